@@ -1,9 +1,10 @@
 """Any number of captions with the statistics of --captions, to time stages on; not for training.
 
-A generated image takes the caption set of a real one as its template. Each of its captions starts as one of the
-template's and is a walk through the real captions: after every word it goes on in the caption it is in or, with a
-probability, in another one where the last two words stand as well (a trigram model). Rare words split into variants as
-the corpus grows, as real vocabularies do. Nothing is drawn anew in another run.
+A generated image takes the caption set of a real one as its template. Each of its captions starts
+as one of the template's and is a walk through the real captions: after every word it goes on in the
+caption it is in or, with a probability, in another one where the last two words stand as well (a
+trigram model). Rare words split into variants as the corpus grows, as real vocabularies do. Nothing
+is drawn anew in another run.
 """
 
 from pathlib import Path
@@ -32,7 +33,8 @@ _SEED = 0
 
 
 class Walks(NamedTuple):
-    """Real captions as word numbers, a mark before each and another behind, and where every word pair stands."""
+    """Real captions as word numbers, a mark before each and another behind, and where every word
+    pair stands."""
 
     flat: np.ndarray  # int64 [n]; marks are above all words
     begin: np.ndarray  # int64 [captions]: place of the mark before it
@@ -43,7 +45,9 @@ class Walks(NamedTuple):
 
 def walks_of(word: np.ndarray, sizes: np.ndarray, mark: int) -> Walks:
     """From the words of all captions, one after the other, and how many each has."""
-    caption = np.cumsum(sizes > 0) - 1  # one without words is the one before it: every walk has words
+    caption = (
+        np.cumsum(sizes > 0) - 1
+    )  # one without words is the one before it: every walk has words
     sizes = sizes[sizes > 0]
     begin = np.cumsum(sizes) - sizes + 2 * np.arange(len(sizes))
     flat = np.full(len(word) + 2 * len(sizes), mark)
@@ -52,13 +56,19 @@ def walks_of(word: np.ndarray, sizes: np.ndarray, mark: int) -> Walks:
     pair = np.append(mark, flat[:-1]) * (mark + 2) + flat
     _, number, counts = np.unique(pair, return_inverse=True, return_counts=True)
     first = np.cumsum(counts) - counts
-    return Walks(flat, begin[caption], np.argsort(pair, kind="stable"), first[number], counts[number])
+    return Walks(
+        flat, begin[caption], np.argsort(pair, kind="stable"), first[number], counts[number]
+    )
 
 
 def generate(source: Captions, images: int) -> tuple[pa.ListArray, list[str]]:
     """Tokens of the captions of so many images, and their texts."""
     random, (codes, start) = np.random.default_rng(_SEED), source.tokens()
-    known, sizes, word = codes.dictionary.to_pylist(), np.diff(start), codes.indices.to_numpy().astype(np.int64)
+    known, sizes, word = (
+        codes.dictionary.to_pylist(),
+        np.diff(start),
+        codes.indices.to_numpy().astype(np.int64),
+    )
     mark, walks = len(known), walks_of(word, sizes, len(known))
     in_images = np.unique(np.repeat(source.owner, sizes) * mark + word) % mark
     rare = np.bincount(in_images, minlength=mark) <= RARE
@@ -97,19 +107,35 @@ def bench(asked: Asked) -> Rows:
         raise InputError("where to?", remedy="give --set bench.out=DIR")
     real = read_captions(asked.captions, wanted.split)
     corpus(real, wanted.images, Path(wanted.out), wanted.vectors)
-    return {"corpus": {"images": wanted.images, "captions": PER_IMAGE * wanted.images, "out": wanted.out}}
+    return {
+        "corpus": {
+            "images": wanted.images,
+            "captions": PER_IMAGE * wanted.images,
+            "out": wanted.out,
+        }
+    }
 
 
 def corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:
-    """Write a captions folder of `images` generated images of split `train`, and with `vectors` stand-ins for
-    embeddings, vectors.npy, which the manifest names too. InputError where either is there and is not of such a run."""
+    """Write a captions folder of `images` generated images of split `train`, and with `vectors`
+    stand-ins for embeddings, vectors.npy, which the manifest names too. InputError where either is
+    there and is not of such a run."""
     tokens, texts = generate(source, images)
     ids = [f"image-{i:07d}" for i in range(images)]
-    metadata = {"kind": "captions", "source": "generated", "tokenizer": source.tokenizer, "inputs": {}}
+    metadata = {
+        "kind": "captions",
+        "source": "generated",
+        "tokenizer": source.tokenizer,
+        "inputs": {},
+    }
     columns = [
-        np.repeat(ids, PER_IMAGE).tolist(), [f"{image}#{k}" for image in ids for k in range(PER_IMAGE)],
-        [_SPLIT] * len(texts), texts, tokens, pa.nulls(len(texts), pa.string()),
-    ]  # fmt: skip
+        np.repeat(ids, PER_IMAGE).tolist(),
+        [f"{image}#{k}" for image in ids for k in range(PER_IMAGE)],
+        [_SPLIT] * len(texts),
+        texts,
+        tokens,
+        pa.nulls(len(texts), pa.string()),
+    ]
     table = pa.table(columns, schema=with_metadata(SCHEMA, metadata))
     params = {"images": images, "leave": LEAVE, "novel": NOVEL, "growth": GROWTH}
     inputs = {"source": source.digest, "split": source.split}
@@ -126,12 +152,15 @@ def corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:
 
 
 def stand_ins(captions: Captions) -> np.ndarray:
-    """Unit vectors float32 [captions, 384] for timing alone: sums of random vectors of the words, the rarer the longer.
-    Captions of like words are near, the same text has the same vector; they are no sentence embeddings."""
+    """Unit vectors float32 [captions, 384] for timing alone: sums of random vectors of the words,
+    the rarer the longer. Captions of like words are near, the same text has the same vector; they
+    are no sentence embeddings."""
     codes, start = captions.tokens()
     word = codes.indices.to_numpy(zero_copy_only=False)
     weight = np.log(len(codes) / np.bincount(word))[:, None]
-    table = (np.random.default_rng(0).standard_normal((len(weight), _DIM)) * weight).astype(np.float32)
+    table = (np.random.default_rng(0).standard_normal((len(weight), _DIM)) * weight).astype(
+        np.float32
+    )
     out = np.empty((captions.n_captions, _DIM), np.float32)
     for at in range(0, len(out), 8192):
         stop = min(at + 8192, len(out))

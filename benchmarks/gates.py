@@ -1,8 +1,9 @@
-"""The gates of speed and memory: each figure beside the one of November 2026 and beside what it must reach.
+"""The gates of speed and memory: each figure beside the one of November 2026 and beside what it
+must reach.
 
-Speeds are those of MS-COCO's 5K test captions. Large figures are of an eighth of COCO-train's size, a corpus
-of `bench corpus` with stand-ins for sentence embeddings. The same bytes on every road and processor are a matter of
-tests (tests/pipelines), the time of `make test` of the clock.
+Speeds are those of MS-COCO's 5K test captions. Large figures are of an eighth of COCO-train's size,
+a corpus of `bench corpus` with stand-ins for sentence embeddings. The same bytes on every road and
+processor are a matter of tests (tests/pipelines), the time of `make test` of the clock.
 """
 
 import tempfile
@@ -38,12 +39,17 @@ GATES: dict[str, tuple[float, str, float]] = {
 
 
 def bench(asked: Asked) -> Rows:
-    """Of each gate: before, now, the gate, and whether it holds. `bench.flickr` names a captions folder of Flickr30K;
-    without it the last gate is left out."""
+    """Of each gate: before, now, the gate, and whether it holds. `bench.flickr` names a captions
+    folder of Flickr30K; without it the last gate is left out."""
     result = {}
     for (name, (before, side, limit)), now in zip(GATES.items(), _figures(asked), strict=False):
         holds = now >= limit if side == AT_LEAST else now <= limit
-        result[name] = {"before": before, "now": now, "gate": f"{side} {limit:,g}", "holds": bool(holds)}
+        result[name] = {
+            "before": before,
+            "now": now,
+            "gate": f"{side} {limit:,g}",
+            "holds": bool(holds),
+        }
     return result
 
 
@@ -51,7 +57,9 @@ def _figures(asked: Asked) -> Iterator[float]:
     peers = relevance.bench(replace(asked, measures=("cider", "rouge_l")))
     yield from (peers[name]["ratio"] for name in ("cider", "rouge_l"))
     yield score.bench(asked)["total"]["ratio"]
-    with tempfile.TemporaryDirectory() as folder:  # what a large run writes would be in the difference of two
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # what a large run writes would be in the difference of two
         few = Path(folder) / "corpus"
         corpus.bench(_with(asked, out=str(few), images=_FEW))
         stages = start.bench(_with(replace(asked, captions=few), split=None))
@@ -63,11 +71,16 @@ def _figures(asked: Asked) -> Iterator[float]:
         large = replace(asked, captions=out, measures=_DENSE)
         large = _with(large, embeddings=str(out / "vectors.npy"), split=None)
         yield relevance.all_pairs(large)["times_the_product"]
-        plain, best = (shards.bench(replace(large, sets=[*asked.sets, *plan]))["shards"] for plan in ((), _PLAN))
+        plain, best = (
+            shards.bench(replace(large, sets=[*asked.sets, *plan]))["shards"]
+            for plan in ((), _PLAN)
+        )
         yield best["seconds"] / plain["seconds"]
         yield plain["peak_mb"]
     if asked.bench.flickr is not None:
-        yield shards.bench(replace(asked, captions=Path(asked.bench.flickr), measures=_DENSE))["shards"]["seconds"]
+        yield shards.bench(replace(asked, captions=Path(asked.bench.flickr), measures=_DENSE))[
+            "shards"
+        ]["seconds"]
 
 
 def _with(asked: Asked, **changed: Any) -> Asked:

@@ -1,4 +1,5 @@
-"""What all benchmarks share: what they are asked, how work is timed, and the one table that shows their figures."""
+"""What all benchmarks share: what they are asked, how work is timed, and the one table that shows
+their figures."""
 
 import os
 import re
@@ -19,17 +20,28 @@ from capgrade.schemas.times import peak_mb
 
 ROUNDS = 3  # the best is taken, of ours and of the peer's: other work on the machine only adds time
 _DIM = 384  # of the product, as of all-MiniLM-L6-v2
-_ROWS, PRODUCT_ROWS = 1280, 12_800  # references that the product takes at a time, and at most; more count in proportion
+_ROWS, PRODUCT_ROWS = (
+    1280,
+    12_800,
+)  # references that the product takes at a time, and at most; more count in proportion
 _T = TypeVar("_T")
 Rows = dict[str, dict[str, Any]]  # by what was timed, its figures by name
 Texts = Mapping[Any, list[str]]  # by image: references, or one candidate
-_Scorer = Callable[[Texts, Texts], tuple[Any, Any]]  # of references and candidates: the corpus' score, and each image's
-COCO = {"bleu": "Bleu", "cider": "Cider", "meteor": "Meteor", "rouge_l": "Rouge"}  # pycocoevalcap's scorers
+_Scorer = Callable[
+    [Texts, Texts], tuple[Any, Any]
+]  # of references and candidates: the corpus' score, and each image's
+COCO = {
+    "bleu": "Bleu",
+    "cider": "Cider",
+    "meteor": "Meteor",
+    "rouge_l": "Rouge",
+}  # pycocoevalcap's scorers
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a benchmark may read. `sets` and `params_file` are what the parameters came from, for other processes."""
+    """What a benchmark may read. `sets` and `params_file` are what the parameters came from, for
+    other processes."""
 
     captions: Path
     measures: tuple[str, ...]
@@ -44,7 +56,8 @@ class Asked:
 
 
 class Round(NamedTuple):
-    """Seconds of a piece of work: by the clock, and of the processor, to which other work on the machine adds less."""
+    """Seconds of a piece of work: by the clock, and of the processor, to which other work on the
+    machine adds less."""
 
     seconds: float
     processor: float
@@ -58,14 +71,16 @@ def once(work: Callable[..., _T], *arguments: Any) -> tuple[Round, _T]:
 
 
 def best(work: Callable[[], _T]) -> tuple[float, _T]:
-    """Seconds of the best of three runs, after one that warms up and compiles kernels, and the result."""
+    """Seconds of the best of three runs, after one that warms up and compiles kernels, and the
+    result."""
     work()
     rounds = [once(work) for _ in range(ROUNDS)]
     return min(took.seconds for took, _ in rounds), rounds[-1][1]
 
 
 def product_seconds(n_captions: int) -> float:
-    """Seconds of numpy's float32 product of as many unit vectors with themselves, block by block."""
+    """Seconds of numpy's float32 product of as many unit vectors with themselves, block by
+    block."""
     vectors = np.random.default_rng(0).standard_normal((n_captions, _DIM), np.float32)
     multiplied = min(n_captions, PRODUCT_ROWS)
     vectors[:_ROWS] @ vectors.T
@@ -78,7 +93,8 @@ def product_seconds(n_captions: int) -> float:
 
 
 def coco_scorer(name: str) -> _Scorer:
-    """One of pycocoevalcap's, by our name of the measure. METEOR's jar has started and read its data."""
+    """One of pycocoevalcap's, by our name of the measure. METEOR's jar has started and read its
+    data."""
     kind = COCO[name]
     scorer = getattr(import_module(f"pycocoevalcap.{kind.lower()}.{kind.lower()}"), kind)()
     score = partial(scorer.compute_score, verbose=0) if name == "bleu" else scorer.compute_score
@@ -88,18 +104,28 @@ def coco_scorer(name: str) -> _Scorer:
 
 
 def show(title: str, rows: Rows) -> None:
-    """Print the figures as a table, the longer list down the page, and below it the processor, how many there are,
-    and the most memory that this process has had."""
+    """Print the figures as a table, the longer list down the page, and below it the processor, how
+    many there are, and the most memory that this process has had."""
     figures = list(dict.fromkeys(name for row in rows.values() for name in row))
     cells = [[_cell(row.get(name)) for name in figures] for row in rows.values()]
     down, across = list(rows), figures
     if len(figures) > len(rows):
-        down, across, cells = figures, list(rows), [list(column) for column in zip(*cells, strict=True)]
+        down, across, cells = (
+            figures,
+            list(rows),
+            [list(column) for column in zip(*cells, strict=True)],
+        )
     lines = [[name.replace("_", " "), *line] for name, line in zip(down, cells, strict=True)]
     print_table(title, ["", *(name.replace("_", " ") for name in across)], lines)
     cpu = Path("/proc/cpuinfo")
-    names = re.search(r"model name\s*: (.*)", cpu.read_text(encoding="utf-8")) if cpu.is_file() else None
-    said = f"{names[1] if names else 'processor'} x {os.cpu_count()}; peak memory {peak_mb():,.0f} MB"
+    names = (
+        re.search(r"model name\s*: (.*)", cpu.read_text(encoding="utf-8"))
+        if cpu.is_file()
+        else None
+    )
+    said = (
+        f"{names[1] if names else 'processor'} x {os.cpu_count()}; peak memory {peak_mb():,.0f} MB"
+    )
     console().print(said, highlight=False)
 
 
@@ -108,4 +134,10 @@ def _cell(value: Any) -> str:
         return value or ""
     if isinstance(value, bool):
         return "yes" if value else "NO"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.0f}"
+        if abs(value) >= 1000
+        else f"{value:.3g}"
+    )

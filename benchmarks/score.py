@@ -1,8 +1,9 @@
 """Scores of captions beside pycocoevalcap, tokens and all, in one run on the same captions.
 
-Of each image the first caption is the candidate and the others are the references. Seconds of the peer include the
-start of its JVM, which it starts for every tokenisation and for METEOR; `peer_seconds_started` leaves the start out.
-Ours are of a process that has scored before; `first_seconds` is of the first call, which reads METEOR's data.
+Of each image the first caption is the candidate and the others are the references. Seconds of the
+peer include the start of its JVM, which it starts for every tokenisation and for METEOR;
+`peer_seconds_started` leaves the start out. Ours are of a process that has scored before;
+`first_seconds` is of the first call, which reads METEOR's data.
 """
 
 from typing import Any
@@ -21,8 +22,9 @@ _NAMES = ("bleu", "meteor", "rouge_l", "cider")
 
 
 def bench(asked: Asked) -> Rows:
-    """Of the tokeniser, each measure and all together: seconds of both, their ratio, the same without the JVM's start,
-    and the largest difference of corpus and sentence values. InputError for an image with one caption."""
+    """Of the tokeniser, each measure and all together: seconds of both, their ratio, the same
+    without the JVM's start, and the largest difference of corpus and sentence values. InputError
+    for an image with one caption."""
     candidates, references = _split(read_captions(asked.captions, asked.bench.split))
 
     def corpus() -> Corpus:
@@ -35,7 +37,9 @@ def bench(asked: Asked) -> Rows:
     for name in _NAMES:
         result[name] = _measure(name, corpus, tokens, *lines)
     seconds, _ = best(lambda: scored(corpus(), _NAMES))
-    peer, started = (sum(row[key] for row in result.values()) for key in ("peer_seconds", "peer_seconds_started"))
+    peer, started = (
+        sum(row[key] for row in result.values()) for key in ("peer_seconds", "peer_seconds_started")
+    )
     largest = max(row["max_abs_diff"] for row in result.values())
     rest = {"first_seconds": first.seconds, "images": len(candidates)}
     result["total"] = _row(seconds, peer, started, largest) | rest
@@ -56,17 +60,26 @@ def _split(captions: Captions) -> tuple[dict[str, list[str]], dict[str, list[str
 
 def _row(seconds: float, peer: float, started: float, difference: float) -> dict[str, Any]:
     return {
-        "seconds": seconds, "peer_seconds": peer, "ratio": peer / seconds,
-        "peer_seconds_started": started, "ratio_started": started / seconds, "max_abs_diff": difference,
-    }  # fmt: skip
+        "seconds": seconds,
+        "peer_seconds": peer,
+        "ratio": peer / seconds,
+        "peer_seconds_started": started,
+        "ratio_started": started / seconds,
+        "max_abs_diff": difference,
+    }
 
 
-def _tokenizer(tokens: Corpus, candidates: Texts, references: Texts) -> tuple[dict[str, Any], list[Texts]]:
+def _tokenizer(
+    tokens: Corpus, candidates: Texts, references: Texts
+) -> tuple[dict[str, Any], list[Texts]]:
     """The tokeniser's row, and the peer's lines of references and candidates."""
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
     def tokenized(*sets: Texts) -> list[Texts]:
-        return [PTBTokenizer().tokenize({i: [{"caption": t} for t in own] for i, own in some.items()}) for some in sets]
+        return [
+            PTBTokenizer().tokenize({i: [{"caption": t} for t in own] for i, own in some.items()})
+            for some in sets
+        ]
 
     peer, (gts, res) = once(tokenized, references, candidates)
     start, _ = best(lambda: tokenized({"1": ["a dog"]}))

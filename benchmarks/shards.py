@@ -1,7 +1,7 @@
 """The whole stage in a process of its own, beside the float32 product of the same pairs alone.
 
-Seconds are from the start of the process to the manifest. With `embeddings`, stand-ins of `capgrade bench corpus` take
-the place of sentence embeddings; real ones are made before the clock starts.
+Seconds are from the start of the process to the manifest. With `embeddings`, stand-ins of `capgrade
+bench corpus` take the place of sentence embeddings; real ones are made before the clock starts.
 """
 
 import os
@@ -28,31 +28,43 @@ LOOK = 0.02  # seconds between looks at the memory of the stage
 
 
 def bench(asked: Asked) -> Rows:
-    """images, captions, pairs, seconds, processor_seconds, peak_mb, product_seconds, times_the_product, kept_pairs and
-    output_bytes. InputError where the stage fails, and where the vectors are of other captions."""
+    """images, captions, pairs, seconds, processor_seconds, peak_mb, product_seconds,
+    times_the_product, kept_pairs and output_bytes. InputError where the stage fails, and where the
+    vectors are of other captions."""
     captions = read_captions(asked.captions, asked.bench.split)
     params_file = ["--params", str(asked.params_file)] if asked.params_file else []
     with tempfile.TemporaryDirectory() as scratch, embedded(captions.texts, asked):
         out = Path(scratch) / "shards"
-        given = ["--captions", str(asked.captions), "--split", captions.split, "--measures", ",".join(asked.measures)]
+        given = [
+            "--captions",
+            str(asked.captions),
+            "--split",
+            captions.split,
+            "--measures",
+            ",".join(asked.measures),
+        ]
         sets = [word for one in asked.sets for word in ("--set", one)]
         took = run("shards", [*given, "--out", str(out), *params_file, *sets])
         shards = read_shards(out)
     pairs, product = captions.n_images * captions.n_captions, product_seconds(captions.n_captions)
     return {
         "shards": {
-            "images": captions.n_images, "captions": captions.n_captions, "pairs": pairs, **took,
+            "images": captions.n_images,
+            "captions": captions.n_captions,
+            "pairs": pairs,
+            **took,
             "ns_per_pair": 1e9 * took["seconds"] / pairs,
-            "product_seconds": product, "times_the_product": took["seconds"] / product,
+            "product_seconds": product,
+            "times_the_product": took["seconds"] / product,
             "kept_pairs": shards.manifest["pairs"],
             "output_bytes": sum(entry["bytes"] for entry in shards.manifest["files"].values()),
         }
-    }  # fmt: skip
+    }
 
 
 def run(command: str, options: Sequence[str], **environment: str) -> dict[str, float]:
-    """Of a command in a process of its own: seconds, processor_seconds (looks at its memory included) and peak_mb.
-    InputError when it fails."""
+    """Of a command in a process of its own: seconds, processor_seconds (looks at its memory
+    included) and peak_mb. InputError when it fails."""
     line = [sys.executable, "-m", "capgrade.pipelines.cli", command, *options]
     before, start, peak = processor_seconds(), time.perf_counter(), 0.0
     process = subprocess.Popen(line, stdout=sys.stderr, env={**os.environ, **environment})
@@ -76,9 +88,16 @@ def embedded(texts: list[str], asked: Asked) -> Iterator[None]:
     vectors = np.load(asked.bench.embeddings, mmap_mode="r", allow_pickle=False)
     if len(vectors) != len(texts):
         problem = f"{len(vectors)} vectors for {len(texts)} captions"
-        raise InputError(problem, file=asked.bench.embeddings, remedy="make both with capgrade bench corpus")
+        raise InputError(
+            problem, file=asked.bench.embeddings, remedy="make both with capgrade bench corpus"
+        )
     with tempfile.TemporaryDirectory() as cache, patch.dict(os.environ, CAPGRADE_CACHE=cache):
         rows = np.unique(texts, return_index=True)[1]  # equal texts have equal vectors
         chosen = [texts[row] for row in rows]
-        store(cache_folder() / cache_name(EMBEDDED), chosen, np.asarray(vectors[rows], np.float32), [0] * len(rows))
+        store(
+            cache_folder() / cache_name(EMBEDDED),
+            chosen,
+            np.asarray(vectors[rows], np.float32),
+            [0] * len(rows),
+        )
         yield

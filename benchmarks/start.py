@@ -15,27 +15,37 @@ import json, sys, time
 start = time.perf_counter()
 import capgrade.pipelines.{stage}
 seconds = time.perf_counter() - start
-print(json.dumps({{"seconds": seconds, "modules": sum(name.startswith("capgrade.") for name in sys.modules)}}))
+modules = sum(name.startswith("capgrade.") for name in sys.modules)
+print(json.dumps({{"seconds": seconds, "modules": modules}}))
 """
 
 
 def bench(asked: Asked) -> Rows:
-    """Of each stage: import_seconds, modules (of this project), first_seconds of a run that finds no compiled kernels,
-    seconds of the next run, compile_seconds, their difference, and the memory of both."""
+    """Of each stage: import_seconds, modules (of this project), first_seconds of a run that finds
+    no compiled kernels, seconds of the next run, compile_seconds, their difference, and the memory
+    of both."""
     result = {}
     given = ["--captions", str(asked.captions), "--measures", _MEASURES]
     given += ["--split", asked.bench.split] if asked.bench.split else []
     for stage in _STAGES:
         command = [sys.executable, "-c", IMPORT.format(stage=stage)]
-        imported = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        imported = json.loads(
+            subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        )
         with tempfile.TemporaryDirectory() as scratch:
             first, second = (
-                run(stage, [*given, "--out", f"{scratch}/{k}"], NUMBA_CACHE_DIR=f"{scratch}/kernels") for k in range(2)
+                run(
+                    stage, [*given, "--out", f"{scratch}/{k}"], NUMBA_CACHE_DIR=f"{scratch}/kernels"
+                )
+                for k in range(2)
             )
         result[stage] = {
-            "import_seconds": imported["seconds"], "modules": imported["modules"],
-            "first_seconds": first["seconds"], "seconds": second["seconds"],
+            "import_seconds": imported["seconds"],
+            "modules": imported["modules"],
+            "first_seconds": first["seconds"],
+            "seconds": second["seconds"],
             "compile_seconds": first["seconds"] - second["seconds"],
-            "first_peak_mb": first["peak_mb"], "peak_mb": second["peak_mb"],
-        }  # fmt: skip
+            "first_peak_mb": first["peak_mb"],
+            "peak_mb": second["peak_mb"],
+        }
     return result

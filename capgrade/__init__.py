@@ -1,6 +1,8 @@
-"""Graded relevance labels for image-text retrieval. The folders beside this file are links to those of the project.
+"""Graded relevance labels for image-text retrieval. The folders beside this file are links to those
+of the project.
 
-Public names are imported when they are asked for: `import capgrade` alone loads neither numpy nor torch.
+Public names are imported when they are asked for: `import capgrade` alone loads neither numpy nor
+torch.
 """
 
 from __future__ import annotations

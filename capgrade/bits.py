@@ -10,7 +10,8 @@ SHIFTS, FACTORS = (30, 27, 31), (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of i
 
 @njit(cache=True)
 def ones(x):
-    """Number of set bits of a uint64. Compilers know these steps, and make one instruction of them."""
+    """Number of set bits of a uint64. Compilers know these steps, and make one instruction of
+    them."""
     x -= (x >> np.uint64(1)) & np.uint64(0x5555555555555555)
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)

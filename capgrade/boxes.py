@@ -7,8 +7,8 @@ from torch import Tensor
 def iou(boxes: Tensor, others: Tensor, *, caffe: bool = True) -> Tensor:
     """Intersection over union: (..., N, 4), (..., M, 4) -> (..., N, M).
 
-    `caffe`: a box holds both its border pixels, so widths are x2 - x1 + 1 (lib/nms/cpu_nms.pyx); without it x2 - x1
-    (torchvision, detectron2), where two boxes of no area give NaN.
+    `caffe`: a box holds both its border pixels, so widths are x2 - x1 + 1 (lib/nms/cpu_nms.pyx);
+    without it x2 - x1 (torchvision, detectron2), where two boxes of no area give NaN.
     """
     extra = float(caffe)
     area, other_area = _area(boxes, extra), _area(others, extra)

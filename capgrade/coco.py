@@ -1,8 +1,10 @@
-"""pycocoevalcap's classes without Java: change the import line of a program and it prints the same numbers.
+"""pycocoevalcap's classes without Java: change the import line of a program and it prints the same
+numbers.
 
-`compute_score(gts, res)` takes tokenised captions, dicts of id -> list with one candidate in each list of `res`, and
-returns what pycocoevalcap returns, equal within 1e-6. What it refuses with an assertion, or passes over, is an
-InputError that says what is wrong. Corpus METEOR and BLEU are of summed counts, the others means.
+`compute_score(gts, res)` takes tokenised captions, dicts of id -> list with one candidate in each
+list of `res`, and returns what pycocoevalcap returns, equal within 1e-6. What it refuses with an
+assertion, or passes over, is an InputError that says what is wrong. Corpus METEOR and BLEU are of
+summed counts, the others means.
 """
 
 from __future__ import annotations
@@ -37,15 +39,22 @@ _Array = NDArray[np.float64]
 
 
 class PTBTokenizer:
-    """Stanford's PTB tokens in lower case without punctuation, as pycocoevalcap's `PTBTokenizer`, without Java."""
+    """Stanford's PTB tokens in lower case without punctuation, as pycocoevalcap's `PTBTokenizer`,
+    without Java."""
 
-    def tokenize(self, captions_for_image: Mapping[Any, Sequence[Mapping[str, Any]]]) -> dict[Any, list[str]]:
+    def tokenize(
+        self, captions_for_image: Mapping[Any, Sequence[Mapping[str, Any]]]
+    ) -> dict[Any, list[str]]:
         """id -> [{"caption": text}, ...] to id -> [tokens with a space between], in the same order.
 
         >>> PTBTokenizer().tokenize({1: [{"caption": "A man's dog, running."}]})
         {1: ["a man 's dog running"]}
         """
-        texts = [_text(one, image, k) for image, found in captions_for_image.items() for k, one in enumerate(found)]
+        texts = [
+            _text(one, image, k)
+            for image, found in captions_for_image.items()
+            for k, one in enumerate(found)
+        ]
         warn_of_scripts(texts, "ptb_py")
         words = tokenized(texts, "ptb_py", lists=(0,))
         lines = iter([" ".join(words.sentence(k)) for k in range(len(texts))])
@@ -55,12 +64,17 @@ class PTBTokenizer:
 def _text(one: Any, image: Any, k: int) -> str:
     text = one.get("caption") if isinstance(one, Mapping) else None
     if not isinstance(text, str):
-        raise InputError('no {"caption": text}', row=f"captions[{image!r}][{k}]", remedy="give COCO's annotations")
+        raise InputError(
+            'no {"caption": text}',
+            row=f"captions[{image!r}][{k}]",
+            remedy="give COCO's annotations",
+        )
     return text
 
 
 def _pair(gts: Gts, res: Gts) -> Candidates:
-    """One candidate for each image. InputError for any other number, for ids that differ, for what is not text."""
+    """One candidate for each image. InputError for any other number, for ids that differ, for what
+    is not text."""
     for image, found in res.items():
         if isinstance(found, str) or len(found) != 1:
             problem = f"{1 if isinstance(found, str) else len(found)} candidates"
@@ -78,8 +92,8 @@ class _Scorer:
 
 
 class Cider(_Scorer):
-    """CIDEr-D, 0..10. `n` and `sigma` as pycocoevalcap's; document frequencies are counted on `gts` unless
-    `frequencies` gives them (`Frequencies` counted with tokenizer "none")."""
+    """CIDEr-D, 0..10. `n` and `sigma` as pycocoevalcap's; document frequencies are counted on `gts`
+    unless `frequencies` gives them (`Frequencies` counted with tokenizer "none")."""
 
     NAME = "CIDEr"
 
@@ -115,13 +129,19 @@ class Bleu(_Scorer):
 
     def __init__(self, n: int = 4) -> None:
         if n not in range(1, MAX_ORDER + 1):
-            raise InputError(f"BLEU of n-grams of {n} words", remedy=f"give an n of 1 to {MAX_ORDER}")
+            raise InputError(
+                f"BLEU of n-grams of {n} words", remedy=f"give an n of 1 to {MAX_ORDER}"
+            )
         self._n = n
 
-    def compute_score(self, gts: Gts, res: Gts, verbose: int = 1) -> tuple[list[float], list[list[float]]]:
-        """n corpus scores, and n lists of a value for each image. `verbose` above 0 prints the summed counts.
+    def compute_score(
+        self, gts: Gts, res: Gts, verbose: int = 1
+    ) -> tuple[list[float], list[list[float]]]:
+        """n corpus scores, and n lists of a value for each image. `verbose` above 0 prints the
+        summed counts.
 
-        >>> scores, each = Bleu(2).compute_score({1: ["a dog is running"]}, {1: ["a dog runs"]}, verbose=0)
+        >>> scores, each = Bleu(2).compute_score({1: ["a dog is running"]}, {1: ["a dog runs"]},
+        verbose=0)
         >>> [round(score, 4) for score in scores], len(each)
         ([0.4777, 0.4137], 2)
         """
@@ -164,7 +184,8 @@ class Meteor(_Scorer):
         0.3124
         """
         spaced = {  # as pycocoevalcap's `_stat`
-            image: [text.replace("|||", "").replace("  ", " ") for text in texts] for image, texts in res.items()
+            image: [text.replace("|||", "").replace("  ", " ") for text in texts]
+            for image, texts in res.items()
         }
         found = _scored(MeteorMeasure(), gts, spaced)
         return found.corpus, found.sentences.tolist()
@@ -179,7 +200,8 @@ class Spice(_Scorer):
     NAME = "SPICE"
 
     def compute_score(self, gts: Gts, res: Gts) -> tuple[float, list[dict[str, Any]]]:
-        """Mean F-score, and {"All": {"f": value}} of each image; F-scores by kind of tuple are not read."""
+        """Mean F-score, and {"All": {"f": value}} of each image; F-scores by kind of tuple are not
+        read."""
         corpus = Corpus(_pair(gts, res), NO_TOKENIZER)
         fitted = SpiceMeasure(SpiceParams(self_reference="included")).fit(corpus.table)
         pairs = corpus.candidates.pairs
@@ -192,10 +214,11 @@ def _scored(measure: Any, gts: Gts, res: Gts) -> Scored:
 
 
 class COCOEvalCap:
-    """COCO's caption evaluation: `evaluate()` fills `eval` (metric -> corpus score), `imgToEval` and `evalImgs`.
+    """COCO's caption evaluation: `evaluate()` fills `eval` (metric -> corpus score), `imgToEval`
+    and `evalImgs`.
 
-    `coco` and `cocoRes` are pycocotools' COCO objects, or any with `getImgIds()` and `imgToAnns`. SPICE is left out,
-    with a warning, where its scorer cannot run.
+    `coco` and `cocoRes` are pycocotools' COCO objects, or any with `getImgIds()` and `imgToAnns`.
+    SPICE is left out, with a warning, where its scorer cannot run.
 
     >>> from types import SimpleNamespace
     >>> def captions(text):
@@ -245,7 +268,8 @@ class COCOEvalCap:
         self.setEvalImgs()
 
     def setEval(self, score: float, method: str) -> None:  # noqa: N802
-        """Keep a corpus score; like the two below for subclasses, which bring scorers of their own."""
+        """Keep a corpus score; like the two below for subclasses, which bring scorers of their
+        own."""
         self.eval[method] = score
 
     def setImgToEvalImgs(self, scores: Any, imgIds: Any, method: str) -> None:  # noqa: N802, N803

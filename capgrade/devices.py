@@ -19,10 +19,12 @@ _NAMES = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
 def device_of(name: str, local: int = 0) -> torch.device:
-    """auto, cpu, cuda or cuda:N as a device; `local` numbers this process on its machine, so each takes its own GPU.
+    """auto, cpu, cuda or cuda:N as a device; `local` numbers this process on its machine, so each
+    takes its own GPU.
 
-    auto is a CUDA GPU where there is one, else cpu; other accelerators (mps, xpu) are never chosen, because nothing
-    here was run on them. Raises InputError for another name, for a GPU that is not there, and without torch.
+    auto is a CUDA GPU where there is one, else cpu; other accelerators (mps, xpu) are never chosen,
+    because nothing here was run on them. Raises InputError for another name, for a GPU that is not
+    there, and without torch.
     """
     if not _NAMES.fullmatch(name):
         raise InputError(f"unknown device '{name}'", remedy="choose from: auto, cpu, cuda, cuda:N")
@@ -35,7 +37,9 @@ def device_of(name: str, local: int = 0) -> torch.device:
     number = int(name.partition(":")[2] or local)
     if number >= count:
         remedy = (
-            f"use cuda:0 to cuda:{count - 1}" if ":" in name else f"start at most {count} processes, one on each GPU"
+            f"use cuda:0 to cuda:{count - 1}"
+            if ":" in name
+            else f"start at most {count} processes, one on each GPU"
         )
         if not count:
             remedy = "use device cpu, or install a torch build for the GPU"
@@ -44,7 +48,8 @@ def device_of(name: str, local: int = 0) -> torch.device:
 
 
 def require_device(name: str) -> None:
-    """As `device_of` refuses; nothing is imported for cpu, so measures that need no torch run without it."""
+    """As `device_of` refuses; nothing is imported for cpu, so measures that need no torch run
+    without it."""
     if name != "cpu":
         device_of(name)
 
@@ -52,16 +57,18 @@ def require_device(name: str) -> None:
 def require_precision(name: Precision, device: torch.device) -> None:
     """Raises InputError for tf32 on a processor, which has none."""
     if name == "tf32" and device.type != "cuda":
-        raise InputError(f"precision is tf32 on device {device.type}", remedy="use float32 or bf16, or a GPU")
+        raise InputError(
+            f"precision is tf32 on device {device.type}", remedy="use float32 or bf16, or a GPU"
+        )
 
 
 @contextmanager
 def precision_of(name: Precision, device: torch.device) -> Iterator[None]:
     """The products of float32 tensors on a GPU while the block runs; afterwards as they were.
 
-    float32: in full, cuDNN's convolutions and recurrent layers too, which PyTorch would do in TF32. tf32: operands of
-    10 bits of mantissa, sums in float32. bf16: as float32 for what `autocast` leaves in float32. Raises as
-    `require_precision` does.
+    float32: in full, cuDNN's convolutions and recurrent layers too, which PyTorch would do in TF32.
+    tf32: operands of 10 bits of mantissa, sums in float32. bf16: as float32 for what `autocast`
+    leaves in float32. Raises as `require_precision` does.
     """
     import torch
 

@@ -1,7 +1,8 @@
-"""`capgrade.evaluate` of a score matrix, `evaluate_lists` of ranked lists: many metrics by name, with intervals.
+"""`capgrade.evaluate` of a score matrix, `evaluate_lists` of ranked lists: many metrics by name,
+with intervals.
 
-The command `capgrade evaluate`, validation while training and `reproduce` call it too: there is no other road to these
-numbers.
+The command `capgrade evaluate`, validation while training and `reproduce` call it too: there is no
+other road to these numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ import numpy as np
 
 from capgrade.labels import Labels
 from capgrade.metrics.base import Positives, Queries, as_numpy, check_choice, lists_of
-from capgrade.metrics.catalogue import CATALOGUE, Metric, family_of, metric, reduced, score_all, usage
+from capgrade.metrics.catalogue import (
+    CATALOGUE,
+    Metric,
+    family_of,
+    metric,
+    reduced,
+    score_all,
+    usage,
+)
 from capgrade.metrics.lists import score_run
 from capgrade.metrics.pmrp import check_codes
 from capgrade.metrics.ranking import Array, TieRule
@@ -37,26 +46,43 @@ _LISTS = ("eccv", "cxc", "accepted")
 LACKS = {
     "own": ("the own items", "give owner, the row of each column"),
     "groups": ("the image of each caption", "give owner, the row of each column"),
-    "relevance": ("relevance labels", "give relevance; to the command --relevance, from capgrade relevance"),
-    "several": ("several relevances", "give a dict of two or more; to the command a folder of several measures"),
+    "relevance": (
+        "relevance labels",
+        "give relevance; to the command --relevance, from capgrade relevance",
+    ),
+    "several": (
+        "several relevances",
+        "give a dict of two or more; to the command a folder of several measures",
+    ),
     "cosines": ("cosines, these leave [-1, 1]", "normalise the embeddings"),
-    "classes": ("class vectors", "give classes; to the command --set evaluate.instances=FILE, COCO's instances json"),
+    "classes": (
+        "class vectors",
+        "give classes; to the command --set evaluate.instances=FILE, COCO's instances json",
+    ),
     "eccv": (
         "ECCV Caption's positives",
         "give positives={'eccv': metrics.human_lists(...)}; to the command MS-COCO 5K",
     ),
-    "cxc": ("CxC's positives", "give positives={'cxc': metrics.human_lists(...)}; to the command MS-COCO 5K"),
-    "accepted": ("likely positives", "give positives={'accepted': ...}; to the command --positives, of capgrade audit"),
+    "cxc": (
+        "CxC's positives",
+        "give positives={'cxc': metrics.human_lists(...)}; to the command MS-COCO 5K",
+    ),
+    "accepted": (
+        "likely positives",
+        "give positives={'accepted': ...}; to the command --positives, of capgrade audit",
+    ),
 }
 Pair = tuple[Positives, Positives]  # of the rows, of the columns
 
 
 @dataclass(frozen=True)
 class Draws:
-    """How intervals are drawn: bootstrap samples of the images, 0 for none. InputError for a level outside (0, 1).
+    """How intervals are drawn: bootstrap samples of the images, 0 for none. InputError for a level
+    outside (0, 1).
 
     >>> some = Draws(level=0.9, samples=200)
-    >>> print(evaluate(np.eye(2), owner=[0, 1], metrics="recall@1", direction="i2t", intervals=some))
+    >>> print(evaluate(np.eye(2), owner=[0, 1], metrics="recall@1", direction="i2t",
+    intervals=some))
               i2t
     recall@1  1.0000 [1.0000, 1.0000]
     """
@@ -82,12 +108,17 @@ _DRAWS = Draws()
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Metrics of one direction, or of ranked lists: each one's value for every query, NaN where the query has none."""
+    """Metrics of one direction, or of ranked lists: each one's value for every query, NaN where the
+    query has none."""
 
-    folds: Sequence[Mapping[str, Array]]  # float64 [queries] of each metric; one fold: the whole set
+    folds: Sequence[
+        Mapping[str, Array]
+    ]  # float64 [queries] of each metric; one fold: the whole set
     queries: Sequence[str] | None = None  # their ids, of ranked lists
     metrics: Sequence[Metric] = ()
-    groups: Sequence[Array | None] = (None,)  # of each fold: the image of each query, int64; None: each its own
+    groups: Sequence[Array | None] = (
+        None,
+    )  # of each fold: the image of each query, int64; None: each its own
     drawn: Draws = field(default_factory=Draws)
 
     @cached_property
@@ -97,13 +128,17 @@ class Evaluated:
 
     @cached_property
     def mean(self) -> dict[str, float]:
-        """Each metric over the queries that have a value (of medr the floored median), averaged over folds."""
-        return {name: float(np.mean([reduced(name, fold[name]) for fold in self.folds])) for name in self.folds[0]}
+        """Each metric over the queries that have a value (of medr the floored median), averaged
+        over folds."""
+        return {
+            name: float(np.mean([reduced(name, fold[name]) for fold in self.folds]))
+            for name in self.folds[0]
+        }
 
     @cached_property
     def draws(self) -> dict[str, Array]:
-        """Bootstrap draws of each metric, float64 [samples]: images drawn within each fold, with all their captions
-        where these are the queries; folds averaged."""
+        """Bootstrap draws of each metric, float64 [samples]: images drawn within each fold, with
+        all their captions where these are the queries; folds averaged."""
         total = {name: np.zeros(self.drawn.samples) for name in self.folds[0]}
         for number, (fold, images) in enumerate(zip(self.folds, self.groups, strict=True)):
             options: dict[str, Any] = {
@@ -121,7 +156,8 @@ class Evaluated:
 
     @cached_property
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """Bootstrap intervals over queries of each metric that has a value; none without samples."""
+        """Bootstrap intervals over queries of each metric that has a value; none without
+        samples."""
         return self.drawn.intervals(self.draws) if self.drawn.samples else {}
 
     def __str__(self) -> str:
@@ -137,8 +173,12 @@ class Evaluation:
 
     protocol: str  # "whole" or "folds of N"
     scored: Mapping[str, Evaluated]
-    counts: Mapping[str, Any]  # images, captions, folds; of each direction, queries that have no value
-    collapse: Mapping[str, Collapse] = field(default_factory=dict)  # of each direction, beside lambda@K
+    counts: Mapping[
+        str, Any
+    ]  # images, captions, folds; of each direction, queries that have no value
+    collapse: Mapping[str, Collapse] = field(
+        default_factory=dict
+    )  # of each direction, beside lambda@K
     notes: Sequence[str] = ()
 
     @property
@@ -153,38 +193,58 @@ class Evaluation:
 
     def _direction(self, direction: str) -> Evaluated:
         if direction not in self.scored:
-            raise InputError(f"direction {direction} was not evaluated", remedy="leave direction away: both are")
+            raise InputError(
+                f"direction {direction} was not evaluated", remedy="leave direction away: both are"
+            )
         return self.scored[direction]
 
     @cached_property
     def sums(self) -> dict[str, float]:
-        """rsum and nsum: recall@1, 5, 10 and ncs@1, 5, 10 of both directions in percent, added up: 0 to 600."""
-        return {name: float(value) for name, value in _sums({k: v.mean for k, v in self.scored.items()}).items()}
+        """rsum and nsum: recall@1, 5, 10 and ncs@1, 5, 10 of both directions in percent, added up:
+        0 to 600."""
+        return {
+            name: float(value)
+            for name, value in _sums({k: v.mean for k, v in self.scored.items()}).items()
+        }
 
     @cached_property
     def sum_intervals(self) -> dict[str, tuple[float, float]]:
         """Bootstrap intervals of the sums; none without samples."""
         drawn = next(iter(self.scored.values())).drawn
-        return drawn.intervals(_sums({k: v.draws for k, v in self.scored.items()})) if drawn.samples else {}
+        return (
+            drawn.intervals(_sums({k: v.draws for k, v in self.scored.items()}))
+            if drawn.samples
+            else {}
+        )
 
     @property
     def rsum(self) -> float:
-        """The sum of the six recalls in percent, 0 to 600. InputError where they were not all asked for."""
+        """The sum of the six recalls in percent, 0 to 600. InputError where they were not all asked
+        for."""
         if "rsum" not in self.sums:
-            raise InputError("rsum was not evaluated", remedy=f"ask for {', '.join(RECALL)} in both directions")
+            raise InputError(
+                "rsum was not evaluated", remedy=f"ask for {', '.join(RECALL)} in both directions"
+            )
         return self.sums["rsum"]
 
     def json(self) -> dict[str, Any]:
-        """Fractions, except rsum and nsum of 0 to 600; `intervals` under the same keys; null where no query has a
-        value."""
+        """Fractions, except rsum and nsum of 0 to 600; `intervals` under the same keys; null where
+        no query has a value."""
         values = {
-            direction: {name: None if np.isnan(value) else value for name, value in scored.mean.items()}
+            direction: {
+                name: None if np.isnan(value) else value for name, value in scored.mean.items()
+            }
             for direction, scored in self.scored.items()
         }
         intervals: dict[str, Any] = {
-            direction: found.intervals for direction, found in self.scored.items() if found.intervals
+            direction: found.intervals
+            for direction, found in self.scored.items()
+            if found.intervals
         }
-        state = {name: {"contrast": c.contrast, "collapsed": c.collapsed} for name, c in self.collapse.items()}
+        state = {
+            name: {"contrast": c.contrast, "collapsed": c.collapsed}
+            for name, c in self.collapse.items()
+        }
         return {
             **values,
             **self.sums,
@@ -198,70 +258,111 @@ class Evaluation:
     def __str__(self) -> str:
         names = next(iter(self.scored.values())).mean
         rows = {name: [found._cell(name) for found in self.scored.values()] for name in names}
-        sums = {name: [_with_interval(v, self.sum_intervals.get(name), 1)] for name, v in self.sums.items()}
+        sums = {
+            name: [_with_interval(v, self.sum_intervals.get(name), 1)]
+            for name, v in self.sums.items()
+        }
         warned = [f"\n{direction}: {state}" for direction, state in self.collapse.items()]
         return _lines({"": list(self.scored), **rows, **sums}) + "".join(warned)
 
 
 def evaluate(
-    scores: Any, relevance: Any = None, metrics: str | Sequence[str] | None = None, *, owner: Any = None,
-    positives: Mapping[str, Pair] | None = None, classes: Any = None, measure: str | None = None,
-    direction: str = "both", fold: int | None = None, ties: TieRule = "expected", intervals: Draws | None = _DRAWS,
-) -> Evaluation:  # fmt: skip
-    """Every metric for every query, of a matrix of scores; print it for a table with bootstrap `intervals`, None for
-    none.
+    scores: Any,
+    relevance: Any = None,
+    metrics: str | Sequence[str] | None = None,
+    *,
+    owner: Any = None,
+    positives: Mapping[str, Pair] | None = None,
+    classes: Any = None,
+    measure: str | None = None,
+    direction: str = "both",
+    fold: int | None = None,
+    ties: TieRule = "expected",
+    intervals: Draws | None = _DRAWS,
+) -> Evaluation:
+    """Every metric for every query, of a matrix of scores; print it for a table with bootstrap
+    `intervals`, None for none.
 
-    `scores` [n_images, n_captions], numpy or torch; `.i2t` and `.t2i` have values, means and intervals, and `.rsum` the
-    sum of the recalls. Give what the metrics need, all in this orientation, and nothing else:
+    `scores` [n_images, n_captions], numpy or torch; `.i2t` and `.t2i` have values, means and
+    intervals, and `.rsum` the sum of the recalls. Give what the metrics need, all in this
+    orientation, and nothing else:
 
-    - `owner` int [n_captions], the row of each caption's image; or bool [n_images, n_captions], where captions have
-      several: recall@K, ...
-    - `relevance` float [n_images, n_captions], a dict of several (the first has plain names, others ndcg@25[name]), or
-      `Labels` of these images and captions, by `measure`, which bring the owner: ndcg@25, ncs@5, asp, ...
-    - `positives`, (of images, of captions) for "eccv", "cxc" or "accepted": map@r, r_precision, cxc_recall@K, ...
+    - `owner` int [n_captions], the row of each caption's image; or bool [n_images, n_captions],
+      where captions have several: recall@K, ...
+    - `relevance` float [n_images, n_captions], a dict of several (the first has plain names, others
+      ndcg@25[name]), or `Labels` of these images and captions, by `measure`, which bring the owner:
+      ndcg@25, ncs@5, asp, ...
+    - `positives`, (of images, of captions) for "eccv", "cxc" or "accepted": map@r, r_precision,
+      cxc_recall@K, ...
     - `classes` 0/1 [n_images, n_classes]: pmrp
 
-    Without `metrics`: recall@1, 5, 10, and of relevance ndcg@25, ncs@5, asp and kendall_tau_a. `fold` averages over
-    folds of so many images. Relevance below 0 is a gain of 0 (ndcg, ncs, soft sr); metrics of ranks take it as it is.
+    Without `metrics`: recall@1, 5, 10, and of relevance ndcg@25, ncs@5, asp and kendall_tau_a.
+    `fold` averages over folds of so many images. Relevance below 0 is a gain of 0 (ndcg, ncs, soft
+    sr); metrics of ranks take it as it is.
 
-    Raises InputError for unknown metrics, for those that need what was not given, and for shapes and ids that do not
-    fit.
+    Raises InputError for unknown metrics, for those that need what was not given, and for shapes
+    and ids that do not fit.
 
-    >>> found = evaluate(np.array([[0.9, 0.2, 0.5], [0.1, 0.3, 0.4]]), owner=[0, 1, 0], metrics="recall@1")
+    >>> found = evaluate(np.array([[0.9, 0.2, 0.5], [0.1, 0.3, 0.4]]), owner=[0, 1, 0],
+    metrics="recall@1")
     >>> found.i2t.mean, found.t2i.mean
     ({'recall@1': 0.5}, {'recall@1': 1.0})
     """
     if isinstance(scores, Run | Mapping):
-        raise InputError("scores are ranked lists, no matrix", remedy="give them to capgrade.evaluate_lists")
+        raise InputError(
+            "scores are ranked lists, no matrix", remedy="give them to capgrade.evaluate_lists"
+        )
     check_choice("direction", direction, ("both", *DIRECTIONS))
     similarity, names = as_numpy(scores), _named_metrics(metrics)
     if isinstance(relevance, Labels):
         _require_shape(relevance, similarity.shape)
         owner = relevance.owner if owner is None and relevance.owners is not None else owner
-        graded = names is None or any(map(is_graded, names))  # recall needs no labels, which may be of some pairs only
+        graded = names is None or any(
+            map(is_graded, names)
+        )  # recall needs no labels, which may be of some pairs only
         named = {"": _known(relevance, measure)} if graded else {}
     elif measure is not None:
-        raise InputError(f"measure {measure!r} of a matrix", remedy="measure chooses among those of Labels")
+        raise InputError(
+            f"measure {measure!r} of a matrix", remedy="measure chooses among those of Labels"
+        )
     else:
-        several = relevance if isinstance(relevance, Mapping) else {} if relevance is None else {"": relevance}
+        several = (
+            relevance
+            if isinstance(relevance, Mapping)
+            else {}
+            if relevance is None
+            else {"": relevance}
+        )
         named = {str(name): as_numpy(matrix) for name, matrix in several.items()}
-    directions = _directions(similarity, named, owner=owner, positives=positives, classes=classes, ties=ties)
+    directions = _directions(
+        similarity, named, owner=owner, positives=positives, classes=classes, ties=ties
+    )
     names = _names(names, directions["i2t"], isinstance(relevance, Labels), fold)
     chosen = _metrics(directions["i2t"], names)
     asked = DIRECTIONS if direction == "both" else (direction,)
-    parts = [_extended(part, chosen) for part in ([directions] if fold is None else _folds(directions["i2t"], fold))]
+    parts = [
+        _extended(part, chosen)
+        for part in ([directions] if fold is None else _folds(directions["i2t"], fold))
+    ]
     scored = {
         direction: Evaluated(
-            [score_all(part[direction], chosen) for part in parts], metrics=chosen,
-            groups=[part[direction].query_group for part in parts], drawn=intervals or Draws(samples=0),
+            [score_all(part[direction], chosen) for part in parts],
+            metrics=chosen,
+            groups=[part[direction].query_group for part in parts],
+            drawn=intervals or Draws(samples=0),
         )
         for direction in asked
-    }  # fmt: skip
+    }
     shown = asked if any(name.startswith("lambda") for name in names) else ()
     return Evaluation(
-        "whole" if fold is None else f"folds of {fold}", scored, _counts(directions["i2t"], scored, len(parts)),
-        {direction: collapse(*(part[direction].similarity for part in parts)) for direction in shown},
-    )  # fmt: skip
+        "whole" if fold is None else f"folds of {fold}",
+        scored,
+        _counts(directions["i2t"], scored, len(parts)),
+        {
+            direction: collapse(*(part[direction].similarity for part in parts))
+            for direction in shown
+        },
+    )
 
 
 def evaluate_lists(
@@ -272,11 +373,12 @@ def evaluate_lists(
     above: float = 0.0,
     intervals: Draws | None = _DRAWS,
 ) -> Evaluated:
-    """Every metric for every judged query, of ranked lists: a `Run` and `Qrels`, or each a dict of dicts.
+    """Every metric for every judged query, of ranked lists: a `Run` and `Qrels`, or each a dict of
+    dicts.
 
-    Metrics: ndcg@K, ndcg_exp@K, ncs@K, recall@K (any hit), r@K (share of the relevant), precision@K, mrr@K, map@K,
-    r_precision, map@r; relevant is what exceeds `above`. A judged query without a list scores 0 (a warning says how
-    many do); one without judgements does not count.
+    Metrics: ndcg@K, ndcg_exp@K, ncs@K, recall@K (any hit), r@K (share of the relevant),
+    precision@K, mrr@K, map@K, r_precision, map@r; relevant is what exceeds `above`. A judged query
+    without a list scores 0 (a warning says how many do); one without judgements does not count.
 
     Raises InputError for unknown metrics, `above` below 0, and judgements that are none.
 
@@ -285,9 +387,13 @@ def evaluate_lists(
     mrr@2   0.5000 [0.5000, 0.5000]
     """
     if isinstance(judgements, Labels):
-        raise InputError("ranked lists against Labels", remedy="give Qrels.from_labels(labels, ...)")
+        raise InputError(
+            "ranked lists against Labels", remedy="give Qrels.from_labels(labels, ...)"
+        )
     if not above >= 0:  # what nobody judged counts as 0, and so does what is below
-        raise InputError(f"above {above:g} of judgements that are at least 0", remedy="give 0 or more")
+        raise InputError(
+            f"above {above:g} of judgements that are at least 0", remedy="give 0 or more"
+        )
     lists = run if isinstance(run, Run) else Run.from_dict(run)
     qrels = judgements if isinstance(judgements, Qrels) else Qrels.from_dict(judgements)
     chosen = _named_metrics(metrics) or list(_LISTED)
@@ -312,15 +418,23 @@ def _directions(
     classes: Any = None,
     ties: TieRule = "expected",
 ) -> dict[str, Queries]:
-    """Both directions of images x captions as queries x candidates, views only; arguments as `evaluate` has them.
+    """Both directions of images x captions as queries x candidates, views only; arguments as
+    `evaluate` has them.
 
     InputError for what does not fit.
     """
     named = dict(positives or {})
     for name, pair in named.items():
         check_choice("list of positives", name, _LISTS)
-        if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(one, Positives) for one in pair)):
-            raise InputError(f"positives of {name!r} are no pair", remedy="give (Positives of images, of captions)")
+        if not (
+            isinstance(pair, tuple)
+            and len(pair) == 2
+            and all(isinstance(one, Positives) for one in pair)
+        ):
+            raise InputError(
+                f"positives of {name!r} are no pair",
+                remedy="give (Positives of images, of captions)",
+            )
     if owner is not None and as_numpy(owner).ndim == 2:
         own, owner = as_numpy(owner), None
         named["own"] = lists_of(own, similarity.shape), lists_of(own.T, similarity.shape[::-1])
@@ -333,11 +447,15 @@ def _directions(
     found = {}
     for k, direction in enumerate(DIRECTIONS):  # columns are the queries of the other direction
         found[direction] = Queries(
-            similarity.T if k else similarity, groups[k], groups[1 - k],
+            similarity.T if k else similarity,
+            groups[k],
+            groups[1 - k],
             {name: matrix.T if k else matrix for name, matrix in (relevance or {}).items()},
             {name: pair[k] for name, pair in named.items()},
-            sides and (sides[k], sides[1 - k]), ties, clip=True,
-        )  # fmt: skip
+            sides and (sides[k], sides[1 - k]),
+            ties,
+            clip=True,
+        )
     return found
 
 
@@ -347,27 +465,44 @@ def cosines(similarity: Array) -> bool:
 
 
 def _folds(whole: Queries, size: int) -> list[dict[str, Queries]]:
-    """Blocks of `size` images with their captions; lists of positives are of the whole gallery and stay behind."""
+    """Blocks of `size` images with their captions; lists of positives are of the whole gallery and
+    stay behind."""
     images, owner = len(whole.similarity), whole.candidate_group
     if owner is None:
-        raise InputError("folds need the image of each caption", remedy="give owner, the row of each column")
+        raise InputError(
+            "folds need the image of each caption", remedy="give owner, the row of each column"
+        )
     if size < 1 or images % size:
-        raise InputError(f"folds of {size} do not divide {images} images", remedy="use a divisor, such as 1000 of 5000")
+        raise InputError(
+            f"folds of {size} do not divide {images} images",
+            remedy="use a divisor, such as 1000 of 5000",
+        )
     found = []
     for first in range(0, images, size):
         columns = np.flatnonzero((owner >= first) & (owner < first + size))
         together = len(columns) and columns[-1] - columns[0] + 1 == len(columns)
-        cut = slice(first, first + size), slice(columns[0], columns[-1] + 1) if together else columns  # a view if so
+        cut = (
+            slice(first, first + size),
+            slice(columns[0], columns[-1] + 1) if together else columns,
+        )  # a view if so
         relevance = {name: matrix[cut] for name, matrix in whole.relevance.items()}
         classes = None if whole.codes is None else whole.codes[0][cut[0]]
-        rest: dict[str, Any] = {"owner": owner[columns] - first, "classes": classes, "ties": whole.ties}
+        rest: dict[str, Any] = {
+            "owner": owner[columns] - first,
+            "classes": classes,
+            "ties": whole.ties,
+        }
         found.append(_directions(whole.similarity[cut], relevance, **rest))
     return found
 
 
 def _metrics(i2t: Queries, names: Sequence[str]) -> list[Metric]:
-    """The metrics of these names: of several relevances the first has plain names, the others [brackets]."""
-    relevances, graded = list(i2t.relevance), [name for name in names if is_graded(name) and name != "asp_a"]
+    """The metrics of these names: of several relevances the first has plain names, the others
+    [brackets]."""
+    relevances, graded = (
+        list(i2t.relevance),
+        [name for name in names if is_graded(name) and name != "asp_a"],
+    )
     first = relevances[0] if relevances else ""
     found = [metric(name, first if name in graded else "") for name in names if name != "asp_a"]
     found += [metric(name, other, label=other) for other in relevances[1:] for name in graded]
@@ -378,7 +513,8 @@ def _metrics(i2t: Queries, names: Sequence[str]) -> list[Metric]:
 
 
 def _extended(directions: dict[str, Queries], metrics: Iterable[Metric]) -> dict[str, Queries]:
-    """The extending images of every sr_authors metric, m the largest asked for, cut to each m, as lists."""
+    """The extending images of every sr_authors metric, m the largest asked for, cut to each m, as
+    lists."""
     sizes = sorted({item.m for item in metrics if item.family.needs == "extension"})
     rows, owner = directions["i2t"].query_group, directions["i2t"].candidate_group
     if not sizes or rows is None or owner is None:
@@ -391,7 +527,10 @@ def _extended(directions: dict[str, Queries], metrics: Iterable[Metric]) -> dict
         for m in sizes:
             lists["i2t"][extension_name(name, m)] = extension_set(images[:, :m], rows, owner)
             lists["t2i"][extension_name(name, m)] = extension_set(images[:, :m], owner, rows)
-    return {direction: replace(directions[direction], positives=lists[direction]) for direction in DIRECTIONS}
+    return {
+        direction: replace(directions[direction], positives=lists[direction])
+        for direction in DIRECTIONS
+    }
 
 
 def _counts(whole: Queries, scored: Mapping[str, Evaluated], folds: int) -> dict[str, Any]:
@@ -399,20 +538,28 @@ def _counts(whole: Queries, scored: Mapping[str, Evaluated], folds: int) -> dict
     positive = {name: matrix > 0 for name, matrix in whole.relevance.items()}
     out: dict[str, Any] = {"images": images, "captions": captions, "folds": folds}
     out["zero_ideal"] = {  # queries that score 0 in NDCG and NCS, whatever is retrieved
-        name: {direction: int((~some.any(axis=axis)).sum()) for direction, axis in zip(DIRECTIONS, (1, 0), strict=True)}
+        name: {
+            direction: int((~some.any(axis=axis)).sum())
+            for direction, axis in zip(DIRECTIONS, (1, 0), strict=True)
+        }
         for name, some in positive.items()
     }
     for direction, found in scored.items():
         unscored = {name: int(np.isnan(values).sum()) for name, values in found.values.items()}
-        out[f"{direction}_not_annotated"] = {name: count for name, count in unscored.items() if count}
+        out[f"{direction}_not_annotated"] = {
+            name: count for name, count in unscored.items() if count
+        }
     return out
 
 
 def _sums(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """rsum and nsum, 0 to 600, where both directions have all three cut-offs; of numbers or of draws."""
+    """rsum and nsum, 0 to 600, where both directions have all three cut-offs; of numbers or of
+    draws."""
     out = {}
     for name, keys in SUM_OF.items():
-        if len(found) == len(DIRECTIONS) and all(key in values for values in found.values() for key in keys):
+        if len(found) == len(DIRECTIONS) and all(
+            key in values for values in found.values() for key in keys
+        ):
             out[name] = 100 * sum(values[key] for values in found.values() for key in keys)
     return out
 
@@ -425,27 +572,37 @@ def is_graded(name: str) -> bool:
 def _names(names: Sequence[str] | None, i2t: Queries, labels: bool, fold: int | None) -> list[str]:
     """The metrics to score, each of which can be. InputError that lists those that can."""
     have = {
-        "groups": i2t.candidate_group is not None, "own": i2t.candidate_group is not None,
-        "relevance": labels or bool(i2t.relevance), "several": len(i2t.relevance) > 1,
-        "cosines": cosines(i2t.similarity), "classes": i2t.codes is not None,
-    }  # fmt: skip
+        "groups": i2t.candidate_group is not None,
+        "own": i2t.candidate_group is not None,
+        "relevance": labels or bool(i2t.relevance),
+        "several": len(i2t.relevance) > 1,
+        "cosines": cosines(i2t.similarity),
+        "classes": i2t.codes is not None,
+    }
     can = set(i2t.positives) | {name for name, there in have.items() if there}
     if names is None:
         names = [*(RECALL if "own" in can else ()), *(_GRADED if "relevance" in can else ())]
     if not names:
-        raise InputError("nothing to score against", remedy="give owner, relevance, or metrics with what they need")
+        raise InputError(
+            "nothing to score against",
+            remedy="give owner, relevance, or metrics with what they need",
+        )
     usable = [base for base, family in CATALOGUE.items() if family.required <= can]
     for name in names:
         base = family_of(name)
         if base is None:
-            raise InputError(f"metric {name!r} is not known", remedy=f"use one of: {', '.join(map(usage, usable))}")
+            raise InputError(
+                f"metric {name!r} is not known",
+                remedy=f"use one of: {', '.join(map(usage, usable))}",
+            )
         required = CATALOGUE[base].required
         lack = next((need for need in LACKS if need in required - can), None)
         if lack is not None:
             raise InputError(f"metric {name!r} needs {LACKS[lack][0]}", remedy=LACKS[lack][1])
         if fold is not None and required & set(_LISTS):
             raise InputError(
-                f"metric {name!r} in folds: its positives are of the whole gallery", remedy="leave fold away"
+                f"metric {name!r} in folds: its positives are of the whole gallery",
+                remedy="leave fold away",
             )
     return list(names)
 
@@ -453,13 +610,23 @@ def _names(names: Sequence[str] | None, i2t: Queries, labels: bool, fold: int | 
 def _owner(owner: Any, shape: tuple[int, ...]) -> Array:
     """The row of each column, int [columns]. InputError where they do not fit."""
     found = as_numpy(owner)
-    if found.dtype.kind not in "iu" or len(shape) != 2 or found.shape != shape[1:] or not found.size:
+    if (
+        found.dtype.kind not in "iu"
+        or len(shape) != 2
+        or found.shape != shape[1:]
+        or not found.size
+    ):
         hint = "; give scores.T, images x captions" if found.shape == shape[:1] else ""
-        problem = f"owner is {found.dtype} {list(found.shape)} of captions that name images, scores are {list(shape)}"
+        problem = (
+            f"owner is {found.dtype} {list(found.shape)} of captions that name images, scores are"
+            f" {list(shape)}"
+        )
         raise InputError(problem, remedy=f"give the row of each column{hint}")
     if not 0 <= found.min() <= found.max() < shape[0]:
         problem = f"captions name images {found.min()} to {found.max()} of {shape[0]}"
-        raise InputError(problem, remedy="give the row of each column, from 0; scores are images x captions")
+        raise InputError(
+            problem, remedy="give the row of each column, from 0; scores are images x captions"
+        )
     return found
 
 
@@ -475,7 +642,9 @@ def _require_shape(labels: Labels, shape: tuple[int, ...]) -> None:
 
 def _known(labels: Labels, measure: str | None) -> Array:
     """The whole matrix of relevance. InputError where pairs are not known."""
-    values, known, _ = labels.block(range(len(labels.image_ids)), range(labels.n_captions), labels.chosen(measure))
+    values, known, _ = labels.block(
+        range(len(labels.image_ids)), range(labels.n_captions), labels.chosen(measure)
+    )
     if not known.all():
         problem = f"{known.mean():.1%} of the pairs are known"
         raise InputError(problem, file=labels.file, remedy="evaluate by labels.exact(measure)")
@@ -492,4 +661,6 @@ def _lines(rows: Mapping[str, Sequence[str]]) -> str:
     columns = list(zip_longest(*([name, *cells] for name, cells in rows.items()), fillvalue=""))
     widths = [max(map(len, column)) for column in columns]
     lines = (zip(row, widths, strict=True) for row in zip(*columns, strict=True))
-    return "\n".join("  ".join(f"{cell:{width}}" for cell, width in line).rstrip() for line in lines)
+    return "\n".join(
+        "  ".join(f"{cell:{width}}" for cell, width in line).rstrip() for line in lines
+    )

@@ -19,14 +19,24 @@ from capgrade.pipelines.sources.table import Record, captions_of, captions_of_da
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.params import CaptionsParams, Columns, RelevanceParams, Sampling, ShardsParams, validated
+from capgrade.schemas.params import (
+    CaptionsParams,
+    Columns,
+    RelevanceParams,
+    Sampling,
+    ShardsParams,
+    validated,
+)
 
 __all__ = ["Sampling", "grade"]
 
 _NAME = "captions"  # in errors, in place of a file's name
 _RENAME = "rename one to {field}"
 _READ = "read the file, as by pandas.read_csv, and give the table"
-_REMEDY = "give a dict {image id: captions}, a table with the columns image_id and caption, or a folder of captions"
+_REMEDY = (
+    "give a dict {image id: captions}, a table with the columns image_id and caption, or a folder"
+    " of captions"
+)
 
 
 def grade(
@@ -64,7 +74,11 @@ def grade(
     >>> labels.block(["1.jpg"], range(4)).relevance.round(2)
     array([[1., 1., 0., 0.]], dtype=float32)
     """
-    names = tuple(name.strip() for name in measures.split(",")) if isinstance(measures, str) else tuple(measures)
+    names = (
+        tuple(name.strip() for name in measures.split(","))
+        if isinstance(measures, str)
+        else tuple(measures)
+    )
     how = validated(MeasuresParams, dict(parameters or {}))
     if images is not None:
         how = _looking_at(str(images), names, how)
@@ -77,14 +91,21 @@ def grade(
 
 
 def _looking_at(images: str, names: Sequence[str], how: MeasuresParams) -> MeasuresParams:
-    """The parameters with pictures for the measures that look at them. InputError where none does."""
-    kinds = [kind for name, kind in MEASURES.items() if name in parts_of(names, how) and kind.pictures]
+    """The parameters with pictures for the measures that look at them. InputError where none
+    does."""
+    kinds = [
+        kind for name, kind in MEASURES.items() if name in parts_of(names, how) and kind.pictures
+    ]
     if not kinds:
         looking = ", ".join(name for name, kind in MEASURES.items() if kind.pictures)
         problem = f"images are given, and {', '.join(names)} do not look at them"
-        raise InputError(problem, remedy=f"leave images out, or name a measure that does: {looking}")
+        raise InputError(
+            problem, remedy=f"leave images out, or name a measure that does: {looking}"
+        )
     blocks = {kind.block or kind.name: kind.pictures for kind in kinds}
-    changed = {block: getattr(how, block).model_copy(update={key: images}) for block, key in blocks.items()}
+    changed = {
+        block: getattr(how, block).model_copy(update={key: images}) for block, key in blocks.items()
+    }
     return how.model_copy(update=changed)
 
 
@@ -103,14 +124,20 @@ def _graded(
     if isinstance(captions, str | Path):
         where = Path(captions)
         if where.is_file():
-            raise InputError("a path is of a folder of `capgrade captions`", file=where, remedy=_READ)
+            raise InputError(
+                "a path is of a folder of `capgrade captions`", file=where, remedy=_READ
+            )
     else:
         where = folder / "captions"
-        params = validated(CaptionsParams, {"source": "memory", "tokenizer": tokenizer, "empty": empty})
+        params = validated(
+            CaptionsParams, {"source": "memory", "tokenizer": tokenizer, "empty": empty}
+        )
         records = list(records_of(captions))
         known = list(dict.fromkeys(one.split for one in records))
         if split is None and len(known) > 1:
-            raise InputError(f"several splits: {', '.join(known)}", file=_NAME, remedy="choose one with split=")
+            raise InputError(
+                f"several splits: {', '.join(known)}", file=_NAME, remedy="choose one with split="
+            )
         with output_folder(where, "captions") as work:
             write_records(work, records, params)
     if sample is None:
@@ -130,13 +157,17 @@ def records_of(captions: Any) -> Iterator[Caption]:
     if isinstance(captions, Mapping):
         # A `datasets.DatasetDict`, told by a method, so that `datasets` need not be installed.
         if captions and all(hasattr(one, "select_columns") for one in captions.values()):
-            return captions_of_datasets({str(split): one for split, one in captions.items()}, Columns(), _NAME, _RENAME)
+            return captions_of_datasets(
+                {str(split): one for split, one in captions.items()}, Columns(), _NAME, _RENAME
+            )
         rows: Iterable[dict[str, Any]] = (
             {"image_id": image, "caption": list(texts) if isinstance(texts, tuple) else texts}
             for image, texts in captions.items()
         )
     elif hasattr(captions, "select_columns"):  # datasets.Dataset
-        return captions_of_datasets({str(captions.split or "all"): captions}, Columns(), _NAME, _RENAME)
+        return captions_of_datasets(
+            {str(captions.split or "all"): captions}, Columns(), _NAME, _RENAME
+        )
     elif hasattr(captions, "to_pylist"):  # pyarrow.Table
         rows = (row for batch in captions.to_batches() for row in batch.to_pylist())
     elif hasattr(captions, "itertuples"):  # pandas.DataFrame

@@ -70,5 +70,7 @@ def load_params(
     given_keys = [*(text.partition("=")[0] for text in overrides), *(options or {})]
     presets = tree.get("presets", {})
     if isinstance(tree.get("train"), dict) and isinstance(presets, dict):
-        tree["train"] = with_preset(tree["train"], presets, None if "train.preset" in given_keys else path)
+        tree["train"] = with_preset(
+            tree["train"], presets, None if "train.preset" in given_keys else path
+        )
     return validated(Params, tree, file=path, given=given_keys)

@@ -1,7 +1,8 @@
 """Pickles of arrays and files of `torch.save`, read without running what is in them.
 
-Only listed names are looked up. numpy's own would not do: `numpy.ndarray((1,), "O", b"AAAAAAAA")` takes an address
-from the file, and a type's state may claim that numbers are objects. So those names stand for what is below.
+Only listed names are looked up. numpy's own would not do: `numpy.ndarray((1,), "O", b"AAAAAAAA")`
+takes an address from the file, and a type's state may claim that numbers are objects. So those
+names stand for what is below.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from capgrade.schemas.errors import InputError
 
 _REMEDY = "fetch the file again, from the place that published it"
 TEXT = "latin1"  # of Python 2, as detectron2's checkpointer reads it
-REFUSED = re.compile(r"GLOBAL (\S+)|array of '\S*', not of numbers")  # in what an error of either reader says
+REFUSED = re.compile(
+    r"GLOBAL (\S+)|array of '\S*', not of numbers"
+)  # in what an error of either reader says
 
 
 class _Numbers:
-    """A numpy type of numbers, with the byte order that the file gives it afterwards. UnpicklingError for another."""
+    """A numpy type of numbers, with the byte order that the file gives it afterwards.
+    UnpicklingError for another."""
 
     def __init__(self, name: Any, align: Any = False, copy: Any = False) -> None:
         self.dtype = np.dtype(str(name))
@@ -67,13 +71,16 @@ def _bytes(text: str | bytes = b"", encoding: str = TEXT) -> bytes:
 
 
 _NAMES: dict[str, Any] = {  # as numpy 1 and 2 write them, for Python 2 and 3
-    "collections.OrderedDict": OrderedDict, "_codecs.encode": _bytes, "numpy.dtype": _Numbers, "numpy.ndarray": Filled,
+    "collections.OrderedDict": OrderedDict,
+    "_codecs.encode": _bytes,
+    "numpy.dtype": _Numbers,
+    "numpy.ndarray": Filled,
     **{f"{module}.set": set for module in ("builtins", "__builtin__")},
     **{f"{module}.bytes": _bytes for module in ("builtins", "__builtin__")},
     **{f"numpy.{core}.multiarray._reconstruct": _reconstruct for core in ("core", "_core")},
     **{f"numpy.{core}.multiarray.scalar": _scalar for core in ("core", "_core")},
     **{f"numpy.{core}.numeric._frombuffer": _buffer for core in ("core", "_core")},
-}  # fmt: skip
+}
 
 
 class _Unpickler(pickle.Unpickler):
@@ -85,7 +92,8 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_pickle(path: Path) -> Any:
-    """The content of a pickle of arrays and builtin types. InputError for one that holds anything else, or is damaged.
+    """The content of a pickle of arrays and builtin types. InputError for one that holds anything
+    else, or is damaged.
 
     Text of Python 2 is read as Latin-1.
     """
@@ -97,7 +105,8 @@ def read_pickle(path: Path) -> Any:
 
 
 def read_torch(path: Path) -> Any:
-    """The content of a file of `torch.save`, on the processor: tensors, numpy arrays and builtin types.
+    """The content of a file of `torch.save`, on the processor: tensors, numpy arrays and builtin
+    types.
 
     InputError for a file that holds anything else, or is damaged.
     """
@@ -115,4 +124,6 @@ def _told(kind: str, of: str, error: Exception, path: Path) -> InputError:
     if refused := REFUSED.search(message):
         why = f"it names {refused[1]}" if refused[1] else f"it holds an {refused[0]}"
         return InputError(f"a {kind} of more than {of}, not read: {why}", file=path, remedy=_REMEDY)
-    return InputError(f"not a whole {kind} ({type(error).__name__}: {message:.200})", file=path, remedy=_REMEDY)
+    return InputError(
+        f"not a whole {kind} ({type(error).__name__}: {message:.200})", file=path, remedy=_REMEDY
+    )

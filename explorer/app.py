@@ -1,7 +1,8 @@
-"""The explorer's pages: search, disagreements and review, as HTML that works without a script but for typing and keys;
-and their server, on loopback unless asked otherwise.
+"""The explorer's pages: search, disagreements and review, as HTML that works without a script but
+for typing and keys; and their server, on loopback unless asked otherwise.
 
-Captions, ids and names come from strangers: the templates escape every value, and no script runs but `page.js`.
+Captions, ids and names come from strangers: the templates escape every value, and no script runs
+but `page.js`.
 """
 
 import socket
@@ -33,8 +34,9 @@ STYLES = _HERE.parent / "pipelines" / "page" / "style.css", _HERE / "style.css"
 TITLE, UPLOAD = "capgrade explorer", "/picture"
 # The hub shows a Space in a frame of its page.
 POLICY = (
-    "default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; script-src 'self'; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self' https://huggingface.co"
+    "default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; script-src 'self';"
+    " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
+    " https://huggingface.co"
 )
 _MEANINGS = ("nothing alike", "little", "some of it", "about half", "most of it", "exactly")
 COUNT, _SHOWN = 12, 5  # disagreements on a page, captions of an image
@@ -43,15 +45,24 @@ _SIDE, _QUALITY = 480, 85  # of a picture: pixels of the longer side
 
 def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
     """The pages, their pictures and the export; `reviews` is the folder of the ratings."""
-    app, site = FastAPI(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None), Site(explorer, reviews)
+    app, site = (
+        FastAPI(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None),
+        Site(explorer, reviews),
+    )
     add_gate(app, host)
     app.add_exception_handler(InputError, lambda _, error: site.page("problem", problem=error))
     pages: dict[str, Callable[..., Response]] = {
-        "/": site.search, "/disagreements": site.disagreements, "/review": site.review, "/agreement": site.agreement,
-        "/judgements.csv": site.judgements, "/picture/{number}": site.picture,
+        "/": site.search,
+        "/disagreements": site.disagreements,
+        "/review": site.review,
+        "/agreement": site.agreement,
+        "/judgements.csv": site.judgements,
+        "/picture/{number}": site.picture,
         "/page.js": lambda: FileResponse(_HERE / "page.js", media_type="text/javascript"),
-        "/style.css": lambda: Response(b"".join(path.read_bytes() for path in STYLES), media_type="text/css"),
-    }  # fmt: skip
+        "/style.css": lambda: Response(
+            b"".join(path.read_bytes() for path in STYLES), media_type="text/css"
+        ),
+    }
     for path, answer in pages.items():
         app.add_api_route(path, answer, response_model=None)
     app.add_api_route("/review", site.rate, methods=["POST"], response_model=None)
@@ -68,10 +79,17 @@ class Site:
         self.jpeg = lru_cache(maxsize=1024)(self._jpeg)
         self.templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
-            autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        )  # fmt: skip
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
         self.templates.globals.update(
-            explorer=explorer, captions=self.captions, captions_of=self._captions_of, title=TITLE, rank=RANK
+            explorer=explorer,
+            captions=self.captions,
+            captions_of=self._captions_of,
+            title=TITLE,
+            rank=RANK,
         )
 
     def page(self, view: str, **values: Any) -> HTMLResponse:
@@ -81,7 +99,9 @@ class Site:
         return HTMLResponse(html, headers={"Content-Security-Policy": POLICY})
 
     def _captions_of(self, image: int, without: int | None = None) -> list[str]:
-        return [self.captions.texts[row] for row in self.captions.rows_of(image) if row != without][:_SHOWN]
+        return [self.captions.texts[row] for row in self.captions.rows_of(image) if row != without][
+            :_SHOWN
+        ]
 
     def search(
         self,
@@ -90,9 +110,13 @@ class Site:
         image: int | None = None,
         voice: Annotated[list[str] | None, Query()] = None,
     ) -> HTMLResponse:
-        """Answers to words, or to the id of a caption or an image; without a question, to any caption. By the measures
-        and models that are named as `voice`, by default all."""
-        captions, images, words = self.captions.caption_numbers, self.captions.image_numbers, q.strip()
+        """Answers to words, or to the id of a caption or an image; without a question, to any
+        caption. By the measures and models that are named as `voice`, by default all."""
+        captions, images, words = (
+            self.captions.caption_numbers,
+            self.captions.image_numbers,
+            q.strip(),
+        )
         names, twin = voice or [], None
         if words in captions:
             caption, twin, words = captions[words], images.get(words), ""
@@ -110,20 +134,31 @@ class Site:
         raise InputError("no such item")
 
     def _answers(self, answers: list[Any], names: Sequence[str] = (), **asked: Any) -> HTMLResponse:
-        asked = {"words": "", "caption": None, "image": None, "picture": None, "twin": None, **asked}
+        asked = {
+            "words": "",
+            "caption": None,
+            "image": None,
+            "picture": None,
+            "twin": None,
+            **asked,
+        }
         kept = "".join(f"&{urlencode({'voice': name})}" for name in names)  # behind every question
         return self.page("search", answers=answers, names=names, kept=kept, **asked)
 
     def upload(self, picture: Annotated[bytes, File()]) -> HTMLResponse:
         """Captions for a picture of the user's, of which nothing is kept."""
         answers = self.explorer.of_upload(picture)
-        small = encoded(Image.fromarray(decode_image(picture, "uploaded picture")), _SIDE, "JPEG", _QUALITY)
+        small = encoded(
+            Image.fromarray(decode_image(picture, "uploaded picture")), _SIDE, "JPEG", _QUALITY
+        )
         return self._answers(answers, picture=data_uri(small, "jpeg"))
 
     def picture(self, number: int) -> Response:
         """A picture of the corpus."""
         data = self.jpeg(number)
-        return Response(status_code=404) if data is None else Response(data, media_type="image/jpeg")
+        return (
+            Response(status_code=404) if data is None else Response(data, media_type="image/jpeg")
+        )
 
     def _jpeg(self, number: int) -> bytes | None:
         ids = self.captions.image_ids
@@ -133,9 +168,18 @@ class Site:
     def disagreements(self, kind: str = "", high: str = "", low: str = "") -> HTMLResponse:
         """The pairs of one kind on which two voices disagree most."""
         sides = {key: self.explorer.sides(key) for key in KINDS}
-        kinds = {key: KINDS[key] for key, (highs, lows) in sides.items() if highs and len({*highs, *lows}) > 1}
+        kinds = {
+            key: KINDS[key]
+            for key, (highs, lows) in sides.items()
+            if highs and len({*highs, *lows}) > 1
+        }
         if not kinds:
-            return self.page("disagreements", kinds={}, pairs=[], problem="one measure has nobody to disagree with")
+            return self.page(
+                "disagreements",
+                kinds={},
+                pairs=[],
+                problem="one measure has nobody to disagree with",
+            )
         kind = kind if kind in kinds else next(iter(kinds))
         highs, lows = sides[kind]
         high, low, pairs, problem = high or highs[0], low or lows[-1], [], None
@@ -144,13 +188,21 @@ class Site:
         except InputError as error:
             problem = error
         return self.page(
-            "disagreements", kinds=kinds, kind=kind, highs=highs, lows=lows, high=high, low=low, pairs=pairs,
+            "disagreements",
+            kinds=kinds,
+            kind=kind,
+            highs=highs,
+            lows=lows,
+            high=high,
+            low=low,
+            pairs=pairs,
             problem=problem,
-        )  # fmt: skip
+        )
 
     @cached_property
     def ratings(self) -> ReviewRatings:
-        """Opened when somebody first reviews: nothing is written before. InputError for a review of other captions."""
+        """Opened when somebody first reviews: nothing is written before. InputError for a review of
+        other captions."""
         return open_review(self.reviews, self.explorer.corpus)
 
     def review(self) -> HTMLResponse:
@@ -165,7 +217,8 @@ class Site:
         score: Annotated[int | None, Form()] = None,
         back: Annotated[bool, Form()] = False,
     ) -> HTMLResponse:
-        """Keep the rating of an item, if there is one, and show the next; `back` shows the one before instead."""
+        """Keep the rating of an item, if there is one, and show the next; `back` shows the one
+        before instead."""
         try:
             reviewer, key = admitted(self.ratings.folder, reviewer, key)
         except (InputError, OSError) as error:
@@ -178,7 +231,9 @@ class Site:
         item = self.ratings.previous(reviewer, item) if back else self.ratings.following(reviewer)
         return self._to_rate(reviewer, key, item)
 
-    def _to_rate(self, reviewer: str, key: str, item: int | None, problem: str | None = None) -> HTMLResponse:
+    def _to_rate(
+        self, reviewer: str, key: str, item: int | None, problem: str | None = None
+    ) -> HTMLResponse:
         plan, done = self.ratings.plan, self.ratings.of(reviewer)
         asked = plan.items[item] if item is not None and 0 <= item < len(plan.items) else None
         image = caption = None
@@ -186,9 +241,17 @@ class Site:
             image = self.captions.image_numbers[asked.image_id]
             caption = self.captions.caption_numbers[asked.caption_id]
         return self.page(
-            "review", reviewer=reviewer, key=key, item=item, image=image, caption=caption, problem=problem,
-            done=done, total=len(plan.items), scores=zip(SCORES, _MEANINGS, strict=True),
-        )  # fmt: skip
+            "review",
+            reviewer=reviewer,
+            key=key,
+            item=item,
+            image=image,
+            caption=caption,
+            problem=problem,
+            done=done,
+            total=len(plan.items),
+            scores=zip(SCORES, _MEANINGS, strict=True),
+        )
 
     def agreement(self) -> HTMLResponse:
         """How far reviewers agree."""
@@ -205,21 +268,32 @@ class Site:
         return Response(text, media_type="text/csv", headers=headers)
 
 
-def open_server(explorer: Explorer, reviews: Path, host: str, port: int) -> tuple[uvicorn.Server, socket.socket, str]:
-    """A server of the pages, its socket, and its URL; port 0 takes a free one. InputError where it cannot listen."""
+def open_server(
+    explorer: Explorer, reviews: Path, host: str, port: int
+) -> tuple[uvicorn.Server, socket.socket, str]:
+    """A server of the pages, its socket, and its URL; port 0 takes a free one. InputError where it
+    cannot listen."""
     try:
-        bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        bound = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
     except OSError as error:
         problem = f"{host}:{port} cannot be listened on ({error.strerror or error})"
         raise InputError(problem, remedy="set another explore.port, or 0 for any") from error
-    # Uvicorn's own logging settings would close every handler of the process, and with absl's its stderr.
-    server = uvicorn.Server(uvicorn.Config(make_app(explorer, reviews, host), log_level="warning", log_config=None))
+    # Uvicorn's own logging settings would close every handler of the process, and with absl's its
+    # stderr.
+    server = uvicorn.Server(
+        uvicorn.Config(make_app(explorer, reviews, host), log_level="warning", log_config=None)
+    )
     name, port = bound.getsockname()[:2]
     return server, bound, f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
-def serve(explorer: Explorer, reviews: Path, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until interrupted, with the ratings in the folder `reviews`; `ready` is told the address just before."""
+def serve(
+    explorer: Explorer, reviews: Path, host: str, port: int, ready: Callable[[str], None]
+) -> None:
+    """Serve until interrupted, with the ratings in the folder `reviews`; `ready` is told the
+    address just before."""
     server, bound, address = open_server(explorer, reviews, host, port)
     with bound:
         ready(address)

@@ -1,4 +1,5 @@
-"""What is explored: the captions of a split and the pairs whose labels were kept, from either form they come in."""
+"""What is explored: the captions of a split and the pairs whose labels were kept, from either form
+they come in."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -33,19 +34,24 @@ class LabelledCorpus:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over ids and texts: what a review was made on, whichever form it was read from."""
-        parts = (self.captions.table[name].to_pylist() for name in ("image_id", "caption_id", "caption"))
-        return hashlib.sha256("\0".join(text for column in parts for text in column).encode()).hexdigest()
+        """SHA-256 over ids and texts: what a review was made on, whichever form it was read
+        from."""
+        parts = (
+            self.captions.table[name].to_pylist() for name in ("image_id", "caption_id", "caption")
+        )
+        return hashlib.sha256(
+            "\0".join(text for column in parts for text in column).encode()
+        ).hexdigest()
 
 
 def read_labels(
     folder: Path, params: MeasuresParams, split: str | None = None, captions_dir: Path | None = None
 ) -> LabelledCorpus:
-    """A split of a folder that `capgrade publish` wrote, or of a dataset USER/NAME; or with their captions shards, or
-    dense relevance, of which pairs are sampled here.
+    """A split of a folder that `capgrade publish` wrote, or of a dataset USER/NAME; or with their
+    captions shards, or dense relevance, of which pairs are sampled here.
 
-    Raises InputError for an unfinished or damaged folder, an unknown split, a choice that is not made, and captions of
-    which the labels were not made.
+    Raises InputError for an unfinished or damaged folder, an unknown split, a choice that is not
+    made, and captions of which the labels were not made.
     """
     labels = Labels.load(folder, split=split, captions=captions_dir)
     captions, made_with, stored = labels.table, labels.made_with or {}, labels.stored
@@ -54,13 +60,18 @@ def read_labels(
         return LabelledCorpus(captions, sampled(captions, rows), params, captions_dir or folder)
     image = np.repeat(np.arange(captions.n_images), stored.sizes)
     caption = np.concatenate([part.captions for part in stored.parts])
-    values = {name: np.concatenate([part.values[name] for part in stored.parts]) for name in made_with}
+    values = {
+        name: np.concatenate([part.values[name] for part in stored.parts]) for name in made_with
+    }
     pairs = LabelledPairs.of(captions, image, caption, values)
-    return LabelledCorpus(captions, pairs, params_of(made_with, Path(labels.file)), captions_dir or Path(labels.file))
+    return LabelledCorpus(
+        captions, pairs, params_of(made_with, Path(labels.file)), captions_dir or Path(labels.file)
+    )
 
 
 def sampled(captions: Captions, scores: Mapping[str, Scores], block: int = 64) -> LabelledPairs:
-    """Of each image: its own captions, the TOP of each measure and UNIFORM others, drawn by a hash of their ids."""
+    """Of each image: its own captions, the TOP of each measure and UNIFORM others, drawn by a hash
+    of their ids."""
     keys, caption_keys = id_keys(captions.image_ids), id_keys(captions.caption_ids)
     bounds = (0.0,) * len(scores), (1.0,) * len(scores)
     plan = Plan(*bounds, top=_TOP, width=1.0, stride=1.0, per_window=0, uniform=_UNIFORM, seed=0)

@@ -25,21 +25,27 @@ Table = Mapping[str, Mapping[int, float]]  # reviewer -> item -> score
 
 
 def export(ratings: ReviewRatings, out: Path) -> int:
-    """Write a CSV that `capgrade agree --judgements` reads: the mean score of each rated pair and by how many it was
-    rated; returns its rows. InputError when nothing has been rated, and for a file at `out` that is something else."""
+    """Write a CSV that `capgrade agree --judgements` reads: the mean score of each rated pair and
+    by how many it was rated; returns its rows. InputError when nothing has been rated, and for a
+    file at `out` that is something else."""
     text, rows = judgements_csv(ratings)
     if not rows:
-        raise InputError("nothing has been rated", file=ratings.folder, remedy="review first: capgrade explore")
+        raise InputError(
+            "nothing has been rated", file=ratings.folder, remedy="review first: capgrade explore"
+        )
     refuse_file(out, "CSV of judgements", starting(",".join(HEADER).encode()))
     write_text(out, text)
     return rows
 
 
 def judgements_csv(ratings: ReviewRatings) -> tuple[str, int]:
-    """The text of `export` and its rows, as the review's folder is read for `agree`; of a pool, whether each pair was
-    drawn at random."""
+    """The text of `export` and its rows, as the review's folder is read for `agree`; of a pool,
+    whether each pair was drawn at random."""
     found, scale = reviewed(ratings.folder), scale_text(*ZERO_TO_FIVE)
-    rows = [(one.first, one.second, f"{np.mean(one.ratings):.6g}", len(one.ratings), scale) for one in found]
+    rows = [
+        (one.first, one.second, f"{np.mean(one.ratings):.6g}", len(one.ratings), scale)
+        for one in found
+    ]
     if ratings.plan.protocol != POOL:
         return csv_text(HEADER, rows), len(rows)
     drawn = [(*row, one.sampling) for row, one in zip(rows, found, strict=True)]
@@ -49,12 +55,12 @@ def judgements_csv(ratings: ReviewRatings) -> tuple[str, int]:
 def agreement(
     ratings: ReviewRatings, judged: Table | None = None, scale: tuple[float, float] = ZERO_TO_FIVE
 ) -> dict[str, Any]:
-    """Krippendorff's alpha (ordinal and interval), how much was rated, for SemanticMap's protocol R@10, and for a pool
-    the captions per image that each rater accepts (`accepted_per_image`).
+    """Krippendorff's alpha (ordinal and interval), how much was rated, for SemanticMap's protocol
+    R@10, and for a pool the captions per image that each rater accepts (`accepted_per_image`).
 
-    `judged` are other raters' scores, such as a model's, of `scale`: 0 to 5, or yes and no. "people" is the alpha
-    without them, "with_people" that of each one and the mean of people. alpha is None where it is not defined: no pair
-    that two rated, or one score throughout.
+    `judged` are other raters' scores, such as a model's, of `scale`: 0 to 5, or yes and no.
+    "people" is the alpha without them, "with_people" that of each one and the mean of people. alpha
+    is None where it is not defined: no pair that two rated, or one score throughout.
     """
     people, judged, items = ratings.all(), judged or {}, len(ratings.plan.items)
     found: dict[str, Mapping[int, float]] = {**people, **judged}
@@ -74,13 +80,17 @@ def agreement(
     mean = dict(zip(rated.tolist(), np.nanmean(by[:, rated], axis=0).tolist(), strict=True))
     if judged:
         result["people"] = _alphas(people, items)
-        result["with_people"] = {name: _alphas({"": table, "mean": mean}, items) for name, table in judged.items()}
+        result["with_people"] = {
+            name: _alphas({"": table, "mean": mean}, items) for name, table in judged.items()
+        }
     if ratings.plan.protocol == SEMANTIC_MAP:
         result["recall"] = judged_recall(ratings.plan, found)
     if ratings.plan.protocol == POOL:
         least = RELEVANT if scale == ZERO_TO_FIVE else 0.5
         tables = {**found, "mean of people": mean} if len(people) > 1 else found
-        result["accepted"] = {name: accepted_per_image(ratings.plan, table, least) for name, table in tables.items()}
+        result["accepted"] = {
+            name: accepted_per_image(ratings.plan, table, least) for name, table in tables.items()
+        }
     return result
 
 
@@ -88,23 +98,33 @@ def _alphas(found: Table, items: int) -> dict[str, float | None]:
     return {level: alpha(rating_matrix(found, items), level) for level in LEVELS}
 
 
-def read_judged(paths: Sequence[Path], plan: ReviewPlan) -> tuple[dict[str, dict[int, float]], tuple[float, float]]:
-    """Rater -> item -> score, of the plan's pairs in tables of `capgrade judge`, and their scale. InputError as
-    `read_raters`, where a table has none of the pairs, for a rater in two tables, and for two scales."""
+def read_judged(
+    paths: Sequence[Path], plan: ReviewPlan
+) -> tuple[dict[str, dict[int, float]], tuple[float, float]]:
+    """Rater -> item -> score, of the plan's pairs in tables of `capgrade judge`, and their scale.
+    InputError as `read_raters`, where a table has none of the pairs, for a rater in two tables, and
+    for two scales."""
     judged, scale = dict[str, dict[int, float]](), None
     pairs = [(item.image_id, item.caption_id) for item in plan.items]
     for path in paths:
         given, its = read_raters(path)
         if scale not in (None, its):
-            raise InputError("another scale than the file before", file=path, remedy="judge on one scale")
+            raise InputError(
+                "another scale than the file before", file=path, remedy="judge on one scale"
+            )
         scale = its
-        found = {name: {k: scores[x] for k, x in enumerate(pairs) if x in scores} for name, scores in given.items()}
+        found = {
+            name: {k: scores[x] for k, x in enumerate(pairs) if x in scores}
+            for name, scores in given.items()
+        }
         found = {name: table for name, table in found.items() if table}
         if not found:
             remedy = "judge them: capgrade judge --pairs FOLDER"
             raise InputError("none of the review's pairs", file=path, remedy=remedy)
         if twice := judged.keys() & found.keys():
-            raise InputError(f"'{min(twice)}' is in another file too", file=path, remedy="give each model once")
+            raise InputError(
+                f"'{min(twice)}' is in another file too", file=path, remedy="give each model once"
+            )
         judged |= found
     return judged, scale or ZERO_TO_FIVE
 
@@ -118,30 +138,38 @@ def rating_matrix(found: Table, items: int) -> np.ndarray:
 
 
 def alpha(matrix: np.ndarray, level: Level) -> float | None:
-    """Krippendorff's alpha over the pairs that two people or more rated; None where it is not defined."""
+    """Krippendorff's alpha over the pairs that two people or more rated; None where it is not
+    defined."""
     shared = matrix[:, np.isfinite(matrix).sum(axis=0) > 1] if len(matrix) else matrix
     values = shared[np.isfinite(shared)]
     if len(np.unique(values)) < 2:
         return None
     domain = np.union1d(np.array(SCORES, float), values)  # a model may answer 3.5
-    return float(krippendorff.alpha(reliability_data=shared, value_domain=domain, level_of_measurement=level))
+    return float(
+        krippendorff.alpha(reliability_data=shared, value_domain=domain, level_of_measurement=level)
+    )
 
 
 def judged_recall(plan: ReviewPlan, found: Table) -> dict[str, Any]:
     """SemanticMap's R@10 in percent, of the labels, of each reviewer, and the reviewers' mean.
 
-    A missed query counts as found by a reviewer who rates one of its ten results RELEVANT or more. The share found
-    among the misses that a reviewer has rated whole stands for all misses: R = (hits + misses * share) / queries. A
-    miss that is rated in part does not count, also where a result of it was found relevant: it would count as soon as
-    found and never as not found. `misses` are all that the plan asks about, `misses_judged` those that counted.
+    A missed query counts as found by a reviewer who rates one of its ten results RELEVANT or more.
+    The share found among the misses that a reviewer has rated whole stands for all misses: R =
+    (hits + misses * share) / queries. A miss that is rated in part does not count, also where a
+    result of it was found relevant: it would count as soon as found and never as not found.
+    `misses` are all that the plan asks about, `misses_judged` those that counted.
     """
     queries, hits = plan.facts["queries"], plan.facts["hits"]
     asked: dict[str | None, list[int]] = {}  # query -> its items
     for k, item in enumerate(plan.items):
         asked.setdefault(item.query, []).append(k)
     matrix = rating_matrix(found, len(plan.items))
-    best = np.stack([matrix[:, items].max(axis=1) for items in asked.values()], axis=1)  # NaN where not rated whole
-    relevant = {name: row[np.isfinite(row)] >= RELEVANT for name, row in zip(found, best, strict=True)}
+    best = np.stack(
+        [matrix[:, items].max(axis=1) for items in asked.values()], axis=1
+    )  # NaN where not rated whole
+    relevant = {
+        name: row[np.isfinite(row)] >= RELEVANT for name, row in zip(found, best, strict=True)
+    }
     recall = {
         name: float(100 * (hits + (queries - hits) * some.mean()) / queries)
         for name, some in relevant.items()
@@ -165,13 +193,21 @@ def agreement_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         return missing if value is None else f"{value:.{decimals}f}"
 
     undefined = "– (needs pairs that two people rated, and two different scores)"
-    rows = [(f"rated by {name}", f"{n:,} of {found['items']:,}") for name, n in found["reviewers"].items()]
+    rows = [
+        (f"rated by {name}", f"{n:,} of {found['items']:,}")
+        for name, n in found["reviewers"].items()
+    ]
     rows.append(("pairs rated by two or more", f"{found['rated_twice']:,}"))
-    rows += [(f"Krippendorff's alpha, {level}", shown(v, missing=undefined)) for level, v in found["alpha"].items()]
+    rows += [
+        (f"Krippendorff's alpha, {level}", shown(v, missing=undefined))
+        for level, v in found["alpha"].items()
+    ]
     for name, row in found.get("with_people", {}).items():
         rows.append((f"alpha of {name} with people's mean, ordinal", shown(row["ordinal"])))
     for name, one in found.get("accepted", {}).items():
-        value = "–" if one is None else f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+        value = (
+            "–" if one is None else f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+        )
         rows.append((f"other captions per image that {name} accepts", value))
     if recall := found.get("recall"):
         way = {"i2t": "image to text", "t2i": "text to image"}[recall["direction"]]

@@ -24,13 +24,16 @@ class ModelVoice(MatrixVoice):
         return of_corpus(self.searcher.of_text(text), self.image)
 
     def _of_column(self, caption: int) -> np.ndarray:
-        return self.searcher.of_caption(caption)  # of an index by a coarse model the matrix has not all pairs
+        return self.searcher.of_caption(
+            caption
+        )  # of an index by a coarse model the matrix has not all pairs
 
     def _of_row(self, image: int) -> np.ndarray:
         return self.searcher.of_image(image)
 
     def of_regions(self, regions: Regions) -> np.ndarray:
-        """[n_captions], for an image that is not of the corpus. InputError for regions of another detector."""
+        """[n_captions], for an image that is not of the corpus. InputError for regions of another
+        detector."""
         return of_corpus(self.searcher.of_regions(regions), self.caption)
 
 

@@ -1,4 +1,5 @@
-"""Pairs of an image and a caption with their labels, which of them come first, and on which two voices disagree."""
+"""Pairs of an image and a caption with their labels, which of them come first, and on which two
+voices disagree."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ KINDS = {
 
 @dataclass(frozen=True)
 class LabelledPairs:
-    """image and caption: int32 numbers of the captions; values: each label float32; original: the caption was written
-    for the image. All [n]."""
+    """image and caption: int32 numbers of the captions; values: each label float32; original: the
+    caption was written for the image. All [n]."""
 
     image: np.ndarray
     caption: np.ndarray
@@ -46,14 +47,16 @@ class LabelledPairs:
         return LabelledPairs(self.image[rows], self.caption[rows], values, self.original[rows])
 
     def shares(self, name: str) -> np.ndarray:
-        """Where each value of a label stands among all, float64 [n] in (0, 1): (rank - 1/2) / n, ties sharing their
-        mean rank. Measures on different scales become comparable, as does a person's 0..5."""
+        """Where each value of a label stands among all, float64 [n] in (0, 1): (rank - 1/2) / n,
+        ties sharing their mean rank. Measures on different scales become comparable, as does a
+        person's 0..5."""
         return (rankdata(self.values[name]) - 0.5) / max(len(self), 1)
 
 
 def ranked(pairs: LabelledPairs, strength: np.ndarray, top: int, per_item: int = 2) -> np.ndarray:
-    """Rows of the `top` pairs of largest strength, int64; an image and a caption come at most `per_item` times, so that
-    one odd caption does not fill the page. Equal ones keep their order."""
+    """Rows of the `top` pairs of largest strength, int64; an image and a caption come at most
+    `per_item` times, so that one odd caption does not fill the page. Equal ones keep their order.
+    """
     seen: dict[tuple[str, int], int] = {}
     rows: list[int] = []
     for row in np.argsort(-strength, kind="stable").tolist():
@@ -78,14 +81,21 @@ class Disagreement:
 
 
 def disagreements(pairs: LabelledPairs, high: str, low: str, top: int) -> list[Disagreement]:
-    """The pairs that `high` ranks highest above `low`, among those where both say something. What a model retrieves
-    above the original (`MatrixVoice.errors`) has a RANK: of these, the pairs that `low` ranks highest."""
-    known = pairs.take(np.flatnonzero(np.isfinite(pairs.values[high]) & np.isfinite(pairs.values[low])))
+    """The pairs that `high` ranks highest above `low`, among those where both say something. What a
+    model retrieves above the original (`MatrixVoice.errors`) has a RANK: of these, the pairs that
+    `low` ranks highest."""
+    known = pairs.take(
+        np.flatnonzero(np.isfinite(pairs.values[high]) & np.isfinite(pairs.values[low]))
+    )
     first, second = known.shares(high), known.shares(low)
     found = []
     for row in ranked(known, second if RANK in known.values else first - second, top).tolist():
         values = {name: float(column[row]) for name, column in known.values.items()}
-        place = f"rank {values[RANK]:.0f}, above the caption's own image" if RANK in values else _place(first[row])
+        place = (
+            f"rank {values[RANK]:.0f}, above the caption's own image"
+            if RANK in values
+            else _place(first[row])
+        )
         said = f"{high}: {place}", f"{low}: {_place(second[row])}"
         pair = int(known.image[row]), int(known.caption[row]), bool(known.original[row])
         found.append(Disagreement(*pair, said, values))

@@ -1,5 +1,5 @@
-"""Ratings on disk: one file per reviewer, one line per click, each on the disk before the next pair; and who may rate
-under a name: whoever has the key that the name was first taken with.
+"""Ratings on disk: one file per reviewer, one line per click, each on the disk before the next
+pair; and who may rate under a name: whoever has the key that the name was first taken with.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from capgrade.explorer.plans import most_informative, write_plan
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import writing
 from capgrade.schemas.lines import append_line, read_json
-from capgrade.schemas.reviews import PLAN, SCORES, ReviewPlan, read_all_ratings, read_plan, read_ratings
+from capgrade.schemas.reviews import (
+    PLAN,
+    SCORES,
+    ReviewPlan,
+    read_all_ratings,
+    read_plan,
+    read_ratings,
+)
 
 LONGEST_NAME = 64
 LARGEST = 4 * 2**20  # bytes of a reviewer's file, some thirty thousand clicks
@@ -31,7 +38,9 @@ def reviewer_name(name: str) -> str:
     """As it is kept. InputError for an empty, long or unprintable one."""
     name = unicodedata.normalize("NFC", " ".join(name.split()))
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
-        raise InputError("no such name for a reviewer", remedy=f"give 1 to {LONGEST_NAME} visible characters")
+        raise InputError(
+            "no such name for a reviewer", remedy=f"give 1 to {LONGEST_NAME} visible characters"
+        )
     return name
 
 
@@ -50,15 +59,27 @@ class ReviewRatings:
     def rate(self, reviewer: str, item: int, score: int) -> None:
         """Keep a rating; it is on the disk on return. A later one of the same pair replaces it.
 
-        InputError for a score outside 0..5, an unknown item, more clicks than a person makes, and a full disk.
+        InputError for a score outside 0..5, an unknown item, more clicks than a person makes, and a
+        full disk.
         """
         if score not in SCORES or not 0 <= item < len(self.plan.items):
-            raise InputError(f"rating {score} of item {item}", remedy=f"rate 0 to 5, one of {len(self.plan.items)}")
+            raise InputError(
+                f"rating {score} of item {item}",
+                remedy=f"rate 0 to 5, one of {len(self.plan.items)}",
+            )
         reviewer = reviewer_name(reviewer)
-        line = {"plan": self.plan.key, "reviewer": reviewer, "item": item, "score": score, "time": round(time.time())}
+        line = {
+            "plan": self.plan.key,
+            "reviewer": reviewer,
+            "item": item,
+            "score": score,
+            "time": round(time.time()),
+        }
         path = self._file(reviewer)
         if path.exists() and path.stat().st_size > LARGEST:
-            raise InputError("too many ratings of one reviewer", file=path, remedy="go on under another name")
+            raise InputError(
+                "too many ratings of one reviewer", file=path, remedy="go on under another name"
+            )
         append_line(path, line)
 
     def of(self, reviewer: str) -> dict[int, int]:
@@ -71,22 +92,32 @@ class ReviewRatings:
         return read_all_ratings(self.folder, self.plan)
 
     def following(self, reviewer: str) -> int | None:
-        """The next item that this reviewer has not rated, in the reviewer's own order; None at the end."""
+        """The next item that this reviewer has not rated, in the reviewer's own order; None at the
+        end."""
         done = self.of(reviewer)
-        return next((item for item in self.plan.order(reviewer_name(reviewer)) if item not in done), None)
+        return next(
+            (item for item in self.plan.order(reviewer_name(reviewer)) if item not in done), None
+        )
 
     def previous(self, reviewer: str, item: int | None) -> int | None:
-        """The item before this one in this reviewer's order, which the first one has not; the last one for None."""
+        """The item before this one in this reviewer's order, which the first one has not; the last
+        one for None."""
         order = self.plan.order(reviewer_name(reviewer))
-        return order[-1] if item is None else order[max(order.index(item) - 1, 0)] if item in order else None
+        return (
+            order[-1]
+            if item is None
+            else order[max(order.index(item) - 1, 0)]
+            if item in order
+            else None
+        )
 
     def _file(self, reviewer: str) -> Path:
         return self.folder / f"ratings-{_digest(reviewer)[:16]}.jsonl"
 
 
 def open_review(folder: Path, corpus: LabelledCorpus) -> ReviewRatings:
-    """The ratings in a folder, of a plan that stands there, or else of a new one of most information. InputError when
-    the folder holds a review of other captions."""
+    """The ratings in a folder, of a plan that stands there, or else of a new one of most
+    information. InputError when the folder holds a review of other captions."""
     if not (folder / PLAN).is_file():
         plan = most_informative(corpus.pairs, corpus.captions, corpus.fingerprint, PAIRS, SEED)
         write_plan(folder, plan)
@@ -98,15 +129,21 @@ def open_review(folder: Path, corpus: LabelledCorpus) -> ReviewRatings:
 
 
 def admitted(folder: Path, name: str, key: str) -> tuple[str, str]:
-    """The name as it is kept, and its key: a new one for a new name, which is on the disk on return.
+    """The name as it is kept, and its key: a new one for a new name, which is on the disk on
+    return.
 
-    InputError for a name that is taken and another key, for one that no name can be, and if there are too many names.
+    InputError for a name that is taken and another key, for one that no name can be, and if there
+    are too many names.
     """
     name, key = reviewer_name(name), key.strip()
     path = folder / f"reviewer-{_digest(name)[:16]}.json"
     if not path.exists():
         if sum(1 for _ in folder.glob("reviewer-*.json")) >= MOST:
-            raise InputError(f"{MOST} names have been taken", file=folder, remedy="whoever serves this can remove some")
+            raise InputError(
+                f"{MOST} names have been taken",
+                file=folder,
+                remedy="whoever serves this can remove some",
+            )
         new = secrets.token_hex(6)  # kept by its digest, which does not tell it
         line = json.dumps({"reviewer": name, "key": _digest(new)}, ensure_ascii=False)
         with suppress(FileExistsError), path.open("x", encoding="utf-8") as file, writing(path):
@@ -114,7 +151,10 @@ def admitted(folder: Path, name: str, key: str) -> tuple[str, str]:
             return name, new
     if not hmac.compare_digest(str(read_json(path)["key"]), _digest(key)):
         shown = "shown when the name was first given, and kept by that browser"
-        remedy = f"give its key ({shown}) or another name; whoever serves this can free it: delete {path.name}"
+        remedy = (
+            f"give its key ({shown}) or another name; whoever serves this can free it: delete"
+            f" {path.name}"
+        )
         raise InputError(f"the name '{name}' is taken", remedy=remedy)
     return name, key
 

@@ -32,8 +32,8 @@ _INDEX = "index"  # in a run's folder, where `capgrade evaluate --run` writes un
 
 @dataclass(frozen=True)
 class ExplorerFolders:
-    """Where everything is. Either `dataset`, a folder or USER/NAME of the hub; or `captions` with `shards`, with
-    `relevance`, or alone. `detector` looks at uploaded pictures."""
+    """Where everything is. Either `dataset`, a folder or USER/NAME of the hub; or `captions` with
+    `shards`, with `relevance`, or alone. `detector` looks at uploaded pictures."""
 
     dataset: Path | None = None
     captions: Path | None = None
@@ -51,16 +51,28 @@ class ExplorerFolders:
 
 
 def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
-    """Labels of the folders; of captions alone, pairs are sampled from the named measures, computed now.
+    """Labels of the folders; of captions alone, pairs are sampled from the named measures, computed
+    now.
 
     InputError when the folders do not go together.
     """
     if (folders.dataset is None) == (folders.captions is None):
-        raise InputError("a published dataset or captions are explored", remedy="give one of --dataset and --captions")
+        raise InputError(
+            "a published dataset or captions are explored",
+            remedy="give one of --dataset and --captions",
+        )
     if folders.dataset and (folders.shards or folders.relevance):
-        raise InputError("a published dataset has its labels", remedy="leave --shards and --relevance out")
-    for kind, folder in {"publish": folders.dataset, "shards": folders.shards, "relevance": folders.relevance}.items():
-        if folder is not None and (kind != "publish" or folder.is_dir()):  # only a dataset may be one of the hub
+        raise InputError(
+            "a published dataset has its labels", remedy="leave --shards and --relevance out"
+        )
+    for kind, folder in {
+        "publish": folders.dataset,
+        "shards": folders.shards,
+        "relevance": folders.relevance,
+    }.items():
+        if folder is not None and (
+            kind != "publish" or folder.is_dir()
+        ):  # only a dataset may be one of the hub
             read_manifest(folder, kind)
     labels = folders.dataset or folders.shards or folders.relevance
     if labels is not None:
@@ -73,8 +85,8 @@ def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
 
 
 def open_explorer(folders: ExplorerFolders) -> Explorer:
-    """Read the folders, fit the measures, load the models; the captions are embedded here unless they have been, by
-    the default encoder or the one that `folders.params` names.
+    """Read the folders, fit the measures, load the models; the captions are embedded here unless
+    they have been, by the default encoder or the one that `folders.params` names.
 
     Raises InputError for whatever is missing or does not go together.
     """
@@ -85,7 +97,9 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
         images = folders.captions  # generated scenes come with theirs
     pictures = PictureLookup() if images is None else find(captions, images)
     pictures.asked.update(captions.image_ids)
-    pictures.lost |= {image_id: "not there" for image_id in captions.image_ids if image_id not in pictures}
+    pictures.lost |= {
+        image_id: "not there" for image_id in captions.image_ids if image_id not in pictures
+    }
     pictures.tell()
     people = read_judgements(folders.judgements, captions) if folders.judgements else None
     params = as_named(corpus.params, folders.params, corpus.folder)
@@ -96,7 +110,9 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
 
         detector = make_detector(folders.detector)
     explorer = Explorer(corpus, measures, models, matrices, pictures, people, detector)
-    with suppress(InputError):  # a first caption without words; asked so that the user's first need not wait
+    with suppress(
+        InputError
+    ):  # a first caption without words; asked so that the user's first need not wait
         explorer.of_caption(0), explorer.of_image(0), explorer.of_text(captions.texts[0])
     return explorer
 
@@ -105,19 +121,24 @@ def read_models(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[ModelV
     """Each named by its folder; by the whole path where that name is taken."""
     if folders.indexes and len(folders.indexes) != len(folders.runs):
         remedy = "give each --run its --index, in order, or none"
-        raise InputError(f"{len(folders.indexes)} --index for {len(folders.runs)} --run", remedy=remedy)
+        raise InputError(
+            f"{len(folders.indexes)} --index for {len(folders.runs)} --run", remedy=remedy
+        )
     if not folders.runs:
         return []
     from capgrade.explorer.models import model_voice
 
     indexes = folders.indexes or [run / _INDEX for run in folders.runs]
     labels = _labels(folders, corpus)[: len(folders.runs)]
-    return [model_voice(*each, corpus.captions) for each in zip(labels, folders.runs, indexes, strict=True)]
+    return [
+        model_voice(*each, corpus.captions)
+        for each in zip(labels, folders.runs, indexes, strict=True)
+    ]
 
 
 def read_matrices(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[MatrixVoice]:
-    """Each named by its file, or its folder; by the whole path where that name is taken. InputError as
-    `read_similarity`."""
+    """Each named by its file, or its folder; by the whole path where that name is taken. InputError
+    as `read_similarity`."""
     if not folders.similarity:
         return []
     from capgrade.trainer.evaluation.task import read_similarity, unordered
@@ -136,7 +157,9 @@ def _labels(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[str]:
     """Names of the runs, then of the matrices."""
     paths = [*folders.runs, *folders.similarity]
     files = [path.resolve() for path in folders.similarity]
-    named = [path.parent.name if path.name == _SIMILARITY else path.stem for path in files]  # of `evaluate --run`
+    named = [
+        path.parent.name if path.name == _SIMILARITY else path.stem for path in files
+    ]  # of `evaluate --run`
     names = [*(run.resolve().name for run in folders.runs), *named]
     taken = {*corpus.pairs.values, *(name for name in names if names.count(name) > 1)}
     return [str(path) if name in taken else name for name, path in zip(names, paths, strict=True)]

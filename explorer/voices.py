@@ -1,4 +1,5 @@
-"""Who ranks, asked about a caption, an image or single pairs: measures and models' matrices here, models in `models`.
+"""Who ranks, asked about a caption, an image or single pairs: measures and models' matrices here,
+models in `models`.
 
 Scores are float32, the highest first; NaN where a voice has nothing to say.
 """
@@ -22,8 +23,8 @@ _BLOCK = 1024  # captions or images ranked at a time
 
 @dataclass(frozen=True)
 class MeasureVoice:
-    """A fitted measure, whose values are between `low` and `high`; `answer` scores captions that are not of the corpus,
-    None where the measure cannot."""
+    """A fitted measure, whose values are between `low` and `high`; `answer` scores captions that
+    are not of the corpus, None where the measure cannot."""
 
     name: str
     fitted: Fitted
@@ -33,7 +34,8 @@ class MeasureVoice:
     kind: str = "measure"
 
     def of_text(self, text: str) -> np.ndarray | None:
-        """Of every image for a caption in words, [n_images]; None where only captions of the corpus are answered."""
+        """Of every image for a caption in words, [n_images]; None where only captions of the corpus
+        are answered."""
         return self.answer(text) if self.answer else None
 
     def of_caption(self, caption: int) -> np.ndarray:
@@ -52,8 +54,8 @@ class MeasureVoice:
 
 @dataclass(frozen=True)
 class MatrixVoice:
-    """Scores of a model, images x captions as it has them; `image` and `caption` say where the corpus' items stand in
-    them, int64, -1 for nowhere. It has NaN for those."""
+    """Scores of a model, images x captions as it has them; `image` and `caption` say where the
+    corpus' items stand in them, int64, -1 for nowhere. It has NaN for those."""
 
     name: str
     matrix: np.ndarray
@@ -101,12 +103,16 @@ class MatrixVoice:
 
     def of_pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
         row, column = self.image[image], self.caption[caption]
-        return np.where((row >= 0) & (column >= 0), self.matrix[row, column].astype(np.float32), np.nan)
+        return np.where(
+            (row >= 0) & (column >= 0), self.matrix[row, column].astype(np.float32), np.nan
+        )
 
-    def first_images(self, captions: Captions, gallery: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The captions that the model knows together with their own image, int64 [n], and the first DEPTH images of
-        each, best first, int64 [n, DEPTH] or fewer; `gallery`: of the first so many images. Equal scores rank in
-        order."""
+    def first_images(
+        self, captions: Captions, gallery: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The captions that the model knows together with their own image, int64 [n], and the first
+        DEPTH images of each, best first, int64 [n, DEPTH] or fewer; `gallery`: of the first so many
+        images. Equal scores rank in order."""
         images, rows = self._known(captions, gallery)
         first = np.empty((len(rows), min(DEPTH, len(images))), np.int64)
         for at in range(0, len(rows), _BLOCK):
@@ -115,8 +121,11 @@ class MatrixVoice:
             first[at : at + _BLOCK] = images[np.argsort(-scores, axis=0, kind="stable")[:DEPTH].T]
         return rows, first
 
-    def first_captions(self, captions: Captions, gallery: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """`first_images` the other way: images that have a caption, and the first DEPTH captions of each."""
+    def first_captions(
+        self, captions: Captions, gallery: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`first_images` the other way: images that have a caption, and the first DEPTH captions of
+        each."""
         images, rows = self._known(captions, gallery)
         images = images[np.isin(images, captions.owner[rows])]
         first = np.empty((len(images), min(DEPTH, len(rows))), np.int64)
@@ -127,7 +136,8 @@ class MatrixVoice:
         return images, first
 
     def _known(self, captions: Captions, gallery: int | None) -> tuple[np.ndarray, np.ndarray]:
-        """The images of its matrix, the first `gallery` of them, and their captions. InputError for fewer."""
+        """The images of its matrix, the first `gallery` of them, and their captions. InputError for
+        fewer."""
         images = np.flatnonzero(self.image >= 0)
         if gallery is not None and gallery > len(images):
             problem = f"a gallery of {gallery:,} images, and '{self.name}' has {len(images):,}"
@@ -136,8 +146,8 @@ class MatrixVoice:
         return images, np.flatnonzero((self.caption >= 0) & np.isin(captions.owner, images))
 
     def errors(self, label: MeasureVoice, captions: Captions) -> LabelledPairs:
-        """The pairs of a caption with the images that the model ranks among its first DEPTH and above the caption's own
-        image, with `label`'s value, the model's score, and the `rank`.
+        """The pairs of a caption with the images that the model ranks among its first DEPTH and
+        above the caption's own image, with `label`'s value, the model's score, and the `rank`.
 
         A benchmark counts each as an error; where the label is high it is a good answer.
         """
@@ -163,13 +173,17 @@ def matrix_voice(name: str, matrix: np.ndarray) -> MatrixVoice:
     return MatrixVoice(name, matrix, images, captions)
 
 
-def measure_voices(captions: Captions, names: Sequence[str], params: MeasuresParams) -> list[MeasureVoice]:
-    """Those of the named measures that can be computed here and at once, fitted; the others have their values in the
-    pairs only."""
+def measure_voices(
+    captions: Captions, names: Sequence[str], params: MeasuresParams
+) -> list[MeasureVoice]:
+    """Those of the named measures that can be computed here and at once, fitted; the others have
+    their values in the pairs only."""
     known = names_of(params)
     chosen = choose([name for name in names if name in known], params)
     fitted = {name: measure.fit(captions) for name, measure in chosen.items() if measure.at_once}
     return [
-        MeasureVoice(name, one, chosen[name].unseen(one, captions), chosen[name].low, chosen[name].high)
+        MeasureVoice(
+            name, one, chosen[name].unseen(one, captions), chosen[name].low, chosen[name].high
+        )
         for name, one in fitted.items()
     ]

@@ -1,4 +1,5 @@
-"""Stage `agree`: how well each measure agrees with human judgements of image-caption pairs, or of pairs of one kind."""
+"""Stage `agree`: how well each measure agrees with human judgements of image-caption pairs, or of
+pairs of one kind."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -56,28 +57,31 @@ def agree(
     calibration: Path | None = None,
     params: AgreeParams | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of each measure and of binary relevance with human scores.
+    """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of each measure and of binary
+    relevance with human scores.
 
-    Returns measure -> coefficient -> {"all": over all judged pairs, "non_original": over those whose caption was
-    not written for the image}, as `coefficients` names them, "intervals" (`intervals`: bootstrap over images and
-    captions), and "spearman_bootstrap" (`bootstrapped_spearman`); of a judge that several prompts asked also
-    "contradictions" (`contradictions`). Of pairs of captions or of images (`Within`), own ones are captions of one
-    image, and images have none.
-    With several ratings per pair, "human" is one rater against the others (`human`). Binary relevance (1 for own
-    captions) is constant on other captions, so its correlations have "all" alone. With `folds`, "mixture" is the
-    weighted sum that fits people best, each image scored by weights from the other folds' images, and "weights" those
-    from all. `mixture` is a YAML file to write, for --params, with these as a mixture of its name (`write_mixture`);
-    `folds` is then FOLDS if not given.
-    `pairs` is an Arrow file to write, a row a judged pair. `calibrate` is a JSON file to write: what a value means to
-    people, who accept a pair from the score `params.accept` on; "calibration" of a measure is its error on held-out
-    images. With `calibration`, such a file of other judgements, what values mean by it is judged too (`meanings`);
-    "calibration" of a column of probabilities is its error among these judgements' other captions. Both need the scale
-    of the scores: `params.scale`, lowest and highest, where the file does not say it. `params.sampling` says for a
-    calibration how the judged pairs were come by: "random", any pair as likely, or "chosen", the default unless all
-    were judged.
-    Raises InputError for ids or values that do not fit, for a scale that is asked for and not known, where something
-    else stands at `pairs`, `calibrate` or `mixture`, for any of these with judgements that do not allow it, for a
-    `calibration` of other measures or parameters, and when an input changes while it is read.
+    Returns measure -> coefficient -> {"all": over all judged pairs, "non_original": over those
+    whose caption was not written for the image}, as `coefficients` names them, "intervals"
+    (`intervals`: bootstrap over images and captions), and "spearman_bootstrap"
+    (`bootstrapped_spearman`); of a judge that several prompts asked also "contradictions"
+    (`contradictions`). Of pairs of captions or of images (`Within`), own ones are captions of one
+    image, and images have none. With several ratings per pair, "human" is one rater against the
+    others (`human`). Binary relevance (1 for own captions) is constant on other captions, so its
+    correlations have "all" alone. With `folds`, "mixture" is the weighted sum that fits people
+    best, each image scored by weights from the other folds' images, and "weights" those from all.
+    `mixture` is a YAML file to write, for --params, with these as a mixture of its name
+    (`write_mixture`); `folds` is then FOLDS if not given. `pairs` is an Arrow file to write, a row
+    a judged pair. `calibrate` is a JSON file to write: what a value means to people, who accept a
+    pair from the score `params.accept` on; "calibration" of a measure is its error on held-out
+    images. With `calibration`, such a file of other judgements, what values mean by it is judged
+    too (`meanings`); "calibration" of a column of probabilities is its error among these
+    judgements' other captions. Both need the scale of the scores: `params.scale`, lowest and
+    highest, where the file does not say it. `params.sampling` says for a calibration how the judged
+    pairs were come by: "random", any pair as likely, or "chosen", the default unless all were
+    judged. Raises InputError for ids or values that do not fit, for a scale that is asked for and
+    not known, where something else stands at `pairs`, `calibrate` or `mixture`, for any of these
+    with judgements that do not allow it, for a `calibration` of other measures or parameters, and
+    when an input changes while it is read.
     """
     params = params or AgreeParams()
     _refuse_paths(pairs, calibrate, calibration)
@@ -87,7 +91,11 @@ def agree(
 
     def digests() -> dict[str, str]:
         judged = {"judgements": judged_digest(judgements)}
-        return {**found_digests(captions=captions_dir, calibration=calibration), **judged, **read_by(names, measures)}
+        return {
+            **found_digests(captions=captions_dir, calibration=calibration),
+            **judged,
+            **read_by(names, measures),
+        }
 
     inputs = digests()
     captions = read_captions(captions_dir, split)
@@ -112,16 +120,22 @@ def agree(
     usual = usual_references(captions.owner)
     fewer = {n: some_references(captions, n) for n in REFERENCES if calibrate and n < usual}
     values: dict[str, np.ndarray] = {}
-    of_random: dict[str, dict[int, np.ndarray]] = {}  # measure -> number of references -> its values of random pairs
+    of_random: dict[
+        str, dict[int, np.ndarray]
+    ] = {}  # measure -> number of references -> its values of random pairs
     contradicted: dict[str, dict[str, Any]] = {}
     for name, measure in choose(names, measures).items():
         fitted: Any = measure.fit(captions)
         values[name] = people.values(fitted, captions)
         if fewer and hasattr(fitted, "ref_ptr"):  # an imported matrix has none
             drawn = random_pairs(captions)
-            lesser = {n: fitted.regrouped(*references).pairs(*drawn) for n, references in fewer.items()}
+            lesser = {
+                n: fitted.regrouped(*references).pairs(*drawn) for n, references in fewer.items()
+            }
             of_random[name] = {usual: fitted.pairs(*drawn), **lesser}
-        if isinstance(measure, Imported) and (said := _contradicted(measure, people, params.accept)):
+        if isinstance(measure, Imported) and (
+            said := _contradicted(measure, people, params.accept)
+        ):
             contradicted[name] = said
     require_unchanged(inputs, digests())
 
@@ -141,19 +155,38 @@ def agree(
         result["mixture"] = {**row(predicted), "weights": weights}
         if mixture:
             r, tau = (result["mixture"][name]["all"] for name in ("pearson", "kendall"))
-            told = f"on {judgements.name}, split {captions.split}; on images of {folds} folds that it was not fitted "
-            write_mixture(mixture, weights, measures, f"{told}on: Pearson's r {r:.3f}, Kendall's tau-b {tau:.3f}.")
+            told = (
+                f"on {judgements.name}, split {captions.split}; on images of {folds} folds that it"
+                " was not fitted "
+            )
+            write_mixture(
+                mixture,
+                weights,
+                measures,
+                f"{told}on: Pearson's r {r:.3f}, Kendall's tau-b {tau:.3f}.",
+            )
     if pairs:
-        read = {name: sha for name, sha in inputs.items() if name not in ("captions", "calibration")}
+        read = {
+            name: sha for name, sha in inputs.items() if name not in ("captions", "calibration")
+        }
         _write_pairs(pairs, captions, people, own, values, read)
     if calibrate:
         scale = scale_of(people, params.accept)
         curves = {name: fit(of, people, owner, scale) for name, of in values.items()}
-        of_fewer = {n: {name: through(curves[name], of[usual], of[n]) for name, of in of_random.items()} for n in fewer}
-        facts = {"file": judgements.name, "sha256": inputs["judgements"], "pairs": len(people.score)}
+        of_fewer = {
+            n: {name: through(curves[name], of[usual], of[n]) for name, of in of_random.items()}
+            for n in fewer
+        }
+        facts = {
+            "file": judgements.name,
+            "sha256": inputs["judgements"],
+            "pairs": len(people.score),
+        }
         facts |= {"split": captions.split, "captions": captions.digest, "sampling": people.sampling}
         yes = ~own & (people.score >= scale.accept)
-        distinct = len(set(zip(people.image[yes].tolist(), people.caption[yes].tolist(), strict=True)))
+        distinct = len(
+            set(zip(people.image[yes].tolist(), people.caption[yes].tolist(), strict=True))
+        )
         facts |= {"accepted": distinct, "images": captions.n_images}
         judged = {**asdict(scale), "judgements": facts}
         save(calibrate, Calibration(curves, measures.used(list(values)), judged, usual, of_fewer))
@@ -166,7 +199,9 @@ def agree(
     return result
 
 
-def _contradicted(judge: Imported, people: Judgements, accept: float | None) -> dict[str, Any] | None:
+def _contradicted(
+    judge: Imported, people: Judgements, accept: float | None
+) -> dict[str, Any] | None:
     """`contradictions` of a table of `capgrade judge`; None of a matrix."""
     path = Path(judge.path)
     return contradictions(path, people.scale, accept) if path.suffix.lower() == ".csv" else None
@@ -178,7 +213,11 @@ def _refuse_paths(pairs: Path | None, calibrate: Path | None, calibration: Path 
         if pairs and calibrate.resolve() == pairs.resolve():
             raise InputError("pairs and calibration have one path", file=pairs, remedy="give two")
         if calibration and calibrate.resolve() == calibration.resolve():
-            raise InputError("the calibration to write is the one to read", file=calibrate, remedy="give two paths")
+            raise InputError(
+                "the calibration to write is the one to read",
+                file=calibrate,
+                remedy="give two paths",
+            )
     if pairs:
         refuse_file(pairs, "table of judged pairs", arrow_of(_JUDGED))
 
@@ -191,7 +230,8 @@ def _write_pairs(
     values: dict[str, np.ndarray],
     inputs: dict[str, str],
 ) -> None:
-    """image and caption int32, original bool, score float32, and each measure float32, in the judgements' order."""
+    """image and caption int32, original bool, score float32, and each measure float32, in the
+    judgements' order."""
     table = pa.table(
         {
             "image": pa.array(people.image, pa.int32()),
@@ -204,25 +244,39 @@ def _write_pairs(
     _write_table(path, table, captions, list(values), inputs)
 
 
-def _write_table(path: Path, table: pa.Table, captions: Captions, measures: list[str], inputs: dict[str, str]) -> None:
-    facts = {"kind": _JUDGED, "captions": captions.digest, "split": captions.split, "measures": measures}
+def _write_table(
+    path: Path, table: pa.Table, captions: Captions, measures: list[str], inputs: dict[str, str]
+) -> None:
+    facts = {
+        "kind": _JUDGED,
+        "captions": captions.digest,
+        "split": captions.split,
+        "measures": measures,
+    }
     schema = with_metadata(table.schema, {**facts, "inputs": inputs})
     write_arrow(path, schema, table.replace_schema_metadata(schema.metadata).to_batches())
 
 
 def agree_with_none(captions_dir: Path, split: str | None, pairs: Path | None) -> dict[str, Any]:
-    """What `agree` has found where there are no judgements: NONE, and in `pairs` a table without rows. InputError as
-    `agree`."""
+    """What `agree` has found where there are no judgements: NONE, and in `pairs` a table without
+    rows. InputError as `agree`."""
     _refuse_paths(pairs, None, None)
     if pairs:
-        columns = {"image": pa.int32(), "caption": pa.int32(), "original": pa.bool_(), "score": pa.float32()}
-        _write_table(pairs, pa.schema(columns).empty_table(), read_captions(captions_dir, split), [], {})
+        columns = {
+            "image": pa.int32(),
+            "caption": pa.int32(),
+            "original": pa.bool_(),
+            "score": pa.float32(),
+        }
+        _write_table(
+            pairs, pa.schema(columns).empty_table(), read_captions(captions_dir, split), [], {}
+        )
     return NONE
 
 
 def who_judged(captions_dir: Path, judgements: Path, split: str | None = None) -> dict[str, Any]:
-    """`by` (people, truth or values), the file's name, how many pairs, of which split of which captions table; `of`
-    captions or images where pairs are of one kind.
+    """`by` (people, truth or values), the file's name, how many pairs, of which split of which
+    captions table; `of` captions or images where pairs are of one kind.
 
     A csv holds people's scores; a dense file is what its metadata say it is.
     """

@@ -34,7 +34,15 @@ from capgrade.pipelines.shards import job_of, source_of
 from capgrade.pipelines.sources.fields import Id, Text, entry
 from capgrade.schemas.captions import SCHEMA, Caption
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, RUN_FILE, atomic, entry_of, manifest_of, write_arrow, write_json
+from capgrade.schemas.files import (
+    MANIFEST,
+    RUN_FILE,
+    atomic,
+    entry_of,
+    manifest_of,
+    write_arrow,
+    write_json,
+)
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.params import CaptionsParams, ShardsParams, validated
 from capgrade.schemas.shards import shard_name
@@ -44,11 +52,16 @@ from capgrade.text.tokens import tokenize
 _KINDS = {"arrow": "shards", "parquet": "shards_parquet"}  # of the manifest
 ALWAYS, CAPTIONS = "always", "captions"  # what one worker fits from
 WHERE = "captions of the pipeline"
-_REMEDY = "give each element image_id, caption_id and caption: a mapping, a beam.Row or a NamedTuple"
+_REMEDY = (
+    "give each element image_id, caption_id and caption: a mapping, a beam.Row or a NamedTuple"
+)
 # While all captions are one table, its texts may be over the 2 GiB that 32-bit offsets reach.
 _LARGE = pa.large_string()
 _LARGE_SCHEMA = pa.schema(
-    [field.with_type(_LARGE if field.type == pa.string() else pa.large_list(_LARGE)) for field in SCHEMA]
+    [
+        field.with_type(_LARGE if field.type == pa.string() else pa.large_list(_LARGE))
+        for field in SCHEMA
+    ]
 )
 Fields = tuple[str, str, str]  # image_id, caption_id, caption
 
@@ -116,7 +129,9 @@ class WriteShards(beam.PTransform):
             raise InputError(f"no format '{format}'", remedy=f"one of {', '.join(_KINDS)}")
         # Workers exchange nothing else, and captions of a PCollection are of one split.
         not_asked = {"exchange": None, **({} if captions else {"split": None})}
-        read = validated(CaptionsParams, {"source": "jsonl", "input": WHERE, "tokenizer": tokenizer})
+        read = validated(
+            CaptionsParams, {"source": "jsonl", "input": WHERE, "tokenizer": tokenizer}
+        )
         params = (params or ShardsParams()).model_copy(update=not_asked)
         self.target = Target(out.rstrip("/"), format)
         self.fit = CaptionsFitter(url, params, measures or MeasuresParams(), read, captions)
@@ -124,7 +139,9 @@ class WriteShards(beam.PTransform):
     def expand(self, given: beam.PCollection | beam.pvalue.PBegin) -> beam.PCollection:
         if isinstance(given, beam.pvalue.PBegin) != (self.fit.captions is not None):
             remedy = "give captions=URL to a pipeline, or a PCollection of captions without it"
-            raise InputError("captions from the pipeline and from a URL, or from neither", remedy=remedy)
+            raise InputError(
+                "captions from the pipeline and from a URL, or from neither", remedy=remedy
+            )
         captions = {} if isinstance(given, beam.pvalue.PBegin) else self._captions(given)
         # An element that is always there lets the next step refuse a PCollection without captions.
         # On Dask, later steps have as many partitions as the beginning.
@@ -136,13 +153,18 @@ class WriteShards(beam.PTransform):
             | "Fit" >> beam.Map(self.fit.run)
             | "Begin" >> beam.Map(self.target.begin)
             | "Shares"
-            >> beam.FlatMap(lambda run: [(k, (run, one)) for k, one in enumerate(shares(range(run.job.n_blocks)))])
+            >> beam.FlatMap(
+                lambda run: [
+                    (k, (run, one)) for k, one in enumerate(shares(range(run.job.n_blocks)))
+                ]
+            )
             | "Apart" >> beam.GroupByKey()  # for Dask, which does nothing for a Reshuffle
             | "Blocks" >> beam.FlatMap(_blocks)
             | "Spread" >> beam.Reshuffle()
             | "Write" >> beam.ParDo(WriteBlock(self.target, processes_here(given.pipeline.options)))
             | "All" >> beam.GroupByKey()
-            | "Manifest" >> beam.MapTuple(lambda _, written, target=self.target: target.finish(written))
+            | "Manifest"
+            >> beam.MapTuple(lambda _, written, target=self.target: target.finish(written))
         )
 
     def _captions(self, given: beam.PCollection) -> dict[str, beam.PCollection]:
@@ -183,11 +205,17 @@ class CaptionsFitter:
             job = job_of(source, self.params, work)
             job = replace(job, url=f"{self.url.rstrip('/')}/{run_name(source.made_of)}")
             share(work, Folder(job.url))
-        facts = {"params": source.made_with, "inputs": source.inputs, "n_captions": source.captions.n_captions}
+        facts = {
+            "params": source.made_with,
+            "inputs": source.inputs,
+            "n_captions": source.captions.n_captions,
+        }
         return ShardsRun(job, json.loads(json.dumps(facts)))  # as a manifest holds them
 
 
-def _blocks(element: tuple[int, Iterable[tuple[ShardsRun, tuple[int, int]]]]) -> Iterator[tuple[ShardsRun, int]]:
+def _blocks(
+    element: tuple[int, Iterable[tuple[ShardsRun, tuple[int, int]]]],
+) -> Iterator[tuple[ShardsRun, int]]:
     run, share = next(iter(element[1]))
     return ((run, block) for block in range(*share))
 
@@ -213,15 +241,22 @@ class Target:
         names, own = folder.names(), {self.name(run, block) for block in range(run.job.n_blocks)}
         known = names & {MANIFEST, RUN_FILE}
         if other := sorted(names - known - own if known else names):
-            raise InputError(f"{folder}: holds {other[0]}, which is not of these shards", remedy=remedy)
+            raise InputError(
+                f"{folder}: holds {other[0]}, which is not of these shards", remedy=remedy
+            )
         for name in known:
             found = None
             with tempfile.TemporaryDirectory(prefix="capgrade-") as copy:
                 folder.get(name, Path(copy) / name)
                 with suppress(InputError):  # somebody's file, which is no JSON
                     found = read_json(Path(copy) / name)
-            if not isinstance(found, dict) or {key: found.get(key) for key in run.facts} != run.facts:
-                raise InputError(f"{folder}: holds shards of other captions or parameters", remedy=remedy)
+            if (
+                not isinstance(found, dict)
+                or {key: found.get(key) for key in run.facts} != run.facts
+            ):
+                raise InputError(
+                    f"{folder}: holds shards of other captions or parameters", remedy=remedy
+                )
         if not known:
             folder.write(RUN_FILE, lambda file: write_json(file, run.facts))
         return run
@@ -302,14 +337,18 @@ def write_sorted(out: Path, shares: Iterable[pa.Table], params: CaptionsParams) 
     """
     tables = [share.cast(_LARGE_SCHEMA) for share in shares]
     table = pa.concat_tables(tables or [_LARGE_SCHEMA.empty_table()])
-    table = table.take(pc.sort_indices(table, [("image_id", "ascending"), ("caption_id", "ascending")]))
+    table = table.take(
+        pc.sort_indices(table, [("image_id", "ascending"), ("caption_id", "ascending")])
+    )
     _refuse(table, params)
     warn_of_scripts(table["caption"].slice(0, BATCH).to_pylist(), params.tokenizer)
     images = pc.count_distinct(table["image_id"]).as_py()
     facts = {"images": images, "splits": {"all": table.num_rows}, "left_out": {}}
     table = table.combine_chunks()
     ends = pairwise(cuts(pc.binary_length(table["caption"]).to_numpy()))
-    small = (table.slice(at, stop - at).cast(SCHEMA).combine_chunks().to_batches() for at, stop in ends)
+    small = (
+        table.slice(at, stop - at).cast(SCHEMA).combine_chunks().to_batches() for at, stop in ends
+    )
     write_table(out, chain.from_iterable(small), params, facts)
 
 
@@ -320,9 +359,20 @@ def _refuse(table: pa.Table, params: CaptionsParams) -> None:
     """
     ids = pc.value_counts(table["caption_id"])
     twice = ids.field("values").filter(pc.greater(ids.field("counts"), 1))
-    wrong = pc.or_(pc.is_in(table["caption_id"], twice), pc.equal(pc.list_value_length(table["tokens"]), 0))
+    wrong = pc.or_(
+        pc.is_in(table["caption_id"], twice), pc.equal(pc.list_value_length(table["tokens"]), 0)
+    )
     rows = np.flatnonzero(wrong)
     if len(rows) or not table.num_rows:
-        columns = [table[name].take(pa.array(rows)).to_pylist() for name in ("image_id", "caption_id", "caption")]
+        columns = [
+            table[name].take(pa.array(rows)).to_pylist()
+            for name in ("image_id", "caption_id", "caption")
+        ]
         records = zip(*columns, rows.tolist(), strict=True)
-        checked([Caption(image, caption, "all", text, WHERE, row) for image, caption, text, row in records], params)
+        checked(
+            [
+                Caption(image, caption, "all", text, WHERE, row)
+                for image, caption, text, row in records
+            ],
+            params,
+        )

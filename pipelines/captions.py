@@ -29,17 +29,19 @@ BATCH_BYTES = 2**30  # of their text: Arrow's offsets within a batch have 32 bit
 
 
 def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
-    """Read a source and write `captions.arrow`, one row per caption in the order of the source; for `scenes` also the
-    images and the truth behind them. Returns the manifest.
+    """Read a source and write `captions.arrow`, one row per caption in the order of the source; for
+    `scenes` also the images and the truth behind them. Returns the manifest.
 
-    Raises InputError, naming file and row, for whatever is wrong in the source: duplicate caption ids, an image
-    in two splits, empty captions (unless `empty: drop`), an image left without captions; and for an `out` that another
-    stage wrote.
+    Raises InputError, naming file and row, for whatever is wrong in the source: duplicate caption
+    ids, an image in two splits, empty captions (unless `empty: drop`), an image left without
+    captions; and for an `out` that another stage wrote.
     """
     with output_folder(out, "captions") as folder:
         if params.source != "scenes":
             left_out = Counter[str]()
-            return write_records(folder, list(read_source(params, left_out)), params, left_out=left_out)
+            return write_records(
+                folder, list(read_source(params, left_out)), params, left_out=left_out
+            )
         from capgrade.pipelines.sources import scenes
 
         world = scenes.generate(params.scenes)
@@ -47,39 +49,68 @@ def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
 
 
 def write_records(
-    out: Path, records: list[Caption], params: CaptionsParams, extra: Mapping[str, int] | None = None,
+    out: Path,
+    records: list[Caption],
+    params: CaptionsParams,
+    extra: Mapping[str, int] | None = None,
     left_out: Mapping[str, int] | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Check and tokenise captions and write them, in this order; `extra` files with their rows are there already, and
-    the source has `left_out` so many of what, by reason. Returns the manifest. InputError as `captions`."""
+) -> dict[str, Any]:
+    """Check and tokenise captions and write them, in this order; `extra` files with their rows are
+    there already, and the source has `left_out` so many of what, by reason. Returns the manifest.
+    InputError as `captions`."""
     records, tokens, dropped = checked(records, params)
     splits, images = dict(Counter(r.split for r in records)), len({r.image_id for r in records})
     twins = len(records) - len({(r.image_id, r.text) for r in records})
-    facts = {"images": images, "splits": splits, "left_out": {**(left_out or {}), **dropped}, "duplicates": twins}
+    facts = {
+        "images": images,
+        "splits": splits,
+        "left_out": {**(left_out or {}), **dropped},
+        "duplicates": twins,
+    }
     if twins:
         warn(
-            f"{twins:,} captions repeat another caption of their image word for word: a value with the caption left "
-            "out of its references (sbert_left_out) is then that of its twin, the highest there is"
+            f"{twins:,} captions repeat another caption of their image word for word: a value with"
+            " the caption left out of its references (sbert_left_out) is then that of its twin,"
+            " the highest there is"
         )
     return write_table(out, caption_batches(records, tokens), params, facts, extra)
 
 
 def write_table(
-    out: Path, batches: Iterable[pa.RecordBatch], params: CaptionsParams, facts: Mapping[str, Any],
+    out: Path,
+    batches: Iterable[pa.RecordBatch],
+    params: CaptionsParams,
+    facts: Mapping[str, Any],
     extra: Mapping[str, int] | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Write batches of SCHEMA, which are checked, in this order; `facts` are for the manifest. Returns it."""
+) -> dict[str, Any]:
+    """Write batches of SCHEMA, which are checked, in this order; `facts` are for the manifest.
+    Returns it."""
     inputs = _inputs(params)
-    metadata = {"kind": "captions", "source": params.source, "tokenizer": params.tokenizer, "inputs": inputs}
-    rows = {CAPTIONS_FILE: write_arrow(out / CAPTIONS_FILE, with_metadata(SCHEMA, metadata), batches), **(extra or {})}
-    return write_manifest(out, "captions", params=params.model_dump(mode="json"), inputs=inputs, rows=rows, **facts)
+    metadata = {
+        "kind": "captions",
+        "source": params.source,
+        "tokenizer": params.tokenizer,
+        "inputs": inputs,
+    }
+    rows = {
+        CAPTIONS_FILE: write_arrow(out / CAPTIONS_FILE, with_metadata(SCHEMA, metadata), batches),
+        **(extra or {}),
+    }
+    return write_manifest(
+        out, "captions", params=params.model_dump(mode="json"), inputs=inputs, rows=rows, **facts
+    )
 
 
-def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Caption], list[list[str]], dict[str, int]]:
-    """The records that stay, their tokens, and how many were dropped, by reason; refuses what a source may not give."""
+def checked(
+    records: list[Caption], params: CaptionsParams
+) -> tuple[list[Caption], list[list[str]], dict[str, int]]:
+    """The records that stay, their tokens, and how many were dropped, by reason; refuses what a
+    source may not give."""
     if not records:
         remedy = "check that it is whole, and the source's format"
-        raise InputError("no captions: empty, or a header alone", file=" ".join(params.inputs), remedy=remedy)
+        raise InputError(
+            "no captions: empty, or a header alone", file=" ".join(params.inputs), remedy=remedy
+        )
     first: dict[str, Caption] = {}
     split_of: dict[str, str] = {}
     for record in records:
@@ -104,7 +135,11 @@ def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Captio
         raise _refused(empty[0], problem, f"mend them, or leave them out: {drop}")
     kept = [record for record, words in zip(records, tokens, strict=True) if words]
     if not kept:
-        raise _refused(empty[0], f"no caption with words: {summary}", "name the column or key that holds captions")
+        raise _refused(
+            empty[0],
+            f"no caption with words: {summary}",
+            "name the column or key that holds captions",
+        )
     if bare := {record.image_id for record in empty} - {record.image_id for record in kept}:
         counts[BARE] = len(bare)
     return kept, [words for words in tokens if words], counts
@@ -118,7 +153,12 @@ def caption_batches(records: list[Caption], tokens: list[list[str]]) -> Iterable
     """Captions and their tokens as batches of SCHEMA."""
     for at, stop in pairwise(cuts([len(r.text.encode()) for r in records])):
         part = records[at:stop]
-        texts = {"image_id": "image_id", "caption_id": "caption_id", "split": "split", "caption": "text"}
+        texts = {
+            "image_id": "image_id",
+            "caption_id": "caption_id",
+            "split": "split",
+            "caption": "text",
+        }
         columns = {name: [getattr(r, field) for r in part] for name, field in texts.items()}
         more = {"tokens": tokens[at:stop], "image_file": [r.image_file for r in part]}
         yield pa.RecordBatch.from_pydict({**columns, **more}, schema=SCHEMA)
@@ -136,14 +176,22 @@ def cuts(sizes: Sequence[int] | np.ndarray) -> list[int]:
 
 
 def _inputs(params: CaptionsParams) -> dict[str, str]:
-    """SHA-256 of each file or folder the source read, by name, and of Java's tokenizer; of a SCAN folder the text files
-    of the splits, no features."""
+    """SHA-256 of each file or folder the source read, by name, and of Java's tokenizer; of a SCAN
+    folder the text files of the splits, no features."""
     if params.source == "webdataset":  # tars are mostly pictures, and may be a hundred gigabytes
         sizes = "\n".join(f"{tar.name} {tar.stat().st_size}" for tar in list_tars(params.inputs))
         return {"names and sizes of tars": hashlib.sha256(sizes.encode()).hexdigest()}
     given = [Path(p) for p in (*params.inputs, *params.split_lists.values())]
     folders = [path for path in given if path.is_dir()]
     if params.source == "precomp":
-        given, folders = [*given, *(text for folder in folders for text in sorted(folder.glob("*.txt")))], []
-    files = [path for path in given if path.is_file()] + ([ptb_jar()] if params.tokenizer == "ptb" else [])
-    return {**digests(files), **{folder.resolve().name: folder_digest(folder) for folder in folders}}
+        given, folders = (
+            [*given, *(text for folder in folders for text in sorted(folder.glob("*.txt")))],
+            [],
+        )
+    files = [path for path in given if path.is_file()] + (
+        [ptb_jar()] if params.tokenizer == "ptb" else []
+    )
+    return {
+        **digests(files),
+        **{folder.resolve().name: folder_digest(folder) for folder in folders},
+    }

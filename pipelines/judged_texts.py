@@ -1,4 +1,5 @@
-"""Agreement of caption scores with human scores of candidates, from a table of candidates, references and scores."""
+"""Agreement of caption scores with human scores of candidates, from a table of candidates,
+references and scores."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ from capgrade.schemas.lines import LARGEST_FLOAT32
 from capgrade.schemas.params import JudgedColumns
 from capgrade.scoring import score
 
-# Field -> what its column is called, the first that the table has: here, in Polaris and Composite, in Nebula.
+# Field -> what its column is called, the first that the table has: here, in Polaris and Composite,
+# in Nebula.
 _COLUMNS = {
     "candidate": ("candidate", "cand", "mt"),
     "references": ("references", "refs"),
@@ -27,18 +29,24 @@ _REMEDY = "give every row a candidate, its references and a score"
 
 
 def agree_on_texts(
-    table: Path, names: Sequence[str], columns: JudgedColumns | None = None, tokenizer: str = "ptb_py"
+    table: Path,
+    names: Sequence[str],
+    columns: JudgedColumns | None = None,
+    tokenizer: str = "ptb_py",
 ) -> tuple[int, dict[str, dict[str, Any]]]:
-    """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of caption scores with people's, each row an observation.
+    """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of caption scores with people's, each
+    row an observation.
 
-    `table` is a .csv, .tsv, .jsonl or .parquet file with a candidate, its references (a list; in .csv and .tsv as JSON
-    or Python write one) and a score in each row; `columns` says how the column of a field is called, where COLUMNS do
-    not. `names` are of `capgrade.score`, or columns of numbers: a metric of one's own. As in published comparisons,
-    each row counts as an image in CIDEr-D's document frequencies. Intervals are bootstraps over images, rows of the
-    same references.
+    `table` is a .csv, .tsv, .jsonl or .parquet file with a candidate, its references (a list; in
+    .csv and .tsv as JSON or Python write one) and a score in each row; `columns` says how the
+    column of a field is called, where COLUMNS do not. `names` are of `capgrade.score`, or columns
+    of numbers: a metric of one's own. As in published comparisons, each row counts as an image in
+    CIDEr-D's document frequencies. Intervals are bootstraps over images, rows of the same
+    references.
 
-    Returns the number of rows, and name -> coefficient -> {"all": value}, and "intervals". Raises InputError for a
-    column that is not there, and for a row without text, or with a score that is not a finite number.
+    Returns the number of rows, and name -> coefficient -> {"all": value}, and "intervals". Raises
+    InputError for a column that is not there, and for a row without text, or with a score that is
+    not a finite number.
     """
     known = known_scores()
     own = [name for name in names if name not in known]
@@ -49,7 +57,9 @@ def agree_on_texts(
     people = Judgements(image, np.arange(len(rows)), np.array([row["score"] for row in rows]))
     values = {name: np.array([row[name] for row in rows]) for name in own}
     if asked := [name for name in names if name in known]:
-        values |= score([row["candidate"] for row in rows], sets, asked, tokenizer=tokenizer).sentences
+        values |= score(
+            [row["candidate"] for row in rows], sets, asked, tokenizer=tokenizer
+        ).sentences
     every = np.ones(len(rows), bool)
     return len(rows), {
         name: {**coefficients(of, people, every), "intervals": intervals(of, people, image)}
@@ -58,8 +68,11 @@ def agree_on_texts(
 
 
 def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[str, Any]]:
-    """Each row as field -> value, `own` columns of numbers beside COLUMNS. InputError for a table without rows."""
-    asked = {field: (name,) if name else _COLUMNS[field] for field, name in columns} | {name: (name,) for name in own}
+    """Each row as field -> value, `own` columns of numbers beside COLUMNS. InputError for a table
+    without rows."""
+    asked = {field: (name,) if name else _COLUMNS[field] for field, name in columns} | {
+        name: (name,) for name in own
+    }
     column: dict[str, str] = {}
 
     def chosen(present: Collection[str]) -> list[str]:
@@ -89,5 +102,7 @@ def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[
     return rows
 
 
-References = Annotated[TextList, BeforeValidator(lambda value: listed_cell(value) if isinstance(value, str) else value)]
+References = Annotated[
+    TextList, BeforeValidator(lambda value: listed_cell(value) if isinstance(value, str) else value)
+]
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-LARGEST_FLOAT32, le=LARGEST_FLOAT32)]

@@ -170,7 +170,9 @@ class SampledTables:
         fitted: Mapping[str, Fitted],
         folder: Path,
     ) -> pa.RecordBatch:
-        saved = {path.stem: np.load(path, mmap_mode="c") for path in (folder / "keys").glob("*.npy")}
+        saved = {
+            path.stem: np.load(path, mmap_mode="c") for path in (folder / "keys").glob("*.npy")
+        }
         keys = np.asarray(saved["images"]), np.asarray(saved["captions"])
         measures = [fitted[name] for name in self.measures]
         kept = Sampler(self.plan, measures, *keys, saved["ref_ptr"], saved["refs"]).sample(images)
@@ -188,24 +190,32 @@ class SampledTables:
                 columns.append(self._lists(name + LEFT_OUT, own, flat, nulls=np.isnan(flat)))
         return pa.record_batch(columns, schema=self.schema)
 
-    def _lists(self, column: str, ptr: np.ndarray, flat: np.ndarray, nulls: np.ndarray | None = None) -> pa.Array:
+    def _lists(
+        self, column: str, ptr: np.ndarray, flat: np.ndarray, nulls: np.ndarray | None = None
+    ) -> pa.Array:
         kind = self.schema.field(column).type
         values = pa.array(flat, kind.value_type, mask=nulls)
         return pa.ListArray.from_arrays(pa.array(ptr, pa.int32()), values, kind)
 
 
-def write_shards(out: Path, schema: pa.Schema, parts: Sequence[Path], target_mb: int) -> tuple[dict[str, int], int]:
+def write_shards(
+    out: Path, schema: pa.Schema, parts: Sequence[Path], target_mb: int
+) -> tuple[dict[str, int], int]:
     """Write shards from the parts of all blocks. Returns the rows of each, and all pairs."""
     groups = list(by_size(parts, lambda part: part.stat().st_size, target_mb * 2**20))
     rows, pairs = {}, 0
     for k, group in enumerate(groups):
         name = shard_name(k, len(groups))
-        rows[name] = write_arrow(out / name, schema, (open_arrow(path).get_batch(0) for path in group))
+        rows[name] = write_arrow(
+            out / name, schema, (open_arrow(path).get_batch(0) for path in group)
+        )
         pairs += sum(len(open_arrow(path).get_batch(0)["captions"].flatten()) for path in group)
     return rows, pairs
 
 
-def join_shards(captions_dir: Path, out: Path, params: ShardsParams, measures: MeasuresParams) -> dict[str, Any]:
+def join_shards(
+    captions_dir: Path, out: Path, params: ShardsParams, measures: MeasuresParams
+) -> dict[str, Any]:
     """Write the shards that `shards` would write, from the parts beside `out`; the parts stay.
 
     Returns the manifest. InputError when a part is missing, unfinished, or of something else.
@@ -225,13 +235,20 @@ def part_files(out: Path, source: Source) -> list[Path]:
     inputs, or do not belong together.
     """
     again = "make it with `capgrade shards --part`, the same options and --out"
-    found = (re.fullmatch(r"[1-9]\d*-of-([1-9]\d*)", path.name, re.ASCII) for path in parts_folder(out).glob("*"))
+    found = (
+        re.fullmatch(r"[1-9]\d*-of-([1-9]\d*)", path.name, re.ASCII)
+        for path in parts_folder(out).glob("*")
+    )
     counts = {name[1] for name in found if name}
     if not counts:
         raise InputError("no parts to join", file=parts_folder(out), remedy=again)
     if len(counts) > 1:
-        problem = f"parts of several divisions: {', '.join(sorted(f'N/{count}' for count in counts))}"
-        raise InputError(problem, file=parts_folder(out), remedy="delete the folders of those that do not belong")
+        problem = (
+            f"parts of several divisions: {', '.join(sorted(f'N/{count}' for count in counts))}"
+        )
+        raise InputError(
+            problem, file=parts_folder(out), remedy="delete the folders of those that do not belong"
+        )
     count, made_with = (
         int(counts.pop()),
         json.loads(json.dumps(source.made_with)),

@@ -1,4 +1,5 @@
-"""A caption, the images it is relevant to, and how relevant: one row of the labels, to read or to look at."""
+"""A caption, the images it is relevant to, and how relevant: one row of the labels, to read or to
+look at."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ _MARGIN = 12
 
 @dataclass(frozen=True)
 class Match:
-    """An image, one of its own captions, whether the caption shown is its own, and the caption's relevance to it."""
+    """An image, one of its own captions, whether the caption shown is its own, and the caption's
+    relevance to it."""
 
     image_id: str
     caption: str
@@ -30,8 +32,9 @@ class Match:
 def matches(
     captions_dir: Path, relevance_dir: Path, caption_id: str | None, by: str | None, top: int
 ) -> tuple[str, str, list[Match]]:
-    """The caption's id and text (None: the first of the split) and the `top` images by measure `by` (None: the last
-    computed). Raises InputError for an unknown caption or measure, or when the two folders do not belong together."""
+    """The caption's id and text (None: the first of the split) and the `top` images by measure `by`
+    (None: the last computed). Raises InputError for an unknown caption or measure, or when the two
+    folders do not belong together."""
     measures = list(read_manifest(relevance_dir, "relevance")["params"]["measures"])
     labels = Labels.load(relevance_dir, measures=measures, captions=captions_dir)
     captions, by = labels.table, labels.chosen(by or measures[-1])
@@ -41,25 +44,40 @@ def matches(
     for image in np.argsort(-values[by], kind="stable")[:top].tolist():
         first = captions.texts[captions.refs[captions.ref_ptr[image]]]
         relevance = {name: float(column_values[image]) for name, column_values in values.items()}
-        found.append(Match(captions.image_ids[image], first, bool(captions.owner[column] == image), relevance))
+        found.append(
+            Match(
+                captions.image_ids[image], first, bool(captions.owner[column] == image), relevance
+            )
+        )
     return captions.caption_ids[column], captions.texts[column], found
 
 
 def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) -> None:
-    """Draw the caption above the images it is relevant to, each with its relevance. InputError when the captions
-    folder has no images (only `scenes` writes them), and for a file at `out` that is not such a picture."""
+    """Draw the caption above the images it is relevant to, each with its relevance. InputError when
+    the captions folder has no images (only `scenes` writes them), and for a file at `out` that is
+    not such a picture."""
     refuse_picture(out)
     if not (captions_dir / PICTURES_TABLE).is_file():
         remedy = "leave out --picture"
-        raise InputError("no images beside these captions", file=captions_dir / PICTURES_TABLE, remedy=remedy)
+        raise InputError(
+            "no images beside these captions", file=captions_dir / PICTURES_TABLE, remedy=remedy
+        )
     opened = opener(captions_dir, {match.image_id: None for match in found})
     lines = len(found[0].relevance)
-    canvas = Image.new("RGB", (_MARGIN + len(found) * (_SIDE + _MARGIN), _SIDE + 62 + 18 * lines), "white")
-    pen, font, small = ImageDraw.Draw(canvas), ImageFont.load_default(18), ImageFont.load_default(14)
+    canvas = Image.new(
+        "RGB", (_MARGIN + len(found) * (_SIDE + _MARGIN), _SIDE + 62 + 18 * lines), "white"
+    )
+    pen, font, small = (
+        ImageDraw.Draw(canvas),
+        ImageFont.load_default(18),
+        ImageFont.load_default(14),
+    )
     pen.text((_MARGIN, _MARGIN), f"“{text}”", "black", font)
     for k, match in enumerate(found):
         left, below = _MARGIN + k * (_SIDE + _MARGIN), 46 + _SIDE
-        canvas.paste(opened(match.image_id).resize((_SIDE, _SIDE), Image.Resampling.LANCZOS), (left, 44))
+        canvas.paste(
+            opened(match.image_id).resize((_SIDE, _SIDE), Image.Resampling.LANCZOS), (left, 44)
+        )
         if match.original:
             pen.rectangle((left - 2, 42, left + _SIDE + 1, 45 + _SIDE), outline="#1a7f37", width=3)
         for line, (name, value) in enumerate(match.relevance.items()):

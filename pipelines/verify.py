@@ -1,4 +1,5 @@
-"""Checks of whole trees of stages' folders: every manifest, file and digest, and what stopped runs left."""
+"""Checks of whole trees of stages' folders: every manifest, file and digest, and what stopped runs
+left."""
 
 import re
 from collections.abc import Iterator
@@ -50,20 +51,26 @@ class Report:
 
     def json(self) -> dict[str, Any]:
         usable = [asdict(one) for one in self.usable]
-        problems = [{"file": str(one.file), "problem": one.problem, "remedy": one.remedy} for one in self.problems]
+        problems = [
+            {"file": str(one.file), "problem": one.problem, "remedy": one.remedy}
+            for one in self.problems
+        ]
         return {"whole": not self.problems, "usable": usable, "problems": problems}
 
 
 def verify(root: Path) -> Report:
     """Check every folder at and below `root` that a stage wrote.
 
-    The manifest's own SHA-256 is checked, and the size and the SHA-256 of each file that it lists. Judged pairs and
-    document frequencies, which have no manifest, are opened. An index is compared with the model it was made from.
-    Raises InputError when there is no such folder, or nothing of capgrade in it.
+    The manifest's own SHA-256 is checked, and the size and the SHA-256 of each file that it lists.
+    Judged pairs and document frequencies, which have no manifest, are opened. An index is compared
+    with the model it was made from. Raises InputError when there is no such folder, or nothing of
+    capgrade in it.
     """
     if root.is_file():
         raise InputError(
-            "a file where a folder is needed", file=root, remedy=f"give the folder that holds it: {root.parent}"
+            "a file where a folder is needed",
+            file=root,
+            remedy=f"give the folder that holds it: {root.parent}",
         )
     beside = unfinished_folder(root)
     if not (root.is_dir() or _at_work(beside)):
@@ -88,16 +95,23 @@ def verify(root: Path) -> Report:
                 remedy = f"run `capgrade {_ALONE[kind]}` again"
                 report.problems.append(InputError(error.problem, file=path, remedy=remedy))
         report.usable += [found] if found and not problems else []
-        report.problems += problems + [_told(path) for path in sorted(folder.iterdir()) if _at_work(path)]
+        report.problems += problems + [
+            _told(path) for path in sorted(folder.iterdir()) if _at_work(path)
+        ]
     report.problems += [_told(beside)] if _at_work(beside) and beside.parent != root else []
     if not report.usable and not report.problems:
-        raise InputError("nothing that capgrade wrote in it", file=root, remedy="give a folder that capgrade wrote")
+        raise InputError(
+            "nothing that capgrade wrote in it",
+            file=root,
+            remedy="give a folder that capgrade wrote",
+        )
     return report
 
 
 def _folders(root: Path, seen: set[Path] | None = None) -> Iterator[Path]:
-    """Parents first, in order of name; without those of unfinished runs. A link is followed, as a stage's folder may
-    lie on another disk, but each folder is looked into once, by its own name if it has one here."""
+    """Parents first, in order of name; without those of unfinished runs. A link is followed, as a
+    stage's folder may lie on another disk, but each folder is looked into once, by its own name if
+    it has one here."""
     seen = set() if seen is None else seen
     seen.add(root.resolve())
     yield root
@@ -108,7 +122,9 @@ def _folders(root: Path, seen: set[Path] | None = None) -> Iterator[Path]:
 
 def _at_work(folder: Path) -> bool:
     """Whether this is a folder of a run that has not ended, or was set aside."""
-    return unfinished_work(folder) or (folder.name.endswith(UNFINISHED) and (folder / LOCK).is_file())
+    return unfinished_work(folder) or (
+        folder.name.endswith(UNFINISHED) and (folder / LOCK).is_file()
+    )
 
 
 def _told(folder: Path) -> InputError:
@@ -116,15 +132,23 @@ def _told(folder: Path) -> InputError:
     out, run = output_of(folder), read_run(folder)
     if not folder.name.endswith(UNFINISHED):
         aside = output_of(folder.with_suffix(""))
-        return InputError("unfinished work, set aside", file=folder, remedy=f"it goes when a run into {aside} ends")
+        return InputError(
+            "unfinished work, set aside",
+            file=folder,
+            remedy=f"it goes when a run into {aside} ends",
+        )
     process = holder(out)
     if process is not None:
-        return InputError(f"a run is writing here (process {process})", file=out, remedy="wait until it has ended")
+        return InputError(
+            f"a run is writing here (process {process})", file=out, remedy="wait until it has ended"
+        )
     if run is None:
         return InputError("left by a run that was killed", file=folder / LOCK, remedy=_AGAIN)
     command = f"capgrade {COMMAND.get(run['stage'], run['stage'])}"
     return InputError(
-        f"an unfinished run of `{command}`, {done_parts(folder)}", file=out, remedy=f"{_AGAIN}, it goes on"
+        f"an unfinished run of `{command}`, {done_parts(folder)}",
+        file=out,
+        remedy=f"{_AGAIN}, it goes on",
     )
 
 
@@ -132,35 +156,54 @@ def _check(folder: Path) -> tuple[Usable | None, list[Path], list[InputError]]:
     """Of a folder with a manifest: what it is, its files, and what is wrong with them."""
     path = folder / MANIFEST
     try:
-        manifest = parse_manifest(path, "run the command that wrote this folder again, with another --out")
+        manifest = parse_manifest(
+            path, "run the command that wrote this folder again, with another --out"
+        )
     except InputError as error:
         return None, sorted(p for p in folder.rglob("*") if p.suffix in _TABLES), [error]
     kind, entries = manifest["kind"], manifest["files"]
     remedy = made_again(kind, folder)
     sizes = sizes_of(folder, entries)
-    problems = list(altered(entries, sizes, f"{folder}/", remedy, lambda name: digest(folder / name)))
-    weights = manifest["params"].get("weights") if isinstance(manifest.get("params"), dict) else None
+    problems = list(
+        altered(entries, sizes, f"{folder}/", remedy, lambda name: digest(folder / name))
+    )
+    weights = (
+        manifest["params"].get("weights") if isinstance(manifest.get("params"), dict) else None
+    )
     model = folder.parent / (weights or "model.safetensors")
     made_from = manifest.get("inputs", {}).get("model")
     if kind == "embeddings" and made_from and model.is_file() and digest(model) != made_from:
-        problems.append(InputError(f"made from another model than {model}", file=folder, remedy=remedy))
+        problems.append(
+            InputError(f"made from another model than {model}", file=folder, remedy=remedy)
+        )
     size = sum(entry["bytes"] for entry in entries.values())
-    return Usable(str(folder), str(kind), len(entries), size), [folder / name for name in entries], problems
+    return (
+        Usable(str(folder), str(kind), len(entries), size),
+        [folder / name for name in entries],
+        problems,
+    )
 
 
 def _unlisted(folder: Path, listed: set[Path]) -> Iterator[tuple[Path, str]]:
-    """Tables that no manifest lists, and their kinds: those that need none, such as judged pairs; and in a folder where
-    nothing runs those beside a manifest, and ours whose manifest is gone. Tables of others elsewhere do not count."""
+    """Tables that no manifest lists, and their kinds: those that need none, such as judged pairs;
+    and in a folder where nothing runs those beside a manifest, and ours whose manifest is gone.
+    Tables of others elsewhere do not count."""
     finished, at_work = (folder / MANIFEST).is_file(), unfinished_work(unfinished_folder(folder))
     for path in sorted(folder.iterdir()):
-        if path.suffix in _TABLES and path.is_file() and not path.name.startswith(".") and path not in listed:
+        if (
+            path.suffix in _TABLES
+            and path.is_file()
+            and not path.name.startswith(".")
+            and path not in listed
+        ):
             kind = _table_kind(path)
             if kind in _ALONE or (not at_work and (finished or kind)):
                 yield path, kind or ""
 
 
 def _table_kind(path: Path) -> str | None:
-    """What an Arrow file of ours says that it is, a damaged one too: its schema stands at its beginning."""
+    """What an Arrow file of ours says that it is, a damaged one too: its schema stands at its
+    beginning."""
     try:
         return metadata_of(open_arrow(path).schema).get("kind")
     except InputError:

@@ -1,1 +1,2 @@
-"""What is written and read: parameters, the Arrow schema of every table between stages, files and errors."""
+"""What is written and read: parameters, the Arrow schema of every table between stages, files and
+errors."""

@@ -32,8 +32,8 @@ SCHEMA = pa.schema(
 class Caption:
     """One caption as a source gives it.
 
-    `row` says where it stands in `file`, for error messages (see `InputError`). `image_file` is the image's
-    file name when the source knows it, else None.
+    `row` says where it stands in `file`, for error messages (see `InputError`). `image_file` is the
+    image's file name when the source knows it, else None.
     """
 
     image_id: str
@@ -49,8 +49,8 @@ class Caption:
 class Captions:
     """The captions of one split, and which image each belongs to.
 
-    Images are numbered in order of first appearance, captions in the order of the table; every relevance
-    matrix has these as its rows and columns. Image i's reference set is the captions
+    Images are numbered in order of first appearance, captions in the order of the table; every
+    relevance matrix has these as its rows and columns. Image i's reference set is the captions
     `refs[ref_ptr[i]:ref_ptr[i + 1]]`.
     """
 
@@ -61,7 +61,9 @@ class Captions:
 
     @cached_property
     def _image_codes(self) -> pa.DictionaryArray:
-        return self.table["image_id"].dictionary_encode().combine_chunks()  # the ids in one array may be over 2 GiB
+        return (
+            self.table["image_id"].dictionary_encode().combine_chunks()
+        )  # the ids in one array may be over 2 GiB
 
     @cached_property
     def image_ids(self) -> list[str]:
@@ -70,7 +72,8 @@ class Captions:
 
     @cached_property
     def image_files(self) -> dict[str, str | None]:
-        """The file of each image, by its id in their order; None where the source did not know it."""
+        """The file of each image, by its id in their order; None where the source did not know
+        it."""
         files = self.table["image_file"].take(self.refs[self.ref_ptr[:-1]])  # of its first caption
         return dict(zip(self.image_ids, files.to_pylist(), strict=True))
 
@@ -125,8 +128,8 @@ class Captions:
         return self if len(rows) == self.n_captions else replace(self, table=self.table.take(rows))
 
     def tokens(self) -> tuple[pa.DictionaryArray, np.ndarray]:
-        """All tokens in one array, the different ones numbered as they come, and int64 [n_captions + 1] saying where
-        each caption starts."""
+        """All tokens in one array, the different ones numbered as they come, and int64 [n_captions
+        + 1] saying where each caption starts."""
         tokens = self.table["tokens"]
         sizes = pc.list_value_length(tokens).to_numpy().astype(np.int64)
         flat = pa.chunked_array([chunk.flatten() for chunk in tokens.chunks], pa.string())
@@ -134,8 +137,8 @@ class Captions:
 
 
 def read_captions(folder: Path, split: str | None = None) -> Captions:
-    """Read one split of a captions folder, or several joined by `+` (train+restval) as one; `split` may be left out
-    when there is only one.
+    """Read one split of a captions folder, or several joined by `+` (train+restval) as one; `split`
+    may be left out when there is only one.
 
     Raises InputError for an unfinished folder, an unknown split, or a choice that is not made.
     """
@@ -145,14 +148,18 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
         raise InputError(problem, file=folder, remedy="run `capgrade captions` again")
     file = open_arrow(folder / CAPTIONS_FILE)
     file.need(SCHEMA, ["tokenizer"])
-    table = file.read_all()  # in memory map, in chunks: 2 GiB of text are more than Arrow's 32-bit offsets in one
+    table = (
+        file.read_all()
+    )  # in memory map, in chunks: 2 GiB of text are more than Arrow's 32-bit offsets in one
     if table.num_rows > MOST_ROWS:
         problem = f"{table.num_rows:,} captions; their rows are numbers of 32 bits"
         remedy = f"at most {MOST_ROWS:,} in a table: divide the corpus"
         raise InputError(problem, file=folder / CAPTIONS_FILE, remedy=remedy)
     known = pc.unique(table["split"]).to_pylist()
     if split is None and len(known) > 1:
-        raise InputError(f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split")
+        raise InputError(
+            f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split"
+        )
     split = known[0] if split is None else split
     parts = parts_of(split, known, folder)
     if len(known) > 1:
@@ -162,15 +169,19 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
 
 
 def parts_of(split: str, known: Sequence[str], file: str | Path) -> list[str]:
-    """The splits that `train+restval` names, or the one that is itself called so. InputError for one not known."""
+    """The splits that `train+restval` names, or the one that is itself called so. InputError for
+    one not known."""
     parts = [split] if split in known else split.split("+")
     for part in parts:
         if part not in known:
-            raise InputError(f"no split '{part}'", file=file, remedy=f"choose from: {', '.join(known)}")
+            raise InputError(
+                f"no split '{part}'", file=file, remedy=f"choose from: {', '.join(known)}"
+            )
     return parts
 
 
 def splits_of(folder: Path) -> list[str]:
-    """Names of the splits of a captions folder, in order of first appearance. InputError as `read_captions`."""
+    """Names of the splits of a captions folder, in order of first appearance. InputError as
+    `read_captions`."""
     read_manifest(folder, "captions")
     return pc.unique(open_arrow(folder / CAPTIONS_FILE).read_all()["split"]).to_pylist()

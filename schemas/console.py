@@ -18,15 +18,23 @@ def console() -> Console:
 
 
 def print_table(
-    title: str, columns: Iterable[str], rows: Iterable[Sequence[str]], *, texts: Sequence[int] = (0,), **more: Any
+    title: str,
+    columns: Iterable[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    texts: Sequence[int] = (0,),
+    **more: Any,
 ) -> None:
-    """Print rows of plain text. The columns numbered in `texts` stand to the left, those of numbers to the right;
-    `more` is rich's, of its Table. Numbers stay whole where the terminal is too narrow for the table."""
+    """Print rows of plain text. The columns numbered in `texts` stand to the left, those of numbers
+    to the right; `more` is rich's, of its Table. Numbers stay whole where the terminal is too
+    narrow for the table."""
     table, rows = Table(title=escape(title), **more), [*rows]
     for k, name in enumerate(columns):
         width = max((len(row[k]) for row in rows), default=0)
         least = min(width, 12) if k in texts else width
-        table.add_column(name, justify="left" if k in texts else "right", overflow="fold", min_width=least)
+        table.add_column(
+            name, justify="left" if k in texts else "right", overflow="fold", min_width=least
+        )
     for row in rows:
         table.add_row(*map(escape, row))
     console().print(table, crop=False)

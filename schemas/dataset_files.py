@@ -1,9 +1,13 @@
-"""Hugging Face datasets as files: what saved ones leave, and what their splits, rows and pictures are called."""
+"""Hugging Face datasets as files: what saved ones leave, and what their splits, rows and pictures
+are called."""
 
 import re
 from pathlib import PurePath
 
-SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves, for a DatasetDict and for a Dataset
+SAVED = (
+    "dataset_dict.json",
+    "state.json",
+)  # what save_to_disk leaves, for a DatasetDict and for a Dataset
 SHARD = re.compile(r"data/(\w+(?:\.\w+)*)-\d{5}-of-\d{5}.*")  # the hub's own form
 _WORDS = {  # of folders and names that say a split, in the order in which `datasets` looks for them
     "train": {"train", "training"},
@@ -13,8 +17,8 @@ _WORDS = {  # of folders and names that say a split, in the order in which `data
 
 
 def split_of(name: str) -> str | None:
-    """The split that the hub reads off a file of a dataset: data/SPLIT-00000-of-00004.parquet, else a word in its
-    folders, else in its own name; None where nothing says it."""
+    """The split that the hub reads off a file of a dataset: data/SPLIT-00000-of-00004.parquet, else
+    a word in its folders, else in its own name; None where nothing says it."""
     if found := SHARD.fullmatch(name):
         return found[1]
     folders, _, file = name.lower().rpartition("/")
@@ -32,5 +36,6 @@ def row_id(split: str, row: int) -> str:
 
 
 def path_here(path: str | None) -> str | None:
-    """The path that a row has of its picture; of one in another machine's folders its file's name."""
+    """The path that a row has of its picture; of one in another machine's folders its file's
+    name."""
     return path and (PurePath(path).name if PurePath(path).is_absolute() else path)

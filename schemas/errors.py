@@ -14,8 +14,9 @@ class InputError(Exception):
     """Something the user gave is wrong: what, in which file and row, and what to do about it.
 
     `capgrade` prints it as one line and exits with status 2; nothing already computed is lost.
-    `row` is what an editor shows: lines of a text file count from 1 (a header is row 1); entries of a JSON
-    list or of an Arrow table are named by their index from 0, as a string such as "annotations[17]".
+    `row` is what an editor shows: lines of a text file count from 1 (a header is row 1); entries of
+    a JSON list or of an Arrow table are named by their index from 0, as a string such as
+    "annotations[17]".
 
     >>> str(InputError("no captions", file="dogs.csv", remedy="write some"))
     'dogs.csv: no captions -> write some'
@@ -41,4 +42,6 @@ class InputError(Exception):
 
     def __reduce__(self) -> tuple:
         """With every field, so that an error raised in a worker process arrives whole."""
-        return partial(InputError, self.problem, file=self.file, row=self.row, remedy=self.remedy), ()
+        return partial(
+            InputError, self.problem, file=self.file, row=self.row, remedy=self.remedy
+        ), ()

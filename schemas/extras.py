@@ -8,7 +8,8 @@ from pathlib import Path
 
 from capgrade.schemas.errors import InputError
 
-# Module -> extras that bring it, the one to name first. tests/test_extras.py compares them with pyproject.toml.
+# Module -> extras that bring it, the one to name first. tests/test_extras.py compares them with
+# pyproject.toml.
 EXTRAS = {
     "apache_beam": ("beam",),
     "dask": ("dask",),
@@ -45,15 +46,22 @@ class MissingExtraError(InputError, ImportError):
     def __init__(self, module: str, extra: str) -> None:
         self.module, self.extra = module, extra
         are = "are" if "," in module else "is"
-        instead = ", or leave meteor and scene_graph out of the measures" if module == "pycocoevalcap" else ""
-        super().__init__(f"{module} {are} not installed", remedy=f"pip install 'capgrade[{extra}]'{instead}")
+        instead = (
+            ", or leave meteor and scene_graph out of the measures"
+            if module == "pycocoevalcap"
+            else ""
+        )
+        super().__init__(
+            f"{module} {are} not installed", remedy=f"pip install 'capgrade[{extra}]'{instead}"
+        )
 
     def __reduce__(self) -> tuple:
         return MissingExtraError, (self.module, self.extra)
 
 
 def missing_extra(error: ModuleNotFoundError, extra: str | None = None) -> MissingExtraError | None:
-    """The error to show instead; None where no extra brings the module, which is a fault and not the user's.
+    """The error to show instead; None where no extra brings the module, which is a fault and not
+    the user's.
 
     `extra` is the one to name where several bring the module.
     """
@@ -64,7 +72,8 @@ def missing_extra(error: ModuleNotFoundError, extra: str | None = None) -> Missi
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Imports of what `extra` brings. Raises MissingExtraError for a module that is not installed."""
+    """Imports of what `extra` brings. Raises MissingExtraError for a module that is not
+    installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -75,13 +84,17 @@ def needs(extra: str) -> Iterator[None]:
 
 
 def package_folder(name: str) -> Path:
-    """The folder of a package, `pycocoevalcap.meteor`. Raises MissingExtraError where it is not installed."""
+    """The folder of a package, `pycocoevalcap.meteor`. Raises MissingExtraError where it is not
+    installed."""
     with needs("meteor"):
         return Path(next(iter(import_module(name).__path__)))
 
 
 def require(*modules: str) -> None:
-    """Nothing where all are installed; else a MissingExtraError that names each that is not, and all their extras."""
+    """Nothing where all are installed; else a MissingExtraError that names each that is not, and
+    all their extras."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
-        raise MissingExtraError(", ".join(missing), ",".join(dict.fromkeys(EXTRAS[module][0] for module in missing)))
+        raise MissingExtraError(
+            ", ".join(missing), ",".join(dict.fromkeys(EXTRAS[module][0] for module in missing))
+        )

@@ -101,7 +101,9 @@ def digests(paths: Iterable[Path]) -> dict[str, str]:
     found = {}
     for path in files:
         ends = (path.parts[-count:] for count in range(1, len(path.parts) + 1))
-        own = next(end for end in ends if [other.parts[-len(end) :] for other in files].count(end) == 1)
+        own = next(
+            end for end in ends if [other.parts[-len(end) :] for other in files].count(end) == 1
+        )
         found["/".join(own)] = digest(path)
     return found
 
@@ -154,7 +156,10 @@ def writing(path: Path, allow: str = OUT) -> Iterator[None]:
         if isinstance(error, OSError) and number in _NOT_ALLOWED:
             name = error.filename or path
             if not _is_of(name, path):
-                problem, remedy = f"cannot be read or written ({error.strerror})", "check the path and its permissions"
+                problem, remedy = (
+                    f"cannot be read or written ({error.strerror})",
+                    "check the path and its permissions",
+                )
                 raise InputError(problem, file=name, remedy=remedy) from error
         if number in _NOT_ALLOWED:
             remedy = allow
@@ -230,11 +235,15 @@ def metadata_of(schema: pa.Schema) -> dict[str, Any]:
     try:
         found = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the metadata of an Arrow file are damaged ({error})", remedy=_AGAIN) from error
+        raise InputError(
+            f"the metadata of an Arrow file are damaged ({error})", remedy=_AGAIN
+        ) from error
     return found if isinstance(found, dict) else {}
 
 
-def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], allow: str = OUT) -> int:
+def write_arrow(
+    path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], allow: str = OUT
+) -> int:
     """Write record batches as one Arrow IPC file, uncompressed, so that it can be memory-mapped.
 
     Returns its rows. Errors as `atomic`.
@@ -295,7 +304,14 @@ class ArrowFile:
         """Raise InputError for what the block raises over a damaged file."""
         try:
             yield
-        except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError, MemoryError) as error:
+        except (
+            pa.ArrowException,
+            OSError,
+            ValueError,
+            TypeError,
+            OverflowError,
+            MemoryError,
+        ) as error:
             text = " ".join(str(error).split())
             problem = f"not a whole Arrow file ({text})"
             raise InputError(problem, file=self.path, remedy=_AGAIN) from error
@@ -312,7 +328,13 @@ def read_arrow(path: Path) -> pa.Table:
 
 
 def write_manifest(
-    folder: Path, kind: str, *, params: Any, inputs: dict[str, str], rows: dict[str, int], **facts: Any
+    folder: Path,
+    kind: str,
+    *,
+    params: Any,
+    inputs: dict[str, str],
+    rows: dict[str, int],
+    **facts: Any,
 ) -> dict[str, Any]:
     """Write `manifest.json` for the files named in `rows` (file name -> row count); call it last.
 
@@ -349,7 +371,9 @@ def made_again(kind: str, folder: Path) -> str:
     if kind == "shards_part":  # in OUT.parts/2-of-3
         out, part = str(folder.parent).removesuffix(".parts"), folder.name.replace("-of-", "/")
         return f"run `capgrade shards --part {part}` again with --out {out}"
-    return f"run `capgrade {COMMAND.get(kind, kind)}` again with {FOLDER.get(kind, '--out')} {folder}"
+    return (
+        f"run `capgrade {COMMAND.get(kind, kind)}` again with {FOLDER.get(kind, '--out')} {folder}"
+    )
 
 
 def unfinished_folder(out: Path) -> Path:
@@ -371,7 +395,11 @@ def unfinished_work(folder: Path) -> bool:
 
 def output_of(folder: Path) -> Path:
     """The output whose unfinished work a folder holds."""
-    return folder.parent if folder.name == UNFINISHED else folder.with_name(folder.name.removesuffix(UNFINISHED))
+    return (
+        folder.parent
+        if folder.name == UNFINISHED
+        else folder.with_name(folder.name.removesuffix(UNFINISHED))
+    )
 
 
 def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
@@ -381,7 +409,11 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     was written, and when a file is missing or has another size.
     """
     if folder.is_file():
-        raise InputError(f"a file where a folder of {kind} is needed", file=folder, remedy="give what --out named")
+        raise InputError(
+            f"a file where a folder of {kind} is needed",
+            file=folder,
+            remedy="give what --out named",
+        )
     remedy = made_again(kind, folder)
     if not folder.exists():
         problem = f"no such folder: not a finished {kind} folder"
@@ -390,7 +422,9 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
         raise InputError(f"no {MANIFEST}: not a finished {kind} folder", file=folder, remedy=remedy)
     manifest = parse_manifest(folder / MANIFEST, remedy)
     if manifest["kind"] != kind:
-        raise InputError(f"a folder of {manifest['kind']} where one of {kind} is needed", file=folder)
+        raise InputError(
+            f"a folder of {manifest['kind']} where one of {kind} is needed", file=folder
+        )
     if unfinished_work(unfinished_folder(folder)):
         warn(f"{folder}: read as it was before a run that has not ended; {remedy}")
     check_sizes(folder, manifest["files"], remedy)
@@ -413,22 +447,38 @@ def parse_manifest(path: Path, remedy: str = _AGAIN) -> dict[str, Any]:
             for name, entry in manifest["files"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"not a manifest ({type(error).__name__}: {error})", file=path, remedy=remedy) from error
+        raise InputError(
+            f"not a manifest ({type(error).__name__}: {error})", file=path, remedy=remedy
+        ) from error
     if not right:
-        raise InputError("damaged: its content does not match its own SHA-256", file=path, remedy=remedy)
-    whole = all(type(size) is int and type(rows) is int and type(sha) is str for size, rows, sha in files.values())
+        raise InputError(
+            "damaged: its content does not match its own SHA-256", file=path, remedy=remedy
+        )
+    whole = all(
+        type(size) is int and type(rows) is int and type(sha) is str
+        for size, rows, sha in files.values()
+    )
     if not files or not whole or not isinstance(kind, str):
-        raise InputError("not a manifest (its files lack sizes, rows or digests)", file=path, remedy=remedy)
+        raise InputError(
+            "not a manifest (its files lack sizes, rows or digests)", file=path, remedy=remedy
+        )
     for name in files:
         if not inside(name):
-            raise InputError(f"lists {name!r}, which is not a file of its folder", file=path, remedy=remedy)
+            raise InputError(
+                f"lists {name!r}, which is not a file of its folder", file=path, remedy=remedy
+            )
     return manifest
 
 
 def inside(name: str) -> bool:
     """Whether this names a file of a folder or of a folder in it."""
     path = PurePosixPath(name)
-    return name.isprintable() and "\\" not in name and bool(path.parts) and not {"/", ".."} & set(path.parts)
+    return (
+        name.isprintable()
+        and "\\" not in name
+        and bool(path.parts)
+        and not {"/", ".."} & set(path.parts)
+    )
 
 
 def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:

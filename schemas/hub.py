@@ -1,5 +1,5 @@
-"""The Hugging Face hub, asked once and briefly before a library fetches from it: the libraries ask again and again for
-more than a minute where there is no network."""
+"""The Hugging Face hub, asked once and briefly before a library fetches from it: the libraries ask
+again and again for more than a minute where there is no network."""
 
 from pathlib import Path
 
@@ -11,16 +11,19 @@ WAIT = 5.0  # seconds
 
 def hub_source(
     name: str, kind: str = "model", revision: str | None = None, files: list[str] | None = None
-) -> str:  # fmt: skip
+) -> str:
     """What a library loads `name` from, which may be a folder or a `kind` (model, dataset) of the
     hub: the name itself.
 
-    Where the hub does not answer within WAIT, it is the folder that an earlier run has fetched, with
-    all that fits the patterns `files` (None: every file); InputError where there is none.
+    Where the hub does not answer within WAIT, it is the folder that an earlier run has fetched,
+    with all that fits the patterns `files` (None: every file); InputError where there is none.
     """
     from huggingface_hub import constants, get_session, snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-    from huggingface_hub.utils import httpx, validate_repo_id  # httpx2 from version 2 of huggingface_hub on
+    from huggingface_hub.utils import (
+        httpx,
+        validate_repo_id,
+    )  # httpx2 from version 2 of huggingface_hub on
 
     if Path(name).exists() or constants.is_offline_mode():
         return name
@@ -35,8 +38,13 @@ def hub_source(
                 name, repo_type=kind, revision=revision, local_files_only=True, allow_patterns=files
             )
         except LocalEntryNotFoundError:
-            problem = f"the {kind} '{name}' is not on this machine, and the hub does not answer ({constants.ENDPOINT})"
-            raise InputError(problem, remedy="check the network and HF_ENDPOINT, or give a folder") from None
+            problem = (
+                f"the {kind} '{name}' is not on this machine, and the hub does not answer"
+                f" ({constants.ENDPOINT})"
+            )
+            raise InputError(
+                problem, remedy="check the network and HF_ENDPOINT, or give a folder"
+            ) from None
         tell(f"the hub does not answer: the {kind} '{name}' is as an earlier run fetched it")
         return str(folder)
     return name

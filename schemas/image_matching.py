@@ -1,4 +1,5 @@
-"""Which picture, row of features or similarity belongs to which image: one rule, wherever names meet."""
+"""Which picture, row of features or similarity belongs to which image: one rule, wherever names
+meet."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,14 +9,17 @@ from pathlib import Path, PurePath
 from capgrade.schemas.errors import InputError, first_of
 
 NAMES_SHOWN = 3  # names in one line
-ENDING = re.compile(r"(?<=.)\.[A-Za-z]\w{0,9}$")  # .jpg, .jpg_large; of an id like v1.5 no part is an ending
+ENDING = re.compile(
+    r"(?<=.)\.[A-Za-z]\w{0,9}$"
+)  # .jpg, .jpg_large; of an id like v1.5 no part is an ending
 _COCO = re.compile(r"(?:COCO_[a-z]+\d{4}_)?([0-9]{12})")  # the file of an image, without its ending
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,11}")  # an image's number as annotations write it
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What may belong to an image: its id, and its path with folders inside its source, where it has one.
+    """What may belong to an image: its id, and its path with folders inside its source, where it
+    has one.
 
     `file` is the archive that the path is in, which tells two of the same path apart in an error.
     """
@@ -36,15 +40,25 @@ class ImageMatches:
     candidates: Sequence[Candidate]
 
     def lines(self, what: str = "pictures") -> list[str]:
-        """What is missing and what is not asked for, a line each, with the first names; none where all fits."""
+        """What is missing and what is not asked for, a line each, with the first names; none where
+        all fits."""
         said = []
         if self.missing:
-            names = first_of([named(image_id, self.images[image_id]) for image_id in self.missing], NAMES_SHOWN)
-            said.append(f"no {what} of {len(self.missing):,} of the {len(self.images):,} images: {names}")
+            names = first_of(
+                [named(image_id, self.images[image_id]) for image_id in self.missing], NAMES_SHOWN
+            )
+            said.append(
+                f"no {what} of {len(self.missing):,} of the {len(self.images):,} images: {names}"
+            )
         if self.not_asked:
-            others = [self.candidates[k].path or self.candidates[k].image_id for k in self.not_asked]
+            others = [
+                self.candidates[k].path or self.candidates[k].image_id for k in self.not_asked
+            ]
             names = first_of(others, NAMES_SHOWN)
-            said.append(f"not asked for: {len(self.not_asked):,} of {len(self.candidates):,} {what}: {names}")
+            said.append(
+                f"not asked for: {len(self.not_asked):,} of {len(self.candidates):,} {what}:"
+                f" {names}"
+            )
         return said
 
 
@@ -54,17 +68,23 @@ def named(image_id: str, path: str | None) -> str:
 
 
 def match_images(
-    images: Mapping[str, str | None], candidates: Iterable[Candidate | str], source: str | Path | None = None
+    images: Mapping[str, str | None],
+    candidates: Iterable[Candidate | str],
+    source: str | Path | None = None,
 ) -> ImageMatches:
-    """The candidate of each image, by the first of these that fits: the id; the image file, with its folders, then
-    without those that only one side has; the stem; COCO's number (`COCO_val2014_000000391895.jpg` is image 391895).
+    """The candidate of each image, by the first of these that fits: the id; the image file, with
+    its folders, then without those that only one side has; the stem; COCO's number
+    (`COCO_val2014_000000391895.jpg` is image 391895).
 
-    `images` has the image file of each id, None where it is not recorded: the id is the name then. A candidate that
-    is an id alone is a string. InputError, which shows both, for two candidates of one image, or two images of one.
+    `images` has the image file of each id, None where it is not recorded: the id is the name then.
+    A candidate that is an id alone is a string. InputError, which shows both, for two candidates of
+    one image, or two images of one.
     """
     given = [Candidate(one) if isinstance(one, str) else one for one in candidates]
     wanted = [_Name(image_id, _plain(file or image_id)) for image_id, file in images.items()]
-    found = [_Name(one.image_id, _plain(one.path or one.image_id), one.path is None) for one in given]
+    found = [
+        _Name(one.image_id, _plain(one.path or one.image_id), one.path is None) for one in given
+    ]
     owner: dict[int, int] = {}  # candidate -> image
     rest, free = list(range(len(wanted))), list(range(len(found)))
     for key, fits in _RULES:
@@ -73,15 +93,26 @@ def match_images(
             if (value := key(found[c])) is not None:
                 by_key.setdefault(value, []).append(c)
         for i in rest if by_key else ():
-            fitting = [c for c in by_key.get(key(wanted[i]), ()) if fits is None or fits(wanted[i], found[c])]
+            fitting = [
+                c
+                for c in by_key.get(key(wanted[i]), ())
+                if fits is None or fits(wanted[i], found[c])
+            ]
             for c in fitting[:2]:
                 if (other := owner.setdefault(c, i)) != i:
                     problem = f"{_shown(given[c])} belongs to two images, {_both(wanted, other, i)}"
-                    remedy = "give each image a picture or features of its own, named by the image id"
+                    remedy = (
+                        "give each image a picture or features of its own, named by the image id"
+                    )
                     raise InputError(problem, file=source, remedy=remedy)
             if len(fitting) > 1:
-                problem = f"image {wanted[i].id!r} has two, {' and '.join(_shown(given[c]) for c in fitting[:2])}"
-                raise InputError(problem, file=source, remedy="keep one, or list which: image_id<TAB>path")
+                problem = (
+                    f"image {wanted[i].id!r} has two,"
+                    f" {' and '.join(_shown(given[c]) for c in fitting[:2])}"
+                )
+                raise InputError(
+                    problem, file=source, remedy="keep one, or list which: image_id<TAB>path"
+                )
         done = set(owner.values())
         rest, free = [i for i in rest if i not in done], [c for c in free if c not in owner]
         if not rest or not free:
@@ -96,7 +127,11 @@ class _Name:
     __slots__ = ("bare", "base", "id", "path", "stem")
 
     def __init__(self, image_id: str, path: str, bare: bool = True) -> None:
-        self.id, self.path, self.bare = image_id, path, bare  # bare: a candidate that is an id alone
+        self.id, self.path, self.bare = (
+            image_id,
+            path,
+            bare,
+        )  # bare: a candidate that is an id alone
         self.base = path.rpartition("/")[2]
         self.stem = ENDING.sub("", self.base)
 
@@ -119,7 +154,11 @@ def _same_file(one: _Name, other: _Name) -> bool:
 
 def _same_id(image: _Name, candidate: _Name) -> bool:
     """A picture in a folder is called by its stem: then its folder counts, too."""
-    return candidate.bare or candidate.id != PurePath(candidate.base).stem or _same_file(image, candidate)
+    return (
+        candidate.bare
+        or candidate.id != PurePath(candidate.base).stem
+        or _same_file(image, candidate)
+    )
 
 
 def _of_coco(image: _Name, candidate: _Name) -> bool:
@@ -127,7 +166,8 @@ def _of_coco(image: _Name, candidate: _Name) -> bool:
     return any(_COCO.fullmatch(one) for name in (image, candidate) for one in (name.stem, name.id))
 
 
-# What has to be equal, and what has to fit besides; the first comes before the others, as ids may be of several files.
+# What has to be equal, and what has to fit besides; the first comes before the others, as ids may
+# be of several files.
 _RULES: tuple[tuple[Callable[[_Name], object], Callable[[_Name, _Name], bool] | None], ...] = (
     (lambda name: (name.id, name.path), None),
     (lambda name: name.id, _same_id),

@@ -1,5 +1,6 @@
-"""Digests of what a stage reads: in the key of an unfinished run, so that other content starts afresh, and in the
-manifest, so that a result says what it was made from. Names, never folders: those differ between machines."""
+"""Digests of what a stage reads: in the key of an unfinished run, so that other content starts
+afresh, and in the manifest, so that a result says what it was made from. Names, never folders:
+those differ between machines."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -11,11 +12,14 @@ from capgrade.schemas.files import MANIFEST, digest
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file; read once in a process as long as the file is not touched. InputError when there is none."""
+    """SHA-256 of a file; read once in a process as long as the file is not touched. InputError when
+    there is none."""
     try:
         stat = path.stat()
     except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", file=path, remedy="check the path") from error
+        raise InputError(
+            f"cannot be read ({error.strerror})", file=path, remedy="check the path"
+        ) from error
     return _digest(str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
 
 
@@ -25,23 +29,33 @@ def _digest(path: str, *_: int) -> str:
 
 
 def folder_digest(folder: Path, files: Iterable[Path] | None = None) -> str:
-    """SHA-256 over the names and digests of a folder's files (None: all of them, but for hidden ones)."""
+    """SHA-256 over the names and digests of a folder's files (None: all of them, but for hidden
+    ones)."""
     if files is None:
-        files = (path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file())
+        files = (
+            path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file()
+        )
     named = sorted((path.relative_to(folder).as_posix(), path) for path in files)
     lines = (f"{name} {file_digest(path)}" for name, path in named)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def found_digests(**given: Path | None) -> dict[str, str]:
-    """SHA-256 of each path that is not None: of a file, or of the manifest of a stage's folder. What is missing is
-    refused by its reader, who knows what it should be."""
-    paths = {name: path / MANIFEST if path.is_dir() else path for name, path in given.items() if path is not None}
+    """SHA-256 of each path that is not None: of a file, or of the manifest of a stage's folder.
+    What is missing is refused by its reader, who knows what it should be."""
+    paths = {
+        name: path / MANIFEST if path.is_dir() else path
+        for name, path in given.items()
+        if path is not None
+    }
     return {name: file_digest(path) for name, path in paths.items() if path.is_file()}
 
 
 def require_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """InputError when an input was rewritten while it was read: what was made is of neither version."""
+    """InputError when an input was rewritten while it was read: what was made is of neither
+    version."""
     changed = sorted(name for name in before if before[name] != now.get(name))
     if changed:
-        raise InputError(f"{changed[0]}: changed while this run read it", remedy="run again, it starts afresh")
+        raise InputError(
+            f"{changed[0]}: changed while this run read it", remedy="run again, it starts afresh"
+        )

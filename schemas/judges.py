@@ -1,4 +1,5 @@
-"""Who judged the pairs that `agree` compares measures with: what stands beside its figures wherever they are shown."""
+"""Who judged the pairs that `agree` compares measures with: what stands beside its figures wherever
+they are shown."""
 
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,20 @@ from capgrade.schemas.lines import read_json
 SCALE = "scale"  # column of a table of judgements: `scale_text`, the same in each row
 PROMPT = "prompt"  # column of such a table: by which prompt a model was asked
 SAMPLING = "sampling"  # column of such a table: RANDOM or CHOSEN, of each pair
-ZERO_TO_FIVE, YES_OR_NO, ONE_TO_FOUR = (0.0, 5.0), (0.0, 1.0), (1.0, 4.0)  # the last of Flickr8k's experts
-RANDOM, CHOSEN = "random", "chosen"  # how judged pairs were come by: any pair as likely, or for some likeness
+ZERO_TO_FIVE, YES_OR_NO, ONE_TO_FOUR = (
+    (0.0, 5.0),
+    (0.0, 1.0),
+    (1.0, 4.0),
+)  # the last of Flickr8k's experts
+RANDOM, CHOSEN = (
+    "random",
+    "chosen",
+)  # how judged pairs were come by: any pair as likely, or for some likeness
 
-NONE: dict[str, Any] = {"judgements": None, "measures": {}}  # what `agree` writes where a params.yaml names none
+NONE: dict[str, Any] = {
+    "judgements": None,
+    "measures": {},
+}  # what `agree` writes where a params.yaml names none
 
 PEOPLE, TRUTH, VALUES = "people", "truth", "values"
 TITLES = {
@@ -33,7 +44,8 @@ def scale_text(low: float, high: float) -> str:
 
 
 def parse_scale(text: str) -> tuple[float, float]:
-    """The lowest and the highest score that people could give. InputError for another text than `LOW..HIGH`."""
+    """The lowest and the highest score that people could give. InputError for another text than
+    `LOW..HIGH`."""
     low, dots, high = text.partition("..")
     try:
         scale = float(low), float(high)
@@ -41,24 +53,29 @@ def parse_scale(text: str) -> tuple[float, float]:
     except ValueError:
         right = False
     if not right:
-        raise InputError(f"no scale: '{text}'", remedy="give the lowest and the highest score, such as 0..5")
+        raise InputError(
+            f"no scale: '{text}'", remedy="give the lowest and the highest score, such as 0..5"
+        )
     return scale
 
 
 def are_agreement(figures: Any) -> bool:
-    """Whether it is what `capgrade agree --out` writes: who judged, and the coefficients of each measure; or NONE."""
+    """Whether it is what `capgrade agree --out` writes: who judged, and the coefficients of each
+    measure; or NONE."""
     if figures == NONE:
         return True
     try:
         judged = {"by", "file", "pairs", "split", "captions"} <= figures["judgements"].keys()
-        return judged and all({"pearson", "spearman"} <= row.keys() for row in figures["measures"].values())
+        return judged and all(
+            {"pearson", "spearman"} <= row.keys() for row in figures["measures"].values()
+        )
     except (AttributeError, KeyError, TypeError):
         return False
 
 
 def read_agreement(path: Path) -> dict[str, Any] | None:
-    """None where there were no judgements. InputError for a file of something else, and for agreement on a table of
-    texts."""
+    """None where there were no judgements. InputError for a file of something else, and for
+    agreement on a table of texts."""
     figures: dict[str, Any] = read_json(path)
     if figures == NONE:
         return None

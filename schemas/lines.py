@@ -1,7 +1,9 @@
-"""Text files read strictly: UTF-8 or an error that says where. Rows are separated by line feeds and nothing else.
+"""Text files read strictly: UTF-8 or an error that says where. Rows are separated by line feeds and
+nothing else.
 
-Cells of the CSV files that people open in a spreadsheet carry out a text that begins as a formula. Captions and ids
-come from anybody: `=HYPERLINK(...)` is one. So `cells` marks them. OWASP's list of first characters, "CSV Injection".
+Cells of the CSV files that people open in a spreadsheet carry out a text that begins as a formula.
+Captions and ids come from anybody: `=HYPERLINK(...)` is one. So `cells` marks them. OWASP's list of
+first characters, "CSV Injection".
 """
 
 from __future__ import annotations
@@ -36,16 +38,21 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, str]]:
     r"""Rows of a text file, numbered from 1, read as they are asked for.
 
-    A byte order mark is dropped, `\n` and `\r\n` end a row; U+2028, U+0085, form feeds and the like are text,
-    although `str.splitlines` would split there. Raises InputError for a file that cannot be opened, for bytes that are
-    not UTF-8, and for a file whose rows end with carriage returns alone: it would be a single row.
+    A byte order mark is dropped, `\n` and `\r\n` end a row; U+2028, U+0085, form feeds and the like
+    are text, although `str.splitlines` would split there. Raises InputError for a file that cannot
+    be opened, for bytes that are not UTF-8, and for a file whose rows end with carriage returns
+    alone: it would be a single row.
     """
     with open_bytes(path) as f:
         for row, raw in enumerate(f, start=1):
             if row == 1 and b"\r" in (raw[:-2] if raw.endswith(b"\r\n") else raw) and not f.peek(1):
                 remedy = f"end them with line feeds: tr '\\r' '\\n' < {path.name} > converted"
-                raise InputError("rows end with carriage returns alone, as on old Macs", file=path, remedy=remedy)
-            line = decoded(raw.removeprefix(codecs.BOM_UTF8) if row == 1 else raw, path, first_row=row)
+                raise InputError(
+                    "rows end with carriage returns alone, as on old Macs", file=path, remedy=remedy
+                )
+            line = decoded(
+                raw.removeprefix(codecs.BOM_UTF8) if row == 1 else raw, path, first_row=row
+            )
             if not keep_ends and line.endswith("\n"):
                 line = line[:-1].removesuffix("\r")
             yield row, line
@@ -57,8 +64,8 @@ def append_line(path: Path, line: Mapping[str, Any], allow: str = OUT) -> None:
 
 
 def append_lines(path: Path, lines: Sequence[Mapping[str, Any]], allow: str = OUT) -> None:
-    """Add JSON lines to a file, which are on the disk on return. Any number of processes may add at the same time.
-    InputError, as `writing` gives it."""
+    """Add JSON lines to a file, which are on the disk on return. Any number of processes may add at
+    the same time. InputError, as `writing` gives it."""
     if not lines:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,16 +74,20 @@ def append_lines(path: Path, lines: Sequence[Mapping[str, Any]], allow: str = OU
         end = file.seek(0, os.SEEK_END)
         if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
             file.write(b"\n")  # after a line that a crash cut short
-        file.write(b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines))
+        file.write(
+            b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
+        )
         file.flush()
         os.fsync(file.fileno())
 
 
 def appended_lines(path: Path, first: str) -> Iterator[tuple[int, bytes]]:
-    """What `append_lines` wrote, numbered from 1, but for lines whose writing a crash stopped: those begin with the key
-    `first` and do not end as an object."""
+    """What `append_lines` wrote, numbered from 1, but for lines whose writing a crash stopped:
+    those begin with the key `first` and do not end as an object."""
     for row, text in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if text and (text.endswith(b"}") or not text.startswith(f'{{"{first}"'.encode()[: len(text)])):
+        if text and (
+            text.endswith(b"}") or not text.startswith(f'{{"{first}"'.encode()[: len(text)])
+        ):
             yield row, text
 
 
@@ -87,13 +98,18 @@ def open_bytes(path: Path) -> BufferedReader:
     except FileNotFoundError:
         raise InputError("no such file", file=path, remedy="check the path") from None
     except IsADirectoryError:
-        raise InputError("a folder where a file is needed", file=path, remedy="name the file in it") from None
+        raise InputError(
+            "a folder where a file is needed", file=path, remedy="name the file in it"
+        ) from None
     except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", file=path, remedy="check its permissions") from None
+        raise InputError(
+            f"cannot be read ({error.strerror})", file=path, remedy="check its permissions"
+        ) from None
 
 
 def decoded(raw: bytes, path: Path, *, first_row: int) -> str:
-    """UTF-8 as text. InputError that names the row, the first of `raw` being `first_row`, and the place in it."""
+    """UTF-8 as text. InputError that names the row, the first of `raw` being `first_row`, and the
+    place in it."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -103,7 +119,9 @@ def decoded(raw: bytes, path: Path, *, first_row: int) -> str:
         remedy = f"convert the file: iconv -f ENCODING -t UTF-8 {path.name} > converted"
         if first_row == 1 and raw.startswith(GZIP):
             problem, remedy = "compressed by gzip", f"gunzip -c {path.name} > converted"
-        raise InputError(problem, file=path, row=first_row + before.count(b"\n"), remedy=remedy) from None
+        raise InputError(
+            problem, file=path, row=first_row + before.count(b"\n"), remedy=remedy
+        ) from None
 
 
 def read_text(path: Path) -> str:
@@ -118,45 +136,61 @@ def read_json(path: Path, remedy: str = CORRECT) -> Any:
 
 
 def parse_json(text: str, path: Path, *, first_row: int, remedy: str = CORRECT) -> Any:
-    """JSON that starts in row `first_row` of a file. InputError with row and column when malformed, and for an object
-    with a key twice, of which json would keep the last."""
+    """JSON that starts in row `first_row` of a file. InputError with row and column when malformed,
+    and for an object with a key twice, of which json would keep the last."""
 
     def whole(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(found := dict(pairs)) < len(pairs):
-            twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+            twice = next(
+                name for name, count in Counter(name for name, _ in pairs).items() if count > 1
+            )
             row = None if "\n" in text else first_row
-            raise InputError(f"'{twice}' comes twice in one object", file=path, row=row, remedy="keep one of the two")
+            raise InputError(
+                f"'{twice}' comes twice in one object",
+                file=path,
+                row=row,
+                remedy="keep one of the two",
+            )
         return found
 
     try:
         return json.loads(text, object_pairs_hook=whole)
     except json.JSONDecodeError as error:
         problem = f"not valid JSON at column {error.colno}: {error.msg}"
-        raise InputError(problem, file=path, row=first_row + error.lineno - 1, remedy=remedy) from None
+        raise InputError(
+            problem, file=path, row=first_row + error.lineno - 1, remedy=remedy
+        ) from None
     except (RecursionError, ValueError):  # brackets without end; a number of thousands of digits
         problem = "not valid JSON: nested too deep, or a number of more digits than any id has"
         raise InputError(problem, file=path, row=first_row, remedy=remedy) from None
 
 
-def open_table(path: Path, separator: str = ",") -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
-    """The columns of a table, and its rows by column, each with the number of the line where it starts.
+def open_table(
+    path: Path, separator: str = ","
+) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
+    """The columns of a table, and its rows by column, each with the number of the line where it
+    starts.
 
-    Between commas a field may be quoted as in RFC 4180, and span lines. A tab always separates: a quotation mark is
-    text. InputError as `read_lines`; for no columns or one twice; for broken quotes, an empty row, and a row of more or
-    fewer fields than the header.
+    Between commas a field may be quoted as in RFC 4180, and span lines. A tab always separates: a
+    quotation mark is text. InputError as `read_lines`; for no columns or one twice; for broken
+    quotes, an empty row, and a row of more or fewer fields than the header.
     """
     tabs = separator == "\t"
     rows = ((row, line.split("\t")) for row, line in read_lines(path)) if tabs else _csv_rows(path)
     row, header = next(rows, (1, []))
     if not header:
-        raise InputError("no header", file=path, row=row, remedy="name the columns in the first row")
+        raise InputError(
+            "no header", file=path, row=row, remedy="name the columns in the first row"
+        )
     if len(header) == 1 and any(mark in header[0] for mark in ",;\t|"):
         remedy = f"part columns by {'tabs' if tabs else 'commas'}: csv has commas, tsv has tabs"
         if header[0].startswith("image_name|"):
             remedy = "this is Flickr30K's table: --source flickr"
         raise InputError(f"one column, '{header[0]}'", file=path, row=row, remedy=remedy)
     if twice := [column for column, count in Counter(header).items() if count > 1]:
-        raise InputError(f"column '{twice[0]}' comes twice", file=path, row=row, remedy="rename one of the two")
+        raise InputError(
+            f"column '{twice[0]}' comes twice", file=path, row=row, remedy="rename one of the two"
+        )
     return header, _records(path, header, rows, TABS if tabs else COMMAS)
 
 
@@ -187,7 +221,8 @@ def _records(
 
 
 def number(text: str | None, path: Path, line: int, what: str = "score") -> float:
-    """The number in a field of a row, called `what`, which float32 can hold. InputError for anything else."""
+    """The number in a field of a row, called `what`, which float32 can hold. InputError for
+    anything else."""
     try:
         value = float(text or "")
     except ValueError:
@@ -199,9 +234,12 @@ def number(text: str | None, path: Path, line: int, what: str = "score") -> floa
 
 
 def cells(row: Sequence[Any]) -> list[Any]:
-    """A row whose texts are no formulas: one that begins with = + - @, tab or CR gets a MARK; numbers stay."""
+    """A row whose texts are no formulas: one that begins with = + - @, tab or CR gets a MARK;
+    numbers stay."""
     return [
-        _MARK + cell if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
+        _MARK + cell
+        if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
+        else cell
         for cell in row
     ]
 

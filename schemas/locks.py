@@ -1,4 +1,5 @@
-"""The one run that may write to a folder: a file lock holds it, which the system frees when its process ends."""
+"""The one run that may write to a folder: a file lock holds it, which the system frees when its
+process ends."""
 
 import os
 from collections.abc import Iterator
@@ -16,21 +17,28 @@ _PATIENCE = 0.3  # seconds for a run that is ending
 
 @contextmanager
 def only_run(out: Path, allow: str = OUT) -> Iterator[None]:
-    """Hold `out` against other runs, by a lock where its unfinished work lies; that folder is made, and goes if it is
-    empty in the end. Raises InputError with the other run's process id, and as `writing`."""
+    """Hold `out` against other runs, by a lock where its unfinished work lies; that folder is made,
+    and goes if it is empty in the end. Raises InputError with the other run's process id, and as
+    `writing`."""
     folder = unfinished_folder(out)
     lock = FileLock(folder / LOCK, timeout=_PATIENCE)
     with writing(out, allow):
         try:
             _acquire(lock, folder)
         except Timeout:
-            problem = f"another run is writing to this folder (process {_written(folder) or 'unknown'})"
-            raise InputError(problem, file=out, remedy="wait until it has ended, or give another --out") from None
+            problem = (
+                f"another run is writing to this folder (process {_written(folder) or 'unknown'})"
+            )
+            raise InputError(
+                problem, file=out, remedy="wait until it has ended, or give another --out"
+            ) from None
     try:
         (folder / LOCK).write_text(f"{os.getpid()}\n", encoding="ascii")
         yield
     finally:
-        (folder / LOCK).unlink(missing_ok=True)  # while it is held, so that nobody else's is removed
+        (folder / LOCK).unlink(
+            missing_ok=True
+        )  # while it is held, so that nobody else's is removed
         with suppress(OSError):  # not empty
             folder.rmdir()
         lock.release()
@@ -51,8 +59,8 @@ def first_process() -> bool:
 
 
 def holder(out: Path) -> int | None:
-    """The process that is writing to a folder; None where there is none. The lock itself is not touched: a run that
-    starts at this moment would be refused."""
+    """The process that is writing to a folder; None where there is none. The lock itself is not
+    touched: a run that starts at this moment would be refused."""
     process = _written(unfinished_folder(out))
     try:
         os.kill(process, 0) if process else None

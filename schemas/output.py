@@ -254,7 +254,11 @@ def refuse_foreign(out: Path, stage: str) -> None:
     for path, by in ((out, wrote), (folder, run["stage"] if run else None)):
         names = sorted(one.name for one in path.iterdir()) if path.is_dir() else []
         temporary = f".{RUN_FILE}."  # begins the name of one that is being written
-        found = [name for name in names if name not in (LOCK, UNFINISHED) and not name.startswith(temporary)]
+        found = [
+            name
+            for name in names
+            if name not in (LOCK, UNFINISHED) and not name.startswith(temporary)
+        ]
         if found and by is None:
             some = f"{', '.join(found[:3])}{', ...' if found[3:] else ''}"
             problem = f"holds files that capgrade did not write ({some})"

@@ -1,5 +1,5 @@
-"""Own pairs of a relevance folder, one per caption: as a measure scores them, and without the caption among its
-references. And the distribution of a measure on own and on other pairs."""
+"""Own pairs of a relevance folder, one per caption: as a measure scores them, and without the
+caption among its references. And the distribution of a measure on own and on other pairs."""
 
 from __future__ import annotations
 
@@ -19,25 +19,32 @@ LEFT_OUT = "_left_out"  # after a measure's name: its value without the caption 
 
 
 def write_own_pairs(
-    out: Path, captions: Captions, own: Mapping[str, np.ndarray], left_out: Mapping[str, np.ndarray], schema: pa.Schema
+    out: Path,
+    captions: Captions,
+    own: Mapping[str, np.ndarray],
+    left_out: Mapping[str, np.ndarray],
+    schema: pa.Schema,
 ) -> int:
-    """A row per caption, in the captions' order: caption_id; of each measure its value with the own image, float32 of
-    `own`, and without the caption itself, of `left_out`. The latter is null where the image has no other caption; the
-    column is missing for a measure that is not in `left_out`. Returns the rows.
+    """A row per caption, in the captions' order: caption_id; of each measure its value with the own
+    image, float32 of `own`, and without the caption itself, of `left_out`. The latter is null where
+    the image has no other caption; the column is missing for a measure that is not in `left_out`.
+    Returns the rows.
     """
     columns = {"caption_id": pa.array(captions.caption_ids)}
     for name, values in own.items():
         columns[name] = pa.array(values, pa.float32())
         if name in left_out:
-            columns[name + LEFT_OUT] = pa.array(left_out[name], pa.float32(), mask=np.isnan(left_out[name]))
+            columns[name + LEFT_OUT] = pa.array(
+                left_out[name], pa.float32(), mask=np.isnan(left_out[name])
+            )
     with atomic(out / FILE) as temporary:
         pq.write_table(pa.table(columns).replace_schema_metadata(schema.metadata), temporary)
     return captions.n_captions
 
 
 def read_own_pairs(folder: Path) -> dict[str, np.ndarray]:
-    """What `write_own_pairs` wrote in a relevance folder: column -> float32 [n_captions], NaN where null. Empty where
-    it wrote nothing."""
+    """What `write_own_pairs` wrote in a relevance folder: column -> float32 [n_captions], NaN where
+    null. Empty where it wrote nothing."""
     if not (folder / FILE).is_file():
         return {}
     table = pq.read_table(folder / FILE)
@@ -45,16 +52,20 @@ def read_own_pairs(folder: Path) -> dict[str, np.ndarray]:
 
 
 def distribution(folder: Path, measure: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of a relevance folder: edges of bins float64 [n + 1], and the shares of own and of other pairs in them, float64
-    [n]. Own captions are left out of the references where the folder has such values: else most of them would have the
-    measure's largest. InputError for a file that is no table of numbers."""
+    """Of a relevance folder: edges of bins float64 [n + 1], and the shares of own and of other
+    pairs in them, float64 [n]. Own captions are left out of the references where the folder has
+    such values: else most of them would have the measure's largest. InputError for a file that is
+    no table of numbers."""
     path = folder / f"distribution-{measure}.csv"
     try:
         low, high, own, other = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2).T
     except (OSError, ValueError) as error:
         remedy = "run capgrade relevance again"
         raise InputError(f"not a table of numbers ({error})", file=path, remedy=remedy) from None
-    edges, alone = np.append(low, high[-1]), read_own_pairs(folder).get(measure + LEFT_OUT, np.array([]))
+    edges, alone = (
+        np.append(low, high[-1]),
+        read_own_pairs(folder).get(measure + LEFT_OUT, np.array([])),
+    )
     if len(alone := alone[np.isfinite(alone)]):
         own = np.histogram(alone, edges)[0] / len(alone)
     return edges, own, other

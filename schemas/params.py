@@ -1,4 +1,5 @@
-"""params.yaml as typed models, one frozen model per block. Unknown keys and wrong values are refused with one error."""
+"""params.yaml as typed models, one frozen model per block. Unknown keys and wrong values are
+refused with one error."""
 
 from __future__ import annotations
 
@@ -9,16 +10,41 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN_LICENCE
 from capgrade.schemas.lines import read_text
 
 _Source = Literal[
-    "scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub", "webdataset", "memory"
+    "scenes",
+    "coco",
+    "karpathy",
+    "flickr",
+    "precomp",
+    "tsv",
+    "csv",
+    "jsonl",
+    "hub",
+    "webdataset",
+    "memory",
 ]
-_SEVERAL = ("coco", "karpathy", "tsv", "csv", "jsonl", "webdataset")  # sources that take more than one input
+_SEVERAL = (
+    "coco",
+    "karpathy",
+    "tsv",
+    "csv",
+    "jsonl",
+    "webdataset",
+)  # sources that take more than one input
 WITH_COLUMNS = ("tsv", "csv", "jsonl", "hub", "webdataset")
 Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
 SelfReference = Literal["included", "left_out"]
@@ -47,11 +73,15 @@ SplitSize = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_s
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Precision = Literal["float32", "tf32", "bf16"]  # of convolutions and products
-# The best epoch by sums of recall or NCS at 1, 5 and 10, both directions, or by NDCG@25 with the gain rel or 2^rel - 1.
+# The best epoch by sums of recall or NCS at 1, 5 and 10, both directions, or by NDCG@25 with the
+# gain rel or 2^rel - 1.
 BestBy = Literal["rsum", "ndcg", "ndcg_exp", "ncs", "ncs_ordered"]
 MeasureDevice = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
-QUOTED = """give text in quotes, "TEXT", and to a shell '"TEXT"'"""  # YAML reads 1.0, no and a: b as something else
-PRESETS = Path(__file__).with_name("presets.yaml")  # the papers' values by name; params.yaml adds others
+# YAML reads 1.0, no and a: b as something else
+QUOTED = """give text in quotes, "TEXT", and to a shell '"TEXT"'"""
+PRESETS = Path(__file__).with_name(
+    "presets.yaml"
+)  # the papers' values by name; params.yaml adds others
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -67,9 +97,12 @@ class ParamsBlock(BaseModel):
 
 
 class Columns(ParamsBlock):
-    """Names of the columns of a table or Hugging Face dataset that hold each field; of tars, the keys of KEY.json."""
+    """Names of the columns of a table or Hugging Face dataset that hold each field; of tars, the
+    keys of KEY.json."""
 
-    image_id: str | None = None  # None: "image_id"; a Hugging Face dataset without an id has "<split>-<row>"
+    image_id: str | None = (
+        None  # None: "image_id"; a Hugging Face dataset without an id has "<split>-<row>"
+    )
     caption_id: str | None = None  # None: "caption_id" where it exists, else "<image_id>#<k>"
     caption: str | None = None  # None: "caption", a text or a list of texts; of tars, KEY.txt
     split: str | None = None  # None: "split" where it exists, else the split asked for
@@ -91,12 +124,16 @@ class CaptionsParams(ParamsBlock):
     """`capgrade captions`: where captions come from and how they are tokenised."""
 
     source: _Source = "scenes"
-    input: str | tuple[str, ...] | None = None  # a file, a folder, a list of them or, for `hub`, a dataset id
+    input: str | tuple[str, ...] | None = (
+        None  # a file, a folder, a list of them or, for `hub`, a dataset id
+    )
     split: str | None = None  # keep this split; or the name of the split where the source has none
     config: str | None = None  # of a Hugging Face dataset that has several
     revision: str | None = None  # of a dataset on the hub: a commit makes the run repeatable
     split_lists: dict[str, str] = {}  # split -> file of image ids (Flickr)
-    divide: dict[str, SplitSize] = {}  # splits of a source that has none: a share, or so many images; the rest is train
+    divide: dict[
+        str, SplitSize
+    ] = {}  # splits of a source that has none: a share, or so many images; the rest is train
     columns: Columns = Columns()
     tokenizer: Tokenizer = "ptb_py"
     empty: Literal["refuse", "drop"] = "refuse"
@@ -109,17 +146,30 @@ class CaptionsParams(ParamsBlock):
             raise ValueError(f"source {self.source} needs an input, captions.input or --input")
         if self.source == "scenes" and (self.input or self.split):
             given = self.input or self.split
-            raise ValueError(f"source scenes takes no input or split, here '{given}'; name a source, as --source csv")
+            raise ValueError(
+                f"source scenes takes no input or split, here '{given}'; name a source, as"
+                " --source csv"
+            )
         if self.split_lists and self.source != "flickr":
             raise ValueError(f"source {self.source} takes no split lists, flickr does")
         if self.divide and (self.source == "scenes" or self.split):
-            raise ValueError(f"captions.divide makes splits: leave out captions.{'split' if self.split else 'source'}")
+            raise ValueError(
+                "captions.divide makes splits: leave out"
+                f" captions.{'split' if self.split else 'source'}"
+            )
         if self.columns != Columns() and self.source not in WITH_COLUMNS:
-            raise ValueError(f"source {self.source} takes no columns; tsv, csv, jsonl, hub and webdataset do")
+            raise ValueError(
+                f"source {self.source} takes no columns; tsv, csv, jsonl, hub and webdataset do"
+            )
         if self.source == "webdataset" and self.columns != Columns(caption=self.columns.caption):
-            raise ValueError("source webdataset takes the column caption alone: a key of KEY.json instead of KEY.txt")
+            raise ValueError(
+                "source webdataset takes the column caption alone: a key of KEY.json instead of"
+                " KEY.txt"
+            )
         if len(self.inputs) > 1 and self.source not in _SEVERAL:
-            raise ValueError(f"source {self.source} takes one input; {', '.join(_SEVERAL)} take several")
+            raise ValueError(
+                f"source {self.source} takes one input; {', '.join(_SEVERAL)} take several"
+            )
         return self
 
     @property
@@ -136,20 +186,24 @@ class RelevanceParams(ParamsBlock):
     dtype: Literal["float32", "float16"] = "float32"
     device: MeasureDevice = "cpu"  # of blocks; on a GPU values differ by up to 1e-5
     block_images: Positive = 64  # images that a worker scores together
-    exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
+    exchange: str | None = (
+        None  # URL that workers on other machines exchange files by; None: they see --out
+    )
 
 
 class WindowsParams(ParamsBlock):
     """Stratified sample: `per_window` captions from each window of `width`, shifted by `stride`.
 
-    Both are shares of the measure's range. The default gives Sentence-BERT, on [-1, 1], the windows of BCLS:
-    width 0.2, stride 0.1.
+    Both are shares of the measure's range. The default gives Sentence-BERT, on [-1, 1], the windows
+    of BCLS: width 0.2, stride 0.1.
     """
 
     width: Share = 0.1
     stride: Annotated[float, Field(ge=1e-4, le=1)] = 0.05
     per_window: Natural = 4
-    among: Share | Literal["all"] = "all"  # the share of the captions, drawn for each image, that windows draw from
+    among: Share | Literal["all"] = (
+        "all"  # the share of the captions, drawn for each image, that windows draw from
+    )
 
 
 class Sampling(ParamsBlock):
@@ -169,10 +223,14 @@ class Sampling(ParamsBlock):
         """Without a chance a pair is never kept, and no weight of others makes up for it."""
         windows = self.windows
         if self.uniform == 0 and (windows.per_window == 0 or windows.stride > windows.width):
-            why = "no windows" if windows.per_window == 0 else f"stride {windows.stride} above width {windows.width}"
+            why = (
+                "no windows"
+                if windows.per_window == 0
+                else f"stride {windows.stride} above width {windows.width}"
+            )
             raise ValueError(
-                f"uniform 0 with {why} leaves pairs without a chance, and sums of weights fall short; "
-                "set shards.uniform to 1 or more, or windows that cover the range"
+                f"uniform 0 with {why} leaves pairs without a chance, and sums of weights fall"
+                " short; set shards.uniform to 1 or more, or windows that cover the range"
             )
         return self
 
@@ -182,49 +240,87 @@ class ShardsParams(Sampling):
 
     split: str | None = None
     measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
-    device: MeasureDevice = "cpu"  # of blocks; on a GPU values differ by up to 1e-5, and pairs at edges of windows
+    device: MeasureDevice = (
+        "cpu"  # of blocks; on a GPU values differ by up to 1e-5, and pairs at edges of windows
+    )
     target_mb: Positive = 64  # size of a shard, about
     block_images: Positive = 64  # images that a worker scores together
-    exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
+    exchange: str | None = (
+        None  # URL that workers on other machines exchange files by; None: they see --out
+    )
 
 
 # Of `regions`: where files lie, and how the work is spread.
-NOT_OF_FEATURES = {"images", "image_id", "features", "weights", "boxes_of", "device", "workers", "unreadable", "split"}
+NOT_OF_FEATURES = {
+    "images",
+    "image_id",
+    "features",
+    "weights",
+    "boxes_of",
+    "device",
+    "workers",
+    "unreadable",
+    "split",
+}
 
 
 class FeaturesParams(ParamsBlock):
-    """Features that others made: a format of `capgrade regions import`, its file or folder, and how they are stored."""
+    """Features that others made: a format of `capgrade regions import`, its file or folder, and how
+    they are stored."""
 
     format: str
     input: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]  # or one alone
-    ids: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()  # of npy: a text file of image ids for each input
-    input_dtype: Literal["float16", "float32", "float64"] | None = None  # of tsv and lxmert; None: told by the values
+    ids: Annotated[
+        tuple[str, ...], BeforeValidator(_listed)
+    ] = ()  # of npy: a text file of image ids for each input
+    input_dtype: Literal["float16", "float32", "float64"] | None = (
+        None  # of tsv and lxmert; None: told by the values
+    )
     dtype: Literal["float16", "float32"] = "float32"
 
 
 class RegionsParams(ParamsBlock):
-    """`capgrade regions`: pictures or features, the detector, the boxes it keeps, how it runs and what is stored."""
+    """`capgrade regions`: pictures or features, the detector, the boxes it keeps, how it runs and
+    what is stored."""
 
     images: str | None = None  # pictures, as --images takes them
     features: FeaturesParams | None = None  # instead of pictures and a detector
     image_column: str | None = None  # of Parquet files or a dataset that has several of pictures
-    image_id: str | None = None  # the column of ids there; None: image_id, else the picture's path or row
-    detector: str = "scenes"  # or bottom_up, detectron2, patches; asked for where the pictures are no scenes
+    image_id: str | None = (
+        None  # the column of ids there; None: image_id, else the picture's path or row
+    )
+    detector: str = (
+        "scenes"  # or bottom_up, detectron2, patches; asked for where the pictures are no scenes
+    )
     weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
     config: str | None = None  # of detectron2: a file, or a name of its model zoo
-    model: str | None = None  # of patches: a vision transformer of transformers, its folder or hub id
-    boxes_of: str | None = None  # of patches: a regions folder whose boxes are pooled over, instead of a grid
+    model: str | None = (
+        None  # of patches: a vision transformer of transformers, its folder or hub id
+    )
+    boxes_of: str | None = (
+        None  # of patches: a regions folder whose boxes are pooled over, instead of a grid
+    )
     seed: Natural = 0  # of random weights
-    boxes: Annotated[str, BeforeValidator(str), Field(pattern=r"^[1-9]\d*(-[1-9]\d*)?$")] = "36"  # N, or MIN-MAX
-    selection: Literal["bottom_up", "airsplay"] = "bottom_up"  # airsplay: MAX regressed boxes, as LXMERT's features
-    confidence: Annotated[float, Field(ge=0, le=1)] = 0.2  # a box that passes counts towards MIN and MAX
+    boxes: Annotated[str, BeforeValidator(str), Field(pattern=r"^[1-9]\d*(-[1-9]\d*)?$")] = (
+        "36"  # N, or MIN-MAX
+    )
+    selection: Literal["bottom_up", "airsplay"] = (
+        "bottom_up"  # airsplay: MAX regressed boxes, as LXMERT's features
+    )
+    confidence: Annotated[float, Field(ge=0, le=1)] = (
+        0.2  # a box that passes counts towards MIN and MAX
+    )
     nms_threshold: Share = 0.3  # of the suppression within each class
     proposals: Positive | None = None  # None: as many as the checkpoint was made with
-    precision: Precision | None = None  # of convolutions and products; None: bf16 on a GPU, else float32
+    precision: Precision | None = (
+        None  # of convolutions and products; None: bf16 on a GPU, else float32
+    )
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     batch: Positive = 8  # pictures of one size at a time
     workers: Natural = 2  # processes that decode and resize; 0: none beside the model's
-    unreadable: Literal["fail", "skip"] = "fail"  # pictures that are missing or damaged; skip: left out and counted
+    unreadable: Literal["fail", "skip"] = (
+        "fail"  # pictures that are missing or damaged; skip: left out and counted
+    )
     split: str | None = None  # with captions: of these splits, such as val+test; None: all
     dtype: Literal["float16", "float32"] = "float16"
     target_mb: Positive = 64  # a shard at most, about; what a stop can lose
@@ -259,40 +355,59 @@ class ModelParams(ParamsBlock):
 
 
 class TrainParams(ParamsBlock):
-    """`capgrade train`: data, model, losses and how long. `preset` names where the rest starts from."""
+    """`capgrade train`: data, model, losses and how long. `preset` names where the rest starts
+    from."""
 
     preset: str | None = None
     model: ModelParams = ModelParams()
     loss: Annotated[tuple[dict[str, Any], ...], Field(min_length=1)] = ({"name": "triplet"},)
     measure: str = "sbert"  # relevance, where a loss asks for it
     relevance: Literal["exact", "shards"] = "exact"  # computed for each batch, or looked up
-    unknown: Literal["estimate", "mask", "bound"] = "estimate"  # what a looked-up pair gets that was not sampled
-    relevance_of: Literal["image_set", "caption"] = "image_set"  # to all captions of the image, or to the paired one
+    unknown: Literal["estimate", "mask", "bound"] = (
+        "estimate"  # what a looked-up pair gets that was not sampled
+    )
+    relevance_of: Literal["image_set", "caption"] = (
+        "image_set"  # to all captions of the image, or to the paired one
+    )
     split: str = "train"
     validation: str | None = "val"  # None: no validation, the last epoch is kept
     images: Share = 1.0  # share of the images of the split
     captions_per_image: Positive | None = None  # None: all
     batch_size: Annotated[int, Field(ge=2)] = 128
-    composition: Literal["random", "seeded"] = "random"  # seeded: with captions sampled as relevant to others
+    composition: Literal["random", "seeded"] = (
+        "random"  # seeded: with captions sampled as relevant to others
+    )
     unique_images: bool = False  # no image twice in a batch
-    drop_last: bool = True  # false: the pairs that are left over at the end of an epoch make a smaller batch
+    drop_last: bool = (
+        True  # false: the pairs that are left over at the end of an epoch make a smaller batch
+    )
     min_count: Positive = 1  # of a word in the training captions
     epochs: Positive = 20
     lr: Annotated[float, Field(gt=0)] = 5e-4
     encoder_lr: Annotated[float, Field(gt=0)] | None = None  # of a pretrained encoder; None: lr
-    layer_decay: Share | None = None  # of its rate, from each layer to the one below; None: one rate for all
+    layer_decay: Share | None = (
+        None  # of its rate, from each layer to the one below; None: one rate for all
+    )
     accumulate: Positive = 1  # batches whose mean gradient makes a step
-    ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of averaged weights, which are validated and kept
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = (
+        None  # decay of averaged weights, which are validated and kept
+    )
     init: str | None = None  # a run's folder: its weights to start from, and its vocabulary
     init_strict: bool = True  # false: weights that do not match start afresh, and are named
     decay_after: tuple[Positive, ...] = ()  # epochs after which the rate falls to a tenth
     warmup: Natural = 0  # steps of linear rise
     weight_decay: Annotated[float, Field(ge=0)] = 0.0  # AdamW's; 0: Adam
-    all_negatives_first: Natural = 0  # epochs in which triplets of the hardest negative sum over all negatives
+    all_negatives_first: Natural = (
+        0  # epochs in which triplets of the hardest negative sum over all negatives
+    )
     clip: Annotated[float, Field(gt=0)] | None = 2.0  # norm of the gradient
     precision: Precision = "float32"  # of products; tf32: on a GPU
-    validation_images: Positive | None = None  # the first so many of the validation split, where it has more; None: all
-    validation_fold: Positive | None = None  # validate in folds of so many images and average: 1000 is COCO 1K
+    validation_images: Positive | None = (
+        None  # the first so many of the validation split, where it has more; None: all
+    )
+    validation_fold: Positive | None = (
+        None  # validate in folds of so many images and average: 1000 is COCO 1K
+    )
     best_by: BestBy = "rsum"
     also_best_by: BestBy | None = None  # the best epoch by this one too, beside the other
     patience: Positive | None = None  # epochs without a better validation
@@ -304,9 +419,15 @@ class TrainParams(ParamsBlock):
     @model_validator(mode="after")
     def _shards_hold_it(self) -> TrainParams:
         if (self.relevance, self.relevance_of) == ("shards", "caption"):
-            raise ValueError("shards hold no relevance between captions: set train.relevance_of=image_set, or exact")
+            raise ValueError(
+                "shards hold no relevance between captions: set train.relevance_of=image_set, or"
+                " exact"
+            )
         if self.also_best_by == self.best_by:
-            raise ValueError(f"train.also_best_by is {self.best_by} as train.best_by: name another, or leave it out")
+            raise ValueError(
+                f"train.also_best_by is {self.best_by} as train.best_by: name another, or leave"
+                " it out"
+            )
         return self
 
 
@@ -314,7 +435,9 @@ class EvaluateParams(ParamsBlock):
     """`capgrade evaluate`: what stands for the images, and which metrics at which depths."""
 
     split: str | None = None
-    stand_in: Natural | None = None  # this caption of each image stands for the image and leaves the gallery
+    stand_in: Natural | None = (
+        None  # this caption of each image stands for the image and leaves the gallery
+    )
     k: tuple[Positive, ...] = (1, 5, 10)
     p: Positive = 25  # depth of NDCG
     m: tuple[Positive, ...] = (5, 10)  # sizes of the extension set of semantic recall
@@ -324,10 +447,17 @@ class EvaluateParams(ParamsBlock):
     samples: Natural = 1000  # bootstrap draws of the intervals; 0: none
     seed: Natural = 0
     instances: str | None = None  # COCO's instances json, for PMRP
-    pooling: str | None = None  # with --run: score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own
-    best_by: BestBy | None = None  # with --run: the best epoch by train.also_best_by; None: by train.best_by
+    pooling: str | None = (
+        # with --run: score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own
+        None
+    )
+    best_by: BestBy | None = (
+        None  # with --run: the best epoch by train.also_best_by; None: by train.best_by
+    )
     unreadable: Literal["fail", "skip"] = "fail"  # with --run on pictures, as regions.unreadable
-    coarse: str | None = None  # with --run: similarity of another model; only what it ranks first is scored
+    coarse: str | None = (
+        None  # with --run: similarity of another model; only what it ranks first is scored
+    )
     coarse_top: Positive = 100  # captions per image and images per caption that `coarse` keeps
     test: Literal["permutation", "bootstrap"] = "permutation"  # of --compare with two evaluations
 
@@ -336,21 +466,32 @@ class PublishParams(ParamsBlock):
     """`capgrade publish`: what the dataset card says that the data cannot."""
 
     name: str = "capgrade-scenes"
-    version: Annotated[str, Field(pattern=r"^\w(\.?[\w-])*$", max_length=64)] = "1.0.0"  # the tag it is published under
+    version: Annotated[str, Field(pattern=r"^\w(\.?[\w-])*$", max_length=64)] = (
+        "1.0.0"  # the tag it is published under
+    )
     license: str | None = None  # required to publish
     license_name: str | None = None  # of a licence the hub has no identifier for, `license: other`
     license_link: str | None = None
-    # Of the captions, as the hub names it, or several: [en, de]; None: en where they are English, else required.
+    # Of the captions, as the hub names it, or several: [en, de]; None: en where they are English,
+    # else required.
     language: LanguageTag | tuple[LanguageTag, ...] | None = None
     description: str = ""
     authors: tuple[str, ...] = ()
-    date: Annotated[str, BeforeValidator(str), Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None  # YYYY-MM-DD
+    date: Annotated[str, BeforeValidator(str), Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = (
+        None  # YYYY-MM-DD
+    )
     citation: str = ""
     repository: str | None = None  # USER/NAME on the hub, for the examples of the card
-    left_out: bool = True  # own pairs also without the caption among its references, where the shards have that
-    layout: Literal["pairs", "mteb"] = "pairs"  # mteb: a retrieval benchmark, with grades of one measure
+    left_out: bool = (
+        True  # own pairs also without the caption among its references, where the shards have that
+    )
+    layout: Literal["pairs", "mteb"] = (
+        "pairs"  # mteb: a retrieval benchmark, with grades of one measure
+    )
     measure: str | None = None  # of mteb's grades; None: the only one
-    grades: dict[str, Finite] = {}  # of mteb: names of rising thresholds; how many a value reaches is its grade
+    grades: dict[
+        str, Finite
+    ] = {}  # of mteb: names of rising thresholds; how many a value reaches is its grade
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -361,7 +502,10 @@ class PublishParams(ParamsBlock):
     def _a_licence_the_hub_knows(self) -> PublishParams:
         if self.license not in (None, OTHER, UNKNOWN_LICENCE, *SPDX):
             close = get_close_matches(str(self.license).lower(), [OTHER, *SPDX], n=3, cutoff=0.4)
-            raise ValueError(f"licence '{self.license}' is unknown to the hub; near it: {', '.join([*close, OTHER])}")
+            raise ValueError(
+                f"licence '{self.license}' is unknown to the hub; near it:"
+                f" {', '.join([*close, OTHER])}"
+            )
         if self.license == OTHER and not (self.license_name and self.license_link):
             raise ValueError("licence 'other' needs publish.license_name and publish.license_link")
         return self
@@ -385,10 +529,18 @@ class JudgedColumns(ParamsBlock):
 class AgreeParams(ParamsBlock):
     """`capgrade agree`: the judgements and how they are read."""
 
-    judgements: str | None = None  # as --judgements takes them; null in a params.yaml: there are none
-    accept: float | None = None  # score from which a person accepts a pair; None: 3 of 5, or half of the shares of yes
-    scale: Annotated[str, Field(pattern=r"^\S+\.\.\S+$")] | None = None  # LOW..HIGH, where the file does not say
-    sampling: Literal["random", "chosen"] | None = None  # random: any pair was as likely to be judged; None: chosen
+    judgements: str | None = (
+        None  # as --judgements takes them; null in a params.yaml: there are none
+    )
+    accept: float | None = (
+        None  # score from which a person accepts a pair; None: 3 of 5, or half of the shares of yes
+    )
+    scale: Annotated[str, Field(pattern=r"^\S+\.\.\S+$")] | None = (
+        None  # LOW..HIGH, where the file does not say
+    )
+    sampling: Literal["random", "chosen"] | None = (
+        None  # random: any pair was as likely to be judged; None: chosen
+    )
     columns: JudgedColumns = JudgedColumns()
 
 
@@ -408,24 +560,32 @@ class ScoreParams(ParamsBlock):
 
 
 class ExploreParams(ParamsBlock):
-    """`capgrade explore`: what the page shows beside the labels, and how pairs to rate are chosen (--sample)."""
+    """`capgrade explore`: what the page shows beside the labels, and how pairs to rate are chosen
+    (--sample)."""
 
-    detector: str | None = None  # for uploaded pictures: scenes or bottom_up, with the settings of `regions`
+    detector: str | None = (
+        None  # for uploaded pictures: scenes or bottom_up, with the settings of `regions`
+    )
     judgements: str | None = None  # people's scores, as `agree` reads them
     host: str = "127.0.0.1"  # address to listen on; the default is this machine only
     port: Annotated[int, Field(ge=0, le=65535)] = 7860  # 0 takes a free one
     count: Positive = 100  # --sample: pairs; with --run, missed queries of ten pairs each
-    direction: Literal["i2t", "t2i"] = "i2t"  # --sample --run: whose misses: i2t of images, t2i of captions
+    direction: Literal["i2t", "t2i"] = (
+        "i2t"  # --sample --run: whose misses: i2t of images, t2i of captions
+    )
     gallery: Positive | None = None  # --sample --run: search the first so many images alone
     seed: Natural = 0  # --sample: of the drawing and of each reviewer's order
-    pool: Positive | None = None  # --sample: so many best of each label and similarity, unsure and random pairs
+    pool: Positive | None = (
+        None  # --sample: so many best of each label and similarity, unsure and random pairs
+    )
     similarity: tuple[str, ...] = ()  # models' similarity matrices: on the pages, or of a pool
 
 
 class JudgeParams(ParamsBlock):
     """`capgrade judge`: what is asked, how fast, and at what price."""
 
-    # YAML files of what is asked, or names of those that come with capgrade; of several each is a row of the table
+    # YAML files of what is asked, or names of those that come with capgrade; of several each is a
+    # row of the table
     prompt: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     parallel: Annotated[int, Field(ge=1, le=256)] = 4  # requests at a time
     per_minute: Annotated[float, Field(ge=0.01)] | None = None  # most requests per minute
@@ -444,21 +604,31 @@ class BenchParams(ParamsBlock):
     images: Positive | None = None  # to make (corpus)
     vectors: bool = False  # also vectors.npy, stand-ins for sentence embeddings (corpus)
     embeddings: str | None = None  # such a vectors.npy, if encoding would take too long (shards)
-    pairs: Natural = 20_000  # random pairs of the peer beside own ones; METEOR's: one an image (relevance, gates)
+    # random pairs of the peer beside own ones; METEOR's: one an image (relevance, gates)
+    pairs: Natural = 20_000
     flickr: str | None = None  # captions folder of Flickr30K's train split (gates)
 
 
-def with_preset(train: dict[str, Any], more: dict[str, Any], file: Path | None = None) -> dict[str, Any]:
-    """The block `train` upon the preset it names, which may stand upon another (`base`); mappings are merged, lists
-    and values replaced. InputError for an unknown preset, listing the known ones, and for a circle."""
+def with_preset(
+    train: dict[str, Any], more: dict[str, Any], file: Path | None = None
+) -> dict[str, Any]:
+    """The block `train` upon the preset it names, which may stand upon another (`base`); mappings
+    are merged, lists and values replaced. InputError for an unknown preset, listing the known ones,
+    and for a circle."""
     known = {**_shipped(), **more}
     layers, name = [train], train.get("preset")
     while name is not None:
         name = str(name)
         if not isinstance(known.get(name), dict):
-            raise InputError(f"unknown preset '{name}'", file=file, remedy=f"choose from: {', '.join(sorted(known))}")
+            raise InputError(
+                f"unknown preset '{name}'",
+                file=file,
+                remedy=f"choose from: {', '.join(sorted(known))}",
+            )
         if len(layers) > len(known):
-            raise InputError(f"preset '{name}' stands upon itself", file=file, remedy="mend its base")
+            raise InputError(
+                f"preset '{name}' stands upon itself", file=file, remedy="mend its base"
+            )
         layers.append(known[name])
         name = known[name].get("base")
     found: dict[str, Any] = {}
@@ -484,8 +654,8 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 def validated(
     model: type[_Model], values: dict, *, file: str | Path | None = None, given: Sequence[str] = ()
 ) -> _Model:
-    """Build a block from plain values, those of the keys `given` not from the file; the first thing wrong with them
-    becomes one InputError."""
+    """Build a block from plain values, those of the keys `given` not from the file; the first thing
+    wrong with them becomes one InputError."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -498,10 +668,14 @@ def validated(
         for name in first["loc"][:-1]:
             block = block.model_fields[name].annotation
         raise InputError(
-            f"unknown parameter '{key}'", file=file, remedy=f"known here: {', '.join(sorted(block.model_fields))}"
+            f"unknown parameter '{key}'",
+            file=file,
+            remedy=f"known here: {', '.join(sorted(block.model_fields))}",
         )
     message = first["msg"].removeprefix("Value error, ")
-    whole = isinstance(first["input"], dict) and first["type"] == "value_error"  # the message names a block's parts
+    whole = (
+        isinstance(first["input"], dict) and first["type"] == "value_error"
+    )  # the message names a block's parts
     message = message if whole else f"parameter '{key}' is {first['input']!r}: {message}"
     remedy = {"string_type": QUOTED, "tuple_type": "give a list, [ONE, TWO]"}.get(first["type"])
     raise InputError(message, file=file, remedy=remedy)
@@ -512,13 +686,21 @@ class _Loader(yaml.SafeLoader):
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        names = [
+            key.value
+            for key, _ in node.value
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<"
+        ]
         if twice := [name for k, name in enumerate(names) if name in names[:k]]:
-            raise yaml.YAMLError(f"'{twice[0]}' stands twice in one block, in line {node.start_mark.line + 1} or below")
+            raise yaml.YAMLError(
+                f"'{twice[0]}' stands twice in one block, in line {node.start_mark.line + 1} or"
+                " below"
+            )
         return node
 
     def construct_scalar(self, node: Any) -> Any:
-        """JSON writes a sign beyond 16 bits as the two halves that UTF-16 has of it; YAML would keep them apart."""
+        """JSON writes a sign beyond 16 bits as the two halves that UTF-16 has of it; YAML would
+        keep them apart."""
         return super().construct_scalar(node).encode("utf-16", "surrogatepass").decode("utf-16")
 
 
@@ -526,27 +708,40 @@ def read_yaml(path: Path) -> dict:
     """The mapping in a YAML file. InputError for another file."""
     tree = _parsed(read_text(path), file=path) or {}
     if not isinstance(tree, dict):
-        raise InputError("not a mapping of names to values", file=path, remedy="begin it with a block, such as shards:")
+        raise InputError(
+            "not a mapping of names to values",
+            file=path,
+            remedy="begin it with a block, such as shards:",
+        )
     return tree
 
 
 def _parsed(text: str, what: str = "", file: Path | None = None) -> Any:
     try:
         return yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # of a date that no calendar has; nested without end
-        raise InputError(f"{what}not valid YAML: {' '.join(str(error).split())}", file=file, remedy=QUOTED) from error
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+    ) as error:  # of a date that no calendar has; nested without end
+        raise InputError(
+            f"{what}not valid YAML: {' '.join(str(error).split())}", file=file, remedy=QUOTED
+        ) from error
 
 
 def override(tree: dict, given: str) -> None:
     """Set one value of a tree of blocks, as `--set a.b.c=VALUE`. InputError for something else."""
     key, equals, text = given.partition("=")
     if not equals:
-        raise InputError(f"'{given}' is not KEY=VALUE", remedy="write --set measures.sbert.references=mean")
+        raise InputError(
+            f"'{given}' is not KEY=VALUE", remedy="write --set measures.sbert.references=mean"
+        )
     put(tree, key, _parsed(text, f"'{given}' is "))
 
 
 def put(tree: dict, key: str, value: Any) -> None:
-    """Set one value of a tree of blocks, by its key a.b.c. InputError where a block should stand and a value does."""
+    """Set one value of a tree of blocks, by its key a.b.c. InputError where a block should stand
+    and a value does."""
     *parents, last = key.split(".")
     for parent in parents:
         if tree.get(parent) is None:

@@ -9,7 +9,8 @@ from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
 from capgrade.schemas.errors import InputError
 
-# By Pillow's names. All others are refused: Pillow hands EPS to Ghostscript, and has decoders that few people test.
+# By Pillow's names. All others are refused: Pillow hands EPS to Ghostscript, and has decoders that
+# few people test.
 FORMATS = {
     "JPEG": (".jpg", ".jpeg", ".jpe"),
     "PNG": (".png",),
@@ -23,51 +24,74 @@ SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffi
 
 
 STARTS_WITHIN = 16  # bytes by which a format is known
-_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_STARTS = (
+    b"\xff\xd8\xff",
+    b"\x89PNG\r\n\x1a\n",
+    b"GIF87a",
+    b"GIF89a",
+    b"II*\0",
+    b"MM\0*",
+    b"II+\0",
+    b"MM\0+",
+)
 
 
 def is_picture(start: bytes) -> bool:
-    """Whether a file that begins so, with STARTS_WITHIN bytes, is of one of FORMATS: whole or damaged."""
+    """Whether a file that begins so, with STARTS_WITHIN bytes, is of one of FORMATS: whole or
+    damaged."""
     if start.startswith(_STARTS) or (start[:4] == b"RIFF" and start[8:12] == b"WEBP"):
         return True
-    if start[:2] == b"BM":  # two letters, with which texts begin too; then the size, and four bytes that are zero
+    if (
+        start[:2] == b"BM"
+    ):  # two letters, with which texts begin too; then the size, and four bytes that are zero
         return start[6:10] == bytes(4)
     return start[:1] == b"P" and start[1:2] in b"123456" and start[2:3].isspace()
 
 
 def open_picture(source: Path | bytes) -> Image.Image:
-    """A picture whose header is read and whose pixels are not, of FORMATS only; errors are Pillow's."""
-    return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=tuple(FORMATS))
+    """A picture whose header is read and whose pixels are not, of FORMATS only; errors are
+    Pillow's."""
+    return Image.open(
+        io.BytesIO(source) if isinstance(source, bytes) else source, formats=tuple(FORMATS)
+    )
 
 
 ORIENTATION = 0x0112
 TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
-}  # fmt: skip
+}
 SIDEWAYS = (5, 6, 7, 8)  # orientations that exchange width and height
 
 
 def orientation(image: Image.Image) -> int:
-    """EXIF's; 1 where there is none or it is damaged, and for a TIFF, which Pillow turns itself. Its own
-    `exif_transpose` would take XMP's, which cv2.imread does not read."""
+    """EXIF's; 1 where there is none or it is damaged, and for a TIFF, which Pillow turns itself.
+    Its own `exif_transpose` would take XMP's, which cv2.imread does not read."""
     exif = Image.Exif()
     if "exif" not in image.info or isinstance(image, TiffImageFile):
         return 1
     try:
         exif.load(image.info["exif"])
         found = exif.get(ORIENTATION)
-    except Exception:  # the parser lets through whatever damaged bytes make it raise; the pixels may be whole
+    except (
+        Exception
+    ):  # the parser lets through whatever damaged bytes make it raise; the pixels may be whole
         return 1
     return found if found in TURNS else 1
 
 
 def decode_image(data: bytes, name: str | Path, row: int | str | None = None) -> np.ndarray:
-    """A picture as uint8 (H, W, 3) in R, G, B order, turned by its EXIF orientation as cv2.imread does.
+    """A picture as uint8 (H, W, 3) in R, G, B order, turned by its EXIF orientation as cv2.imread
+    does.
 
-    Grey, palette and CMYK pictures become RGB; of 16 bits per channel the upper 8 are kept, as cv2.imread does.
-    InputError, with `name` and `row`, for a picture of another format, of more than 16 bits, damaged, or oversized.
+    Grey, palette and CMYK pictures become RGB; of 16 bits per channel the upper 8 are kept, as
+    cv2.imread does. InputError, with `name` and `row`, for a picture of another format, of more
+    than 16 bits, damaged, or oversized.
     """
     try:
         with open_picture(data) as image:
@@ -83,16 +107,23 @@ def decode_image(data: bytes, name: str | Path, row: int | str | None = None) ->
                 right = image.mode.startswith("I;16") and image.tag_v2.get(BITSPERSAMPLE) == (16,)
             if not right:
                 problem = f"pixels of mode {image.mode}; only 8 or 16 bits per channel are read"
-                raise InputError(problem, file=name, row=row, remedy="convert it to 8 bits per channel")
-            # Its own conversion cuts grey values above 255 to 255, which makes a 16-bit picture white.
+                raise InputError(
+                    problem, file=name, row=row, remedy="convert it to 8 bits per channel"
+                )
+            # Its own conversion cuts grey values above 255 to 255, which makes a 16-bit picture
+            # white.
             return np.repeat((np.asarray(turned) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
     except Image.DecompressionBombError as error:
-        raise InputError(f"too many pixels ({error})", file=name, row=row, remedy="make it smaller") from error
+        raise InputError(
+            f"too many pixels ({error})", file=name, row=row, remedy="make it smaller"
+        ) from error
     except UnidentifiedImageError:
         problem = f"not a readable picture (none of {', '.join(FORMATS)})"
         raise InputError(problem, file=name, row=row, remedy="convert it to one of these") from None
     except InputError:
         raise
-    except Exception as error:  # Pillow's decoders let through whatever damaged bytes make them raise
+    except (
+        Exception
+    ) as error:  # Pillow's decoders let through whatever damaged bytes make them raise
         text = str(error) or type(error).__name__
         raise InputError(f"not a readable picture ({text})", file=name, row=row) from error

@@ -1,4 +1,5 @@
-"""Progress of long work: a bar on a terminal; elsewhere, as in logs and pipes, a line now and then."""
+"""Progress of long work: a bar on a terminal; elsewhere, as in logs and pipes, a line now and
+then."""
 
 import sys
 import threading
@@ -12,8 +13,14 @@ from rich.text import Text
 
 from capgrade.schemas.locks import first_process
 
-FIRST, LONGEST_WAIT = 10.0, 60.0  # seconds to the first line, and between lines of a long run at most
-PERIOD = 30.0, 600.0  # seconds that speed is measured over, of a bar and of lines, whose steps may be slow
+FIRST, LONGEST_WAIT = (
+    10.0,
+    60.0,
+)  # seconds to the first line, and between lines of a long run at most
+PERIOD = (
+    30.0,
+    600.0,
+)  # seconds that speed is measured over, of a bar and of lines, whose steps may be slow
 _T = TypeVar("_T")
 Advance = Callable[..., None]  # called when so many steps are done, 1 where no number is given
 
@@ -31,16 +38,19 @@ class LineColumn(ProgressColumn):
 
 @contextmanager
 def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[Advance]:
-    """A bar on standard error with count, elapsed time and time left, with `unit` also the speed per second; where
-    there is no terminal, the same as a line every ten seconds or more. Yields the function that advances it. A total of
-    None is not known before the end. Of several processes of a training the first one shows it."""
+    """A bar on standard error with count, elapsed time and time left, with `unit` also the speed
+    per second; where there is no terminal, the same as a line every ten seconds or more. Yields the
+    function that advances it. A total of None is not known before the end. Of several processes of
+    a training the first one shows it."""
     if not first_process():
         yield lambda steps=1: None
         return
     console = Console(stderr=True)
     lines, stop = not console.is_terminal, threading.Event()
     columns = BarColumn(), LineColumn(unit)
-    with Progress(*columns, console=console, disable=lines, speed_estimate_period=PERIOD[lines]) as bar:
+    with Progress(
+        *columns, console=console, disable=lines, speed_estimate_period=PERIOD[lines]
+    ) as bar:
         number = bar.add_task(what, total=total)
         task = bar.tasks[0]
 
@@ -61,10 +71,12 @@ def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[
 
 
 def line(task: Task, unit: str | None = None) -> str:
-    """How much is done, after how long, how fast where there is a unit, and about how long it will take."""
+    """How much is done, after how long, how fast where there is a unit, and about how long it will
+    take."""
     of = "" if task.total is None else f" of {task.total:,.0f}"
     said = (
-        f"{task.description}: {task.completed:,.0f}{of}{f' {unit}' if unit else ''} after {spoken(task.elapsed or 0)}"
+        f"{task.description}: {task.completed:,.0f}{of}{f' {unit}' if unit else ''} after"
+        f" {spoken(task.elapsed or 0)}"
     )
     if unit and task.speed:
         said += f", {task.speed:.3g} per second"

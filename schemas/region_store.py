@@ -20,10 +20,12 @@ _COLUMNS = ("image_id", "width", "height", "boxes", "features", *LISTS)
 
 
 class RegionStore:
-    """A finished regions folder: `store[17]` or `store["391895"]` is one image, mapped from disk and not copied.
+    """A finished regions folder: `store[17]` or `store["391895"]` is one image, mapped from disk
+    and not copied.
 
-    Arrays are read-only views; opening reads no feature, and a store may be sent to other processes.
-    Raises InputError for a folder that is unfinished or damaged, and for an id that it does not have.
+    Arrays are read-only views; opening reads no feature, and a store may be sent to other
+    processes. Raises InputError for a folder that is unfinished or damaged, and for an id that it
+    does not have.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,9 +37,14 @@ class RegionStore:
         for reader in readers:
             with reader.refuse_damaged():
                 reader.need(region_schema(self.metadata["dim"], self.metadata["dtype"]))
-        batches = [reader.get_batch(k) for reader in readers for k in range(reader.num_record_batches)]
+        batches = [
+            reader.get_batch(k) for reader in readers for k in range(reader.num_record_batches)
+        ]
         kinds = {name: readers[0].schema.field(name).type for name in _COLUMNS}
-        self._columns = {name: pa.chunked_array([one[name] for one in batches], kind) for name, kind in kinds.items()}
+        self._columns = {
+            name: pa.chunked_array([one[name] for one in batches], kind)
+            for name, kind in kinds.items()
+        }
 
     def __reduce__(self) -> tuple[type[RegionStore], tuple[Path]]:
         return RegionStore, (self.folder,)
@@ -58,20 +65,30 @@ class RegionStore:
         return Regions(**{name: _value(column[k]) for name, column in self._columns.items()})
 
     def require(self, captions: Captions) -> None:
-        """InputError for regions of other splits whose image ids are row numbers, which fit every split."""
+        """InputError for regions of other splits whose image ids are row numbers, which fit every
+        split."""
         split, numbers = self.metadata.get("split"), {str(k) for k in range(len(self))}
         asked = {captions.split, *captions.split.split("+")}
         if split and asked.isdisjoint({split, *split.split("+")}) and set(self.ids) == numbers:
-            problem = f"regions of split '{split}' for captions of '{captions.split}', and ids that are row numbers"
-            raise InputError(problem, file=self.folder, remedy="give the regions of the captions' split")
+            problem = (
+                f"regions of split '{split}' for captions of '{captions.split}', and ids that are"
+                " row numbers"
+            )
+            raise InputError(
+                problem, file=self.folder, remedy="give the regions of the captions' split"
+            )
 
     def match(self, images: Mapping[str, str | None]) -> ImageMatches:
         """The row of each image, by `match_images`."""
         return match_images(images, self.ids, self.folder)
 
     def reasons(self, images: Mapping[str, str | None]) -> dict[str, str]:
-        """Why these images are not here, of those that the stage left out: the reason by image id."""
-        known = {one["image_id"]: one.get("reason", UNREADABLE) for one in self.manifest.get("left_out") or ()}
+        """Why these images are not here, of those that the stage left out: the reason by image
+        id."""
+        known = {
+            one["image_id"]: one.get("reason", UNREADABLE)
+            for one in self.manifest.get("left_out") or ()
+        }
         numbers, why = match_images(images, known, self.folder).numbers, list(known.values())
         return {image_id: why[k] for image_id, k in numbers.items()}
 
@@ -81,7 +98,9 @@ class RegionStore:
 
     def index(self, image_id: str) -> int:
         if image_id not in self._index:
-            raise InputError(f"no image {image_id!r}", file=self.folder, remedy="extract its regions")
+            raise InputError(
+                f"no image {image_id!r}", file=self.folder, remedy="extract its regions"
+            )
         return self._index[image_id]
 
     @cached_property
@@ -100,7 +119,8 @@ class RegionStore:
 
 
 def _value(cell: pa.Scalar) -> Any:
-    """A list as a numpy array that copies nothing, [n] or [n, width]; None for null; what is no list as it is."""
+    """A list as a numpy array that copies nothing, [n] or [n, width]; None for null; what is no
+    list as it is."""
     if not isinstance(cell, pa.ListScalar) or not cell.is_valid:
         return cell.as_py()
     values = cell.values

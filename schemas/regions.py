@@ -17,24 +17,35 @@ from capgrade.schemas.output import output_folder
 
 REGIONS_KIND = "regions"
 _BATCH_BYTES = 32 * 2**20  # a record batch of a shard: what the writer holds in memory
-FLOAT16_NORMAL = 2.0**-14  # below it float16 keeps an absolute step, so a relative error says nothing
-OUTSIDE = 2.0, 0.02  # pixels and share of the side: rounded resize factors push boxes a little beyond the edge
+FLOAT16_NORMAL = (
+    2.0**-14
+)  # below it float16 keeps an absolute step, so a relative error says nothing
+OUTSIDE = (
+    2.0,
+    0.02,
+)  # pixels and share of the side: rounded resize factors push boxes a little beyond the edge
 IN_SHARES = 1.5  # pixels: all boxes of an image end before it only if they are in 0..1
 LEAST_SIDE = 8  # pixels, of a picture in which that tells
 IN_PIXELS = "multiply x1 and x2 by the picture's width, y1 and y2 by its height"
 DAMAGED = "the file is damaged or in another format: make it again, or leave this image out"
 
 Dtype = Literal["float16", "float32"]
-LISTS = {"classes": "int32", "confidences": "float32", "attributes": "int32", "attribute_confidences": "float32"}
+LISTS = {
+    "classes": "int32",
+    "confidences": "float32",
+    "attributes": "int32",
+    "attribute_confidences": "float32",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Regions:
     """The regions of one image; None for what a format does not have.
 
-    boxes float32 [n, 4]: x1, y1, x2, y2 in pixels of the original image; features float32 or float16 [n, d];
-    classes and attributes int32 [n], counted from 0 without the background class and without "no attribute";
-    the confidences float32 [n]. n is at least 1 and may differ between images, d may not.
+    boxes float32 [n, 4]: x1, y1, x2, y2 in pixels of the original image; features float32 or
+    float16 [n, d]; classes and attributes int32 [n], counted from 0 without the background class
+    and without "no attribute"; the confidences float32 [n]. n is at least 1 and may differ between
+    images, d may not.
     """
 
     image_id: str
@@ -51,7 +62,8 @@ class Regions:
         return len(self.features)
 
     def check(self, *, file: str | Path | None = None, row: int | str | None = None) -> Regions:
-        """Itself, when every count, shape, type and value is right; otherwise InputError that names the image."""
+        """Itself, when every count, shape, type and value is right; otherwise InputError that names
+        the image."""
         problem = next(self._problems(), None)
         if problem is None:
             return self
@@ -74,7 +86,10 @@ class Regions:
             if values is None:
                 continue
             if values.shape != (len(x),) or values.dtype != dtype:
-                yield f"{name} of shape {values.shape} and type {values.dtype} for {len(x)} regions, not {dtype}"
+                yield (
+                    f"{name} of shape {values.shape} and type {values.dtype} for {len(x)} regions,"
+                    f" not {dtype}"
+                )
             if not np.isfinite(values).all():
                 yield f"{name} has a value that is NaN or infinite"
             if dtype == "int32" and values.min(initial=0) < 0:
@@ -85,19 +100,34 @@ class Regions:
         if boxes is None:
             return
         if boxes.shape != (n, 4) or boxes.dtype != np.float32:
-            yield f"boxes of shape {boxes.shape} and type {boxes.dtype} for {n} regions, not float32 [{n}, 4]"
+            yield (
+                f"boxes of shape {boxes.shape} and type {boxes.dtype} for {n} regions, not float32"
+                f" [{n}, 4]"
+            )
         if not np.isfinite(boxes).all():
             yield "a box has a coordinate that is NaN or infinite"
         if (boxes[:, :2] > boxes[:, 2:]).any():
-            yield f"box {boxes[(boxes[:, :2] > boxes[:, 2:]).any(1)][0].tolist()} is not x1, y1, x2, y2"
-        if boxes.max() <= IN_SHARES and max(self.width or LEAST_SIDE, self.height or LEAST_SIDE) >= LEAST_SIDE:
-            yield f"no box reaches beyond {boxes.max():g} pixels: boxes in shares of the sides (0..1), not in pixels"
+            yield (
+                f"box {boxes[(boxes[:, :2] > boxes[:, 2:]).any(1)][0].tolist()} is not x1, y1,"
+                " x2, y2"
+            )
+        if (
+            boxes.max() <= IN_SHARES
+            and max(self.width or LEAST_SIDE, self.height or LEAST_SIDE) >= LEAST_SIDE
+        ):
+            yield (
+                f"no box reaches beyond {boxes.max():g} pixels: boxes in shares of the sides"
+                " (0..1), not in pixels"
+            )
         if self.width and self.height:
             side = np.tile(np.array([self.width, self.height], np.float32), 2)
             slack = OUTSIDE[0] + OUTSIDE[1] * side
             out = ((boxes < -slack) | (boxes > side + slack)).any(1)
             if out.any():
-                yield f"box {boxes[out][0].tolist()} lies outside the image of {self.width} x {self.height} pixels"
+                yield (
+                    f"box {boxes[out][0].tolist()} lies outside the image of {self.width} x"
+                    f" {self.height} pixels"
+                )
 
 
 def well_formed(image_id: str) -> bool:
@@ -106,7 +136,8 @@ def well_formed(image_id: str) -> bool:
 
 
 def region_schema(dim: int, dtype: Dtype, metadata: dict[str, Any] | None = None) -> pa.Schema:
-    """One row per image, `dim` features per region. Their list has 64-bit offsets, so no shard is too large."""
+    """One row per image, `dim` features per region. Their list has 64-bit offsets, so no shard is
+    too large."""
     feature = pa.list_(pa.float16() if dtype == "float16" else pa.float32(), dim)
     fields = [
         pa.field("image_id", pa.string(), nullable=False),
@@ -116,20 +147,23 @@ def region_schema(dim: int, dtype: Dtype, metadata: dict[str, Any] | None = None
         pa.field("features", pa.large_list(feature), nullable=False),
         *(pa.field(name, pa.list_(pa.from_numpy_dtype(kind))) for name, kind in LISTS.items()),
     ]
-    return with_metadata(pa.schema(fields), {"kind": REGIONS_KIND, "dtype": dtype, "dim": dim, **(metadata or {})})
+    return with_metadata(
+        pa.schema(fields), {"kind": REGIONS_KIND, "dtype": dtype, "dim": dim, **(metadata or {})}
+    )
 
 
 @dataclass
 class Rounding:
-    """Regions stored, and the largest errors of their features: absolute, and relative to values that float16 holds as
-    normal numbers."""
+    """Regions stored, and the largest errors of their features: absolute, and relative to values
+    that float16 holds as normal numbers."""
 
     regions: int = 0
     max_abs: float = 0.0
     max_rel: float = 0.0
 
     def stored(self, regions: Regions, dtype: Dtype) -> np.ndarray:
-        """The features as `dtype`, their error counted. InputError for a value that float16 cannot hold."""
+        """The features as `dtype`, their error counted. InputError for a value that float16 cannot
+        hold."""
         x = regions.features
         self.regions += len(x)
         if x.dtype == dtype or dtype == "float32":
@@ -137,7 +171,10 @@ class Rounding:
         with np.errstate(over="ignore"):
             y = x.astype(np.float16)
         if not np.isfinite(y).all():
-            problem = f"image {regions.image_id!r}: feature value {np.abs(x).max():g} is beyond float16 (65504)"
+            problem = (
+                f"image {regions.image_id!r}: feature value {np.abs(x).max():g} is beyond float16"
+                " (65504)"
+            )
             raise InputError(problem, remedy="store the features as float32")
         size = np.abs(x)
         error = np.abs(y.astype(np.float32) - x)
@@ -148,13 +185,20 @@ class Rounding:
 
 
 def region_batch(images: list[Regions], schema: pa.Schema, rounding: Rounding) -> pa.RecordBatch:
-    """Images of one feature length as a record batch of `region_schema`. Raises what `Regions.check` does."""
+    """Images of one feature length as a record batch of `region_schema`. Raises what
+    `Regions.check` does."""
     dtype = metadata_of(schema)["dtype"]
     features = np.concatenate([rounding.stored(regions.check(), dtype) for regions in images])
     kind = schema.field("features").type
-    of_regions = pa.FixedSizeListArray.from_arrays(pa.array(features.reshape(-1)), type=kind.value_type)
+    of_regions = pa.FixedSizeListArray.from_arrays(
+        pa.array(features.reshape(-1)), type=kind.value_type
+    )
     ends = np.cumsum([0, *map(len, images)], dtype=np.int64)
-    columns = {name: [getattr(regions, name) for regions in images] for name in schema.names if name != "features"}
+    columns = {
+        name: [getattr(regions, name) for regions in images]
+        for name in schema.names
+        if name != "features"
+    }
     columns["boxes"] = [boxes if boxes is None else list(boxes) for boxes in columns["boxes"]]
     arrays = {name: pa.array(values, schema.field(name).type) for name, values in columns.items()}
     arrays["features"] = pa.LargeListArray.from_arrays(pa.array(ends), of_regions, type=kind)
@@ -172,17 +216,21 @@ def write_regions(
     stage: str = REGIONS_KIND,
     left_out: Sequence[dict[str, str]] = (),
 ) -> dict[str, Any]:
-    """Write shards `regions-00000.arrow`, ... of about `target_mb` and, last, the manifest, which is returned.
+    """Write shards `regions-00000.arrow`, ... of about `target_mb` and, last, the manifest, which
+    is returned.
 
-    `stage` says what wrote the folder: only the same may replace it (`output_folder`). `left_out` lists the images that
-    are not among `images`; it may grow while they are read.
+    `stage` says what wrote the folder: only the same may replace it (`output_folder`). `left_out`
+    lists the images that are not among `images`; it may grow while they are read.
 
-    Its `rounding` is the largest absolute and relative error of the stored features, its `regions` their number.
-    Image ids are to differ, and feature lengths to be one. Raises InputError for no image, a folder of another stage,
-    and whatever `Regions.check` refuses.
+    Its `rounding` is the largest absolute and relative error of the stored features, its `regions`
+    their number. Image ids are to differ, and feature lengths to be one. Raises InputError for no
+    image, a folder of another stage, and whatever `Regions.check` refuses.
     """
     if dtype not in ("float16", "float32") or target_mb < 1:
-        raise InputError(f"dtype {dtype}, target_mb {target_mb}", remedy="choose float16 or float32, at least 1 MB")
+        raise InputError(
+            f"dtype {dtype}, target_mb {target_mb}",
+            remedy="choose float16 or float32, at least 1 MB",
+        )
     with output_folder(out, stage) as folder:
         source = iter(images)
         first = next(source, None)
@@ -198,14 +246,24 @@ def write_regions(
             rows[name] = write_arrow(folder / name, schema, _up_to(target, chain([batch], batches)))
         params = {"dtype": dtype, "target_mb": target_mb, **(metadata or {})}
         return write_manifest(
-            folder, REGIONS_KIND, params=params, inputs=inputs or {}, rows=rows, regions=rounding.regions,
-            dim=metadata_of(schema)["dim"], stage=stage, left_out=list(left_out),
+            folder,
+            REGIONS_KIND,
+            params=params,
+            inputs=inputs or {},
+            rows=rows,
+            regions=rounding.regions,
+            dim=metadata_of(schema)["dim"],
+            stage=stage,
+            left_out=list(left_out),
             rounding={"max_abs": rounding.max_abs, "max_rel": rounding.max_rel},
-        )  # fmt: skip
+        )
 
 
-def write_shard(path: Path, images: Iterable[Regions], schema: pa.Schema, rounding: Rounding) -> int:
-    """One shard, written whole or not at all, in batches of 32 MB; returns its rows. Errors as `write_regions`."""
+def write_shard(
+    path: Path, images: Iterable[Regions], schema: pa.Schema, rounding: Rounding
+) -> int:
+    """One shard, written whole or not at all, in batches of 32 MB; returns its rows. Errors as
+    `write_regions`."""
     return write_arrow(path, schema, _batches(images, schema, rounding, _BATCH_BYTES))
 
 
@@ -214,7 +272,9 @@ def shard_name(number: int) -> str:
     return f"regions-{number:05d}.arrow"
 
 
-def _batches(images: Iterable[Regions], schema: pa.Schema, rounding: Rounding, limit: int) -> Iterator[pa.RecordBatch]:
+def _batches(
+    images: Iterable[Regions], schema: pa.Schema, rounding: Rounding, limit: int
+) -> Iterator[pa.RecordBatch]:
     width = 2 if metadata_of(schema)["dtype"] == "float16" else 4
     for group in by_size(images, lambda regions: regions.features.size * width, limit):
         yield region_batch(group, schema, rounding)

@@ -1,4 +1,5 @@
-"""Dense relevance: one Arrow file per measure, one row per image, a fixed-size list over all captions."""
+"""Dense relevance: one Arrow file per measure, one row per image, a fixed-size list over all
+captions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,9 @@ def relevance_schema(n_captions: int, dtype: str, metadata: dict[str, Any]) -> p
     return with_metadata(pa.schema(fields), {"kind": "relevance", **metadata})
 
 
-def relevance_batch(image_ids: Sequence[str], values: np.ndarray, schema: pa.Schema) -> pa.RecordBatch:
+def relevance_batch(
+    image_ids: Sequence[str], values: np.ndarray, schema: pa.Schema
+) -> pa.RecordBatch:
     """One record batch from float32 [len(image_ids), n_captions]."""
     kind = schema.field("relevance").type
     flat = pa.array(values.astype(numpy_type(kind.value_type), copy=False).ravel())
@@ -35,8 +38,8 @@ def relevance_batch(image_ids: Sequence[str], values: np.ndarray, schema: pa.Sch
 
 
 def by_part(first: np.ndarray, images: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Of each part that holds some of the images: its number, their places in `images`, and their rows in the part.
-    `first` is int64 [parts + 1], the first image of each part."""
+    """Of each part that holds some of the images: its number, their places in `images`, and their
+    rows in the part. `first` is int64 [parts + 1], the first image of each part."""
     part = np.searchsorted(first, images, side="right") - 1
     order = np.argsort(part, kind="stable")
     for places in np.split(order, np.flatnonzero(np.diff(part[order])) + 1) if len(images) else ():
@@ -68,7 +71,10 @@ class Relevance:
     @cached_property
     def parts(self) -> list[np.ndarray]:
         """Of each batch its rows, [images, n_captions], where they lie."""
-        return [batch["relevance"].flatten().to_numpy().reshape(-1, self.n_captions) for batch in self.batches]
+        return [
+            batch["relevance"].flatten().to_numpy().reshape(-1, self.n_captions)
+            for batch in self.batches
+        ]
 
     def rows(self, images: np.ndarray) -> np.ndarray:
         """float32 [len(images), n_captions]: the rows of these image numbers."""
@@ -76,10 +82,14 @@ class Relevance:
 
     def cells(self, images: np.ndarray, captions: slice | np.ndarray) -> np.ndarray:
         """The same of a run of captions, or of caption numbers: nothing else is read."""
-        width = len(range(self.n_captions)[captions]) if isinstance(captions, slice) else len(captions)
+        width = (
+            len(range(self.n_captions)[captions]) if isinstance(captions, slice) else len(captions)
+        )
         out = np.empty((len(images), width), np.float32)
         for number, places, rows in by_part(np.cumsum([0, *map(len, self.parts)]), images):
-            out[places] = self.parts[number][rows if isinstance(captions, slice) else rows[:, None], captions]
+            out[places] = self.parts[number][
+                rows if isinstance(captions, slice) else rows[:, None], captions
+            ]
         return out
 
     def matrix(self) -> np.ndarray:
@@ -87,26 +97,37 @@ class Relevance:
         return self.rows(np.arange(sum(map(len, self.parts))))
 
     def require(self, captions: Captions) -> None:
-        """Refuse a file made for other captions: InputError when sizes, image ids or the digest differ."""
+        """Refuse a file made for other captions: InputError when sizes, image ids or the digest
+        differ."""
         if self.n_captions != captions.n_captions:
-            problem = f"{self.n_captions} captions per row, where the captions table has {captions.n_captions}"
+            problem = (
+                f"{self.n_captions} captions per row, where the captions table has"
+                f" {captions.n_captions}"
+            )
         elif self.image_ids != captions.image_ids:
             problem = "its image ids are not those of the captions table, in the same order"
         elif self.metadata.get("captions", captions.digest) != captions.digest:
             problem = "computed for another version of the captions table (the checksums differ)"
         else:
             return
-        raise InputError(problem, file=self.path, remedy="compute it for these captions: capgrade relevance")
+        raise InputError(
+            problem, file=self.path, remedy="compute it for these captions: capgrade relevance"
+        )
 
 
 def read_relevance(path: Path) -> Relevance:
     """Open a dense relevance file. InputError when it is missing, truncated or of another kind."""
     reader = open_arrow(path)
     names, kind = reader.schema.names, reader.columns.get("relevance", pa.null())
-    if names != ["image_id", "relevance"] or not (pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type)):
+    if names != ["image_id", "relevance"] or not (
+        pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type)
+    ):
         raise InputError(f"not a relevance file (columns {', '.join(names)})", file=path)
     batches = [reader.get_batch(k) for k in range(reader.num_record_batches)]
-    if any(batch["relevance"].null_count or batch["relevance"].flatten().null_count for batch in batches):
+    if any(
+        batch["relevance"].null_count or batch["relevance"].flatten().null_count
+        for batch in batches
+    ):
         raise InputError("not a relevance file: values are missing", file=path)
     return Relevance(path, batches, reader.schema)
 

@@ -21,8 +21,8 @@ STRICT = ConfigDict(extra="forbid")  # a misspelt key is an error rather than a 
 
 @dataclass(frozen=True)
 class Item:
-    """A pair to rate; `query` is the image or caption whose search it comes from, in SemanticMap's protocol;
-    `stratum` is the part of all pairs that it was drawn from, in a pool."""
+    """A pair to rate; `query` is the image or caption whose search it comes from, in SemanticMap's
+    protocol; `stratum` is the part of all pairs that it was drawn from, in a pool."""
 
     __pydantic_config__ = STRICT
 
@@ -34,7 +34,8 @@ class Item:
 
 @dataclass(frozen=True)
 class ReviewPlan:
-    """What is rated, of which corpus, in an order that follows from the seed; `facts` are what a report needs."""
+    """What is rated, of which corpus, in an order that follows from the seed; `facts` are what a
+    report needs."""
 
     __pydantic_config__ = STRICT
 
@@ -50,7 +51,8 @@ class ReviewPlan:
         return hashlib.sha256(canonical(self.json()).encode()).hexdigest()
 
     def json(self) -> dict[str, Any]:
-        """As it is written; a stratum stands where there is one only, so that older plans keep their key."""
+        """As it is written; a stratum stands where there is one only, so that older plans keep
+        their key."""
         whole = asdict(self)
         for item in whole["items"]:
             if item["stratum"] is None:
@@ -63,8 +65,9 @@ class ReviewPlan:
         return float(stratum["chosen"] / stratum["pairs"])
 
     def order(self, reviewer: str) -> list[int]:
-        """The items' numbers as this reviewer sees them, shuffled by the seed and the name. Items of one query follow
-        each other, so that a query is rated whole before the next one starts."""
+        """The items' numbers as this reviewer sees them, shuffled by the seed and the name. Items
+        of one query follow each other, so that a query is rated whole before the next one starts.
+        """
         digest = hashlib.sha256(f"{self.seed} {reviewer}".encode()).digest()
         shuffled = np.random.default_rng(list(digest)).permutation(len(self.items)).tolist()
         first: dict[str | None, int] = {}  # query -> its place among queries
@@ -77,7 +80,9 @@ def read_plan(folder: Path) -> ReviewPlan:
     """InputError when there is none, or it is damaged."""
     path = folder / PLAN
     if not path.is_file():
-        raise InputError(f"no {PLAN}: not a review", file=folder, remedy="start one: capgrade explore --sample")
+        raise InputError(
+            f"no {PLAN}: not a review", file=folder, remedy="start one: capgrade explore --sample"
+        )
     found = read_json(path)
     if isinstance(found, dict):
         found.pop("kind", None)  # "review", for people
@@ -90,20 +95,25 @@ def read_plan(folder: Path) -> ReviewPlan:
 
 
 def read_all_ratings(folder: Path, plan: ReviewPlan) -> dict[str, dict[int, int]]:
-    """Reviewer -> item -> score, of everyone who rated, by name. InputError as `read_ratings`, and for two files of one
-    reviewer, such as a copy."""
+    """Reviewer -> item -> score, of everyone who rated, by name. InputError as `read_ratings`, and
+    for two files of one reviewer, such as a copy."""
     found: dict[str, dict[int, int]] = {}
     for path in sorted(folder.glob(RATINGS)):
         name, ratings = read_ratings(path, plan)
         if ratings and name in found:
-            raise InputError(f"ratings of '{name}', who has another file", file=path, remedy="keep one of the two")
+            raise InputError(
+                f"ratings of '{name}', who has another file",
+                file=path,
+                remedy="keep one of the two",
+            )
         found[name] = ratings
     return {name: found[name] for name in sorted(found) if found[name]}
 
 
 def read_ratings(path: Path, plan: ReviewPlan) -> tuple[str, dict[int, int]]:
-    """Reviewer, and item -> score, the last rating of each. A line without its end is a click that was never confirmed.
-    InputError for another line, and for a rating of another plan or reviewer."""
+    """Reviewer, and item -> score, the last rating of each. A line without its end is a click that
+    was never confirmed. InputError for another line, and for a rating of another plan or reviewer.
+    """
     name, found = "", {}
     for row, text in appended_lines(path, "plan"):
         try:
@@ -112,9 +122,13 @@ def read_ratings(path: Path, plan: ReviewPlan) -> tuple[str, dict[int, int]]:
             right = line["plan"] == plan.key and item in range(len(plan.items)) and score in SCORES
             right &= line["reviewer"] == name
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError("not a rating", file=path, row=row, remedy="remove the line") from error
+            raise InputError(
+                "not a rating", file=path, row=row, remedy="remove the line"
+            ) from error
         if not right:
             remedy = "keep it in its own file"
-            raise InputError("a rating of another review or reviewer", file=path, row=row, remedy=remedy)
+            raise InputError(
+                "a rating of another review or reviewer", file=path, row=row, remedy=remedy
+            )
         found[item] = score
     return name, found

@@ -1,4 +1,5 @@
-"""What the user of a run has to know: Python's warnings, of a category of ours, and words on standard error."""
+"""What the user of a run has to know: Python's warnings, of a category of ours, and words on
+standard error."""
 
 import sys
 import warnings
@@ -30,10 +31,15 @@ def warn(message: str) -> None:
 
 
 def show_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int,
-    file: TextIO | None = None, line: str | None = None,
-) -> None:  # fmt: skip
-    """`warnings.showwarning` of the command line: a line for each of ours, without the place in the code."""
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """`warnings.showwarning` of the command line: a line for each of ours, without the place in the
+    code."""
     shown = f"warning: {message}\n"
     if not issubclass(category, CapgradeWarning):
         shown = warnings.formatwarning(message, category, filename, lineno, line)
@@ -41,7 +47,8 @@ def show_warning(
 
 
 def tell(message: str) -> None:
-    """Print what a first run waits for, unless this process has said it, or is another one's worker."""
+    """Print what a first run waits for, unless this process has said it, or is another one's
+    worker."""
     if parent_process() is None and message not in _told:
         _told.add(message)
         print(message, file=sys.stderr, flush=True)

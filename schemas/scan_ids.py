@@ -9,16 +9,21 @@ from capgrade.schemas.lines import read_lines
 REPEAT = 5  # captions of an image; SCAN's dev and test files hold its features once a caption
 
 
-def read_ids(path: Path, rows: int, what: str, otherwise: str | None = None) -> tuple[list[str], int]:
+def read_ids(
+    path: Path, rows: int, what: str, otherwise: str | None = None
+) -> tuple[list[str], int]:
     """One id per image, and how many of the `rows` (of `what`) in turn it has: 1 or 5.
 
-    The file has one id per row, with every id five times in turn when rows are repeated; or one per image for repeated
-    rows; or one per caption, five in turn, for rows that are not. SCAN's data.py tells them apart by the count too
-    (`im_div`). Without the file images are called `{split}-0`, `{split}-1`, ..., and the rows of `{split}_caps.txt` are
-    counted instead. InputError for any other count, with the remedy `otherwise`, and for an id that comes again.
+    The file has one id per row, with every id five times in turn when rows are repeated; or one per
+    image for repeated rows; or one per caption, five in turn, for rows that are not. SCAN's data.py
+    tells them apart by the count too (`im_div`). Without the file images are called `{split}-0`,
+    `{split}-1`, ..., and the rows of `{split}_caps.txt` are counted instead. InputError for any
+    other count, with the remedy `otherwise`, and for an id that comes again.
     """
     if not path.is_file():
-        return _numbered(path, rows, what, otherwise or f"give {path.name}, which tells the images apart")
+        return _numbered(
+            path, rows, what, otherwise or f"give {path.name}, which tells the images apart"
+        )
     ids = [line.strip() for _, line in read_lines(path)]
     if "" in ids:
         remedy = "delete the empty row or write the image's id"
@@ -32,11 +37,23 @@ def match_ids(ids: list[str], rows: int, what: str, path: Path) -> tuple[list[st
     unique = ids[::REPEAT] if fives else ids
     if not ids or rows not in (len(unique), len(unique) * REPEAT):
         problem = f"{len(ids)} ids ({len(unique)} images) for {rows} {what}"
-        raise InputError(problem, file=path, remedy=f"give one id per row, or one for every {REPEAT} rows")
+        raise InputError(
+            problem, file=path, remedy=f"give one id per row, or one for every {REPEAT} rows"
+        )
     twice = {image_id: times for image_id, times in Counter(unique).items() if times > 1}
-    for image_id, times in sorted(twice.items(), key=lambda one: one[1] == REPEAT):  # five times may be right
-        problem = f"image {image_id} comes {times} times, neither once nor {REPEAT} times in turn like every other"
-        raise InputError(problem, file=path, row=ids.index(image_id) + 1, remedy="give image ids, each in one place")
+    for image_id, times in sorted(
+        twice.items(), key=lambda one: one[1] == REPEAT
+    ):  # five times may be right
+        problem = (
+            f"image {image_id} comes {times} times, neither once nor {REPEAT} times in turn like"
+            " every other"
+        )
+        raise InputError(
+            problem,
+            file=path,
+            row=ids.index(image_id) + 1,
+            remedy="give image ids, each in one place",
+        )
     return unique, rows // len(unique)
 
 

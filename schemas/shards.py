@@ -1,6 +1,7 @@
 """Sampled shards: one row per image, the captions it keeps as list columns.
 
-Format 2 stores the values of own captions without themselves; shards of format 1 are read, and have none.
+Format 2 stores the values of own captions without themselves; shards of format 1 are read, and have
+none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,17 +14,27 @@ import pyarrow as pa
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import in_order, metadata_of, of_all, open_arrow, read_manifest, with_metadata
+from capgrade.schemas.files import (
+    in_order,
+    metadata_of,
+    of_all,
+    open_arrow,
+    read_manifest,
+    with_metadata,
+)
 from capgrade.schemas.own_pairs import LEFT_OUT
 
 _FORMAT = 2
 
 
-def shard_schema(measures: Sequence[str], metadata: dict[str, Any], left_out: Sequence[str] = ()) -> pa.Schema:
-    """image_id; image: its number; and lists over the kept captions: their rows in the captions table of the split,
-    why each was kept (bits named in the metadata), the inverse of its probability of being kept, and its value
-    under every measure. Of the measures `left_out` also a list over the own captions alone, in the order of their
-    rows: the value without the caption itself among its references, null where the image has no other caption."""
+def shard_schema(
+    measures: Sequence[str], metadata: dict[str, Any], left_out: Sequence[str] = ()
+) -> pa.Schema:
+    """image_id; image: its number; and lists over the kept captions: their rows in the captions
+    table of the split, why each was kept (bits named in the metadata), the inverse of its
+    probability of being kept, and its value under every measure. Of the measures `left_out` also a
+    list over the own captions alone, in the order of their rows: the value without the caption
+    itself among its references, null where the image has no other caption."""
     fields = [
         pa.field("image_id", pa.string(), nullable=False),
         pa.field("image", pa.int32(), nullable=False),
@@ -72,14 +83,17 @@ class Shards:
                 yield reader.get_batch(k)
 
     def left_out(self, measure: str) -> np.ndarray | None:
-        """Of each caption its value to its own image without itself among the references: float32 [n_captions], NaN
-        where the image has no other caption. None for a measure that cannot leave captions out, and for shards of
-        format 1 (`has_left_out`)."""
+        """Of each caption its value to its own image without itself among the references: float32
+        [n_captions], NaN where the image has no other caption. None for a measure that cannot leave
+        captions out, and for shards of format 1 (`has_left_out`)."""
         if measure + LEFT_OUT not in self.schema.names:
             return None
         values = np.full(self.metadata["n_captions"], np.nan, np.float32)
         for batch in self.batches():
-            own = batch["reasons"].flatten().to_numpy() & 1 << self.metadata["reasons"].index("own") > 0
+            own = (
+                batch["reasons"].flatten().to_numpy() & 1 << self.metadata["reasons"].index("own")
+                > 0
+            )
             captions = batch["captions"].flatten().to_numpy()[own]
             values[captions] = batch[measure + LEFT_OUT].flatten().to_numpy(zero_copy_only=False)
         return values
@@ -94,8 +108,9 @@ class Shards:
         if (self.metadata["captions"], self.metadata["split"]) != (captions.digest, captions.split):
             raise InputError(
                 f"made from another captions table (split {self.metadata['split']})",
-                file=self.folder, remedy="make them for these captions: capgrade shards",
-            )  # fmt: skip
+                file=self.folder,
+                remedy="make them for these captions: capgrade shards",
+            )
 
 
 def read_shards(folder: Path) -> Shards:

@@ -1,4 +1,5 @@
-"""Room on the disk: a stage knows what it will write before it starts, says so, and refuses where it cannot end."""
+"""Room on the disk: a stage knows what it will write before it starts, says so, and refuses where
+it cannot end."""
 
 import shutil
 from pathlib import Path
@@ -10,17 +11,24 @@ WORTH_SAYING = 10**9  # bytes; less is nobody's concern unless it is not there
 
 
 def require_space(out: Path, result: int, *, parts: int = 0, done: int = 0) -> None:
-    """Say what `out` will need at most, from a gigabyte on: bytes of the result, and of parts that stay beside it until
-    the end. `done` of them are there, of a run that was stopped.
+    """Say what `out` will need at most, from a gigabyte on: bytes of the result, and of parts that
+    stay beside it until the end. `done` of them are there, of a run that was stopped.
 
     InputError when the disk has less free.
     """
     folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.is_dir())
     free, needed = shutil.disk_usage(folder).free, result + parts - done
-    while_running = f"about {spoken(needed)} of disk" + (", parts and result together" if parts else "")
+    while_running = f"about {spoken(needed)} of disk" + (
+        ", parts and result together" if parts else ""
+    )
     if needed > free:
-        remedy = "make room, or give an --out on another disk; a smaller split or fewer measures need less"
-        raise InputError(f"needs {while_running}, and {spoken(free)} are free", file=out, remedy=remedy)
+        remedy = (
+            "make room, or give an --out on another disk; a smaller split or fewer measures need"
+            " less"
+        )
+        raise InputError(
+            f"needs {while_running}, and {spoken(free)} are free", file=out, remedy=remedy
+        )
     if needed >= WORTH_SAYING:
         tell(f"needs {while_running}" + (f"; {spoken(result)} in the end" if parts else ""))
 

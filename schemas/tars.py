@@ -1,4 +1,5 @@
-"""WebDataset tars: samples of members `KEY.jpg`, `KEY.txt`, `KEY.json`, in as many tars as one likes.
+"""WebDataset tars: samples of members `KEY.jpg`, `KEY.txt`, `KEY.json`, in as many tars as one
+likes.
 
 A member is found by its offset, so that a picture is read without the tar around it.
 """
@@ -30,7 +31,8 @@ class Member:
 
     @property
     def key(self) -> str:
-        """The sample it belongs to: its name, folders included, up to the first point of the file."""
+        """The sample it belongs to: its name, folders included, up to the first point of the
+        file."""
         folder, slash, file = self.name.rpartition("/")
         return folder + slash + file.partition(".")[0]
 
@@ -45,7 +47,9 @@ class Member:
             file.seek(self.offset)
             data = file.read(self.size)
         if len(data) < self.size:
-            raise InputError("the tar ends within this member", file=self.tar, row=self.name, remedy=_AGAIN)
+            raise InputError(
+                "the tar ends within this member", file=self.tar, row=self.name, remedy=_AGAIN
+            )
         return data
 
 
@@ -56,13 +60,16 @@ def is_tars(name: str) -> bool:
 
 
 def list_tars(given: Sequence[str]) -> list[Path]:
-    """The tars that these name, each a tar, a folder (those in it and below, by path) or a pattern with {00000..00331}
-    or {a,b}. InputError for one that is not there, and for a folder without any."""
+    """The tars that these name, each a tar, a folder (those in it and below, by path) or a pattern
+    with {00000..00331} or {a,b}. InputError for one that is not there, and for a folder without
+    any."""
     tars: list[Path] = []
     for name in given:
         path = Path(name)
         if path.is_dir():
-            found = sorted(one for one in path.rglob("*.tar") if one.is_file() and not one.name.startswith("."))
+            found = sorted(
+                one for one in path.rglob("*.tar") if one.is_file() and not one.name.startswith(".")
+            )
             if not found:
                 raise InputError("no .tar in this folder", file=path, remedy=TAR)
         else:
@@ -75,7 +82,8 @@ def list_tars(given: Sequence[str]) -> list[Path]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """What a shell makes of {00000..00331} and of {a,b}: every text that the pattern stands for, in order."""
+    """What a shell makes of {00000..00331} and of {a,b}: every text that the pattern stands for, in
+    order."""
     match = BRACES.search(pattern)
     if match is None:
         return [pattern]
@@ -84,12 +92,17 @@ def expand_braces(pattern: str) -> list[str]:
     if dots:
         width = len(first) if first.startswith("0") else 0
         choices = [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
-    return [pattern[: match.start()] + one + rest for one in choices for rest in expand_braces(pattern[match.end() :])]
+    return [
+        pattern[: match.start()] + one + rest
+        for one in choices
+        for rest in expand_braces(pattern[match.end() :])
+    ]
 
 
 def tar_members(tar: Path) -> Iterator[Member]:
-    """The files in a tar, in order; hidden ones are no samples. InputError for a file that is no tar, for a compressed
-    one, and for one that is cut short or has another tar behind it: what follows would be lost."""
+    """The files in a tar, in order; hidden ones are no samples. InputError for a file that is no
+    tar, for a compressed one, and for one that is cut short or has another tar behind it: what
+    follows would be lost."""
     with open_bytes(tar) as file:
         try:
             with tarfile.open(fileobj=file, mode="r:", encoding="utf-8") as members:
@@ -102,7 +115,10 @@ def tar_members(tar: Path) -> Iterator[Member]:
             file.seek(0)
             problem, remedy = f"not a whole tar ({error})", _AGAIN
             if file.read(4).startswith(PACKED):
-                problem, remedy = "a compressed tar", "decompress it: members are found by their place"
+                problem, remedy = (
+                    "a compressed tar",
+                    "decompress it: members are found by their place",
+                )
             raise InputError(problem, file=tar, remedy=remedy) from error
         if file.read(len(_END)) not in (_END, _END[: tarfile.BLOCKSIZE]):
             raise InputError("cut short: the end of the tar is missing", file=tar, remedy=_AGAIN)

@@ -1,5 +1,5 @@
-"""Time and memory of a command, kept beside its outputs but in no checksum, so the bytes of outputs stay the same. They
-are kept if there is a folder `.times`; `make repro` makes one in data/."""
+"""Time and memory of a command, kept beside its outputs but in no checksum, so the bytes of outputs
+stay the same. They are kept if there is a folder `.times`; `make repro` makes one in data/."""
 
 import math
 import re
@@ -23,8 +23,8 @@ HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Time:
-    """Of the last run that ended well: seconds on the clock, processor seconds with child processes, and the largest
-    memory of one process in MB (10^6 bytes)."""
+    """Of the last run that ended well: seconds on the clock, processor seconds with child
+    processes, and the largest memory of one process in MB (10^6 bytes)."""
 
     command: str
     seconds: float
@@ -45,7 +45,9 @@ def timed(command: str, out: Path) -> Iterator[None]:
     yield
     if file and out.exists() and first_process():
         seconds, spent = time.perf_counter() - clock, processor_seconds() - before
-        write_json(file, asdict(Time(command, round(seconds, 3), round(spent, 3), round(_largest_mb(), 1))))
+        write_json(
+            file, asdict(Time(command, round(seconds, 3), round(spent, 3), round(_largest_mb(), 1)))
+        )
 
 
 def read_time(out: Path) -> Time | None:
@@ -56,7 +58,9 @@ def read_time(out: Path) -> Time | None:
     try:
         return Time(**read_json(path))
     except TypeError as error:
-        raise InputError(f"not a record of times ({error})", file=path, remedy="delete it") from None
+        raise InputError(
+            f"not a record of times ({error})", file=path, remedy="delete it"
+        ) from None
 
 
 def processor_seconds() -> float:
@@ -72,10 +76,11 @@ def _largest_mb() -> float:
 
 
 def peak_mb(pid: int | None = None) -> float:
-    """MB (10^6 bytes) in memory at most so far, of this process or another, 0 of one that has ended.
+    """MB (10^6 bytes) in memory at most so far, of this process or another, 0 of one that has
+    ended.
 
-    What `getrusage` says of a process begins with its parent's: this is Linux's own count. Elsewhere it is that of
-    `getrusage`, and of other processes not a number.
+    What `getrusage` says of a process begins with its parent's: this is Linux's own count.
+    Elsewhere it is that of `getrusage`, and of other processes not a number.
     """
     status = Path(f"/proc/{pid or 'self'}/status")
     if Path("/proc/self/status").exists():

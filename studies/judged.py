@@ -13,7 +13,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from capgrade.metrics import JudgedSample, draw_pool, estimate, map_at_r, ncs, ndcg, recall, recall_share
+from capgrade.metrics import (
+    JudgedSample,
+    draw_pool,
+    estimate,
+    map_at_r,
+    ncs,
+    ndcg,
+    recall,
+    recall_share,
+)
 from capgrade.metrics.base import Positives, lists_of, own_positives
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.relevance import read_relevance
@@ -24,14 +33,21 @@ HEAD = "| judged | first |"  # how the table begins
 METRICS = ("recall@1", "recall@5", "r@5", "map@r", "ndcg@10", "ncs@5")
 RELEVANT = 0.8  # gain from which a pair is relevant
 GALLERY, QUERIES = 2_000, 200
-SHARES = ((0.01, 3), (0.05, 10), (0.2, 15))  # of the pairs judged, and how many of each system's first for certain
+SHARES = (
+    (0.01, 3),
+    (0.05, 10),
+    (0.2, 15),
+)  # of the pairs judged, and how many of each system's first for certain
 
 
 def truth(scores: np.ndarray, gains: np.ndarray) -> list[float]:
     """Of `METRICS` when every pair is judged."""
     right = lists_of(gains >= RELEVANT, gains.shape)
     found = [recall(scores, right, 1), recall(scores, right, 5), recall_share(scores, right, 5)]
-    return [float(v.mean()) for v in (*found, map_at_r(scores, right), ndcg(scores, gains, 10), ncs(scores, gains, 5))]
+    return [
+        float(v.mean())
+        for v in (*found, map_at_r(scores, right), ndcg(scores, gains, 10), ncs(scores, gains, 5))
+    ]
 
 
 def world(
@@ -45,13 +61,23 @@ def world(
     drawn_systems = [system[drawn] for system in systems]
     budget = round(share * QUERIES * gains.shape[1])
     pool = draw_pool(drawn_systems, budget, top=top, own=known, seed=seed)
-    judged = JudgedSample(pool.query, pool.item, gains[drawn[pool.query], pool.item], pool.probability)
+    judged = JudgedSample(
+        pool.query, pool.item, gains[drawn[pool.query], pool.item], pool.probability
+    )
     return drawn_systems[0], judged + JudgedSample.certain(known)
 
 
-def table(systems: list[np.ndarray], gains: np.ndarray, own: Positives, worlds: int) -> Iterator[str]:
+def table(
+    systems: list[np.ndarray], gains: np.ndarray, own: Positives, worlds: int
+) -> Iterator[str]:
     """Row by row."""
-    yield HEAD + "".join(f" {name} |" for name in METRICS) + "\n|---:|---:" + "|---:" * len(METRICS) + "|"
+    yield (
+        HEAD
+        + "".join(f" {name} |" for name in METRICS)
+        + "\n|---:|---:"
+        + "|---:" * len(METRICS)
+        + "|"
+    )
     right = truth(systems[0], gains)
     yield "| 100% | all |" + "".join(f" {value:.3f} |" for value in right)
     for share, top in SHARES:
@@ -59,11 +85,15 @@ def table(systems: list[np.ndarray], gains: np.ndarray, own: Positives, worlds: 
         for seed in range(worlds):
             scores, sample = world(systems, gains, own, share, top, seed)
             given = estimate(scores, sample, METRICS, above=RELEVANT - 1e-9, seed=seed)
-            found[seed] = [(given[name].low, given[name].value, given[name].high) for name in METRICS]
+            found[seed] = [
+                (given[name].low, given[name].value, given[name].high) for name in METRICS
+            ]
         low, value, high = found.transpose(2, 0, 1)
         held = 100 * ((low <= right) & (right <= high)).mean(axis=0)
         cells = zip(held, value.mean(axis=0), ((high - low) / 2).mean(axis=0), strict=True)
-        yield f"| {share:.0%} | {top} |" + "".join(f" {h:.0f}: {v:.3f} ± {w:.3f} |" for h, v, w in cells)
+        yield f"| {share:.0%} | {top} |" + "".join(
+            f" {h:.0f}: {v:.3f} ± {w:.3f} |" for h, v, w in cells
+        )
 
 
 def main() -> None:
@@ -75,7 +105,9 @@ def main() -> None:
     words = tfidf(captions)
     halves = (words, words[:, ::2])
     systems = [(some[first] @ some[others].T).toarray().astype(np.float32) for some in halves]
-    gains = read_relevance(given.captions / "truth-test.arrow").matrix()[:, others].astype(np.float64)
+    gains = (
+        read_relevance(given.captions / "truth-test.arrow").matrix()[:, others].astype(np.float64)
+    )
     own = own_positives(np.arange(len(first)), captions.owner[others])
     write_rows(table(systems, gains, own, given.worlds), given.out)
 

@@ -1,9 +1,10 @@
-"""What training from sampled labels costs against exact ones, on scenes, where the true relevance is known.
+"""What training from sampled labels costs against exact ones, on scenes, where the true relevance
+is known.
 
     python -m studies.looked_up --captions DIR --regions DIR --runs DIR --out looked_up.md
 
-Shards of several shares of the pairs are made with the runs, and a model is trained on each, `--seeds` times. With
-the same `--runs` a stopped command goes on where it was.
+Shards of several shares of the pairs are made with the runs, and a model is trained on each,
+`--seeds` times. With the same `--runs` a stopped command goes on where it was.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,8 @@ from studies.results import result as trained
 
 HEAD = "| loss | labels | kept | "  # how the table begins
 COLUMNS = ("rsum", "ndcg@25", "asp", "kendall_tau_b")
-BETWEEN = 50  # captions that the plan of shards keeps of 5,000: 16 at the top, 16 uniformly, one for each window
+# captions that the plan of shards keeps of 5,000: 16 at the top, 16 uniformly, one for each window
+BETWEEN = 50
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,13 @@ class Origin:
 
 EXACT, ESTIMATE = Origin("exact"), Origin("estimate", 0.04)
 ORIGINS = {
-    "looked_up_soft": (EXACT, ESTIMATE, Origin("mask", 0.04), Origin("bound", 0.04), Origin("estimate", 0.01)),
+    "looked_up_soft": (
+        EXACT,
+        ESTIMATE,
+        Origin("mask", 0.04),
+        Origin("bound", 0.04),
+        Origin("estimate", 0.01),
+    ),
     "looked_up_sam": (EXACT, ESTIMATE, Origin("permuted")),
     "looked_up_daa": (EXACT, ESTIMATE),
     "looked_up_teran": (EXACT, ESTIMATE),
@@ -49,7 +57,11 @@ def made(captions: Path, folder: Path, labels: Origin, measure: str) -> Path:
     """Shards of about a share of the pairs of `train`, made once."""
     scale = labels.share * read_captions(captions, "train").n_captions / BETWEEN
     kept = {"top": 16 * scale, "uniform": 16 * scale, "windows.per_window": max(1.0, scale)}
-    sets = [f"shards.measures=[{measure}]", "shards.split=train", *(f"shards.{k}={round(v)}" for k, v in kept.items())]
+    sets = [
+        f"shards.measures=[{measure}]",
+        "shards.split=train",
+        *(f"shards.{k}={round(v)}" for k, v in kept.items()),
+    ]
     params = load_params(None, sets)
     out = folder / f"shards-{measure}-{labels.share:g}"
     shards(captions, out, params.shards, params.measures)
@@ -57,8 +69,8 @@ def made(captions: Path, folder: Path, labels: Origin, measure: str) -> Path:
 
 
 def permuted(captions: Path, folder: Path, measure: str) -> Path:
-    """Dense labels called `<measure>_permuted`: those of an image's own captions are exact, and those of all others
-    are in random order."""
+    """Dense labels called `<measure>_permuted`: those of an image's own captions are exact, and
+    those of all others are in random order."""
     name, params = f"{measure}_permuted", load_params(None, [])
     exact, file, out = folder / f"exact-{measure}", folder / f"{name}.npy", folder / name
     relevance(captions, exact, RelevanceParams(split="train", measures=(measure,)), params.measures)
@@ -72,16 +84,25 @@ def permuted(captions: Path, folder: Path, measure: str) -> Path:
     return out
 
 
-def result(data: Data, loss: str, labels: Origin, sets: Sequence[str], runs: Path, seed: int) -> dict[str, float]:
+def result(
+    data: Data, loss: str, labels: Origin, sets: Sequence[str], runs: Path, seed: int
+) -> dict[str, float]:
     """Train and score one run, a folder of `runs`: see `results.result`."""
-    measure = load_params(PRESETS, [f"train.{each}" for each in (f"preset={loss}", *sets)]).train.measure
+    measure = load_params(
+        PRESETS, [f"train.{each}" for each in (f"preset={loss}", *sets)]
+    ).train.measure
     told, folder = [f"measure={measure}"], None
     if labels.unknown == "permuted":
-        folder, told = permuted(data.captions, runs, measure), [f"measure={measure}_permuted", "relevance=shards"]
+        folder, told = (
+            permuted(data.captions, runs, measure),
+            [f"measure={measure}_permuted", "relevance=shards"],
+        )
     elif labels.unknown != "exact":
         folder = made(data.captions, runs, labels, measure)
         told += [f"unknown={labels.unknown}", "relevance=shards"]
-    return trained(replace(data, shards=folder), runs / f"{labels.share:g}", loss, [*sets, *told], seed)
+    return trained(
+        replace(data, shards=folder), runs / f"{labels.share:g}", loss, [*sets, *told], seed
+    )
 
 
 def main() -> None:
@@ -92,7 +113,10 @@ def main() -> None:
         found = (
             (
                 f"| {loss} | {labels.unknown} | {labels.share:.0%} | ",
-                [result(data, loss, labels, given.set, Path(runs), seed) for seed in range(given.seeds)],
+                [
+                    result(data, loss, labels, given.set, Path(runs), seed)
+                    for seed in range(given.seeds)
+                ],
             )
             for loss, origins in ORIGINS.items()
             for labels in origins

@@ -1,10 +1,13 @@
-"""How many mined hard negatives people accept: by the labels' rule, by a relative margin, on MS-COCO's 5K test split.
+"""How many mined hard negatives people accept: by the labels' rule, by a relative margin, on
+MS-COCO's 5K test split.
 
-    python -m studies.negatives --captions DIR --relevance DIR --judgements cxc_sits_test.csv --out negatives.md
+    python -m studies.negatives --captions DIR --relevance DIR --judgements cxc_sits_test.csv --out
+    negatives.md
 
-All rows mine with the same sentence vectors: an image's first caption is the anchor, and what is mined are captions of
-other images, `--k` per anchor and positive. People are those of Crisscrossed Captions, who judged some of the pairs
-(accepted: 3 of 5 or more), and of ECCV Caption's lists, which have some of the images.
+All rows mine with the same sentence vectors: an image's first caption is the anchor, and what is
+mined are captions of other images, `--k` per anchor and positive. People are those of Crisscrossed
+Captions, who judged some of the pairs (accepted: 3 of 5 or more), and of ECCV Caption's lists,
+which have some of the images.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,9 +48,11 @@ class Vectors:
     encode_document = encode_query
 
 
-def accepted(pairs: np.ndarray, judged: Judgements, lists: Positives) -> tuple[int, float, int, float]:
-    """Of pairs int64 [n, 2], image rows and caption rows: those that CxC judged, the share accepted; those of images
-    with a list of ECCV Caption, the share in it."""
+def accepted(
+    pairs: np.ndarray, judged: Judgements, lists: Positives
+) -> tuple[int, float, int, float]:
+    """Of pairs int64 [n, 2], image rows and caption rows: those that CxC judged, the share
+    accepted; those of images with a list of ECCV Caption, the share in it."""
     scores = zip(judged.image, judged.caption, judged.score, strict=True)
     liked = {(image, caption): score >= LIKED for image, caption, score in scores}
     found = [liked[pair] for pair in map(tuple, pairs.tolist()) if pair in liked]
@@ -62,22 +67,33 @@ def by_margin(labels: Labels, vectors: np.ndarray, margin: float, k: int) -> np.
     texts, owner = labels.texts, labels.owner
     first = np.unique(owner, return_index=True)[1]
     others = [row for row in range(len(texts)) if row != first[owner[row]]]
-    pairs = {"anchor": [texts[first[owner[row]]] for row in others], "positive": [texts[row] for row in others]}
+    pairs = {
+        "anchor": [texts[first[owner[row]]] for row in others],
+        "positive": [texts[row] for row in others],
+    }
     model: Any = Vectors(texts, vectors)
     mined = mine_hard_negatives(
-        Dataset.from_dict(pairs), model, relative_margin=margin, num_negatives=k, corpus=texts,
+        Dataset.from_dict(pairs),
+        model,
+        relative_margin=margin,
+        num_negatives=k,
+        corpus=texts,
         verbose=False,
-    )  # fmt: skip
+    )
     image = {texts[row]: owner[row] for row in first[::-1]}
     caption = {text: row for row, text in reversed(list(enumerate(texts)))}
     rows = zip(mined["anchor"], mined["negative"], strict=True)
     return np.unique([(image[anchor], caption[negative]) for anchor, negative in rows], axis=0)
 
 
-def by_labels(labels: Labels, vectors: np.ndarray, measure: str, below: float, k: int) -> np.ndarray:
+def by_labels(
+    labels: Labels, vectors: np.ndarray, measure: str, below: float, k: int
+) -> np.ndarray:
     """The pairs that `Labels.negatives` mines."""
     first = np.unique(labels.owner, return_index=True)[1]
-    found = labels.negatives(k, accepted_below=below, measure=measure, scores=(vectors[first], vectors))
+    found = labels.negatives(
+        k, accepted_below=below, measure=measure, scores=(vectors[first], vectors)
+    )
     anchors = np.repeat(found.anchors, k)
     return np.unique(np.stack([anchors, found.documents[:, 1:].ravel()], axis=1), axis=0)
 
@@ -92,7 +108,10 @@ def table(captions: Path, relevance: Path, judgements: Path, k: int) -> Iterator
     first = np.unique(labels.owner, return_index=True)[1]
     yield f"{HEAD} in ECCV Caption's lists |\n|---|---:|---:|---:|---:|---:|"
     rows = [("no filter", by_labels(labels, vectors, "rouge_l", np.inf, k))]
-    rows += [(f"`relative_margin={margin:g}`", by_margin(labels, vectors, margin, k)) for margin in MARGINS]
+    rows += [
+        (f"`relative_margin={margin:g}`", by_margin(labels, vectors, margin, k))
+        for margin in MARGINS
+    ]
     rows += [
         (f"`{name}`, `accepted_below={below:g}`", by_labels(labels, vectors, name, below, k))
         for name, thresholds in BELOW.items()
@@ -101,11 +120,16 @@ def table(captions: Path, relevance: Path, judgements: Path, k: int) -> Iterator
     for name, pairs in rows:
         cosine = np.mean(np.sum(vectors[first[pairs[:, 0]]] * vectors[pairs[:, 1]], axis=1))
         known, share, listed, inside = accepted(pairs, judged, lists)
-        yield f"| {name} | {len(pairs):,} | {cosine:.3f} | {known:,} | {share:.1%} | {inside:.1%} of {listed:,} |"
+        yield (
+            f"| {name} | {len(pairs):,} | {cosine:.3f} | {known:,} | {share:.1%} | {inside:.1%} of"
+            f" {listed:,} |"
+        )
 
 
 def main() -> None:
-    given = arguments(__doc__, HEAD, "captions", "relevance", "judgements", k={"type": int, "default": 5})
+    given = arguments(
+        __doc__, HEAD, "captions", "relevance", "judgements", k={"type": int, "default": 5}
+    )
     write_rows(table(given.captions, given.relevance, given.judgements, given.k), given.out)
 
 

@@ -1,9 +1,11 @@
-"""What graded losses and models gain over their baselines on scenes, where true relevance is known: mean and spread.
+"""What graded losses and models gain over their baselines on scenes, where true relevance is known:
+mean and spread.
 
     python -m studies.results --captions DIR --regions DIR --out results.md
 
-Each comparison trains a baseline and its challengers on the same data, `--seeds` times, and scores the test split by
-the truth of the scenes. With `--runs` the runs are kept, and a stopped command goes on where it was.
+Each comparison trains a baseline and its challengers on the same data, `--seeds` times, and scores
+the test split by the truth of the scenes. With `--runs` the runs are kept, and a stopped command
+goes on where it was.
 """
 
 import tempfile
@@ -31,7 +33,17 @@ from capgrade.trainer.fit.train import train
 from capgrade.trainer.search.encode import encode_split, scores
 from studies import arguments, write_rows
 
-METRICS = ("recall@1", "recall@5", "recall@10", "ncs@1", "ncs@5", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
+METRICS = (
+    "recall@1",
+    "recall@5",
+    "recall@10",
+    "ncs@1",
+    "ncs@5",
+    "ncs@10",
+    "ndcg@25",
+    "asp",
+    "kendall_tau_b",
+)
 PRESETS = Path(__file__).with_suffix(".yaml")
 HEAD = "| | run | "  # how a table of results begins
 COLUMNS = ("rsum", "nsum", "recall@1", "ndcg@25", "asp", "kendall_tau_b")
@@ -55,17 +67,32 @@ COMPARISONS = (
     Comparison("DAA, the hardest negative", ("small_saf_hard", "small_saf_hard_daa")),
     Comparison("DAA, all negatives", ("small_saf", "small_saf_daa")),
     Comparison("TERAN", ("small_tern", "small_teran")),
-    Comparison("on VSE++", ("small_vse", "small_vse_sam", "small_vse_bcls", "small_vse_sum", "small_vse_soft"), SHORT),
-    Comparison("on VSRN", ("small_vsrn", "small_vsrn_sam", "small_vsrn_sum", "small_vsrn_sum_sam", "small_vsrn_soft")),
-    Comparison("on VSE-infinity", ("small_vse_infinity", "small_vse_infinity_sum", "small_vse_infinity_soft"), SHORT),
-    Comparison("on SAF", ("small_saf_hard", "small_saf_bcls", "small_saf_hard_daa", "small_saf", "small_saf_soft")),
+    Comparison(
+        "on VSE++",
+        ("small_vse", "small_vse_sam", "small_vse_bcls", "small_vse_sum", "small_vse_soft"),
+        SHORT,
+    ),
+    Comparison(
+        "on VSRN",
+        ("small_vsrn", "small_vsrn_sam", "small_vsrn_sum", "small_vsrn_sum_sam", "small_vsrn_soft"),
+    ),
+    Comparison(
+        "on VSE-infinity",
+        ("small_vse_infinity", "small_vse_infinity_sum", "small_vse_infinity_soft"),
+        SHORT,
+    ),
+    Comparison(
+        "on SAF",
+        ("small_saf_hard", "small_saf_bcls", "small_saf_hard_daa", "small_saf", "small_saf_soft"),
+    ),
     Comparison("on SGR", tuple(f"small_sgr{kind}" for kind in SGR)),
     Comparison("on SCAN", ("small_scan_hard", "small_scan", "small_scan_soft")),
 )
 
 
 def result(data: Data, runs: Path, preset: str, sets: Sequence[str], seed: int) -> dict[str, float]:
-    """Train and score one run, a folder of `runs`: rsum, nsum of 0 to 600, others as means of both directions."""
+    """Train and score one run, a folder of `runs`: rsum, nsum of 0 to 600, others as means of both
+    directions."""
     overrides = [f"train.{each}" for each in (f"preset={preset}", f"seed={seed}", *sets)]
     params = load_params(PRESETS, overrides)
     run = runs / "-".join([preset, *sets, f"seed={seed}"])
@@ -85,7 +112,9 @@ def rows(
     comparisons: Sequence[Comparison], data: Data, runs: Path, seeds: int
 ) -> Iterator[tuple[str, list[dict[str, float]]]]:
     """The head of a row, and the numbers of each seed."""
-    done: dict[tuple[str, tuple[str, ...]], list[dict[str, float]]] = {}  # a baseline serves several challengers
+    done: dict[
+        tuple[str, tuple[str, ...]], list[dict[str, float]]
+    ] = {}  # a baseline serves several challengers
     for comparison in comparisons:
         for preset in comparison.presets:
             key = preset, comparison.sets
@@ -94,12 +123,16 @@ def rows(
             yield f"| {comparison.title} | {preset} | ", done[key]
 
 
-def table(head: str, columns: Sequence[str], rows: Iterable[tuple[str, list[dict[str, float]]]]) -> Iterator[str]:
+def table(
+    head: str, columns: Sequence[str], rows: Iterable[tuple[str, list[dict[str, float]]]]
+) -> Iterator[str]:
     """Markdown, row by row: mean ± standard deviation over seeds, sums of percent and percent."""
     yield head + " | ".join(columns) + " |"
     yield "|" + "---|" * (head.count("|") - 1) + "---:|" * len(columns)
     for first, runs in rows:
-        cells = [cell(name, [run[name] for run in runs]) if name in runs[0] else "" for name in columns]
+        cells = [
+            cell(name, [run[name] for run in runs]) if name in runs[0] else "" for name in columns
+        ]
         yield first + " | ".join(cells) + " |"
 
 

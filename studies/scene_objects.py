@@ -1,4 +1,5 @@
-"""How well a detector finds what is drawn in scenes: average precision of its boxes, accuracy of its attributes."""
+"""How well a detector finds what is drawn in scenes: average precision of its boxes, accuracy of
+its attributes."""
 
 from __future__ import annotations
 
@@ -38,12 +39,15 @@ class Truth:
 
     def shown(self, scale: float, device: torch.device | str) -> Truth:
         """Of the picture shown at `scale`."""
-        return Truth((self.boxes * scale).to(device), self.classes.to(device), self.attributes.to(device))
+        return Truth(
+            (self.boxes * scale).to(device), self.classes.to(device), self.attributes.to(device)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class Annotated:
-    """Pictures of one split with their objects; `classes` and `attributes` name the numbers, from 1."""
+    """Pictures of one split with their objects; `classes` and `attributes` name the numbers, from
+    1."""
 
     png: Sequence[pa.Scalar]
     truths: list[Truth]  # boxes in pixels of the picture
@@ -59,7 +63,8 @@ class Annotated:
 
 
 def read_annotated(folder: Path, split: str) -> Annotated:
-    """The scenes of a split: kinds are classes, colours attributes. InputError for other captions folders."""
+    """The scenes of a split: kinds are classes, colours attributes. InputError for other captions
+    folders."""
     paths = folder / "images.arrow", folder / "scenes.arrow"
     for path in paths:
         if not path.is_file():
@@ -67,7 +72,9 @@ def read_annotated(folder: Path, split: str) -> Annotated:
             raise InputError("no pictures with known objects here", file=path, remedy=remedy)
     images, scenes = (table.filter(pc.field("split") == split) for table in map(read_arrow, paths))
     if not len(images) or images["image_id"] != scenes["image_id"]:
-        raise InputError(f"no scenes of split '{split}'", file=folder, remedy="make them with capgrade captions")
+        raise InputError(
+            f"no scenes of split '{split}'", file=folder, remedy="make them with capgrade captions"
+        )
     names = metadata_of(scenes.schema)["vocabulary"]
     classes, attributes = names["kinds"], names["colours"]
     truths = [
@@ -83,8 +90,8 @@ def read_annotated(folder: Path, split: str) -> Annotated:
 
 @dataclasses.dataclass(frozen=True)
 class Precision:
-    """AP as COCO defines it, 0..1; recall of 100 proposals at IoU 0.5; attribute accuracy on the true boxes,
-    given the true class and given the predicted one; and class accuracy there."""
+    """AP as COCO defines it, 0..1; recall of 100 proposals at IoU 0.5; attribute accuracy on the
+    true boxes, given the true class and given the predicted one; and class accuracy there."""
 
     pictures: int
     objects: int
@@ -107,25 +114,49 @@ def measure(model: BottomUp, data: Annotated) -> Precision:
         truth = objects.shown(scale, model.anchors.device)
         features = model.backbone(image[None].to(model.anchors.device))
         proposals = model.propose(features, (image.shape[1], image.shape[2]), [scale])
-        for box, score, label in zip(*detections(model.describe(features, proposals)[0], image), strict=True):
-            found.append({"image_id": k + 1, "category_id": label, "score": score, "bbox": _xywh(box / scale)})
-        # Found by a proposal; and, given the true boxes, right classes and attributes (class predicted, true).
+        for box, score, label in zip(
+            *detections(model.describe(features, proposals)[0], image), strict=True
+        ):
+            found.append(
+                {
+                    "image_id": k + 1,
+                    "category_id": label,
+                    "score": score,
+                    "bbox": _xywh(box / scale),
+                }
+            )
+        # Found by a proposal; and, given the true boxes, right classes and attributes (class
+        # predicted, true).
         vectors = model.roi_features(features, functional.pad(truth.boxes, (1, 0)))
         predicted = model.head.cls_score(vectors).argmax(dim=1)
-        named = [model.head.attribute_logits(vectors, c)[:, 1:].argmax(dim=1) + 1 for c in (predicted, truth.classes)]
+        named = [
+            model.head.attribute_logits(vectors, c)[:, 1:].argmax(dim=1) + 1
+            for c in (predicted, truth.classes)
+        ]
         hits = iou(proposals[0][0], truth.boxes).amax(dim=0) >= 0.5
-        right += [int(x.sum()) for x in (hits, predicted == truth.classes, *(n == truth.attributes for n in named))]
+        right += [
+            int(x.sum())
+            for x in (hits, predicted == truth.classes, *(n == truth.attributes for n in named))
+        ]
     count = sum(len(objects.boxes) for objects in data.truths)
     return Precision(len(data), count, *_coco_ap(data, found), *(right / count).tolist())
 
 
-def detections(regions: DescribedProposals, image: Tensor) -> tuple[np.ndarray, list[float], list[int]]:
-    """Regressed boxes (K, 4) in network pixels, scores and classes (from 1), after suppression class by class."""
+def detections(
+    regions: DescribedProposals, image: Tensor
+) -> tuple[np.ndarray, list[float], list[int]]:
+    """Regressed boxes (K, 4) in network pixels, scores and classes (from 1), after suppression
+    class by class."""
     assert regions.deltas is not None  # `describe` computes them unless told not to
     boxes = clip_boxes(decode_boxes(regions.boxes, regions.deltas), image.shape[1], image.shape[2])
-    boxes, scores = boxes.unflatten(1, (-1, 4))[:, 1:].transpose(0, 1), regions.classes[:, 1:].T  # class by class
+    boxes, scores = (
+        boxes.unflatten(1, (-1, 4))[:, 1:].transpose(0, 1),
+        regions.classes[:, 1:].T,
+    )  # class by class
     kept, count = nms_batch(boxes, scores, NMS_THRESHOLD, scores > SCORE, MOST)
-    labels, places = (torch.arange(kept.shape[1], device=kept.device) < count[:, None]).nonzero(as_tuple=True)
+    labels, places = (torch.arange(kept.shape[1], device=kept.device) < count[:, None]).nonzero(
+        as_tuple=True
+    )
     rows = kept[labels, places]
     best = scores[labels, rows].argsort(descending=True, stable=True)[:MOST]
     labels, rows = labels[best], rows[best]
@@ -142,7 +173,14 @@ def _coco_ap(data: Annotated, found: list[dict[str, Any]]) -> tuple[float, float
         for box, c in zip(one.boxes, one.classes, strict=True)
     ]
     truth = [
-        {"id": i, "image_id": k + 1, "category_id": c, "bbox": box, "area": box[2] * box[3], "iscrowd": 0}
+        {
+            "id": i,
+            "image_id": k + 1,
+            "category_id": c,
+            "bbox": box,
+            "area": box[2] * box[3],
+            "iscrowd": 0,
+        }
         for i, (k, c, box) in enumerate(boxes, start=1)
     ]
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints as it goes

@@ -18,7 +18,14 @@ import pyarrow as pa
 import pytest
 
 from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Captions, read_captions
-from capgrade.schemas.files import MANIFEST, SELF, self_digest, with_metadata, write_arrow, write_manifest
+from capgrade.schemas.files import (
+    MANIFEST,
+    SELF,
+    self_digest,
+    with_metadata,
+    write_arrow,
+    write_manifest,
+)
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 
 if TYPE_CHECKING:
@@ -27,13 +34,16 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command line sets it, before torch is loaded
+    os.environ.setdefault(
+        "GOMP_SPINCOUNT", "1000"
+    )  # as the command line sets it, before torch is loaded
 collect_ignore = ["core"]  # run without the extras: test_core_alone.py
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What tests keep stays in their temporary folder. All workers have one table of METEOR, which takes seconds."""
+    """What tests keep stays in their temporary folder. All workers have one table of METEOR, which
+    takes seconds."""
     cache = tmp_path_factory.mktemp("cache")
     os.environ["CAPGRADE_CACHE"] = str(cache)
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -44,7 +54,8 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium. Continuous integration fails without one; elsewhere its tests are skipped."""
+    """Headless Chromium. Continuous integration fails without one; elsewhere its tests are
+    skipped."""
     from tests.tools.browser import chromium, executable
 
     if executable() is None:
@@ -77,20 +88,37 @@ def refusal(*arguments: object) -> str:
     """The one line of `capgrade ARGUMENTS`, which is refused."""
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as said:
         assert call(*arguments) == 2, arguments
-    notices = ("compiling kernels, once", "reading METEOR's paraphrases, once", "warning: ", "to ask: ")  # own lines
-    line = "".join(one for one in said.getvalue().splitlines(keepends=True) if not one.startswith(notices))
+    notices = (
+        "compiling kernels, once",
+        "reading METEOR's paraphrases, once",
+        "warning: ",
+        "to ask: ",
+    )  # own lines
+    line = "".join(
+        one for one in said.getvalue().splitlines(keepends=True) if not one.startswith(notices)
+    )
     assert out.getvalue() == "" and line.startswith("error: ") and line.count("\n") == 1, line
     return line
 
 
 def on_processes(world: int, script: str, folder: Path, restarts: int = 0) -> list[dict]:
-    """What each of so many processes of torch.distributed, given the folder, writes to WORLD-RANK.json there."""
+    """What each of so many processes of torch.distributed, given the folder, writes to
+    WORLD-RANK.json there."""
     (folder / "script.py").write_text(script)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(world),
+    ]
     command += ["--max-restarts", str(restarts)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     arguments = [str(folder / "script.py"), str(folder)]
-    done = subprocess.run([*command, *arguments], capture_output=True, env=environment, timeout=300, text=True)
+    done = subprocess.run(
+        [*command, *arguments], capture_output=True, env=environment, timeout=300, text=True
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{world}-{rank}.json").read_text()) for rank in range(world)]
 
@@ -100,9 +128,14 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def caption_table(reference_sets: Sequence[Sequence[str]], split: str = "test", prefix: str = "i") -> pa.Table:
-    """A captions table, tokens by whitespace, from the captions of each image; ids are the prefix and a number."""
-    rows = [(i, k, text) for i, captions in enumerate(reference_sets) for k, text in enumerate(captions)]
+def caption_table(
+    reference_sets: Sequence[Sequence[str]], split: str = "test", prefix: str = "i"
+) -> pa.Table:
+    """A captions table, tokens by whitespace, from the captions of each image; ids are the prefix
+    and a number."""
+    rows = [
+        (i, k, text) for i, captions in enumerate(reference_sets) for k, text in enumerate(captions)
+    ]
     return pa.table(
         {
             "image_id": [f"{prefix}{i}" for i, _, _ in rows],
@@ -126,14 +159,23 @@ def write_captions_folder(folder: Path, tables: Sequence[pa.Table]) -> Path:
     whole = pa.concat_tables(tables).cast(SCHEMA).replace_schema_metadata(schema.metadata)
     rows = {CAPTIONS_FILE: write_arrow(folder / CAPTIONS_FILE, schema, whole.to_batches())}
     images, splits = len(set(whole["image_id"].to_pylist())), Counter(whole["split"].to_pylist())
-    write_manifest(folder, "captions", params={}, inputs={}, rows=rows, images=images, splits=splits)
+    write_manifest(
+        folder, "captions", params={}, inputs={}, rows=rows, images=images, splits=splits
+    )
     return folder
 
 
-def write_matrix(file: Path, matrix: np.ndarray, image_ids: Sequence[str] | None = None, **facts: str) -> int:
-    """A dense table of relevance [images, captions], by default of i0, i1, ...; returns how many rows it has."""
+def write_matrix(
+    file: Path, matrix: np.ndarray, image_ids: Sequence[str] | None = None, **facts: str
+) -> int:
+    """A dense table of relevance [images, captions], by default of i0, i1, ...; returns how many
+    rows it has."""
     schema, ids = relevance_schema(matrix.shape[1], str(matrix.dtype), facts), image_ids
-    return write_arrow(file, schema, [relevance_batch(ids or [f"i{k}" for k in range(len(matrix))], matrix, schema)])
+    return write_arrow(
+        file,
+        schema,
+        [relevance_batch(ids or [f"i{k}" for k in range(len(matrix))], matrix, schema)],
+    )
 
 
 def edit_manifest(folder: Path, **changes: Any) -> None:
@@ -153,7 +195,10 @@ def random_sets(n_images: int, seed: int = 0, least: int = 1, most: int = 6) -> 
     """Captions of 1 to 24 words from a small vocabulary, 1 to 6 an image."""
     random = np.random.default_rng(seed)
     return [
-        [" ".join(random.choice(WORDS, random.integers(1, 25))) for _ in range(random.integers(least, most + 1))]
+        [
+            " ".join(random.choice(WORDS, random.integers(1, 25)))
+            for _ in range(random.integers(least, most + 1))
+        ]
         for _ in range(n_images)
     ]
 
@@ -165,5 +210,8 @@ def coco(tmp_path_factory: pytest.TempPathFactory) -> Captions:
     if not path.is_file():
         pytest.skip("the COCO captions of ../shared/data are not here")
     folder = tmp_path_factory.mktemp("coco") / "captions"
-    assert call("captions", "--source", "tsv", "--input", path, "--split", "test", "--out", folder) == 0
+    assert (
+        call("captions", "--source", "tsv", "--input", path, "--split", "test", "--out", folder)
+        == 0
+    )
     return read_captions(folder)

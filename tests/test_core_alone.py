@@ -1,4 +1,5 @@
-"""What needs no extra works without them: tests/core, in a process that cannot import what the extras bring."""
+"""What needs no extra works without them: tests/core, in a process that cannot import what the
+extras bring."""
 
 import os
 import subprocess
@@ -10,7 +11,17 @@ from tests.conftest import ROOT
 
 def test_the_core_works_without_the_extras(tmp_path: Path) -> None:
     core = ROOT / "tests" / "core"
-    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(core), str(core)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(core),
+        str(core),
+    ]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "CAPGRADE_CORE_ALONE": ""}
     done = subprocess.run(
         [*command, "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "core")],

@@ -1,4 +1,5 @@
-"""dvc.yaml: a pipeline of any data, read at one glance, whose stages name what they read and write."""
+"""dvc.yaml: a pipeline of any data, read at one glance, whose stages name what they read and
+write."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +19,11 @@ CODE = "data/inputs/code.json"
 def stages() -> Iterator[tuple[str, dict[str, Any], str]]:
     """Each stage with its commands."""
     for name, stage in PIPELINE["stages"].items():
-        yield name, stage, " ".join(stage["cmd"]) if isinstance(stage["cmd"], list) else stage["cmd"]
+        yield (
+            name,
+            stage,
+            " ".join(stage["cmd"]) if isinstance(stage["cmd"], list) else stage["cmd"],
+        )
 
 
 def outputs(stage: dict[str, Any]) -> list[str]:
@@ -36,17 +41,22 @@ def test_it_is_read_at_one_glance_and_knows_no_dataset() -> None:
 
 @pytest.mark.parametrize(("name", "stage", "command"), stages(), ids=list(PIPELINE["stages"]))
 def test_a_stage_depends_on_what_it_reads(name: str, stage: dict[str, Any], command: str) -> None:
-    """Every path under data/ in its commands is one of its inputs or outputs, or lies in one, or holds one."""
+    """Every path under data/ in its commands is one of its inputs or outputs, or lies in one, or
+    holds one."""
     known = [*stage.get("deps", []), *outputs(stage)]
     named = set(re.findall(r"data/[\w./${}*-]+", command))
     for path in named - {"data/"}:
-        assert any(f"{path}/".startswith(f"{one}/") or f"{one}/".startswith(f"{path}/") for one in known), path
+        assert any(
+            f"{path}/".startswith(f"{one}/") or f"{one}/".startswith(f"{path}/") for one in known
+        ), path
     assert name == "inputs" or CODE in stage["deps"]
     assert re.findall(r"capgrade (\w+)", command)[0] in COMMANDS
 
 
 @pytest.mark.parametrize(("name", "stage", "command"), stages(), ids=list(PIPELINE["stages"]))
-def test_what_a_stage_reads_is_made_by_another(name: str, stage: dict[str, Any], command: str) -> None:
+def test_what_a_stage_reads_is_made_by_another(
+    name: str, stage: dict[str, Any], command: str
+) -> None:
     made = [out for other, one, _ in stages() for out in outputs(one) if other != name]
     for dep in stage.get("deps", []):
         assert any(dep == out or out.startswith(f"{dep}/") for out in made), dep

@@ -1,4 +1,5 @@
-"""`dvc repro`, killed with -9 within a stage and typed again: it goes on, to the bytes of a run left alone."""
+"""`dvc repro`, killed with -9 within a stage and typed again: it goes on, to the bytes of a run
+left alone."""
 
 import os
 import re
@@ -34,19 +35,29 @@ if __name__ == "__main__":
     main()
 """
 COMMANDS = {  # its output is data/STAGE
-    "regions": "--images pictures --detector scenes --set regions.device=cpu --set regions.workers=0",
+    "regions": (
+        "--images pictures --detector scenes --set regions.device=cpu --set regions.workers=0"
+    ),
     "relevance": "--captions captions --measures rouge_l --set relevance.block_images=2",
     "shards": "--captions captions --measures rouge_l --set shards.block_images=2",
-    "train": "--captions captions --regions features --set train.split=test --set train.validation=null "
-    "--set train.batch_size=8 --set train.epochs=60 --set train.device=cpu "
-    "--set 'train.model={name: vse, options: {embed: 16, word: 8}}'",
+    "train": (
+        "--captions captions --regions features --set train.split=test --set train.validation=null "
+        "--set train.batch_size=8 --set train.epochs=60 --set train.device=cpu "
+        "--set 'train.model={name: vse, options: {embed: 16, word: 8}}'"
+    ),
 }
-KILLED_AT = {"regions": ("parts/*.json", 3), "relevance": ("parts/*.arrow", 3), "shards": ("parts/*.arrow", 3),
-             "train": ("state.pt", 1)}  # fmt: skip
+KILLED_AT = {
+    "regions": ("parts/*.json", 3),
+    "relevance": ("parts/*.arrow", 3),
+    "shards": ("parts/*.arrow", 3),
+    "train": ("state.pt", 1),
+}
 KEPT = {
-    "regions": rf"goes on, (\d+) of {MANY} pictures are done", "relevance": r"goes on, (\d+) of 12 blocks are done",
-    "shards": r"goes on, (\d+) of 12 blocks are done", "train": r"goes on after epoch (\d+)",
-}  # fmt: skip
+    "regions": rf"goes on, (\d+) of {MANY} pictures are done",
+    "relevance": r"goes on, (\d+) of 12 blocks are done",
+    "shards": r"goes on, (\d+) of 12 blocks are done",
+    "train": r"goes on after epoch (\d+)",
+}
 
 
 @pytest.fixture
@@ -59,7 +70,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids = list(dict.fromkeys(table["image_id"].to_pylist()))
     write_captions_folder(tmp_path / "captions", [table])
     boxes = np.array([[0, 0, 9, 9]] * 2, np.float32)
-    found = [Regions(image_id, 20, 20, boxes, rng.normal(size=(2, 8)).astype(np.float32)) for image_id in ids]
+    found = [
+        Regions(image_id, 20, 20, boxes, rng.normal(size=(2, 8)).astype(np.float32))
+        for image_id in ids
+    ]
     write_regions(tmp_path / "features", found, dtype="float32")
     (tmp_path / "pictures").mkdir()
     for image_id in ids:
@@ -77,13 +91,23 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def repro(project: Path, stage: str, kill: bool) -> str:
-    """What `dvc repro STAGE` says; killed with what it has started when so many parts of the stage are there."""
+    """What `dvc repro STAGE` says; killed with what it has started when so many parts of the stage
+    are there."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "dvc", "repro", "--single-item", stage], cwd=project, env=ENVIRONMENT,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "dvc", "repro", "--single-item", stage],
+        cwd=project,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     pattern, count = KILLED_AT[stage]
-    while kill and process.poll() is None and len(list(project.glob(f"data/{stage}.unfinished/{pattern}"))) < count:
+    while (
+        kill
+        and process.poll() is None
+        and len(list(project.glob(f"data/{stage}.unfinished/{pattern}"))) < count
+    ):
         time.sleep(0.002)
     if kill:
         assert process.poll() is None, process.communicate()[0]
@@ -101,7 +125,14 @@ def test_a_stage_that_was_killed_goes_on(stage: str, project: Path) -> None:
     kept = re.search(KEPT[stage], said := repro(project, stage, kill=False))
     assert kept and int(kept[1]) >= KILLED_AT[stage][1], said
     assert not list(out.parent.glob("*.unfinished*"))
-    command = [sys.executable, "run.py", stage, *shlex.split(COMMANDS[stage]), "--out", f"whole/{stage}"]
+    command = [
+        sys.executable,
+        "run.py",
+        stage,
+        *shlex.split(COMMANDS[stage]),
+        "--out",
+        f"whole/{stage}",
+    ]
     subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT)
     whole = {path.name: path.read_bytes() for path in (project / "whole" / stage).iterdir()}
     names = ("model.safetensors", "steps.csv") if stage == "train" else whole
@@ -117,7 +148,9 @@ def test_other_parameters_lose_what_depends_on_them(project: Path) -> None:
     assert re.search(KEPT["shards"], repro(project, "shards", kill=False))
     for top, kill in ((5, True), (6, False)):
         with_top = rf"--set shards.top={top} --out data/shards"
-        path.write_text(re.sub("(--set shards.top=5 )?--out data/shards", with_top, path.read_text()))
+        path.write_text(
+            re.sub("(--set shards.top=5 )?--out data/shards", with_top, path.read_text())
+        )
         said = repro(project, "shards", kill)
     assert "data/shards: unfinished work (" in said, said
     assert "other parameters or inputs: shards.top 5 -> 6; it is set aside" in said

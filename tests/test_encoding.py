@@ -1,4 +1,5 @@
-"""Every text file is opened with its encoding: another machine's default is another. Ruff's rule sees few of them."""
+"""Every text file is opened with its encoding: another machine's default is another. Ruff's rule
+sees few of them."""
 
 import ast
 from collections.abc import Iterator
@@ -7,7 +8,16 @@ import pytest
 
 from tests.conftest import ROOT
 
-FOLDERS = ("capgrade", "schemas", "pipelines", "trainer", "explorer", "benchmarks", "studies", "examples")
+FOLDERS = (
+    "capgrade",
+    "schemas",
+    "pipelines",
+    "trainer",
+    "explorer",
+    "benchmarks",
+    "studies",
+    "examples",
+)
 # Whose `open` opens no text file.
 OTHERS = ("os", "Image", "ReviewRatings", "ipc", "fsspec", "webbrowser", "archive", "_OPENER")
 
@@ -19,9 +29,16 @@ def without_encoding(code: str) -> Iterator[int]:
             continue
         function, keywords = node.func, {keyword.arg for keyword in node.keywords}
         name = getattr(function, "attr", getattr(function, "id", ""))
-        owner = getattr(getattr(function, "value", None), "attr", getattr(getattr(function, "value", None), "id", ""))
+        owner = getattr(
+            getattr(function, "value", None),
+            "attr",
+            getattr(getattr(function, "value", None), "id", ""),
+        )
         modes = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
-        binary = any(isinstance(a, ast.Constant) and isinstance(a.value, str) and "b" in a.value for a in modes[-2:])
+        binary = any(
+            isinstance(a, ast.Constant) and isinstance(a.value, str) and "b" in a.value
+            for a in modes[-2:]
+        )
         text = name in ("read_text", "write_text") and isinstance(function, ast.Attribute)
         opens = name in ("open", "fdopen") and owner not in OTHERS
         if (text or (opens and not binary)) and "encoding" not in keywords:
@@ -37,8 +54,19 @@ def test_text_has_an_encoding() -> None:
 @pytest.mark.parametrize(
     ("code", "lines"),
     [
-        *((code, [1]) for code in ("p.read_text()", "p.write_text(x)", "open(p)", "p.open('w', newline='')")),
-        *((code, []) for code in ("p.read_text(encoding='utf-8')", "p.open('rb')", "Image.open(p)", "p.open('ab+')")),
+        *(
+            (code, [1])
+            for code in ("p.read_text()", "p.write_text(x)", "open(p)", "p.open('w', newline='')")
+        ),
+        *(
+            (code, [])
+            for code in (
+                "p.read_text(encoding='utf-8')",
+                "p.open('rb')",
+                "Image.open(p)",
+                "p.open('ab+')",
+            )
+        ),
     ],
 )
 def test_what_is_found(code: str, lines: list[int]) -> None:

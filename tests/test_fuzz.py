@@ -1,4 +1,5 @@
-"""Every reader on any bytes: what its files may hold, or one InputError of one line; nothing else is raised."""
+"""Every reader on any bytes: what its files may hold, or one InputError of one line; nothing else
+is raised."""
 
 import dataclasses
 import json
@@ -31,12 +32,21 @@ from capgrade.schemas.regions import write_regions
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards, shard_name
 from capgrade.trainer.evaluation.task import read_similarity
-from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder, write_matrix
+from tests.conftest import (
+    caption_table,
+    make_captions,
+    random_sets,
+    write_captions_folder,
+    write_matrix,
+)
 from tests.pipelines.features.made import made
 from tests.pipelines.features.test_layouts import MADE
 
 QUICK = settings(
-    max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=80,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 IMAGES = [made(str(k), 3, 4, seed=k) for k in range(2)]
 SETS = random_sets(5, seed=1)
@@ -47,13 +57,27 @@ SOURCES: dict[str, bytes] = {
     "tsv": "image_id\tcaption_id\tcaption\na\t1\tA dog’s 🐶\nb\t2\tA cat\n".encode(),
     "csv": b'image_id,caption_id,caption\na,1,"A dog, a cat"\nb,2,"a\nb"\n',
     "jsonl": b'{"image_id": "a", "caption": ["x", "y"]}\n{"image_id": 2, "caption": "z"}\n',
-    "coco": b'{"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [{"id": 2, "image_id": 1, "caption": "x"}]}',
-    "karpathy": b'{"images": [{"filename": "a.jpg", "cocoid": 3, "split": "test", "sentences": '
-    b'[{"raw": "x", "sentid": 4}]}]}',
+    "coco": (
+        b'{"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [{"id": 2, "image_id": 1,'
+        b' "caption": "x"}]}'
+    ),
+    "karpathy": (
+        b'{"images": [{"filename": "a.jpg", "cocoid": 3, "split": "test", "sentences": '
+        b'[{"raw": "x", "sentid": 4}]}]}'
+    ),
     "flickr": b"a.jpg#0\tA dog .\na.jpg#1\tA cat .\n",
     "precomp": b"one\ntwo\nthree\nfour\nfive\n",
 }
-ODD = [b"\xff" * 8, b"9" * 30, b"(" * 50, b"\\ud800", b"\x00", "\u2028".encode(), "\ufeff".encode(), b"9" * 5000]
+ODD = [
+    b"\xff" * 8,
+    b"9" * 30,
+    b"(" * 50,
+    b"\\ud800",
+    b"\x00",
+    "\u2028".encode(),
+    "\ufeff".encode(),
+    b"9" * 5000,
+]
 ODD += [b"[" * 3000, b'{"a":' * 3000, b"1e999", b"NaN", b'"', b"\t", b"\r"]
 
 
@@ -62,9 +86,17 @@ def read_texts(folder: Path) -> list[Any]:
     source = folder.name.partition(" ")[0]
     lists = {"t": str(folder / "list.txt")} if (folder / "list.txt").exists() else {}
     path, split = (folder, "test") if source == "precomp" else (folder / "captions_x.json", None)
-    found = list(read_source(CaptionsParams(source=source, input=str(path), split=split, split_lists=lists)))  # type: ignore[arg-type]
+    found = list(
+        read_source(CaptionsParams(source=source, input=str(path), split=split, split_lists=lists))
+    )  # type: ignore[arg-type]
     for caption in found:
-        texts = (caption.image_id, caption.caption_id, caption.split, caption.text, caption.image_file or "")
+        texts = (
+            caption.image_id,
+            caption.caption_id,
+            caption.split,
+            caption.text,
+            caption.image_file or "",
+        )
         assert all(isinstance(text, str) and text.encode("utf-8") is not None for text in texts)
         assert caption.image_id and caption.caption_id
     return found
@@ -88,7 +120,9 @@ def write_files(folder: Path) -> Path:
     folder.mkdir(parents=True)
     name, _, beside = folder.name.partition(" ")
     if folder.parent.name == "texts":
-        (folder / ("test_caps.txt" if name == "precomp" else "captions_x.json")).write_bytes(SOURCES[name])
+        (folder / ("test_caps.txt" if name == "precomp" else "captions_x.json")).write_bytes(
+            SOURCES[name]
+        )
         if beside:
             (folder / FORMATS[f"texts/{folder.name}"][0]).write_bytes(b"a.jpg\n")
     elif name in MADE:
@@ -101,19 +135,33 @@ def write_files(folder: Path) -> Path:
         write_captions_folder(folder, [caption_table(SETS)])
     elif name == "shards":
         captions = write_captions_folder(folder.with_name("of_shards"), [caption_table(SETS)])
-        shards(captions, folder, ShardsParams(measures=("rouge_l",), top=2, uniform=2), MeasuresParams())
+        shards(
+            captions,
+            folder,
+            ShardsParams(measures=("rouge_l",), top=2, uniform=2),
+            MeasuresParams(),
+        )
     else:
         write_regions(folder, iter(IMAGES), dtype="float32")
     return folder
 
 
 OURS: dict[str, tuple[str, Callable[[Path], Any]]] = {
-    "ours/captions": ("captions.arrow", lambda folder: (read_captions(folder).tokens(), read_captions(folder).refs)),
-    "ours/shards": (f"{shard_name(0, 1)}", lambda folder: [one.to_pydict() for one in read_shards(folder).batches()]),
-    "ours/regions": ("regions-00000.arrow", lambda folder: [image.check() for image in RegionStore(folder)]),
+    "ours/captions": (
+        "captions.arrow",
+        lambda folder: (read_captions(folder).tokens(), read_captions(folder).refs),
+    ),
+    "ours/shards": (
+        f"{shard_name(0, 1)}",
+        lambda folder: [one.to_pydict() for one in read_shards(folder).batches()],
+    ),
+    "ours/regions": (
+        "regions-00000.arrow",
+        lambda folder: [image.check() for image in RegionStore(folder)],
+    ),
 }
-# Format -> the file that is changed, and the reader of its folder. Not features of h5: on a few changed bytes libhdf5
-# itself never returns (see tests/pipelines/features/test_layouts.py).
+# Format -> the file that is changed, and the reader of its folder. Not features of h5: on a few
+# changed bytes libhdf5 itself never returns (see tests/pipelines/features/test_layouts.py).
 FORMATS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     **{f"texts/{name}": ("captions_x.json", read_texts) for name in SOURCES if name != "precomp"},
     "texts/precomp": ("test_caps.txt", read_texts),
@@ -131,8 +179,8 @@ FORMATS: dict[str, tuple[str, Callable[[Path], Any]]] = {
 
 
 def held(what: Callable[[], Any], folder: Path) -> Any:
-    """What is returned, or an InputError in one line that names a file there; all else that is raised fails the
-    test."""
+    """What is returned, or an InputError in one line that names a file there; all else that is
+    raised fails the test."""
     try:
         return what()
     except InputError as error:
@@ -150,7 +198,11 @@ def changed(draw: st.DrawFn, whole: bytes) -> bytes:
     """A file with bytes replaced, most often in its head, cut short, or random altogether."""
     kind = draw(st.integers(0, 9))
     if kind == 0:
-        return draw(st.one_of(st.binary(max_size=300), st.text(max_size=200).map(lambda text: text.encode())))
+        return draw(
+            st.one_of(
+                st.binary(max_size=300), st.text(max_size=200).map(lambda text: text.encode())
+            )
+        )
     if kind == 1:
         return whole[: draw(st.integers(0, len(whole)))]
     data = bytearray(whole)
@@ -173,20 +225,25 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @QUICK
 @given(data=st.data())
 def test_changed_files(name: str, root: Path, data: st.DataObject) -> None:
-    """A table of ours keeps its size, so that the manifest does not see it; only `verify` compares digests."""
+    """A table of ours keeps its size, so that the manifest does not see it; only `verify` compares
+    digests."""
     file, read = FORMATS[name]
     path = root / name / file
     whole = path.read_bytes()
     assert not isinstance(held(lambda: read(root / name), root), InputError)
     content = data.draw(changed(whole))
     try:
-        path.write_bytes(content[: len(whole)].ljust(len(whole), b"\0") if name in OURS else content)
+        path.write_bytes(
+            content[: len(whole)].ljust(len(whole), b"\0") if name in OURS else content
+        )
         held(lambda: read(root / name), root)
     finally:
         path.write_bytes(whole)
 
 
-KEYS = st.text(max_size=3) | st.sampled_from(["images", "annotations", "sentences", "id", "raw", "caption"])
+KEYS = st.text(max_size=3) | st.sampled_from(
+    ["images", "annotations", "sentences", "id", "raw", "caption"]
+)
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
@@ -227,7 +284,9 @@ def test_changed_manifests(name: str, root: Path, data: st.DataObject) -> None:
         path.write_bytes(whole)
 
 
-@pytest.mark.parametrize("content", [b"[" * 200_000, b'{"files":' * 200_000, b"9" * 5000, b"\xff", b"null", b"[]"])
+@pytest.mark.parametrize(
+    "content", [b"[" * 200_000, b'{"files":' * 200_000, b"9" * 5000, b"\xff", b"null", b"[]"]
+)
 def test_json_that_python_will_not_parse(content: bytes, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_bytes(content)
     refused(lambda: read_manifest(tmp_path, "shards"), tmp_path)
@@ -244,14 +303,27 @@ def _virtual(file: h5py.File, folder: Path) -> None:
 
 
 ZIPPED = {"chunks": (2**20, 64, 8), "maxshape": (None, None, None), "compression": "gzip"}
-# Of other files, made to fill the memory, and of objects: what is written, and a part of what is said.
+# Of other files, made to fill the memory, and of objects: what is written, and a part of what is
+# said.
 H5: dict[str, tuple[Callable[[h5py.File, Path], object], str]] = {
-    "external link": (lambda f, at: f.__setitem__("feat", h5py.ExternalLink(f"{at}/inner/dev.h5", "/feat")), ""),
+    "external link": (
+        lambda f, at: f.__setitem__("feat", h5py.ExternalLink(f"{at}/inner/dev.h5", "/feat")),
+        "",
+    ),
     "soft link": (lambda f, at: f.__setitem__("feat", h5py.SoftLink("/feat")), ""),
-    "external": (lambda f, at: f.create_dataset("feat", (2, 3, 4), "f4", external=[(f"{at}/secret", 0, 96)]), ""),
+    "external": (
+        lambda f, at: f.create_dataset("feat", (2, 3, 4), "f4", external=[(f"{at}/secret", 0, 96)]),
+        "",
+    ),
     "virtual": (_virtual, ""),
-    "chunks": (lambda f, at: f.create_dataset("feat", (2, 3, 4), "f4", **ZIPPED), "chunks of shape"),
-    "objects": (lambda f, at: f.create_dataset("feat", (2, 3, 4), h5py.vlen_dtype(np.dtype("f4"))), "type object"),
+    "chunks": (
+        lambda f, at: f.create_dataset("feat", (2, 3, 4), "f4", **ZIPPED),
+        "chunks of shape",
+    ),
+    "objects": (
+        lambda f, at: f.create_dataset("feat", (2, 3, 4), h5py.vlen_dtype(np.dtype("f4"))),
+        "type object",
+    ),
 }
 
 
@@ -273,11 +345,19 @@ def npy(shape: str, dtype: str = "<f4", body: bytes = b"\0" * 64) -> bytes:
 
 
 HUGE = [
-    npy("(1099511627776, 3, 4)"), npy("(4611686018427387904, 4, 4)"), npy("(-1, 3, 4)"), npy("(0, 3, 4)"), npy("()"),
-    npy(f"({'9' * 4999},)"), npy("(2, 3, 4)", "|O", b"cos\nsystem\n(S'false'\ntR."), npy("(2, 3, 4)", "<M8[ns]"),
-    npy(f"(2, {SHAPE[1]})", "<f4"), npy(str(SHAPE), "<c8", bytes(8 * SHAPE[0] * SHAPE[1])), npy("[" * 300),
+    npy("(1099511627776, 3, 4)"),
+    npy("(4611686018427387904, 4, 4)"),
+    npy("(-1, 3, 4)"),
+    npy("(0, 3, 4)"),
+    npy("()"),
+    npy(f"({'9' * 4999},)"),
+    npy("(2, 3, 4)", "|O", b"cos\nsystem\n(S'false'\ntR."),
+    npy("(2, 3, 4)", "<M8[ns]"),
+    npy(f"(2, {SHAPE[1]})", "<f4"),
+    npy(str(SHAPE), "<c8", bytes(8 * SHAPE[0] * SHAPE[1])),
+    npy("[" * 300),
     npy(str(SHAPE), "<U999999999"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("content", HUGE)
@@ -298,7 +378,9 @@ def test_headers_that_lie(content: bytes, tmp_path: Path) -> None:
 def test_an_archive_made_to_fill_the_memory(tmp_path: Path) -> None:
     teran = write_files(tmp_path / "teran")
     with (
-        zipfile.ZipFile(teran / "bu_att" / "2.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        zipfile.ZipFile(
+            teran / "bu_att" / "2.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1
+        ) as archive,
         archive.open("feat.npy", "w", force_zip64=True) as member,
     ):
         for _ in range(LARGEST_IMAGE // 2**24 + 1):

@@ -1,4 +1,5 @@
-"""examples/label.py, which `uv run` takes without an installation: labels of somebody's captions by the core alone."""
+"""examples/label.py, which `uv run` takes without an installation: labels of somebody's captions by
+the core alone."""
 
 import csv
 import re
@@ -49,7 +50,9 @@ def test_a_table_and_a_dataset_give_the_best_captions_of_other_images(tmp_path: 
     assert labels_of(sys.executable, str(SCRIPT), "saved", cwd=tmp_path) == found
     shutil.rmtree(tmp_path / "labels")
     (tmp_path / "cloned").mkdir()  # a dataset of the hub, as git has it
-    datasets.Dataset.from_list(ROWS).to_parquet(str(tmp_path / "cloned" / "train-00000-of-00001.parquet"))
+    datasets.Dataset.from_list(ROWS).to_parquet(
+        str(tmp_path / "cloned" / "train-00000-of-00001.parquet")
+    )
     assert labels_of(sys.executable, str(SCRIPT), "cloned", cwd=tmp_path) == found
 
 
@@ -57,16 +60,25 @@ def test_a_table_of_excel_and_a_table_without_ids(tmp_path: Path) -> None:
     write_csv(tmp_path / "captions.csv", "utf-8-sig")  # as Excel writes it
     assert len(labels_of(sys.executable, str(SCRIPT), "captions.csv", cwd=tmp_path)) == len(SETS)
     (tmp_path / "other.csv").write_text("path,caption\n1.jpg,a dog\n")
-    done = subprocess.run([sys.executable, str(SCRIPT), "other.csv"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.startswith("error: captions row 1: no column 'image_id'")
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "other.csv"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and done.stderr.startswith(
+        "error: captions row 1: no column 'image_id'"
+    )
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_its_header_names_this_project_and_nothing_else() -> None:
-    header = re.search(r"^# /// script\n(.*?)^# ///$", SCRIPT.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    header = re.search(
+        r"^# /// script\n(.*?)^# ///$", SCRIPT.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
     assert header
     stated = tomllib.loads(re.sub(r"^# ?", "", header[1], flags=re.MULTILINE))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert (stated["dependencies"], stated["requires-python"]) == (["capgrade"], project["requires-python"])
+    assert (stated["dependencies"], stated["requires-python"]) == (
+        ["capgrade"],
+        project["requires-python"],
+    )
     where = stated["tool"]["uv"]["sources"]["capgrade"]["path"]
     assert (SCRIPT.parent / where).resolve() == ROOT

@@ -38,21 +38,35 @@ def test_what_is_no_list_is_refused(tmp_path):
 def test_evaluate_needs_no_captions(tmp_path):
     write_list(tmp_path / "few.parquet", FOUND)
     np.save(tmp_path / "s.npy", np.array([[0.1, 0.2, 0.9, 0.0], [0.0, 0.1, 0.5, 0.6]], np.float32))
-    line = ["evaluate", "--lists", str(tmp_path / "few.parquet"), "--similarity", str(tmp_path / "s.npy"), "--json"]
+    line = [
+        "evaluate",
+        "--lists",
+        str(tmp_path / "few.parquet"),
+        "--similarity",
+        str(tmp_path / "s.npy"),
+        "--json",
+    ]
     line += ["--metric", "recall@1", "--metric", "accepted_recall@1"]
     done = CliRunner().invoke(app, line)
     assert done.exit_code == 0, done.output
     said = json.loads(done.stdout)
     assert "recall@1" in json.dumps(said)
     i2t = said["i2t"]
-    assert (i2t["recall@1"], i2t["accepted_recall@1"]) == (0.5, 1.0)  # image 7 finds caption 12 of image 3, P .6
+    assert (i2t["recall@1"], i2t["accepted_recall@1"]) == (
+        0.5,
+        1.0,
+    )  # image 7 finds caption 12 of image 3, P .6
     np.save(tmp_path / "s.npy", np.zeros((2, 3), np.float32))
     assert CliRunner().invoke(app, line).exit_code
 
 
 def test_the_list_of_coco_5k():
     found = read_list(named("coco-5k"))
-    assert (len(found.image_ids), len(found.caption_ids), len(found.images)) == (5_000, 25_000, 381_507)
+    assert (len(found.image_ids), len(found.caption_ids), len(found.images)) == (
+        5_000,
+        25_000,
+        381_507,
+    )
     assert named("coco-5k").stat().st_size < 3_000_000
     assert found.hundredths.min() == 20
     assert (found.owner == np.repeat(np.arange(5_000), 5)).all()

@@ -1,4 +1,5 @@
-"""`make repro` with a dvc that only says what it is asked: what is run beside what, and what a failure stops."""
+"""`make repro` with a dvc that only says what it is asked: what is run beside what, and what a
+failure stops."""
 
 import os
 import re
@@ -41,7 +42,9 @@ def project(tmp_path: Path) -> Path:
 
 def made(project: Path, *arguments: str, bad: str = "no such stage") -> tuple[int, list[str]]:
     run = ["make", "--silent", *arguments]
-    done = subprocess.run(run, cwd=project, env={**os.environ, "BAD": bad}, capture_output=True, text=True)
+    done = subprocess.run(
+        run, cwd=project, env={**os.environ, "BAD": bad}, capture_output=True, text=True
+    )
     return done.returncode, done.stdout.splitlines()
 
 
@@ -53,7 +56,8 @@ def test_labels_beside_regions_then_each_run_with_what_follows_it(project: Path)
 
 
 def test_what_runs_side_by_side_does_not_need_what_runs_beside_it(project: Path) -> None:
-    """Each stage of a line needs what the lists before have made, or an earlier stage of its line."""
+    """Each stage of a line needs what the lists before have made, or an earlier stage of its
+    line."""
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
     outs = {name: {*stage["outs"], *stage.get("metrics", [])} for name, stage in stages.items()}
     said, known = made(project, "repro")[1], {*outs["inputs"], *outs["captions"]}
@@ -72,7 +76,11 @@ def test_what_runs_side_by_side_does_not_need_what_runs_beside_it(project: Path)
 def test_a_failure_lets_what_runs_beside_it_end_and_stops_the_rest(project: Path) -> None:
     status, said = made(project, "repro", bad="train@a")
     assert status and len(said) == 6
-    assert set(said[3:]) == {f"failed {BESIDE} train@a evaluate@a", SECOND, f"{BESIDE} agree publish"}
+    assert set(said[3:]) == {
+        f"failed {BESIDE} train@a evaluate@a",
+        SECOND,
+        f"{BESIDE} agree publish",
+    }
 
 
 def test_an_experiment_is_one_command(project: Path) -> None:

@@ -1,4 +1,5 @@
-"""Nothing that capgrade did not write is deleted or written over: every command into every folder but its own."""
+"""Nothing that capgrade did not write is deleted or written over: every command into every folder
+but its own."""
 
 import os
 import shutil
@@ -33,10 +34,15 @@ from tests.conftest import call, edit_manifest, random_sets, refusal
 FOREIGN: dict[str, Callable[[Path], object]] = {
     "a card": lambda out: (out / "README.md").write_text("mine"),
     "somebody's manifest": lambda out: (out / "manifest.json").write_text('{"kind": "mine"}'),
-    "a damaged manifest": lambda out: ((out / MANIFEST).write_text('{"kind": "captions'), (out / "a.arrow").touch()),
+    "a damaged manifest": lambda out: (
+        (out / MANIFEST).write_text('{"kind": "captions'),
+        (out / "a.arrow").touch(),
+    ),
     "a hidden file": lambda out: (out / ".mine").touch(),
     "a lock of another program": lambda out: (out / ".lock").write_text("held by cron"),
-    "a folder called as unfinished work": lambda out: write_text(out.with_name(f"{out.name}.unfinished") / "a", "mine"),
+    "a folder called as unfinished work": lambda out: write_text(
+        out.with_name(f"{out.name}.unfinished") / "a", "mine"
+    ),
     "a folder": lambda out: (out / "mine").mkdir(),
     "an empty run.json": lambda out: (out / "run.json").touch(),
     "captions of somebody": lambda out: (out / "captions.arrow").write_bytes(b"mine"),
@@ -49,12 +55,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("output")
     sets = random_sets(10, seed=3)
-    rows = [f"i{i}\ti{i}#{k}\t{text}" for i, texts in enumerate(sets) for k, text in enumerate(texts)]
+    rows = [
+        f"i{i}\ti{i}#{k}\t{text}" for i, texts in enumerate(sets) for k, text in enumerate(texts)
+    ]
     (root / "c.tsv").write_text("image_id\tcaption_id\tcaption\n" + "\n".join(rows) + "\n")
     (root / "people.csv").write_text("image_id,caption_id,score\ni0,i0#0,5\ni1,i0#0,1\ni2,i1#0,2\n")
     rng = np.random.default_rng(0)
     boxes = np.array([[0, 0, 9, 9]] * 2, np.float32)
-    images = [Regions(f"i{i}", 20, 20, boxes, rng.normal(size=(2, 8)).astype(np.float32)) for i in range(10)]
+    images = [
+        Regions(f"i{i}", 20, 20, boxes, rng.normal(size=(2, 8)).astype(np.float32))
+        for i in range(10)
+    ]
     write_regions(root / "regions", images, dtype="float32")
     (root / "pictures").mkdir()
     for i in range(10):
@@ -74,13 +85,21 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(root: Path, out: Path) -> str:
-    sets = ["train.split=test", "train.validation=null", "train.batch_size=4", "train.epochs=1", "train.device=cpu"]
+    sets = [
+        "train.split=test",
+        "train.validation=null",
+        "train.batch_size=4",
+        "train.epochs=1",
+        "train.device=cpu",
+    ]
     given = " ".join(f"--set {one}" for one in sets)
     return f"train --captions {root}/captions --regions {root}/regions {given} --out {out}"
 
 
 def evaluate(root: Path) -> str:
-    return f"evaluate --captions {root}/captions --similarity {root}/sims.npy --set evaluate.samples=0"
+    return (
+        f"evaluate --captions {root}/captions --similarity {root}/sims.npy --set evaluate.samples=0"
+    )
 
 
 def commands(root: Path, out: Path) -> dict[str, str]:
@@ -90,7 +109,9 @@ def commands(root: Path, out: Path) -> dict[str, str]:
         "captions": f"captions --source tsv --input {root}/c.tsv --split test --out {out}",
         "relevance": f"relevance --captions {root}/captions --measures rouge_l --out {out}",
         "shards": f"shards --captions {root}/captions --measures rouge_l --out {out}",
-        "publish": f"publish --captions {root}/captions --shards {root}/shards --license mit --out {out}",
+        "publish": (
+            f"publish --captions {root}/captions --shards {root}/shards --license mit --out {out}"
+        ),
         "regions": f"regions import --format scan --input {root}/dev_ims.npy --out {out}",
         "run": train(root, out),
         "embeddings": f"evaluate {trained} --index {out} --set evaluate.samples=0",
@@ -108,14 +129,24 @@ KINDS = tuple(commands(Path(), Path()))
 def everything(folder: Path) -> dict[str, tuple[bytes | None, int]]:
     """Every name below a folder with its bytes and its time."""
     return {
-        path.relative_to(folder).as_posix(): (path.read_bytes() if path.is_file() else None, path.stat().st_mtime_ns)
+        path.relative_to(folder).as_posix(): (
+            path.read_bytes() if path.is_file() else None,
+            path.stat().st_mtime_ns,
+        )
         for path in sorted(folder.rglob("*"))
     }
 
 
 def made_by(kind: str, out: Path) -> None:
     """A folder of this kind, finished, with files that carry the names of all the others'."""
-    names = ["captions.arrow", "rouge_l.arrow", "README.md", "model.safetensors", "metrics.json", "regions-00000.arrow"]
+    names = [
+        "captions.arrow",
+        "rouge_l.arrow",
+        "README.md",
+        "model.safetensors",
+        "metrics.json",
+        "regions-00000.arrow",
+    ]
     for name in names:
         write_text(out / name, f"{name} of {kind}")
     write_manifest(out, kind, params={}, inputs={}, rows=dict.fromkeys(names, 0), stage=f"{kind}")
@@ -158,7 +189,9 @@ def unfinished(kind: str, out: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_command_asks_before_it_writes(kind: str, world: Path, tmp_path: Path) -> None:
     made_by(f"another {kind}", tmp_path / "other")
-    assert "was written by `capgrade" in refused(commands(world, tmp_path / "other")[kind], tmp_path / "other")
+    assert "was written by `capgrade" in refused(
+        commands(world, tmp_path / "other")[kind], tmp_path / "other"
+    )
     (tmp_path / "file").write_text("mine")
     refusal(*commands(world, tmp_path / "file")[kind].split())
     assert (tmp_path / "file").read_text() == "mine"
@@ -166,12 +199,16 @@ def test_every_command_asks_before_it_writes(kind: str, world: Path, tmp_path: P
         error = refusal(*commands(world, tmp_path / "used")[kind].split())
         assert [path.name for path in (tmp_path / "used.unfinished").iterdir()] == [LOCK]
         assert not (tmp_path / "used").exists()
-    assert f"{tmp_path}/used: another run is writing to this folder (process {os.getpid()}) -> wait" in error
+    assert (
+        f"{tmp_path}/used: another run is writing to this folder (process {os.getpid()}) -> wait"
+        in error
+    )
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("alignment", "pictures")])
 def test_a_command_may_do_its_own_folder_again(kind: str, world: Path, tmp_path: Path) -> None:
-    """And what the user put beside its files stays; twice the same bytes, and nothing of a run is left."""
+    """And what the user put beside its files stays; twice the same bytes, and nothing of a run is
+    left."""
     line = commands(world, tmp_path / "out")[kind]
     assert call(*line.split()) == 0
     first = {name: data for name, (data, _) in everything(tmp_path / "out").items()}
@@ -184,12 +221,17 @@ def test_a_command_may_do_its_own_folder_again(kind: str, world: Path, tmp_path:
 
 
 def test_what_a_run_replaces_is_told_where_it_differs(world: Path, tmp_path: Path, capsys) -> None:
-    line = f"shards --captions {world}/captions --measures rouge_l --out {tmp_path}/out --set shards.top="
+    line = (
+        f"shards --captions {world}/captions --measures rouge_l --out {tmp_path}/out --set"
+        " shards.top="
+    )
     for top, said in ((3, ""), (3, ""), (5, "shards.top 3 -> 5"), (5, "")):
         capsys.readouterr()
         assert call(*f"{line}{top}".split()) == 0
         expected = (
-            f"{tmp_path}/out: replaced its earlier result of other parameters or inputs: {said}\n" if said else ""
+            f"{tmp_path}/out: replaced its earlier result of other parameters or inputs: {said}\n"
+            if said
+            else ""
         )
         assert capsys.readouterr().err == expected
     edit_manifest(tmp_path / "out", params=["of another version"])
@@ -198,9 +240,13 @@ def test_what_a_run_replaces_is_told_where_it_differs(world: Path, tmp_path: Pat
     assert call(*f"{line}5".split()) == 2, "and what is no manifest of ours is not replaced"
 
 
-def test_a_file_of_the_user_in_a_stages_own_folder_is_not_written_over(world: Path, tmp_path: Path) -> None:
+def test_a_file_of_the_user_in_a_stages_own_folder_is_not_written_over(
+    world: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
-    assert call(*f"relevance --captions {world}/captions --measures rouge_l --out {out}".split()) == 0
+    assert (
+        call(*f"relevance --captions {world}/captions --measures rouge_l --out {out}".split()) == 0
+    )
     (out / "other.arrow").write_text("mine")
     given = f"--measures other={world}/relevance/rouge_l.arrow"
     line = f"relevance --captions {world}/captions {given} --out {out}"
@@ -217,7 +263,8 @@ def test_a_file_of_the_user_in_a_stages_own_folder_is_not_written_over(world: Pa
 
 
 def test_what_a_stopped_run_leaves(tmp_path: Path) -> None:
-    """Killed it leaves its files, which verify tells and the next run deletes; stopped it leaves nothing."""
+    """Killed it leaves its files, which verify tells and the next run deletes; stopped it leaves
+    nothing."""
     out = tmp_path / "out"
     unfinished("tables", out)
     assert "an unfinished run of `capgrade evaluate --compare`" in verify(out).problems[0].problem
@@ -229,7 +276,9 @@ def test_what_a_stopped_run_leaves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", [None, {"top": 3}])
-def test_a_run_that_ends_badly_leaves_the_result_as_it_was(key: dict | None, tmp_path: Path, recwarn) -> None:
+def test_a_run_that_ends_badly_leaves_the_result_as_it_was(
+    key: dict | None, tmp_path: Path, recwarn
+) -> None:
     out = tmp_path / "out"
     made_by("tables", out)
     before = everything(out)
@@ -247,8 +296,11 @@ def test_a_run_that_ends_badly_leaves_the_result_as_it_was(key: dict | None, tmp
     assert not (tmp_path / "new").exists()
 
 
-def test_killed_while_its_files_take_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever move it is killed before, the next run has all files of the new result, and none of the old one's."""
+def test_killed_while_its_files_take_their_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever move it is killed before, the next run has all files of the new result, and none of
+    the old one's."""
     moves = 0
 
     def killed(path: Path, target: Path, replace=Path.replace) -> Path:
@@ -262,7 +314,13 @@ def test_killed_while_its_files_take_their_places(tmp_path: Path, monkeypatch: p
         with output_folder(out, "tables") as folder:
             for name in ("README.md", "a/b.json", "a/c.json"):
                 write_text(folder / name, "new")
-            write_manifest(folder, "tables", params={}, inputs={}, rows={"README.md": 0, "a/b.json": 0, "a/c.json": 0})
+            write_manifest(
+                folder,
+                "tables",
+                params={},
+                inputs={},
+                rows={"README.md": 0, "a/b.json": 0, "a/c.json": 0},
+            )
 
     monkeypatch.setattr(Path, "replace", killed)
     for at in range(7):
@@ -275,16 +333,26 @@ def test_killed_while_its_files_take_their_places(tmp_path: Path, monkeypatch: p
         moves = 99
         with pytest.raises(ValueError), output_folder(out, "tables"):
             raise ValueError
-        found = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        found = {
+            path.relative_to(out).as_posix(): path.read_bytes()
+            for path in out.rglob("*")
+            if path.is_file()
+        }
         assert found.pop("mine") == b"mine" and found.pop(MANIFEST)
         assert found == dict.fromkeys(("README.md", "a/b.json", "a/c.json"), b"new"), at
 
 
-def test_killed_after_its_files_took_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_after_its_files_took_their_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     made_by("tables", out)
     for text in ("1", "2"):
-        with monkeypatch.context() as patch, suppress(SystemExit), output_folder(out, "tables", KEPT) as folder:
+        with (
+            monkeypatch.context() as patch,
+            suppress(SystemExit),
+            output_folder(out, "tables", KEPT) as folder,
+        ):
             patch.setattr(output, "_delete", Mock(side_effect=SystemExit))
             write_text(folder / "parts" / "0.json", text)
             write_text(folder / "a.md", text)
@@ -300,7 +368,10 @@ KEPT = {"format": 1, "shards": {"top": 3}}
 
 def stop(out: Path, made_of: dict, name: str, afresh: bool = False) -> set[str]:
     """A run that is stopped when it has finished a part of this name; the parts that it found."""
-    with suppress(KeyboardInterrupt), output_folder(out, "tables", made_of, afresh=afresh) as folder:
+    with (
+        suppress(KeyboardInterrupt),
+        output_folder(out, "tables", made_of, afresh=afresh) as folder,
+    ):
         found = {path.name for path in (folder / "parts").glob("*")}
         write_text(folder / "parts" / name, "done")
         raise KeyboardInterrupt
@@ -334,7 +405,10 @@ def test_unfinished_work_of_other_parameters_is_said_and_set_aside(tmp_path: Pat
     said = "unfinished work (1 finished parts, 0."
     error = capsys.readouterr().err
     assert error.startswith(f"{out}: {said}") and error.count("\n") == 1
-    assert "is not gone on with, other parameters or inputs: shards.top 3 -> 5; it is set aside in" in error
+    assert (
+        "is not gone on with, other parameters or inputs: shards.top 3 -> 5; it is set aside in"
+        in error
+    )
     assert (tmp_path / "out.unfinished.1" / "parts" / "0.json").read_text() == "done"
     assert stop(out, KEPT, "2.json") == {"0.json"}, "asked for again, it goes on"
     assert stop(out, KEPT, "3.json", afresh=True) == set()
@@ -343,10 +417,16 @@ def test_unfinished_work_of_other_parameters_is_said_and_set_aside(tmp_path: Pat
     (tmp_path / "out.unfinished.7").mkdir()
     write_text(tmp_path / "out.unfinished.mine" / "a", "mine")
     finish(out, other)
-    assert {path.name for path in tmp_path.iterdir()} == {"out", "out.unfinished.7", "out.unfinished.mine"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "out",
+        "out.unfinished.7",
+        "out.unfinished.mine",
+    }
 
 
-def test_the_unfinished_work_of_a_file_system_lies_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_unfinished_work_of_a_file_system_lies_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A container's volume: from beside it nothing could be moved in."""
     out = tmp_path / "out"
     out.mkdir()
@@ -381,12 +461,21 @@ AGREE = "agree --captions {root}/captions --judgements {root}/people.csv --measu
         ("report --data {root} --out {out}", "page.html"),
     ],
 )
-def test_a_file_is_replaced_only_by_its_like(command: str, name: str, world: Path, tmp_path: Path) -> None:
+def test_a_file_is_replaced_only_by_its_like(
+    command: str, name: str, world: Path, tmp_path: Path
+) -> None:
     out = tmp_path / name
     line = command.format(root=world, out=out)
     shutil.copy(world / "captions" / "captions.arrow", out)
     assert "it is there and is no" in refused(line, tmp_path)
-    for mine in (b"", b"<!doctype html><p>mine", b"\x89PNG mine", b'{"mine": {"pearson": 1}}', b"[]", b"ARROW1 mine"):
+    for mine in (
+        b"",
+        b"<!doctype html><p>mine",
+        b"\x89PNG mine",
+        b'{"mine": {"pearson": 1}}',
+        b"[]",
+        b"ARROW1 mine",
+    ):
         out.write_bytes(mine)
         assert "it is there and is no" in refused(line, tmp_path)
     out.unlink()
@@ -398,7 +487,10 @@ def test_a_file_is_replaced_only_by_its_like(command: str, name: str, world: Pat
 
 
 def test_a_file_is_known_by_its_very_first_bytes(tmp_path: Path) -> None:
-    for ours, content in ((starting(b"| measure |"), b"| measure |"), (signed(b"\x89PNG"), b"\x89PNG capgrade")):
+    for ours, content in (
+        (starting(b"| measure |"), b"| measure |"),
+        (signed(b"\x89PNG"), b"\x89PNG capgrade"),
+    ):
         for before, known in ((b"", True), (b"\n\n", False), (b" ", False)):
             (tmp_path / "a").write_bytes(before + content)
             assert ours(tmp_path / "a") == known

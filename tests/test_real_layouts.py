@@ -19,16 +19,31 @@ from tests.tools.forked import forked
 N = 40  # images of a dataset
 WIDTHS = {  # of a model that trains in a second
     "small": {
-        "base": "triplet", "model": {"options": {"embed": 16, "word": 8}}, "relevance": "shards", "measure": "rouge_l",
-        "batch_size": 8, "epochs": 1, "min_count": 1, "drop_last": True,
+        "base": "triplet",
+        "model": {"options": {"embed": 16, "word": 8}},
+        "relevance": "shards",
+        "measure": "rouge_l",
+        "batch_size": 8,
+        "epochs": 1,
+        "min_count": 1,
+        "drop_last": True,
     }
-}  # fmt: skip
+}
 SMALL = [
     f"presets={json.dumps(WIDTHS)}", "runs=[small]", "relevance.measures=[cider, rouge_l]",
     "shards.measures=[cider, rouge_l]", "evaluate.samples=20", "evaluate.p=5", "regions.workers=0",
 ]  # fmt: skip
 DETECTOR = ["regions.detector=scenes", "regions.boxes=6"]
-TABLE = ["--source", "csv", "--input", "{}/captions.csv", "--column", "image_id=path", "--images", "{}/pictures"]
+TABLE = [
+    "--source",
+    "csv",
+    "--input",
+    "{}/captions.csv",
+    "--column",
+    "image_id=path",
+    "--images",
+    "{}/pictures",
+]
 BY_HAND = {
     "hub": ["--source", "hub", "--input", "{}", "--column", "image_id=img_id", "--images", "{}"],
     "webdataset": ["--source", "webdataset", "--input", "{}", "--images", "{}"],
@@ -60,7 +75,9 @@ def made(environment: dict[str, str], project: Path, layout: str, given: list[st
     data = project.parent / "my data"
     LAYOUTS[layout](data, N)
     given = [word.replace("{}", str(data)) for word in given]
-    return run(environment, "capgrade", "init", str(project), *given, *sets(SMALL), cwd=project.parent)
+    return run(
+        environment, "capgrade", "init", str(project), *given, *sets(SMALL), cwd=project.parent
+    )
 
 
 def whole(project: Path) -> dict:
@@ -71,7 +88,9 @@ def whole(project: Path) -> dict:
 
 
 @pytest.mark.parametrize("layout", ["flickr8k", "flickr30k", "coco"])
-def test_a_template_and_its_folder_are_enough(environment: dict[str, str], tmp_path: Path, layout: str) -> None:
+def test_a_template_and_its_folder_are_enough(
+    environment: dict[str, str], tmp_path: Path, layout: str
+) -> None:
     project = tmp_path / "my project"
     given = ["--template", layout, "--data", "{}", *sets(DETECTOR)]
     said = made(environment, project, layout, given)
@@ -85,7 +104,9 @@ def test_a_template_and_its_folder_are_enough(environment: dict[str, str], tmp_p
 
 
 @pytest.mark.parametrize("layout", list(BY_HAND))
-def test_a_source_and_its_pictures(environment: dict[str, str], tmp_path: Path, layout: str) -> None:
+def test_a_source_and_its_pictures(
+    environment: dict[str, str], tmp_path: Path, layout: str
+) -> None:
     project = tmp_path / "my project"
     said = made(environment, project, layout, [*BY_HAND[layout], *sets(DETECTOR)])
     found = 38 if layout == "table" else 40
@@ -99,12 +120,17 @@ def test_a_source_and_its_pictures(environment: dict[str, str], tmp_path: Path, 
 def test_features_that_others_made(environment: dict[str, str], tmp_path: Path) -> None:
     """Of all of COCO for the captions of its two official files, which are its two splits."""
     project, data = tmp_path / "my project", "{}/annotations/captions_{}2014.json"
-    inputs = [word for part in ("train", "val") for word in ("--input", data.replace("{}2014", f"{part}2014"))]
+    inputs = [
+        word
+        for part in ("train", "val")
+        for word in ("--input", data.replace("{}2014", f"{part}2014"))
+    ]
     features = "tsv={}/trainval_resnet101_faster_rcnn_genome_36.tsv"
     given = ["--source", "coco", *inputs, "--features", features]
     said = made(environment, project, "coco", given)
     assert (
-        "splits train2014 24 / val2014 16" in said and "of the first 20 images with features, 20 have captions" in said
+        "splits train2014 24 / val2014 16" in said
+        and "of the first 20 images with features, 20 have captions" in said
     )
     run(environment, "dvc", "repro", cwd=project)
     assert whole(project)["counts"]["images"] == 16

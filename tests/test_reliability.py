@@ -1,4 +1,5 @@
-"""What a stop, another run, a full disk or one that may not be written leave: what was finished, and one clear line."""
+"""What a stop, another run, a full disk or one that may not be written leave: what was finished,
+and one clear line."""
 
 import errno
 import os
@@ -17,7 +18,14 @@ from safetensors.numpy import save_file
 from capgrade.pipelines import relevance as stage
 from capgrade.pipelines.verify import verify
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, reserve, unfinished_folder, write_arrow, write_text, writing
+from capgrade.schemas.files import (
+    atomic,
+    reserve,
+    unfinished_folder,
+    write_arrow,
+    write_text,
+    writing,
+)
 from capgrade.schemas.locks import LOCK, holder, only_run
 from capgrade.schemas.output import output_folder
 from capgrade.trainer.search.encode import create_array
@@ -29,14 +37,18 @@ HOLD += "with only_run(Path(sys.argv[1])): print('held', flush=True); sys.stdin.
 
 @pytest.fixture(scope="module")
 def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_captions_folder(tmp_path_factory.mktemp("c") / "c", [caption_table(random_sets(40, seed=2))])
+    return write_captions_folder(
+        tmp_path_factory.mktemp("c") / "c", [caption_table(random_sets(40, seed=2))]
+    )
 
 
 @pytest.fixture
 def other_run(tmp_path: Path):
     """Another process that writes to `tmp_path / out`."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / "out")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", HOLD, str(tmp_path / "out")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert process.stdout is not None and process.stdout.readline() == b"held\n"
     yield process
@@ -78,7 +90,9 @@ def test_whoever_asks_for_the_holder_hinders_no_run(tmp_path: Path) -> None:
             one.join()
 
 
-def test_processes_of_one_launcher_do_not_refuse_each_other(tmp_path: Path, other_run, monkeypatch) -> None:
+def test_processes_of_one_launcher_do_not_refuse_each_other(
+    tmp_path: Path, other_run, monkeypatch
+) -> None:
     monkeypatch.setenv("RANK", "1")
     write_text(unfinished_folder(tmp_path / "out") / "a", "of the first process")
     with output_folder(tmp_path / "out", "shards") as folder:
@@ -89,7 +103,8 @@ def test_processes_of_one_launcher_do_not_refuse_each_other(tmp_path: Path, othe
 def test_a_worker_that_outlives_its_killed_parent_holds_nothing(tmp_path: Path) -> None:
     """Forked while the folder is held, it says its number and waits for the end of its input."""
     program = HOLD.replace(
-        "print('held', flush=True); sys.stdin.read()", "os.write(1, b'%d\\n' % os.fork()); sys.stdin.read()"
+        "print('held', flush=True); sys.stdin.read()",
+        "os.write(1, b'%d\\n' % os.fork()); sys.stdin.read()",
     )
     command = [sys.executable, "-c", f"import os\n{program}", str(tmp_path / "out")]
     parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -120,11 +135,26 @@ def small_disk(tmp_path: Path):
 
 @pytest.mark.parametrize("mode", ["in one process", "in two"])
 def test_a_full_disk_is_one_line_and_what_is_finished_stays(
-    mode: str, captions_dir: Path, small_disk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    mode: str,
+    captions_dir: Path,
+    small_disk: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Somebody else fills the disk after the run has seen that there is room."""
-    two = ["--", "--direct_num_workers=2", "--direct_running_mode=multi_processing"] if mode == "in two" else []
-    blocks = ["--set", "relevance.block_images=2", "--measures", "rouge_l", "--out", f"{small_disk}/r"]
+    two = (
+        ["--", "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
+        if mode == "in two"
+        else []
+    )
+    blocks = [
+        "--set",
+        "relevance.block_images=2",
+        "--measures",
+        "rouge_l",
+        "--out",
+        f"{small_disk}/r",
+    ]
     filling = small_disk / "filling"
     fill = partial(filling.write_bytes, b"x" * (2**20 - 40 * 1024))
     monkeypatch.setattr(stage, "require_space", lambda *_, **__: filling.exists() or fill())
@@ -153,7 +183,9 @@ WRITERS = ("an Arrow file", "a text", "numpy", "safetensors", "torch", "a memory
 def test_every_writer_names_the_full_disk(where: str, small_disk: Path) -> None:
     big = np.zeros(2**20)
     schema = pa.schema([("x", pa.float64())])
-    with pytest.raises(InputError, match=r"disk/a: cannot be written \(No space left on device\) -> make room"):
+    with pytest.raises(
+        InputError, match=r"disk/a: cannot be written \(No space left on device\) -> make room"
+    ):
         if where == "an Arrow file":
             write_arrow(small_disk / "a", schema, [pa.record_batch([pa.array(big)], schema=schema)])
         elif where == "a text":
@@ -165,7 +197,9 @@ def test_every_writer_names_the_full_disk(where: str, small_disk: Path) -> None:
                         np.save(file, big)
                 elif where == "torch":
                     torch.save(torch.from_numpy(big), temporary)
-                elif where == "a memory map":  # sparse, it ends the process when its pages are filled
+                elif (
+                    where == "a memory map"
+                ):  # sparse, it ends the process when its pages are filled
                     reserve(temporary, big.nbytes)
                 elif where == "encodings":
                     create_array(temporary, (1000, 1000))[:] = 1
@@ -175,19 +209,25 @@ def test_every_writer_names_the_full_disk(where: str, small_disk: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
-def test_a_disk_that_may_not_be_written(number: int, captions_dir: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_disk_that_may_not_be_written(
+    number: int, captions_dir: Path, tmp_path: Path, monkeypatch
+) -> None:
     def refuse(path: Path, *args: object, **kwargs: object) -> None:
         raise OSError(number, os.strerror(number), str(path))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     german = ROOT / "examples" / "german.tsv"
-    for given in (("shards", "--captions", captions_dir), ("captions", "--source", "tsv", "--input", german)):
+    for given in (
+        ("shards", "--captions", captions_dir),
+        ("captions", "--source", "tsv", "--input", german),
+    ):
         error = refusal(*given, "--out", f"{tmp_path}/o")
         assert f"{tmp_path}/o: cannot be written ({os.strerror(number)}) -> give an --out" in error
 
 
 def test_a_file_that_is_read_is_not_called_the_output(tmp_path: Path) -> None:
-    """An input that may not be read is named, wherever it is opened; what is written keeps the remedy of its option."""
+    """An input that may not be read is named, wherever it is opened; what is written keeps the
+    remedy of its option."""
     out, refused = tmp_path / "out", "Permission denied"
     read = r"run/model: cannot be read or written \(Permission denied\) -> check the path"
     with pytest.raises(InputError, match=read), output_folder(out, "run", {"of": "run"}):
@@ -198,7 +238,9 @@ def test_a_file_that_is_read_is_not_called_the_output(tmp_path: Path) -> None:
             raise PermissionError(errno.EACCES, refused, str(name))
 
 
-def test_a_run_folder_that_may_not_be_written_wants_another_index(tmp_path: Path, monkeypatch) -> None:
+def test_a_run_folder_that_may_not_be_written_wants_another_index(
+    tmp_path: Path, monkeypatch
+) -> None:
     def refuse(path: Path, *args: object, **kwargs: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 

@@ -1,4 +1,5 @@
-"""The wheel and the sdist hold every file that git has, and what is installed from the wheel needs no checkout."""
+"""The wheel and the sdist hold every file that git has, and what is installed from the wheel needs
+no checkout."""
 
 import json
 import os
@@ -16,8 +17,18 @@ import pytest
 
 from tests.conftest import ROOT
 
-FOLDERS = ("schemas", "pipelines", "trainer", "explorer", "benchmarks", "recipes")  # links in capgrade/ lead to them
-BUILD = "import sys; from setuptools import build_meta as b; out = sys.argv[1]; b.build_sdist(out); b.build_wheel(out)"
+FOLDERS = (
+    "schemas",
+    "pipelines",
+    "trainer",
+    "explorer",
+    "benchmarks",
+    "recipes",
+)  # links in capgrade/ lead to them
+BUILD = (
+    "import sys; from setuptools import build_meta as b; out = sys.argv[1]; b.build_sdist(out);"
+    " b.build_wheel(out)"
+)
 # One process for all commands, as each would import Beam and torch anew.
 RUN = """
 import json, sys, capgrade.pipelines as pipelines
@@ -30,11 +41,24 @@ for line in json.load(sys.stdin):
     if done.exit_code:
         sys.exit(f"{line}: {done.exit_code}\\n{done.output}\\n{done.exception!r}")
 """
-SCENES = [f"captions.scenes.{k}={v}" for k, v in {"train": 4, "val": 0, "test": 4, "size": 64}.items()]
+SCENES = [
+    f"captions.scenes.{k}={v}" for k, v in {"train": 4, "val": 0, "test": 4, "size": 64}.items()
+]
 ONE = ["--captions", "captions", "--measures", "rouge_l"]
 LINES = [
     ["captions", *(word for value in SCENES for word in ("--set", value)), "--out", "captions"],
-    ["shards", *ONE, "--split", "train", "--set", "shards.top=2", "--set", "shards.uniform=2", "--out", "shards"],
+    [
+        "shards",
+        *ONE,
+        "--split",
+        "train",
+        "--set",
+        "shards.top=2",
+        "--set",
+        "shards.uniform=2",
+        "--out",
+        "shards",
+    ],
     shlex.split("publish --captions captions --shards shards --license cc0-1.0 --out dataset"),
     shlex.split(
         "evaluate --captions captions --split test --stand-in 0 --out evaluation/first "
@@ -60,7 +84,8 @@ def installed() -> set[str]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with wheel and sdist, made from a copy of the tracked files: a checkout's own build/ would be reused."""
+    """A folder with wheel and sdist, made from a copy of the tracked files: a checkout's own build/
+    would be reused."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("built")
     for name in [*tracked(), "pyproject.toml", "README.md", "LICENSE"]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +97,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _build(source: Path, out: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", BUILD, str(out)], cwd=source, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, str(out)], cwd=source, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -97,12 +124,15 @@ def test_the_sdist_has_what_the_wheel_is_made_of(built: Path, tmp_path: Path) ->
 
 
 def test_an_installed_wheel_works_outside_the_checkout(built: Path, tmp_path: Path) -> None:
-    """In an environment of its own that sees the dependencies, and not the checkout that is installed beside them."""
+    """In an environment of its own that sees the dependencies, and not the checkout that is
+    installed beside them."""
     python = environment(tmp_path / "env", next(built.glob("*.whl")))
     (tmp_path / "work").mkdir()
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     variables["NUMBA_CACHE_DIR"] = str(tmp_path / "kernels")
-    variables["NUMBA_OPT"] = "0"  # a new environment has no compiled kernels: half the time to make them
+    variables["NUMBA_OPT"] = (
+        "0"  # a new environment has no compiled kernels: half the time to make them
+    )
     ran = {"cwd": tmp_path / "work", "env": variables, "capture_output": True, "text": True}
     done = subprocess.run([python, "-c", RUN], input=json.dumps(LINES), **ran)  # type: ignore[call-overload]
     assert done.returncode == 0, done.stderr[-3000:]
@@ -113,12 +143,17 @@ def test_an_installed_wheel_works_outside_the_checkout(built: Path, tmp_path: Pa
 
 
 def environment(folder: Path, wheel: Path) -> Path:
-    """Its python. A folder that a .pth file names has its own .pth files passed over, the editable install too."""
+    """Its python. A folder that a .pth file names has its own .pth files passed over, the editable
+    install too."""
     venv.create(folder, symlinks=True, with_pip=False)
     python = folder / "bin" / "python"
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
-    alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}  # a checkout there would count
-    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True, env=alone)
+    alone = {
+        key: value for key, value in os.environ.items() if key != "PYTHONPATH"
+    }  # a checkout there would count
+    subprocess.run(
+        [*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True, env=alone
+    )
     return python

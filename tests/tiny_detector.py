@@ -1,4 +1,5 @@
-"""A seeded detector of a few ms a picture, registered as `scenes`. As a program: IMAGES OUT KEY=VALUE..."""
+"""A seeded detector of a few ms a picture, registered as `scenes`. As a program: IMAGES OUT
+KEY=VALUE..."""
 
 import logging
 import sys
@@ -11,7 +12,12 @@ import torch
 from capgrade.pipelines.detectors import catalogue
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, BottomUpDetector
 from capgrade.pipelines.detectors.rpn import ProposalRule
-from capgrade.pipelines.detectors.selection import AirsplayRule, RegionRule, SelectionRule, select_regions
+from capgrade.pipelines.detectors.selection import (
+    AirsplayRule,
+    RegionRule,
+    SelectionRule,
+    select_regions,
+)
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.regions import Regions
 
@@ -40,7 +46,9 @@ def tiny_model(config: BottomUpConfig = TINY) -> BottomUp:
 def detect(model: BottomUp, rgb: np.ndarray, rule: RegionRule) -> Regions:
     """One uint8 (H, W, 3) RGB picture -> its regions."""
     image, scale = model.config.prepare(rgb)
-    return select_regions(model(image[None], [scale]), [scale], [(rgb.shape[1], rgb.shape[0])], ["x"], rule)[0]
+    return select_regions(
+        model(image[None], [scale]), [scale], [(rgb.shape[1], rgb.shape[0])], ["x"], rule
+    )[0]
 
 
 def make(params: RegionsParams, device: torch.device) -> BottomUpDetector:
@@ -52,7 +60,8 @@ def make(params: RegionsParams, device: torch.device) -> BottomUpDetector:
 
 
 def register(put: Callable[[object, str, object], None] = setattr) -> None:
-    """Under the name of the default detector; `put` is a monkeypatch's setattr, so that a test takes it back."""
+    """Under the name of the default detector; `put` is a monkeypatch's setattr, so that a test
+    takes it back."""
     put(catalogue, "DETECTORS", {**catalogue.DETECTORS, "scenes": make})
     put(catalogue, "SCENES_DETECTOR", Path(__file__))
 

@@ -1,1 +1,2 @@
-"""Judgements of pairs, and what they say of a measure: coefficients, intervals, the human ceiling, calibration."""
+"""Judgements of pairs, and what they say of a measure: coefficients, intervals, the human ceiling,
+calibration."""

@@ -1,4 +1,5 @@
-"""Calibrations: the curves of each measure, the parameters they are of, and the file that holds them."""
+"""Calibrations: the curves of each measure, the parameters they are of, and the file that holds
+them."""
 
 from __future__ import annotations
 
@@ -18,20 +19,31 @@ from capgrade.schemas.judges import CHOSEN, ONE_TO_FOUR, RANDOM, YES_OR_NO, ZERO
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import json_with, refuse_file
 
-SHIPPED = Path(__file__).with_name("crisscrossed.json")  # of Crisscrossed Captions, score at least 4.5
+SHIPPED = Path(__file__).with_name(
+    "crisscrossed.json"
+)  # of Crisscrossed Captions, score at least 4.5
 _KIND, _FORMAT = "calibration", 3  # 2 did not say how its pairs were sampled
 REFERENCES = (1, 2, 3, 5)  # captions of an image, of which a measure is often the largest value
 _PAIRS = 1_000_000  # drawn to learn what a value over fewer references says
-ACCEPTED_FROM = {ZERO_TO_FIVE: 3.0, ONE_TO_FOUR: 3.0, YES_OR_NO: 0.5}  # where nobody sets agree.accept
+ACCEPTED_FROM = {
+    ZERO_TO_FIVE: 3.0,
+    ONE_TO_FOUR: 3.0,
+    YES_OR_NO: 0.5,
+}  # where nobody sets agree.accept
 SCORE, ACCEPTED = "_score", "_accepted"  # ends of the names of what a measure means
-_NOT_MEANT = {"device", "self_reference", "images"}  # of no effect on pairs that were not given, and where pictures lie
+_NOT_MEANT = {
+    "device",
+    "self_reference",
+    "images",
+}  # of no effect on pairs that were not given, and where pictures lie
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Curves by measure, the parameters each was computed with, and what they were fitted on. `references`: the usual
-    number of captions of an image there, None in a file that does not say; `fewer`: curves by measure of the same
-    judgements where each image has fewer, by their number."""
+    """Curves by measure, the parameters each was computed with, and what they were fitted on.
+    `references`: the usual number of captions of an image there, None in a file that does not say;
+    `fewer`: curves by measure of the same judgements where each image has fewer, by their number.
+    """
 
     curves: dict[str, Curve]
     params: dict[str, Any]
@@ -41,23 +53,28 @@ class Calibration:
 
     @property
     def random(self) -> bool:
-        """Whether any pair was as likely to be judged: then its probabilities hold for pairs that nobody judged."""
+        """Whether any pair was as likely to be judged: then its probabilities hold for pairs that
+        nobody judged."""
         return bool(self.facts["judgements"]["sampling"] == RANDOM)
 
     def of(self, used: Mapping[str, Any], made: Path, path: Path) -> Calibration:
-        """That of the measures in `used` alone, name -> parameters, in their order. InputError where it knows none, and
-        where `made` has one of other parameters than this, read from `path`."""
+        """That of the measures in `used` alone, name -> parameters, in their order. InputError
+        where it knows none, and where `made` has one of other parameters than this, read from
+        `path`."""
         curves = {name: self.curves[name] for name in used if name in self.curves}
         if not curves:
             problem = f"calibrates {', '.join(self.curves)}, none of {', '.join(used)}"
-            raise InputError(problem, file=path, remedy="calibrate one of these: capgrade agree --calibrate")
+            raise InputError(
+                problem, file=path, remedy="calibrate one of these: capgrade agree --calibrate"
+            )
         for name in curves:
             self.require_alike(name, used[name], made, path)
         return replace(self, curves=curves)
 
     def fitting(self, owner: np.ndarray) -> Calibration:
-        """The curves of as many references as an image usually has, else of the next fewer: the largest value over
-        fewer references means more, so P is rather too high than too low. owner int64 [n_captions]: their images."""
+        """The curves of as many references as an image usually has, else of the next fewer: the
+        largest value over fewer references means more, so P is rather too high than too low. owner
+        int64 [n_captions]: their images."""
         usual = usual_references(owner)
         known = [n for n in self.fewer if n <= usual]
         if self.references is None or usual >= self.references or not known:
@@ -70,20 +87,24 @@ class Calibration:
         return bool(_meant(params) == _meant(self.params[measure]))
 
     def require_alike(self, measure: str, params: Any, made: Path, path: Path) -> None:
-        """InputError where the labels in `made` have a measure of other parameters than the calibration at `path`."""
+        """InputError where the labels in `made` have a measure of other parameters than the
+        calibration at `path`."""
         if not self.alike(measure, params):
             remedy = "calibrate for these: capgrade agree --calibrate, then --calibration"
-            raise InputError(f"{measure} has other parameters than in {path.name}", file=made, remedy=remedy)
+            raise InputError(
+                f"{measure} has other parameters than in {path.name}", file=made, remedy=remedy
+            )
 
 
 def usual_references(owner: np.ndarray) -> int:
-    """The median number of captions of an image, halves down; owner int64 [n_captions]: the image of each."""
+    """The median number of captions of an image, halves down; owner int64 [n_captions]: the image
+    of each."""
     return int(np.median(np.unique(owner, return_counts=True)[1]))
 
 
 def some_references(captions: Captions, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """ref_ptr and refs, as of a fitted measure, of n captions of each image drawn at random; of all where there are
-    fewer."""
+    """ref_ptr and refs, as of a fitted measure, of n captions of each image drawn at random; of all
+    where there are fewer."""
     sizes = np.diff(captions.ref_ptr)
     image = np.repeat(np.arange(captions.n_images), sizes)
     order = np.lexsort((np.random.default_rng(seed).random(len(image)), image))
@@ -108,13 +129,18 @@ def _meant(params: Any) -> Any:
 
 
 def named(path: Path) -> Path:
-    """The file; or the one that comes with capgrade, by its name `crisscrossed` where no such file is."""
+    """The file; or the one that comes with capgrade, by its name `crisscrossed` where no such file
+    is."""
     return SHIPPED if str(path) == SHIPPED.stem and not path.exists() else path
 
 
 def refuse_other(path: Path) -> None:
     """InputError where a file stands at `path` that is no calibration."""
-    refuse_file(path, "calibration", json_with(lambda found: isinstance(found, dict) and found.get("kind") == _KIND))
+    refuse_file(
+        path,
+        "calibration",
+        json_with(lambda found: isinstance(found, dict) and found.get("kind") == _KIND),
+    )
 
 
 def save(path: Path, calibration: Calibration) -> None:
@@ -136,7 +162,8 @@ def load(path: Path) -> Calibration:
             raise ValueError("another kind or format")
         curves = {name: Curve(**curve) for name, curve in found["measures"].items()}
         fewer = {
-            int(n): {name: Curve(**curve) for name, curve in some.items()} for n, some in found.get("fewer", {}).items()
+            int(n): {name: Curve(**curve) for name, curve in some.items()}
+            for n, some in found.get("fewer", {}).items()
         }
         whole = all(
             len(curve.value) == len(curve.score) == len(line) and np.all(np.diff(curve.value) > 0)
@@ -152,20 +179,26 @@ def load(path: Path) -> Calibration:
         return Calibration(curves, dict(found["params"]), facts, found.get("references"), fewer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"not a calibration ({type(error).__name__}: {error})"
-        raise InputError(problem, file=path, remedy="give what capgrade agree --calibrate wrote") from error
+        raise InputError(
+            problem, file=path, remedy="give what capgrade agree --calibrate wrote"
+        ) from error
 
 
 def scale_of(people: Judgements, accept: float | None = None, file: Path | None = None) -> Scale:
-    """The judgements' scale, and the score from which people accept: `accept`, else half of the shares of yes, 3 of 0
-    to 5 and of 1 to 4. InputError where the scale is not known, another one comes without `accept`, and for an `accept`
-    beyond the scores."""
+    """The judgements' scale, and the score from which people accept: `accept`, else half of the
+    shares of yes, 3 of 0 to 5 and of 1 to 4. InputError where the scale is not known, another one
+    comes without `accept`, and for an `accept` beyond the scores."""
     if people.scale is None:
         remedy = "give --set agree.scale=LOW..HIGH, such as 0..5, or a column `scale` with it"
         raise InputError("does not say between which scores people chose", file=file, remedy=remedy)
     low, high = people.scale
     accept = ACCEPTED_FROM.get(people.scale) if accept is None else accept
     if accept is None or not low < accept <= high:
-        said = "nobody says from which score people accept" if accept is None else f"accepted from {accept:g} on"
+        said = (
+            "nobody says from which score people accept"
+            if accept is None
+            else f"accepted from {accept:g} on"
+        )
         remedy = "set agree.accept on the scale of the judgements"
         raise InputError(f"{said}, scores are {low:g} to {high:g}", file=file, remedy=remedy)
     return Scale(accept, low, high)
@@ -174,9 +207,12 @@ def scale_of(people: Judgements, accept: float | None = None, file: Path | None 
 GRADE = "_grade"
 
 
-def meanings(labels: Mapping[str, np.ndarray], curves: Mapping[str, Curve]) -> dict[str, np.ndarray]:
-    """Of each measure with a curve: the human score to be expected, 0..5; the probability that a person accepts, 0..1;
-    and the grade, the whole number nearest to the score, halves up. Each float64 [n]."""
+def meanings(
+    labels: Mapping[str, np.ndarray], curves: Mapping[str, Curve]
+) -> dict[str, np.ndarray]:
+    """Of each measure with a curve: the human score to be expected, 0..5; the probability that a
+    person accepts, 0..1; and the grade, the whole number nearest to the score, halves up. Each
+    float64 [n]."""
     found: dict[str, np.ndarray] = {}
     for name, curve in curves.items():
         score = curve.expected(labels[name])
@@ -188,8 +224,8 @@ def meanings(labels: Mapping[str, np.ndarray], curves: Mapping[str, Curve]) -> d
 def calibration_errors(
     meant: Mapping[str, np.ndarray], people: Judgements, other: np.ndarray, accept: float | None
 ) -> dict[str, Any]:
-    """Column of probabilities -> {"ece", "reliability"} among the `other` pairs, bool [n]; accepted as `scale_of` these
-    judgements and `accept` has it."""
+    """Column of probabilities -> {"ece", "reliability"} among the `other` pairs, bool [n]; accepted
+    as `scale_of` these judgements and `accept` has it."""
     columns = [name for name in meant if name.endswith(ACCEPTED)]
     if not columns:
         return {}

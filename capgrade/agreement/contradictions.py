@@ -12,7 +12,9 @@ from capgrade.schemas.errors import InputError
 GRADES = 5  # steps of a scale that a grade is one of, as of 0 to 5
 
 
-def contradictions(path: Path, scale: tuple[float, float] | None, accept: float | None) -> dict[str, Any] | None:
+def contradictions(
+    path: Path, scale: tuple[float, float] | None, accept: float | None
+) -> dict[str, Any] | None:
     """Of a table of `capgrade judge` with several prompts: `pairs`, and of them the shares whose
     scores by two prompts are more than one `grade` apart, a fifth of the scale, and on both sides
     of the score that accepts, another `verdict`. None of a table without.
@@ -25,9 +27,17 @@ def contradictions(path: Path, scale: tuple[float, float] | None, accept: float 
     if not given:
         return None
     if its is None:
-        raise InputError("several prompts, and no scale", file=path, remedy="add a column `scale`, such as 0..5")
+        raise InputError(
+            "several prompts, and no scale", file=path, remedy="add a column `scale`, such as 0..5"
+        )
     low, high = its
-    least = accept if accept is not None and its == scale else ACCEPTED_FROM.get(its, (low + high) / 2)
+    least = (
+        accept if accept is not None and its == scale else ACCEPTED_FROM.get(its, (low + high) / 2)
+    )
     apart = [max(scores) - min(scores) > (high - low) / GRADES * (1 + 1e-9) for scores in given]
     both = [min(scores) < least <= max(scores) for scores in given]
-    return {"pairs": len(given), "grade": sum(apart) / len(given), "verdict": sum(both) / len(given)}
+    return {
+        "pairs": len(given),
+        "grade": sum(apart) / len(given),
+        "verdict": sum(both) / len(given),
+    }

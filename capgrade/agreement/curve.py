@@ -1,12 +1,15 @@
-"""What a value means to people: the expected human score 0..5 and the probability that a person accepts the pair.
+"""What a value means to people: the expected human score 0..5 and the probability that a person
+accepts the pair.
 
-Isotonic regression of non-original pairs (given pairs are known to belong), by the pool-adjacent-violators algorithm of
-scipy; judged on images that it was not fitted on. The curves of bootstrap draws over images say how far the
-judgements themselves leave the probability open (`coefficients.pair_draws`).
+Isotonic regression of non-original pairs (given pairs are known to belong), by the
+pool-adjacent-violators algorithm of scipy; judged on images that it was not fitted on. The curves
+of bootstrap draws over images say how far the judgements themselves leave the probability open
+(`coefficients.pair_draws`).
 
-How much images, and captions, differ beyond their values is a random effect each: a pair of value v is accepted with
-probability p(v) (1 + a + b), a of its image and b of the image that its caption is of. Their variances are of moments:
-two residuals of one image have the mean p p' var(a), if their captions are of two.
+How much images, and captions, differ beyond their values is a random effect each: a pair of value v
+is accepted with probability p(v) (1 + a + b), a of its image and b of the image that its caption is
+of. Their variances are of moments: two residuals of one image have the mean p p' var(a), if their
+captions are of two.
 """
 
 from __future__ import annotations
@@ -30,9 +33,9 @@ _TOP = 5.0  # of the expected score
 
 @dataclass(frozen=True)
 class Curve:
-    """value: KNOTS rising values of a measure; score 0..5 and accepted 0..1 there, straight lines between them, level
-    beyond; draws: accepted of each bootstrap draw. ece and reliability are of held-out images. image_spread and
-    caption_spread: the variances of the random effects."""
+    """value: KNOTS rising values of a measure; score 0..5 and accepted 0..1 there, straight lines
+    between them, level beyond; draws: accepted of each bootstrap draw. ece and reliability are of
+    held-out images. image_spread and caption_spread: the variances of the random effects."""
 
     value: list[float]
     score: list[float]
@@ -53,7 +56,8 @@ class Curve:
         return np.asarray(np.interp(values, self.value, self.accepted))
 
     def value_at(self, p: float) -> float:
-        """The least value of which people accept at least the share `p`. InputError where no value has it."""
+        """The least value of which people accept at least the share `p`. InputError where no value
+        has it."""
         if not self.accepted[-1] >= p > 0:
             remedy = f"give a P above 0, at most {self.accepted[-1]:g}"
             raise InputError(f"no value has P {p:g} in this calibration", remedy=remedy)
@@ -74,36 +78,53 @@ class Scale:
 
 
 def fit(values: np.ndarray, people: Judgements, owner: np.ndarray, scale: Scale) -> Curve:
-    """A measure's curve. values float [n] of the judged pairs; owner int64 [n]: the image that each caption is of; own
-    pairs are left out. Scores low..high are brought to 0..5. InputError for fewer than FEWEST other pairs, than FOLDS
-    images, or than captions of FOLDS images."""
+    """A measure's curve. values float [n] of the judged pairs; owner int64 [n]: the image that each
+    caption is of; own pairs are left out. Scores low..high are brought to 0..5. InputError for
+    fewer than FEWEST other pairs, than FOLDS images, or than captions of FOLDS images."""
     other = owner != people.image
     x, image, owner = values[other].astype(np.float64), people.image[other], owner[other]
     score = (people.score[other] - scale.low) * (_TOP / (scale.high - scale.low))
     counts = len(np.unique(image)), len(np.unique(owner))
     if len(x) < _FEWEST or min(counts) < FOLDS:
-        problem = f"{len(x)} judged pairs of {counts[0]} images with captions of {counts[1]}, own pairs left out"
+        problem = (
+            f"{len(x)} judged pairs of {counts[0]} images with captions of {counts[1]}, own pairs"
+            " left out"
+        )
         remedy = f"calibrate on at least {_FEWEST} pairs of {FOLDS} images with captions of {FOLDS}"
         raise InputError(problem, remedy=remedy)
     accepted = (people.score[other] >= scale.accept).astype(np.float64)
-    knots = np.unique(np.round(np.quantile(x, np.linspace(0, 1, KNOTS)), _DIGITS))  # as they are written
+    knots = np.unique(
+        np.round(np.quantile(x, np.linspace(0, 1, KNOTS)), _DIGITS)
+    )  # as they are written
     ece, reliability = _held_out(x, accepted, np.unique(image, return_inverse=True)[1])
     curve = _isotonic(x, accepted, knots)
     p, two = np.interp(x, knots, curve), (image, owner)
     return Curve(
-        _rounded(knots), _rounded(_isotonic(x, score, knots)), _rounded(curve),
-        [_rounded(_isotonic(x, accepted, knots, weight)) for weight in pair_draws(image, owner, _DRAWS, 0)],
-        ece, reliability, len(x), *_rounded([_spread(accepted - p, p, *sides) for sides in (two, two[::-1])]),
-    )  # fmt: skip
+        _rounded(knots),
+        _rounded(_isotonic(x, score, knots)),
+        _rounded(curve),
+        [
+            _rounded(_isotonic(x, accepted, knots, weight))
+            for weight in pair_draws(image, owner, _DRAWS, 0)
+        ],
+        ece,
+        reliability,
+        len(x),
+        *_rounded([_spread(accepted - p, p, *sides) for sides in (two, two[::-1])]),
+    )
 
 
 def through(curve: Curve, known: np.ndarray, fewer: np.ndarray) -> Curve:
-    """The curve of a value that knows less, such as the largest over fewer references: on average, what `curve` says of
-    pairs that have it. known and fewer float [n]: both values of pairs of which any was as likely to be drawn.
+    """The curve of a value that knows less, such as the largest over fewer references: on average,
+    what `curve` says of pairs that have it. known and fewer float [n]: both values of pairs of
+    which any was as likely to be drawn.
 
-    Judged pairs that were chosen for their likeness cannot give it: where the lesser value is low, the others that were
-    chosen are those that the better value saw. What P by `curve` exceeds, this exceeds on average."""
-    tail = 1 - np.geomspace(1, min(FEWEST_ABOVE / len(fewer), 1), KNOTS)  # most pairs are alike at the low end
+    Judged pairs that were chosen for their likeness cannot give it: where the lesser value is low,
+    the others that were chosen are those that the better value saw. What P by `curve` exceeds, this
+    exceeds on average."""
+    tail = 1 - np.geomspace(
+        1, min(FEWEST_ABOVE / len(fewer), 1), KNOTS
+    )  # most pairs are alike at the low end
     knots = np.unique(np.round(np.quantile(fewer, tail), _DIGITS))
     values, row = np.unique(fewer, return_inverse=True)
     weights = np.bincount(row).astype(np.float64)
@@ -113,21 +134,30 @@ def through(curve: Curve, known: np.ndarray, fewer: np.ndarray) -> Curve:
         return _rounded(np.interp(knots, values, isotonic_regression(mean, weights=weights).x))
 
     draws = [of(draw) for draw in curve.draws]
-    return replace(curve, value=_rounded(knots), score=of(curve.score), accepted=of(curve.accepted), draws=draws)
+    return replace(
+        curve,
+        value=_rounded(knots),
+        score=of(curve.score),
+        accepted=of(curve.accepted),
+        draws=draws,
+    )
 
 
 def _spread(residual: np.ndarray, p: np.ndarray, side: np.ndarray, other: np.ndarray) -> float:
-    """Variance of the random effect of `side` int64 [n], from products of two residuals of one that are not of one
-    `other`; 0 where there are no two, or they say less than none."""
+    """Variance of the random effect of `side` int64 [n], from products of two residuals of one that
+    are not of one `other`; 0 where there are no two, or they say less than none."""
     row, column = (np.unique(one, return_inverse=True)[1] for one in (side, other))
     cell = np.unique(row * len(row) + column, return_inverse=True)[1]
     products, scale = (
-        float((np.bincount(row, one) ** 2).sum() - (np.bincount(cell, one) ** 2).sum()) for one in (residual, p)
+        float((np.bincount(row, one) ** 2).sum() - (np.bincount(cell, one) ** 2).sum())
+        for one in (residual, p)
     )
     return max(products / scale, 0.0) if scale > 0 else 0.0
 
 
-def _isotonic(x: np.ndarray, y: np.ndarray, at: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+def _isotonic(
+    x: np.ndarray, y: np.ndarray, at: np.ndarray, weight: np.ndarray | None = None
+) -> np.ndarray:
     """The rising function of least squares, at the values `at`; level beyond the data."""
     values, row = np.unique(x, return_inverse=True)
     weight = np.ones(len(x)) if weight is None else weight
@@ -137,9 +167,11 @@ def _isotonic(x: np.ndarray, y: np.ndarray, at: np.ndarray, weight: np.ndarray |
     return np.interp(at, values[some], fitted)
 
 
-def _held_out(x: np.ndarray, accepted: np.ndarray, row: np.ndarray) -> tuple[float, list[dict[str, float]]]:
-    """Expected calibration error, and predicted against observed acceptance in bins of equally many pairs; each pair's
-    probability by a curve that saw none of its image's pairs."""
+def _held_out(
+    x: np.ndarray, accepted: np.ndarray, row: np.ndarray
+) -> tuple[float, list[dict[str, float]]]:
+    """Expected calibration error, and predicted against observed acceptance in bins of equally many
+    pairs; each pair's probability by a curve that saw none of its image's pairs."""
     fold = np.random.default_rng(0).permutation(row.max() + 1)[row] % FOLDS
     predicted = np.empty(len(x))
     for k in range(FOLDS):
@@ -149,16 +181,22 @@ def _held_out(x: np.ndarray, accepted: np.ndarray, row: np.ndarray) -> tuple[flo
     return reliability(predicted, accepted)
 
 
-def reliability(predicted: np.ndarray, accepted: np.ndarray) -> tuple[float, list[dict[str, float]]]:
-    """Expected calibration error (Naeini et al. 2015: mean |accepted - predicted| over bins, by their pairs) of
-    probabilities float [n] with who accepted, 0 or 1 [n]; and both in bins of equally many pairs, as far as equal
-    probabilities, which stay together, allow it."""
+def reliability(
+    predicted: np.ndarray, accepted: np.ndarray
+) -> tuple[float, list[dict[str, float]]]:
+    """Expected calibration error (Naeini et al. 2015: mean |accepted - predicted| over bins, by
+    their pairs) of probabilities float [n] with who accepted, 0 or 1 [n]; and both in bins of
+    equally many pairs, as far as equal probabilities, which stay together, allow it."""
     order = np.argsort(predicted, kind="stable")
     ends = np.linspace(0, len(order), _BINS + 1).astype(np.int64)[1:-1]
     rising = predicted[order]
     parts = np.split(order, np.searchsorted(rising, rising[ends]))
     table = [
-        {"predicted": float(predicted[part].mean()), "accepted": float(accepted[part].mean()), "pairs": len(part)}
+        {
+            "predicted": float(predicted[part].mean()),
+            "accepted": float(accepted[part].mean()),
+            "pairs": len(part),
+        }
         for part in parts
         if len(part)
     ]

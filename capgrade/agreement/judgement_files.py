@@ -1,4 +1,5 @@
-"""Judgements as they are read: lists of judgements, the folder of a review, and ECCV Caption's positives."""
+"""Judgements as they are read: lists of judgements, the folder of a review, and ECCV Caption's
+positives."""
 
 from __future__ import annotations
 
@@ -33,18 +34,29 @@ from capgrade.schemas.reviews import PLAN, RATINGS, Item, read_all_ratings, read
 
 PAIR, _PLAIN = "an image and a caption", ("image_id", "caption_id", "score")
 # Columns of the files of SITS, STS and SIS.
-CXC = {PAIR: ("image", "caption"), OF_CAPTIONS: ("caption1", "caption2"), OF_IMAGES: ("image1", "image2")}
+CXC = {
+    PAIR: ("image", "caption"),
+    OF_CAPTIONS: ("caption1", "caption2"),
+    OF_IMAGES: ("image1", "image2"),
+}
 CXC_SCORE = "agg_score"
-CXC_ID = {"image": re.compile(r"COCO_\w+?_0*(\d+)\.jpg$"), "caption": re.compile(r"COCO_\w+:sentid:(\d+)$")}
+CXC_ID = {
+    "image": re.compile(r"COCO_\w+?_0*(\d+)\.jpg$"),
+    "caption": re.compile(r"COCO_\w+:sentid:(\d+)$"),
+}
 FLICKR8K = re.compile(r"[^\t,]+\t[^\t]+#\d+\t")
-_GIVE = "give image_id, caption_id, score (and rater), or the Crisscrossed Captions SITS file, or one of Flickr8k's"
+_GIVE = (
+    "give image_id, caption_id, score (and rater), or the Crisscrossed Captions SITS file, or one"
+    " of Flickr8k's"
+)
 Limits = tuple[float, float] | None  # the lowest and the highest score
 
 
 class _Row(NamedTuple):
-    """A judged pair: its line (0: of no file), two ids, the ratings, who gave the one where raters are named, the scale
-    where the row says it, of what the pair is: PAIR, CAPTIONS or IMAGES, by which prompt a model was asked, and RANDOM
-    or CHOSEN where the row says how the pair was come by."""
+    """A judged pair: its line (0: of no file), two ids, the ratings, who gave the one where raters
+    are named, the scale where the row says it, of what the pair is: PAIR, CAPTIONS or IMAGES, by
+    which prompt a model was asked, and RANDOM or CHOSEN where the row says how the pair was come
+    by."""
 
     line: int
     first: str
@@ -58,13 +70,17 @@ class _Row(NamedTuple):
 
 
 def judged_digest(path: Path) -> str:
-    """SHA-256 of what `read_people` reads: a file, a review's plan and ratings, the lists of a package; empty for what
-    is not there, which it refuses."""
+    """SHA-256 of what `read_people` reads: a file, a review's plan and ratings, the lists of a
+    package; empty for what is not there, which it refuses."""
     if _is_eccv(path):
         return folder_digest(lists_folder(), lists_folder().glob(f"{_NAME}_*.json"))
     if not path.exists():
         return ""
-    return folder_digest(path, [*path.glob(PLAN), *path.glob(RATINGS)]) if path.is_dir() else file_digest(path)
+    return (
+        folder_digest(path, [*path.glob(PLAN), *path.glob(RATINGS)])
+        if path.is_dir()
+        else file_digest(path)
+    )
 
 
 def read_judgements(path: Path, captions: Captions, scale: Limits = None) -> Judgements:
@@ -79,20 +95,23 @@ def read_judgements(path: Path, captions: Captions, scale: Limits = None) -> Jud
 def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgements:
     """Read judgements. Formats, told by what is in the file:
 
-    - csv of `image_id`, `caption_id`, `score`; with `rater`, a row per rating: a pair has several then; with `prompt`
-      too, a row per rating and prompt, whose mean is the rating; `scale`, the same in each row, says which scores could
-      be given: `0..5`; `sampling` says of each pair whether it was `chosen` or drawn at `random`;
-    - Crisscrossed Captions SITS, STS and SIS (csv of two of `image`, `caption`, `caption1`, ..., and `agg_score`); the
-      pairs of STS, of captions, and of SIS, of images, are `Within`;
-    - Flickr8k's CrowdFlowerAnnotations.txt (tab: image, caption, share of yes, yes, no): a rating 0 or 1 per vote;
+    - csv of `image_id`, `caption_id`, `score`; with `rater`, a row per rating: a pair has several
+      then; with `prompt` too, a row per rating and prompt, whose mean is the rating; `scale`, the
+      same in each row, says which scores could be given: `0..5`; `sampling` says of each pair
+      whether it was `chosen` or drawn at `random`;
+    - Crisscrossed Captions SITS, STS and SIS (csv of two of `image`, `caption`, `caption1`, ...,
+      and `agg_score`); the pairs of STS, of captions, and of SIS, of images, are `Within`;
+    - Flickr8k's CrowdFlowerAnnotations.txt (tab: image, caption, share of yes, yes, no): a rating 0
+      or 1 per vote;
     - Flickr8k's ExpertAnnotations.txt (tab: image, caption, and 1 to 4 from each of three experts);
     - a dense relevance file (`.arrow`), such as the truth of `scenes`, where all pairs are judged;
     - the folder of a review (`capgrade explore --sample`): a rating per reviewer and pair;
     - `eccv`, where no file is called so: the positives of the package `eccv_caption`.
 
-    Without a column `rater` each row is a judgement of its own. `scale` is that of a table which does not say it.
-    Raises InputError for another layout, a score that is not a finite number or off the scale, two scales, an id the
-    captions do not have, an item with itself, and a pair that one rater judged twice.
+    Without a column `rater` each row is a judgement of its own. `scale` is that of a table which
+    does not say it. Raises InputError for another layout, a score that is not a finite number or
+    off the scale, two scales, an id the captions do not have, an item with itself, and a pair that
+    one rater judged twice.
     """
     if _is_eccv(path):
         return eccv_judgements(captions)
@@ -100,15 +119,27 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
         return _dense(path, captions)
     rows = reviewed(path) if path.is_dir() else _listed_in(path)
     if not rows:
-        raise InputError("nothing has been rated", file=path, remedy="rate its pairs first: capgrade explore")
+        raise InputError(
+            "nothing has been rated", file=path, remedy="rate its pairs first: capgrade explore"
+        )
     limits = _scale(rows, path, scale)
     rows = rows if rows[0].rater is None else _by_pair(rows, path)
     of = rows[0].of
     at = {"image": captions.image_numbers, "caption": captions.caption_numbers}
-    kinds = {PAIR: ("image", "caption"), OF_CAPTIONS: ("caption", "caption"), OF_IMAGES: ("image", "image")}[of]
+    kinds = {
+        PAIR: ("image", "caption"),
+        OF_CAPTIONS: ("caption", "caption"),
+        OF_IMAGES: ("image", "image"),
+    }[of]
     ids = [row.first for row in rows], [row.second for row in rows]
     first, second = (
-        np.array([_number(at[kind], id, kind, path, row.line) for id, row in zip(side, rows, strict=True)], np.int64)
+        np.array(
+            [
+                _number(at[kind], id, kind, path, row.line)
+                for id, row in zip(side, rows, strict=True)
+            ],
+            np.int64,
+        )
         for kind, side in zip(kinds, ids, strict=True)
     )
     ratings = Ratings.of([row.ratings for row in rows])
@@ -122,8 +153,8 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
 
 
 def read_raters(path: Path) -> tuple[dict[str, dict[tuple[str, str], float]], tuple[float, float]]:
-    """Rater -> (image_id, caption_id) -> score, and the scale, of a table that says both, as `capgrade judge` writes
-    one. InputError as `read_people`."""
+    """Rater -> (image_id, caption_id) -> score, and the scale, of a table that says both, as
+    `capgrade judge` writes one. InputError as `read_people`."""
     rows = _listed_in(path)
     scale = _scale(rows, path, None)
     if rows[0].rater is None or scale is None:
@@ -137,20 +168,25 @@ def read_raters(path: Path) -> tuple[dict[str, dict[tuple[str, str], float]], tu
 
 
 def read_prompts(path: Path) -> tuple[list[list[float]], Limits]:
-    """The scores by each prompt, of each pair and rater that several prompts have one of, and the scale where the table
-    says it. Nothing of a table without prompts. InputError as `read_people`."""
+    """The scores by each prompt, of each pair and rater that several prompts have one of, and the
+    scale where the table says it. Nothing of a table without prompts. InputError as `read_people`.
+    """
     rows = _listed_in(path)
     scale = _scale(rows, path, None)
     if rows[0].rater is None or not rows[0].prompt:
         return [], scale
-    given = [by_prompt for raters in _of_raters(rows, path).values() for by_prompt in raters.values()]
+    given = [
+        by_prompt for raters in _of_raters(rows, path).values() for by_prompt in raters.values()
+    ]
     return [[row.ratings[0] for row in one.values()] for one in given if len(one) > 1], scale
 
 
 def _number(at: dict[str, int], id: str, kind: str, path: Path, line: int) -> int:
     if id not in at:
         remedy = "give the split that was judged, and captions with the ids of the judgements"
-        raise InputError(f"{kind} '{id}' is not among the captions", file=path, row=line or None, remedy=remedy)
+        raise InputError(
+            f"{kind} '{id}' is not among the captions", file=path, row=line or None, remedy=remedy
+        )
     return at[id]
 
 
@@ -160,22 +196,33 @@ def _scale(rows: Sequence[_Row], path: Path, given: Limits) -> Limits:
     for row in rows:
         if (row.scale or given) != scale:
             both = " and ".join(scale_text(*one) if one else "none" for one in (scale, row.scale))
-            remedy = "keep judgements of one scale in a file, and set agree.scale as the file has it"
+            remedy = (
+                "keep judgements of one scale in a file, and set agree.scale as the file has it"
+            )
             raise InputError(f"two scales: {both}", file=path, row=row.line or None, remedy=remedy)
         off = [value for value in row.ratings if scale and not scale[0] <= value <= scale[1]]
         if scale and off:
             problem = f"score {off[0]:g} is off the scale {scale_text(*scale)}"
-            raise InputError(problem, file=path, row=row.line or None, remedy="correct the score or the scale")
+            raise InputError(
+                problem, file=path, row=row.line or None, remedy="correct the score or the scale"
+            )
     return scale
 
 
-def _of_raters(rows: Sequence[_Row], path: Path) -> dict[tuple[str, str], dict[str, dict[str, _Row]]]:
-    """Pair -> rater -> prompt -> its row, in order of first appearance. InputError for a row without a rater, and for
-    a second rating of one rater, pair and prompt."""
+def _of_raters(
+    rows: Sequence[_Row], path: Path
+) -> dict[tuple[str, str], dict[str, dict[str, _Row]]]:
+    """Pair -> rater -> prompt -> its row, in order of first appearance. InputError for a row
+    without a rater, and for a second rating of one rater, pair and prompt."""
     pairs: dict[tuple[str, str], dict[str, dict[str, _Row]]] = {}
     for row in rows:
         if not row.rater:
-            raise InputError("no rater", file=path, row=row.line, remedy="name one in every row, or drop the column")
+            raise InputError(
+                "no rater",
+                file=path,
+                row=row.line,
+                remedy="name one in every row, or drop the column",
+            )
         given = pairs.setdefault((row.first, row.second), {}).setdefault(row.rater, {})
         if row.prompt in given:
             problem = f"{row.rater} rated image '{row.first}', caption '{row.second}' twice"
@@ -194,7 +241,9 @@ def _by_pair(rows: Sequence[_Row], path: Path) -> list[_Row]:
     found = []
     for given in _of_raters(rows, path).values():
         first = next(iter(next(iter(given.values())).values()))
-        found.append(first._replace(ratings=tuple(_mean(by_prompt) for by_prompt in given.values())))
+        found.append(
+            first._replace(ratings=tuple(_mean(by_prompt) for by_prompt in given.values()))
+        )
     return found
 
 
@@ -204,7 +253,9 @@ def _dense(path: Path, captions: Captions) -> Judgements:
 
     dense = read_relevance(path)
     dense.require(captions)
-    image, caption = np.divmod(np.arange(captions.n_images * captions.n_captions), captions.n_captions)
+    image, caption = np.divmod(
+        np.arange(captions.n_images * captions.n_captions), captions.n_captions
+    )
     measure, scale = dense.metadata.get("measure"), None
     if measure == TRUTH:
         scale = YES_OR_NO
@@ -212,7 +263,9 @@ def _dense(path: Path, captions: Captions) -> Judgements:
         kind = MEASURES[measure]
         made = kind(kind.parameters.model_validate(dense.metadata.get("params", {})))
         scale = made.low, made.high
-    return Judgements(image, caption, dense.matrix().ravel().astype(np.float64), scale=scale, sampling=RANDOM)
+    return Judgements(
+        image, caption, dense.matrix().ravel().astype(np.float64), scale=scale, sampling=RANDOM
+    )
 
 
 def _listed_in(path: Path) -> list[_Row]:
@@ -245,34 +298,52 @@ def _table(path: Path) -> Iterator[_Row]:
         matches = [CXC_ID[name.rstrip("12")].match(row[name]) for name in CXC[of]]
         for name, id in zip(CXC[of], matches, strict=True):
             if id is None:
-                raise InputError(f"{name} is no Crisscrossed Captions id: {row[name]}", file=path, row=line)
+                raise InputError(
+                    f"{name} is no Crisscrossed Captions id: {row[name]}", file=path, row=line
+                )
         first, second = (id[1] for id in matches if id)
         if of != PAIR and first == second:
-            raise InputError(f"{row[CXC[of][0]]} with itself", file=path, row=line, remedy="remove the row")
-        yield _Row(line, first, second, (number(row[CXC_SCORE], path, line),), scale=ZERO_TO_FIVE, of=of)
+            raise InputError(
+                f"{row[CXC[of][0]]} with itself", file=path, row=line, remedy="remove the row"
+            )
+        yield _Row(
+            line, first, second, (number(row[CXC_SCORE], path, line),), scale=ZERO_TO_FIVE, of=of
+        )
 
 
 def _flickr8k(path: Path) -> Iterator[_Row]:
-    """Of each pair three scores of 1 to 4 from experts, else a share of yes with how many said yes and no."""
+    """Of each pair three scores of 1 to 4 from experts, else a share of yes with how many said yes
+    and no."""
     for line, text in read_lines(path):
         image, *fields = text.split("\t")
         if len(fields) != 4:
-            remedy = "image, caption, and share of yes, yes, no, or the scores of three experts, between tabs"
-            raise InputError(f"{len(fields) + 1} fields between tabs", file=path, row=line, remedy=remedy)
+            remedy = (
+                "image, caption, and share of yes, yes, no, or the scores of three experts, between"
+                " tabs"
+            )
+            raise InputError(
+                f"{len(fields) + 1} fields between tabs", file=path, row=line, remedy=remedy
+            )
         share, yes, no = votes = tuple(number(field, path, line) for field in fields[1:])
         if all(value in (1, 2, 3, 4) for value in votes):
             yield _Row(line, image, fields[0], votes, scale=ONE_TO_FOUR)
             continue
         whole = yes == int(yes) >= 0 and no == int(no) >= 0 and yes + no > 0
         if not whole or abs(share - yes / (yes + no)) > 1e-3:
-            problem = f"{share:g}, {yes:g}, {no:g} are neither a share of yes with its votes nor three scores of 1 to 4"
-            raise InputError(problem, file=path, row=line, remedy="take the file as Flickr8k has it")
+            problem = (
+                f"{share:g}, {yes:g}, {no:g} are neither a share of yes with its votes nor three"
+                " scores of 1 to 4"
+            )
+            raise InputError(
+                problem, file=path, row=line, remedy="take the file as Flickr8k has it"
+            )
         yield _Row(line, image, fields[0], (1.0,) * int(yes) + (0.0,) * int(no), scale=YES_OR_NO)
 
 
 def reviewed(folder: Path) -> list[_Row]:
-    """The ratings of each rated pair, one per reviewer (the mean, where a pair stood in the review twice), in the order
-    of the plan. InputError for a folder that is no review, damaged ratings, and ratings of another plan.
+    """The ratings of each rated pair, one per reviewer (the mean, where a pair stood in the review
+    twice), in the order of the plan. InputError for a folder that is no review, damaged ratings,
+    and ratings of another plan.
     """
     plan = read_plan(folder)
     pairs = [(item.image_id, item.caption_id) for item in plan.items]
@@ -292,8 +363,8 @@ def reviewed(folder: Path) -> list[_Row]:
 
 
 def sampling_of(item: Item) -> str | None:
-    """RANDOM of a pair of a pool that was drawn from all that no list chose, CHOSEN of its others; None of other
-    reviews, whose pairs are all chosen."""
+    """RANDOM of a pair of a pool that was drawn from all that no list chose, CHOSEN of its others;
+    None of other reviews, whose pairs are all chosen."""
     return None if item.stratum is None else RANDOM if item.stratum == RANDOM else CHOSEN
 
 
@@ -307,23 +378,30 @@ def _is_eccv(path: Path) -> bool:
 
 
 def eccv_judgements(captions: Captions, seed: int = 0) -> Judgements:
-    """1 for each pair that ECCV Caption lists for an annotated image or caption (Chun et al. 2022, the package's
-    `eccv_*.json`), 0 for the rest of OTHERS pairs of each, drawn uniformly by ids and `seed`: what neither list has.
+    """1 for each pair that ECCV Caption lists for an annotated image or caption (Chun et al. 2022,
+    the package's `eccv_*.json`), 0 for the rest of OTHERS pairs of each, drawn uniformly by ids and
+    `seed`: what neither list has.
 
-    Own captions are among the positives; two listed captions are not in the split, and are left out. InputError without
-    the package, and for captions that are not COCO's 5K.
+    Own captions are among the positives; two listed captions are not in the split, and are left
+    out. InputError without the package, and for captions that are not COCO's 5K.
     """
     of_images, of_captions = human_lists(_NAME, captions.image_ids, captions.caption_ids)
     n = captions.n_captions
-    by_image, by_caption = (np.argsort(ids) for ids in (captions.image_ids, captions.caption_ids))  # not by row
+    by_image, by_caption = (
+        np.argsort(ids) for ids in (captions.image_ids, captions.caption_ids)
+    )  # not by row
     pairs = of_images.queries * n + of_images.indices, of_captions.indices * n + of_captions.queries
     yes = np.unique(np.concatenate(pairs))
     random = np.random.default_rng(seed)
     other = [i * n + _drawn(random, by_caption) for i in by_image[of_images.sizes[by_image] > 0]]
-    other += [_drawn(random, by_image) * n + c for c in by_caption[of_captions.sizes[by_caption] > 0]]
+    other += [
+        _drawn(random, by_image) * n + c for c in by_caption[of_captions.sizes[by_caption] > 0]
+    ]
     no = np.setdiff1d(np.concatenate(other), yes)  # each pair once
     score = np.repeat([1.0, 0.0], [len(yes), len(no)])
-    return Judgements(*np.divmod(np.concatenate([yes, no]), n), score, uncalibrated=_SAMPLED, scale=YES_OR_NO)
+    return Judgements(
+        *np.divmod(np.concatenate([yes, no]), n), score, uncalibrated=_SAMPLED, scale=YES_OR_NO
+    )
 
 
 def _drawn(random: np.random.Generator, rows: np.ndarray) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""Weights of a mixture of measures by people's judgements, and what it predicts of images it has not seen."""
+"""Weights of a mixture of measures by people's judgements, and what it predicts of images it has
+not seen."""
 
 from __future__ import annotations
 
@@ -21,17 +22,24 @@ _HEAD = "# A mixture that capgrade agree fitted"
 
 
 def mix(
-    values: Mapping[str, np.ndarray], score: np.ndarray, image: np.ndarray, folds: int, seed: int = 0
+    values: Mapping[str, np.ndarray],
+    score: np.ndarray,
+    image: np.ndarray,
+    folds: int,
+    seed: int = 0,
 ) -> tuple[np.ndarray, dict[str, float]]:
-    """Fit non-negative weights and a constant to human scores by least squares: predicted scores float64 [n], each by
-    weights of the other folds; and weights of all judgements by measure, without those that came out 0.
+    """Fit non-negative weights and a constant to human scores by least squares: predicted scores
+    float64 [n], each by weights of the other folds; and weights of all judgements by measure,
+    without those that came out 0.
 
-    values: a measure's float [n] on the judged pairs; score float64 [n]; image int64 [n]. All pairs of an image are in
-    one fold. Raises InputError for fewer images than folds.
+    values: a measure's float [n] on the judged pairs; score float64 [n]; image int64 [n]. All pairs
+    of an image are in one fold. Raises InputError for fewer images than folds.
     """
     images = np.unique(image)
     if len(images) < folds:
-        raise InputError(f"{len(images)} judged images cannot be in {folds} folds", remedy="ask for fewer folds")
+        raise InputError(
+            f"{len(images)} judged images cannot be in {folds} folds", remedy="ask for fewer folds"
+        )
     table = np.stack([values[name] for name in values], axis=1).astype(np.float64)
     fold_of = np.random.default_rng(seed).permutation(len(images)) % folds
     fold = fold_of[np.searchsorted(images, image)]
@@ -41,11 +49,14 @@ def mix(
         predicted[fold == k] = constant + table[fold == k] @ weights
     weights = _fit(table, score)[1]
     felt = weights * table.std(axis=0) > 1e-9 * score.std()
-    return predicted, {name: float(w) for name, w, some in zip(values, weights, felt, strict=True) if some}
+    return predicted, {
+        name: float(w) for name, w, some in zip(values, weights, felt, strict=True) if some
+    }
 
 
 def _fit(table: np.ndarray, score: np.ndarray) -> tuple[float, np.ndarray]:
-    """Constant and weights: non-negative least squares of centred columns, of any sign for the constant alone."""
+    """Constant and weights: non-negative least squares of centred columns, of any sign for the
+    constant alone."""
     centre = table.mean(axis=0)
     scale = np.maximum(table.std(axis=0), 1e-12)
     weights = nnls((table - centre) / scale, score - score.mean())[0] / scale
@@ -64,12 +75,16 @@ def refuse_mixture(path: Path) -> None:
     refuse_file(path, "mixture of capgrade agree", starting(_HEAD.encode()))
 
 
-def write_mixture(path: Path, weights: Mapping[str, float], params: MeasuresParams, told: str) -> None:
-    """A file for --params: `measures.mixtures` with the mixture named as the file, and what its parts were computed
-    with, where that is not the default. `told` says in a line what it was fitted on.
+def write_mixture(
+    path: Path, weights: Mapping[str, float], params: MeasuresParams, told: str
+) -> None:
+    """A file for --params: `measures.mixtures` with the mixture named as the file, and what its
+    parts were computed with, where that is not the default. `told` says in a line what it was
+    fitted on.
 
-    Weights are divided by their sum, so that the mixture's range is within its parts'; order, and so agreement by rank,
-    stay. A part that is a mixture itself is written as its own parts. InputError where no weight is left.
+    Weights are divided by their sum, so that the mixture's range is within its parts'; order, and
+    so agreement by rank, stay. A part that is a mixture itself is written as its own parts.
+    InputError where no weight is left.
     """
     refuse_mixture(path)
     parts: dict[str, float] = {}
@@ -79,12 +94,18 @@ def write_mixture(path: Path, weights: Mapping[str, float], params: MeasuresPara
     total = sum(parts.values())
     rounded = {name: float(f"{weight / total:.4g}") for name, weight in parts.items() if weight}
     if not rounded:
-        raise InputError("no measure agrees with these judgements", remedy="name other measures to mix")
+        raise InputError(
+            "no measure agrees with these judgements", remedy="name other measures to mix"
+        )
     blocks: dict[str, Any] = {}
     for name in rounded:
         if name in params.imported:
             blocks.setdefault("imported", {})[name] = params.imported[name]
-        elif given := getattr(params, block := MEASURES[name].block or name).model_dump(exclude_defaults=True):
+        elif given := getattr(params, block := MEASURES[name].block or name).model_dump(
+            exclude_defaults=True
+        ):
             blocks[block] = given
-    text = yaml.safe_dump({"measures": {**blocks, "mixtures": {path.stem: rounded}}}, sort_keys=False)
+    text = yaml.safe_dump(
+        {"measures": {**blocks, "mixtures": {path.stem: rounded}}}, sort_keys=False
+    )
     write_text(path, f"{_HEAD} {told}\n{text}")

@@ -1,4 +1,5 @@
-"""Caption scores for Hugging Face's `evaluate`, which loads a metric from a folder: `evaluate.load(PATH)`."""
+"""Caption scores for Hugging Face's `evaluate`, which loads a metric from a folder:
+`evaluate.load(PATH)`."""
 
 from pathlib import Path
 

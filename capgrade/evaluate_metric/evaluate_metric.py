@@ -11,12 +11,13 @@ import evaluate
 import capgrade
 
 DESCRIPTION = (
-    "BLEU, ROUGE-L, METEOR and CIDEr-D of captions, tokenised and scored as by COCO's evaluation, without Java."
+    "BLEU, ROUGE-L, METEOR and CIDEr-D of captions, tokenised and scored as by COCO's evaluation,"
+    " without Java."
 )
 ARGUMENTS = """
     predictions: list of captions, one for each image.
     references: for each image a list of captions, or one.
-    measures: of bleu, rouge_l, meteor, cider (the default), bleu_1 to bleu_4, scene_graph and sbert.
+    measures: of bleu, rouge_l, meteor, cider (the default), bleu_1 to bleu_4, scene_graph, sbert.
     tokenizer, frequencies: as of `capgrade.score`.
 
 Returns measure -> value of the corpus: CIDEr-D 0..10, sbert -1..1, all others 0..1.
@@ -25,7 +26,8 @@ CITATION = "https://github.com/tylin/coco-caption"
 
 
 class CaptionMetric(evaluate.Metric):
-    """`compute(predictions=..., references=...)` gives {"bleu_1": .., ..., "cider": ..}, the scores of the corpus."""
+    """`compute(predictions=..., references=...)` gives {"bleu_1": .., ..., "cider": ..}, the scores
+    of the corpus."""
 
     def _info(self) -> evaluate.MetricInfo:
         text = datasets.Value("string")
@@ -34,11 +36,17 @@ class CaptionMetric(evaluate.Metric):
             for references in (datasets.Sequence(text), text)
         ]
         return evaluate.MetricInfo(
-            description=DESCRIPTION, citation=CITATION, inputs_description=ARGUMENTS, features=features
+            description=DESCRIPTION,
+            citation=CITATION,
+            inputs_description=ARGUMENTS,
+            features=features,
         )
 
     def _compute(
-        self, predictions: Sequence[str], references: Sequence[Any],
-        measures: Sequence[str] = ("bleu", "rouge_l", "meteor", "cider"), **options: Any,
-    ) -> dict[str, float]:  # fmt: skip
+        self,
+        predictions: Sequence[str],
+        references: Sequence[Any],
+        measures: Sequence[str] = ("bleu", "rouge_l", "meteor", "cider"),
+        **options: Any,
+    ) -> dict[str, float]:
         return capgrade.score(predictions, references, measures, **options).corpus

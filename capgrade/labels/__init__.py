@@ -1,4 +1,5 @@
-"""`capgrade.Labels`: graded relevance of images and captions for a training loop, wherever it was written."""
+"""`capgrade.Labels`: graded relevance of images and captions for a training loop, wherever it was
+written."""
 
 from __future__ import annotations
 
@@ -36,9 +37,9 @@ Ids = Any  # a sequence of ids (str), or of rows (int), as a list, numpy array o
 class Labels:
     """Graded labels, images in rows and captions in columns; made by `Labels.load`.
 
-    Ids are strings as in the captions table, or rows: numbers of images in order of first appearance and of captions
-    in the order of the table. May be pickled, for the workers of a DataLoader: it is opened anew there. What a folder
-    does not say is None.
+    Ids are strings as in the captions table, or rows: numbers of images in order of first
+    appearance and of captions in the order of the table. May be pickled, for the workers of a
+    DataLoader: it is opened anew there. What a folder does not say is None.
     """
 
     file: Path | str
@@ -48,23 +49,34 @@ class Labels:
     owners: np.ndarray | None = None  # int64 [n_captions]: the image of each caption
     captions: Captions | None = None
     made_with: dict[str, Any] | None = None  # the parameters of each measure
-    inputs: Mapping[str, Any] = field(default_factory=dict)  # digests of the files that they were made from
+    inputs: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # digests of the files that they were made from
     computed: Mapping[str, Any] | None = None  # what `Labels.exact` was given
-    calibrated: Mapping[str, str] = field(default_factory=dict)  # columns of meaning to people -> their measure
+    calibrated: Mapping[str, str] = field(
+        default_factory=dict
+    )  # columns of meaning to people -> their measure
     _how: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def load(
-        where: str | Path, *, measures: Sequence[str] | None = None, split: str | None = None,
-        captions: str | Path | None = None, revision: str | None = None,
-    ) -> Labels:  # fmt: skip
-        """Open a folder of `capgrade shards`, `relevance` or `publish`, or a published dataset USER/NAME of the hub.
+        where: str | Path,
+        *,
+        measures: Sequence[str] | None = None,
+        split: str | None = None,
+        captions: str | Path | None = None,
+        revision: str | None = None,
+    ) -> Labels:
+        """Open a folder of `capgrade shards`, `relevance` or `publish`, or a published dataset
+        USER/NAME of the hub.
 
-        `measures` are those wanted (None: all); `split` chooses one of a published dataset, and must be that of other
-        labels; `captions`, the folder of `capgrade captions`, gives shards and dense relevance the ids of captions, and
-        must be what a dataset was published from; `revision` is of the hub: a tag, branch or commit. Arrow files are
-        mapped into memory; a published dataset's pairs are written as one into `$CAPGRADE_CACHE/published` the first
-        time. Raises InputError for what is damaged, unfinished, of another kind, or made for other captions.
+        `measures` are those wanted (None: all); `split` chooses one of a published dataset, and
+        must be that of other labels; `captions`, the folder of `capgrade captions`, gives shards
+        and dense relevance the ids of captions, and must be what a dataset was published from;
+        `revision` is of the hub: a tag, branch or commit. Arrow files are mapped into memory; a
+        published dataset's pairs are written as one into `$CAPGRADE_CACHE/published` the first
+        time. Raises InputError for what is damaged, unfinished, of another kind, or made for other
+        captions.
 
         >>> labels = Labels.load("dataset")
         >>> labels.measures
@@ -72,7 +84,13 @@ class Labels:
         """
         from capgrade.labels.opening import opened
 
-        how = {"where": where, "measures": measures, "split": split, "captions": captions, "revision": revision}
+        how = {
+            "where": where,
+            "measures": measures,
+            "split": split,
+            "captions": captions,
+            "revision": revision,
+        }
         return replace(opened(**how), _how=how)  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple:
@@ -82,7 +100,10 @@ class Labels:
 
     def __repr__(self) -> str:
         kind = "sampled" if self.stored.sampled else "every pair known"
-        return f"Labels({len(self.image_ids)} images, {self.n_captions} captions, {', '.join(self.measures)}; {kind})"
+        return (
+            f"Labels({len(self.image_ids)} images, {self.n_captions} captions,"
+            f" {', '.join(self.measures)}; {kind})"
+        )
 
     @property
     def measures(self) -> list[str]:
@@ -103,14 +124,19 @@ class Labels:
     def table(self) -> Captions:
         """The captions table. InputError where it is not there."""
         if self.captions is None:
-            raise InputError("these labels have rows of captions, not ids", file=self.file, remedy=_GIVE)
+            raise InputError(
+                "these labels have rows of captions, not ids", file=self.file, remedy=_GIVE
+            )
         return self.captions
 
     @property
     def owner(self) -> np.ndarray:
-        """The image row of each caption row, int64 [n_captions]. InputError where it is not known."""
+        """The image row of each caption row, int64 [n_captions]. InputError where it is not
+        known."""
         if self.owners is None:
-            raise InputError("whose each caption is stands in the captions table", file=self.file, remedy=_GIVE)
+            raise InputError(
+                "whose each caption is stands in the captions table", file=self.file, remedy=_GIVE
+            )
         return self.owners
 
     def chosen(self, measure: str | None) -> str:
@@ -118,26 +144,38 @@ class Labels:
         if measure is None and len(self.measures) == 1:
             return self.measures[0]
         if measure not in self.measures:
-            problem = "no measure chosen" if measure is None else f"no measure '{measure}' in these labels"
-            raise InputError(problem, file=self.file, remedy=f"choose from: {', '.join(self.measures)}")
+            problem = (
+                "no measure chosen"
+                if measure is None
+                else f"no measure '{measure}' in these labels"
+            )
+            raise InputError(
+                problem, file=self.file, remedy=f"choose from: {', '.join(self.measures)}"
+            )
         return measure
 
     def block(
-        self, image_ids: Ids, caption_ids: Ids, measure: str | None = None,
-        device: str | torch.device | None = None, unknown: Unknown = "mask",
-    ) -> RelevanceBlock:  # fmt: skip
-        """Relevance of captions to images: (relevance float32, known bool, weights float32), each [I, C].
+        self,
+        image_ids: Ids,
+        caption_ids: Ids,
+        measure: str | None = None,
+        device: str | torch.device | None = None,
+        unknown: Unknown = "mask",
+    ) -> RelevanceBlock:
+        """Relevance of captions to images: (relevance float32, known bool, weights float32), each
+        [I, C].
 
-        `measure` may be left out where there is one. numpy arrays; torch tensors on `device` where it is given. `known`
-        is False where a pair was not sampled; its relevance is 0 and means nothing. `weights` say how many pairs each
-        stands for: 0 where it is not known, 1 where sampling kept it for certain, above 1 otherwise. Where every pair
-        is known they are 1.
+        `measure` may be left out where there is one. numpy arrays; torch tensors on `device` where
+        it is given. `known` is False where a pair was not sampled; its relevance is 0 and means
+        nothing. `weights` say how many pairs each stands for: 0 where it is not known, 1 where
+        sampling kept it for certain, above 1 otherwise. Where every pair is known they are 1.
 
-        `unknown` says what a pair that was not sampled gets. mask: what is said above. estimate: the estimated mean of
-        that image's captions that were not sampled (`labels.unsampled.estimates` has the formula, bias and variance).
-        bound: the image's last top value, which none of them exceeds. With both every cell counts as known, with
-        weight 1. Raises InputError for an unknown id, row or measure, and where nothing tells of
-        the pairs that were not sampled.
+        `unknown` says what a pair that was not sampled gets. mask: what is said above. estimate:
+        the estimated mean of that image's captions that were not sampled
+        (`labels.unsampled.estimates` has the formula, bias and variance). bound: the image's last
+        top value, which none of them exceeds. With both every cell counts as known, with weight 1.
+        Raises InputError for an unknown id, row or measure, and where nothing tells of the pairs
+        that were not sampled.
 
         >>> labels = Labels.load("dataset", measures=["cider"])
         >>> relevance, known, weights = labels.block(labels.image_ids[:2], labels.caption_ids[:10])
@@ -145,7 +183,9 @@ class Labels:
         ((2, 10), True, True)
         """
         if unknown not in UNKNOWN_RULES:
-            raise InputError(f"unknown is {unknown!r}", remedy=f"choose from: {', '.join(UNKNOWN_RULES)}")
+            raise InputError(
+                f"unknown is {unknown!r}", remedy=f"choose from: {', '.join(UNKNOWN_RULES)}"
+            )
         measure = self.chosen(measure)
         images, captions = self.rows_of_images(image_ids), self.rows_of_captions(caption_ids)
         if device is not None and isinstance(self.stored, Computed):
@@ -168,17 +208,24 @@ class Labels:
         return RelevanceBlock(*(torch.from_numpy(cells).to(device) for cells in block))
 
     def exact(
-        self, measure: str | None = None, *, device: str = "cpu", model: str | None = None,
-        document_frequency: str | None = None, images: str | None = None,
-    ) -> Labels:  # fmt: skip
-        """Labels of one measure in which every pair is known: what was not sampled is computed from the captions.
+        self,
+        measure: str | None = None,
+        *,
+        device: str = "cpu",
+        model: str | None = None,
+        document_frequency: str | None = None,
+        images: str | None = None,
+    ) -> Labels:
+        """Labels of one measure in which every pair is known: what was not sampled is computed from
+        the captions.
 
-        With the tokenizer and parameters that the labels were made with; Sentence-BERT as one product on `device`,
-        from embeddings that are computed once and kept in the cache of capgrade. Dense labels know everything
-        already. Labels of another encoder than the default one name it, and so does `model` (a hub id or folder): no
-        other is opened. `document_frequency` is where CIDEr's file lies, if not below the current folder; `images`
-        where the pictures of `image_text` are. Raises InputError for an imported measure, without the captions, and
-        for an encoder, file or pictures that are not named.
+        With the tokenizer and parameters that the labels were made with; Sentence-BERT as one
+        product on `device`, from embeddings that are computed once and kept in the cache of
+        capgrade. Dense labels know everything already. Labels of another encoder than the default
+        one name it, and so does `model` (a hub id or folder): no other is opened.
+        `document_frequency` is where CIDEr's file lies, if not below the current folder; `images`
+        where the pictures of `image_text` are. Raises InputError for an imported measure, without
+        the captions, and for an encoder, file or pictures that are not named.
 
         >>> labels = Labels.load("dataset")
         >>> bool(labels.exact("rouge_l").block(range(4), range(60)).known.all())
@@ -192,34 +239,61 @@ class Labels:
             raise InputError(problem, file=self.file, remedy=_GIVE)
         if name in self.calibrated:
             remedy = f"ask for {self.calibrated[name]}, and publish with the pairs that you need"
-            raise InputError(f"{name} is known of published pairs alone", file=self.file, remedy=remedy)
+            raise InputError(
+                f"{name} is known of published pairs alone", file=self.file, remedy=remedy
+            )
         named = {"document_frequency": document_frequency}
-        blocks: dict[str, Any] = {"sbert": {"model": model or EMBEDDED}, "cider": named, "cider_plain": named}
+        blocks: dict[str, Any] = {
+            "sbert": {"model": model or EMBEDDED},
+            "cider": named,
+            "cider_plain": named,
+        }
         blocks["image_text"] = {"model": model, "images": images}
         given = MeasuresParams.model_validate(blocks)
-        params = as_named(params_of({name: self.made_with[name]}, Path(self.file)), given, Path(self.file), EXACT)
+        params = as_named(
+            params_of({name: self.made_with[name]}, Path(self.file)), given, Path(self.file), EXACT
+        )
         for block in (params.cider, params.cider_plain):
             file = block.document_frequency
             if file is not None and not Path(file.partition("#")[0]).exists():
-                problem = f"{name} was made with the document frequencies of '{file}', which is not here"
-                remedy = "call this in a folder where it lies under this name, or exact(..., document_frequency=FILE)"
+                problem = (
+                    f"{name} was made with the document frequencies of '{file}', which is not here"
+                )
+                remedy = (
+                    "call this in a folder where it lies under this name, or exact(...,"
+                    " document_frequency=FILE)"
+                )
                 raise InputError(problem, file=self.file, remedy=remedy)
         require_read([name], params, self.inputs, Path(self.file))
         stored = Computed(name, params, self.captions, device)
-        how = {"measure": name, "device": device, "model": model, "document_frequency": document_frequency}
+        how = {
+            "measure": name,
+            "device": device,
+            "model": model,
+            "document_frequency": document_frequency,
+        }
         how["images"] = images
         return replace(self, stored=stored, computed=how)
 
     def batches(
-        self, size: int, *, measure: str | None = None, low: float = -np.inf, high: float = np.inf, seed: int = 0,
-        process: int = 0, processes: int = 1,
-    ) -> GradedBatches:  # fmt: skip
-        """A batch sampler for a DataLoader whose dataset is indexed by caption rows: graded neighbours meet.
+        self,
+        size: int,
+        *,
+        measure: str | None = None,
+        low: float = -np.inf,
+        high: float = np.inf,
+        seed: int = 0,
+        process: int = 0,
+        processes: int = 1,
+    ) -> GradedBatches:
+        """A batch sampler for a DataLoader whose dataset is indexed by caption rows: graded
+        neighbours meet.
 
-        Half of each batch is drawn at random, and each of these captions brings one that is not its image's own and
-        has a relevance in low..high to it; `labels.batches.BatchPlan` says the rest, and the trainer's batches are
-        planned by it too. The same for the same seed and epoch (`set_epoch`), whatever ran before; of several
-        `processes` each gets other batches, equally many. InputError where nothing is in the range.
+        Half of each batch is drawn at random, and each of these captions brings one that is not its
+        image's own and has a relevance in low..high to it; `labels.batches.BatchPlan` says the
+        rest, and the trainer's batches are planned by it too. The same for the same seed and epoch
+        (`set_epoch`), whatever ran before; of several `processes` each gets other batches, equally
+        many. InputError where nothing is in the range.
 
         >>> batches = Labels.load("dataset").batches(8, measure="sbert", low=0.3, high=0.9)
         >>> len(next(iter(batches)))
@@ -230,35 +304,48 @@ class Labels:
         return GradedBatches(self, size, self.chosen(measure), low, high, seed, process, processes)
 
     def negatives(
-        self, k: int, *, accepted_below: float, measure: str | None = None, scores: Any = None,
-        queries: str = "images", unknown: Unknown = "mask",
-    ) -> Negatives:  # fmt: skip
-        """Each pair of an image and an own caption with the k hardest candidates that the labels do not accept.
+        self,
+        k: int,
+        *,
+        accepted_below: float,
+        measure: str | None = None,
+        scores: Any = None,
+        queries: str = "images",
+        unknown: Unknown = "mask",
+    ) -> Negatives:
+        """Each pair of an image and an own caption with the k hardest candidates that the labels do
+        not accept.
 
-        Own captions are accepted, and those whose `measure` is `accepted_below` or more. A pair whose value is not
-        known counts as accepted too, so that it is never a negative; with `unknown` "estimate" or "bound" what stands
-        for its value decides (`block`). Hardest is what a model finds most alike: `scores` [n_images, n_captions],
-        numpy or torch; or (vectors of images, of captions); or the name of a measure, `measure` unless given. Of equal
-        scores the first comes first. `queries` says whether images or captions are the anchors; k = 0 gives the pairs
-        alone. Pairs with fewer than k negatives are left out, and a warning counts them.
+        Own captions are accepted, and those whose `measure` is `accepted_below` or more. A pair
+        whose value is not known counts as accepted too, so that it is never a negative; with
+        `unknown` "estimate" or "bound" what stands for its value decides (`block`). Hardest is what
+        a model finds most alike: `scores` [n_images, n_captions], numpy or torch; or (vectors of
+        images, of captions); or the name of a measure, `measure` unless given. Of equal scores the
+        first comes first. `queries` says whether images or captions are the anchors; k = 0 gives
+        the pairs alone. Pairs with fewer than k negatives are left out, and a warning counts them.
 
-        Raises InputError for scores that do not fit, labels without captions, and where no pair has k negatives.
+        Raises InputError for scores that do not fit, labels without captions, and where no pair has
+        k negatives.
 
         >>> labels = Labels.load("dataset")
-        >>> labels.negatives(3, accepted_below=0.5, measure="rouge_l", scores="sbert").documents.shape
-        (60, 4)
+        >>> labels.negatives(3, accepted_below=0.5, measure="rouge_l",
+        scores="sbert").documents.shape (60, 4)
         """
         from capgrade.labels.negatives import AcceptanceRule, mined
 
         rule = AcceptanceRule(self, np.float32(accepted_below), self.chosen(measure), unknown)
         return mined(rule, k, scores, queries)
 
-    def value_at(self, p: float, *, measure: str | None = None, calibration: str | Path = "crisscrossed") -> float:
-        """The value of `measure` from which people accept a caption of another image with a probability of at least p,
-        by a calibration: a file of `capgrade agree --calibrate`, or the one that comes with capgrade. Its curve is that
-        of as many captions as an image usually has here.
+    def value_at(
+        self, p: float, *, measure: str | None = None, calibration: str | Path = "crisscrossed"
+    ) -> float:
+        """The value of `measure` from which people accept a caption of another image with a
+        probability of at least p, by a calibration: a file of `capgrade agree --calibrate`, or the
+        one that comes with capgrade. Its curve is that of as many captions as an image usually has
+        here.
 
-        InputError where the calibration does not know the measure or its parameters, and where no value has this p.
+        InputError where the calibration does not know the measure or its parameters, and where no
+        value has this p.
         """
         from capgrade.agreement.calibration import load, named
 
@@ -266,11 +353,16 @@ class Labels:
         if self.made_with is None:
             problem = "the parameters of their measures are not known"
             raise InputError(problem, file=self.file, remedy="open them with Labels.load")
-        known = load(path).fitting(self.owner).of({name: self.made_with[name]}, Path(self.file), path)
+        known = (
+            load(path).fitting(self.owner).of({name: self.made_with[name]}, Path(self.file), path)
+        )
         return known.curves[name].value_at(p)
 
-    def positives(self, caption_id: str | int, *, above: float, measure: str | None = None) -> list[tuple[str, float]]:
-        """The images whose known relevance to a caption exceeds `above`, best first: (image id, relevance).
+    def positives(
+        self, caption_id: str | int, *, above: float, measure: str | None = None
+    ) -> list[tuple[str, float]]:
+        """The images whose known relevance to a caption exceeds `above`, best first: (image id,
+        relevance).
 
         >>> labels = Labels.load("dataset")
         >>> caption = labels.caption_ids[0]
@@ -282,11 +374,14 @@ class Labels:
         order = [k for k in np.argsort(-values, kind="stable") if values[k] > above]
         return [(self.image_ids[images[k]], float(values[k])) for k in order]
 
-    def neighbours(self, image_id: str | int, *, top: int, measure: str | None = None) -> list[tuple[str | int, float]]:
-        """The `top` captions of largest known relevance to an image, best first: (caption id, relevance).
+    def neighbours(
+        self, image_id: str | int, *, top: int, measure: str | None = None
+    ) -> list[tuple[str | int, float]]:
+        """The `top` captions of largest known relevance to an image, best first: (caption id,
+        relevance).
 
-        Sampled labels hold the `shards.top` best ones of every image; beyond these the list is of the sampled alone.
-        Without a captions table the captions' rows stand for their ids.
+        Sampled labels hold the `shards.top` best ones of every image; beyond these the list is of
+        the sampled alone. Without a captions table the captions' rows stand for their ids.
 
         >>> labels = Labels.load("dataset")
         >>> len(labels.neighbours(labels.image_ids[0], top=3, measure="cider"))
@@ -296,29 +391,40 @@ class Labels:
             raise InputError(f"the top {top} captions", remedy="ask for 1 or more")
         name = self.chosen(measure)
         captions, values = self.stored.of_image(int(self.rows_of_images([image_id])[0]), name)
-        names: Sequence[str | int] = range(self.n_captions) if self.captions is None else self.caption_ids
+        names: Sequence[str | int] = (
+            range(self.n_captions) if self.captions is None else self.caption_ids
+        )
         order = np.argsort(-values, kind="stable")[:top]
         return [(names[captions[k]], float(values[k])) for k in order]
 
     def to_qrels(
-        self, path: str | Path, *, measure: str | None = None, grades: Sequence[float], queries: str = "captions"
+        self,
+        path: str | Path,
+        *,
+        measure: str | None = None,
+        grades: Sequence[float],
+        queries: str = "captions",
     ) -> int:
-        """Write what is known as TREC judgements, "query 0 document grade" a line; returns the lines.
+        """Write what is known as TREC judgements, "query 0 document grade" a line; returns the
+        lines.
 
-        A grade is how many of the thresholds `grades`, rising, a value reaches: TREC's are whole numbers. `queries` is
-        captions or images; what was not sampled is not judged. Raises InputError for an id with a space, and where
-        `path` may not be written: over any file but judgements of the same pairs, as TREC's do not say whose they are.
+        A grade is how many of the thresholds `grades`, rising, a value reaches: TREC's are whole
+        numbers. `queries` is captions or images; what was not sampled is not judged. Raises
+        InputError for an id with a space, and where `path` may not be written: over any file but
+        judgements of the same pairs, as TREC's do not say whose they are.
 
-        >>> Labels.load("dataset").to_qrels("cider.qrels", measure="cider", grades=[0.5, 1, 2]) > 100
-        True
+        >>> Labels.load("dataset").to_qrels("cider.qrels", measure="cider", grades=[0.5, 1, 2]) >
+        100 True
         """
         from capgrade.labels.qrels import write_qrels
 
         return write_qrels(self, Path(path), self.chosen(measure), grades, queries)
 
-    def judgements(self, measure: str | None, queries: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
-        """Query id, document id and relevance float64 of each pair that is known, a query after the other; `queries`
-        is captions or images. InputError for other queries."""
+    def judgements(
+        self, measure: str | None, queries: str
+    ) -> tuple[pa.Array, pa.Array, np.ndarray]:
+        """Query id, document id and relevance float64 of each pair that is known, a query after the
+        other; `queries` is captions or images. InputError for other queries."""
         from capgrade.labels.qrels import judgements
 
         return judgements(self, self.chosen(measure), queries)
@@ -346,13 +452,17 @@ def _again(how: dict[str, Any], computed: Mapping[str, Any] | None) -> Labels:
     return labels if computed is None else labels.exact(**computed)
 
 
-def _rows(ids: Ids, known: Callable[[], dict[str, int]], count: int, what: str, file: Any) -> np.ndarray:
+def _rows(
+    ids: Ids, known: Callable[[], dict[str, int]], count: int, what: str, file: Any
+) -> np.ndarray:
     if hasattr(ids, "detach"):
         ids = ids.detach().cpu().numpy()
     if isinstance(ids, str):
         raise InputError(f"{what} ids are the text {ids!r}", remedy=f"give a list: [{ids!r}]")
     if not hasattr(ids, "__iter__") or (isinstance(ids, np.ndarray) and ids.ndim == 0):
-        raise InputError(f"{what} ids are {ids!r}", remedy="give a list of strings, or of row numbers")
+        raise InputError(
+            f"{what} ids are {ids!r}", remedy="give a list of strings, or of row numbers"
+        )
     given = ids if isinstance(ids, np.ndarray) else list(ids)
     if len(given) and isinstance(given[0], str):
         rows = known()
@@ -367,5 +477,7 @@ def _rows(ids: Ids, known: Callable[[], dict[str, int]], count: int, what: str, 
         raise InputError(problem, remedy="give a list of strings, or of row numbers")
     if len(found) and not 0 <= found.min() <= found.max() < count:
         bad = int(found.min() if found.min() < 0 else found.max())
-        raise InputError(f"no {what} row {bad}: there are {count}", file=file, remedy=f"rows are 0..{count - 1}")
+        raise InputError(
+            f"no {what} row {bad}: there are {count}", file=file, remedy=f"rows are 0..{count - 1}"
+        )
     return found.astype(np.int64, copy=False)

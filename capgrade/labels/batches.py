@@ -1,4 +1,5 @@
-"""Which captions make a batch, in what company: a plan of every epoch, and a batch sampler for torch's DataLoader."""
+"""Which captions make a batch, in what company: a plan of every epoch, and a batch sampler for
+torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Captions of other images that each image may bring: where its own start, int64 [n_images + 1], and their rows,
-    int32."""
+    """Captions of other images that each image may bring: where its own start, int64 [n_images +
+    1], and their rows, int32."""
 
     start: np.ndarray
     captions: np.ndarray
@@ -27,23 +28,36 @@ class Neighbours:
     def within(cls, labels: Labels, measure: str, low: float, high: float) -> Neighbours:
         """Those with a known relevance in low..high. InputError for none."""
         pairs = labels.stored.pairs(measure)
-        found = cls._of(labels, (known.take((known.value >= low) & (known.value <= high)) for known in pairs))
+        found = cls._of(
+            labels, (known.take((known.value >= low) & (known.value <= high)) for known in pairs)
+        )
         if not len(found.captions):
             problem = f"no known {measure} of another image's caption is in {low:g}..{high:g}"
-            raise InputError(problem, file=labels.file, remedy="widen the range, or sample more: shards.top")
+            raise InputError(
+                problem, file=labels.file, remedy="widen the range, or sample more: shards.top"
+            )
         return found
 
     @classmethod
     def kept_for(cls, labels: Labels, measure: str, allowed: np.ndarray) -> Neighbours:
-        """Those that sampling kept for the top or a window of the measure and that are `allowed`, bool [n_captions].
+        """Those that sampling kept for the top or a window of the measure and that are `allowed`,
+        bool [n_captions].
 
-        Windows cover the whole range of the measure, so they are of every grade. InputError for labels of every pair.
+        Windows cover the whole range of the measure, so they are of every grade. InputError for
+        labels of every pair.
         """
         stored = labels.stored
         if not isinstance(stored, Sampled):
-            raise InputError("labels of every pair name no captions that belong together", file=labels.file,
-                             remedy="give shards, or a dataset published from shards")  # fmt: skip
-        kept = zip(stored.pairs(measure), stored.kept_for(f"top_{measure}", f"window_{measure}"), strict=True)
+            raise InputError(
+                "labels of every pair name no captions that belong together",
+                file=labels.file,
+                remedy="give shards, or a dataset published from shards",
+            )
+        kept = zip(
+            stored.pairs(measure),
+            stored.kept_for(f"top_{measure}", f"window_{measure}"),
+            strict=True,
+        )
         return cls._of(labels, (known.take(why & allowed[known.caption]) for known, why in kept))
 
     @classmethod
@@ -52,30 +66,42 @@ class Neighbours:
         sizes = np.bincount(found.image, minlength=len(labels.image_ids))
         return cls(np.concatenate([[0], np.cumsum(sizes)]), found.caption.astype(np.int32))
 
-    def drawn(self, images: np.ndarray, rng: np.random.Generator, otherwise: np.ndarray) -> np.ndarray:
+    def drawn(
+        self, images: np.ndarray, rng: np.random.Generator, otherwise: np.ndarray
+    ) -> np.ndarray:
         """A neighbour of each image; of one that has none the caption `otherwise`."""
         first = self.start[images]
         count = self.start[images + 1] - first
         chosen = first + (rng.random(images.shape) * count).astype(np.int64)
-        return np.where(count > 0, self.captions[np.minimum(chosen, len(self.captions) - 1)], otherwise)
+        return np.where(
+            count > 0, self.captions[np.minimum(chosen, len(self.captions) - 1)], otherwise
+        )
 
 
 class BatchPlan:
     """The batches of every epoch, caption rows: the same for the same seed, whatever ran before.
 
-    Without `neighbours` every one of `rows` comes once an epoch, in random order; the rest that fills no batch is left
-    out, another each epoch, or without `drop_last` is a smaller batch, if it has two rows. With them half of each such
-    batch stays; each caption of it brings a neighbour of its image, so that graded positives meet, and what is still
-    missing comes from the other half. Epochs 2k and 2k + 1 share their random batches and keep one half each, so every
-    caption of them comes at least once in two epochs, and a neighbour as often as it is drawn. A rest stays as it is.
-    With `unique_images` no image comes twice in a batch; each first, second, ... caption then has a rest of its own.
-    `owner` is the image of each caption, int64. Raises InputError when no batch can be filled.
+    Without `neighbours` every one of `rows` comes once an epoch, in random order; the rest that
+    fills no batch is left out, another each epoch, or without `drop_last` is a smaller batch, if it
+    has two rows. With them half of each such batch stays; each caption of it brings a neighbour of
+    its image, so that graded positives meet, and what is still missing comes from the other half.
+    Epochs 2k and 2k + 1 share their random batches and keep one half each, so every caption of them
+    comes at least once in two epochs, and a neighbour as often as it is drawn. A rest stays as it
+    is. With `unique_images` no image comes twice in a batch; each first, second, ... caption then
+    has a rest of its own. `owner` is the image of each caption, int64. Raises InputError when no
+    batch can be filled.
     """
 
     def __init__(
-        self, owner: np.ndarray, rows: np.ndarray, size: int, seed: int = 0, neighbours: Neighbours | None = None,
-        unique_images: bool = False, drop_last: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        owner: np.ndarray,
+        rows: np.ndarray,
+        size: int,
+        seed: int = 0,
+        neighbours: Neighbours | None = None,
+        unique_images: bool = False,
+        drop_last: bool = True,
+    ) -> None:
         self.rows, self.size, self.seed, self.unique_images = rows, size, seed, unique_images
         self.drop_last, self._owner, self._neighbours = drop_last, owner, neighbours
         rounds = [len(rows)]  # of each the captions are taken a batch at a time
@@ -85,7 +111,9 @@ class BatchPlan:
         self._whole = sum(n // size for n in rounds)
         self.rests = [] if drop_last else [n % size for n in rounds if n % size > 1]
         if not self._whole:
-            there = f"{len(np.unique(owner[rows]))} images" if unique_images else f"{len(rows)} pairs"
+            there = (
+                f"{len(np.unique(owner[rows]))} images" if unique_images else f"{len(rows)} pairs"
+            )
             remedy = "lower the size of batches (train.batch_size), or take more of the data"
             raise InputError(f"a batch of {size} from {there}", remedy=remedy)
 
@@ -106,8 +134,13 @@ class BatchPlan:
         batches, rests = self._random(np.random.default_rng([self.seed, number // 2]))
         batches = np.roll(batches, -half * (number % 2), axis=1)
         kept, rest = batches[:, :half], batches[:, half:]
-        brought = self._neighbours.drawn(self._owner[kept], np.random.default_rng([self.seed, number, 1]), kept)
-        return [*(self._distinct(rows) for rows in np.concatenate([kept, brought, rest], axis=1)), *rests]
+        brought = self._neighbours.drawn(
+            self._owner[kept], np.random.default_rng([self.seed, number, 1]), kept
+        )
+        return [
+            *(self._distinct(rows) for rows in np.concatenate([kept, brought, rest], axis=1)),
+            *rests,
+        ]
 
     def _random(self, rng: np.random.Generator) -> tuple[np.ndarray, list[np.ndarray]]:
         """Whole batches [whole, size] and the rests, no caption twice."""
@@ -131,20 +164,35 @@ class BatchPlan:
 
 
 class GradedBatches:
-    """As `Labels.batches` says: an iterable of lists of caption rows, `len` of them, and `set_epoch`. Batches that
-    would give one process more than another are left out."""
+    """As `Labels.batches` says: an iterable of lists of caption rows, `len` of them, and
+    `set_epoch`. Batches that would give one process more than another are left out."""
 
     def __init__(
-        self, labels: Labels, size: int, measure: str, low: float, high: float, seed: int, process: int, processes: int
+        self,
+        labels: Labels,
+        size: int,
+        measure: str,
+        low: float,
+        high: float,
+        seed: int,
+        process: int,
+        processes: int,
     ) -> None:
         if not isinstance(size, (int, np.integer)) or size < 2 or not 0 <= process < processes:
             problem = f"batches of {size} for process {process} of {processes}"
-            raise InputError(problem, remedy="give a whole size of at least 2, and a process below processes")
-        rows, neighbours = np.arange(labels.n_captions), Neighbours.within(labels, measure, low, high)
+            raise InputError(
+                problem, remedy="give a whole size of at least 2, and a process below processes"
+            )
+        rows, neighbours = (
+            np.arange(labels.n_captions),
+            Neighbours.within(labels, measure, low, high),
+        )
         self.plan = BatchPlan(labels.owner, rows, size, seed, neighbours)
         self.process, self.processes, self.epoch = process, processes, 0
         if not len(self):
-            problem = f"{len(rows)} captions fill no batch of {size} for each of {processes} processes"
+            problem = (
+                f"{len(rows)} captions fill no batch of {size} for each of {processes} processes"
+            )
             raise InputError(problem, remedy="lower the size")
 
     def __len__(self) -> int:

@@ -1,4 +1,5 @@
-"""Dataset repositories of the Hugging Face hub: names, errors in one line, and published folders."""
+"""Dataset repositories of the Hugging Face hub: names, errors in one line, and published
+folders."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ def address_of(repo_id: str) -> str:
 
 @contextmanager
 def asking(repo_id: str) -> Iterator[None]:
-    """One InputError, in the client's own words on one line, for whatever goes wrong in the block: a
-    request, a connection, a file, or an answer or a card that is not right."""
+    """One InputError, in the client's own words on one line, for whatever goes wrong in the block:
+    a request, a connection, a file, or an answer or a card that is not right."""
     try:
         yield
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, RuntimeError) as error:
@@ -64,8 +65,11 @@ def download(repo_id: str, revision: str | None = None) -> Path:
     with asking(repo_id):
         found = hub_source(repo_id, "dataset", revision, LAYOUT)
         if found == repo_id:
-            # Where the hub refuses, snapshot_download would say nothing and take what the cache has.
+            # Where the hub refuses, snapshot_download would say nothing and take what the cache
+            # has.
             if not constants.is_offline_mode():
                 HfApi().dataset_info(repo_id, revision=revision)
-            found = snapshot_download(repo_id, repo_type="dataset", revision=revision, allow_patterns=LAYOUT)
+            found = snapshot_download(
+                repo_id, repo_type="dataset", revision=revision, allow_patterns=LAYOUT
+            )
     return Path(found)

@@ -1,8 +1,9 @@
-"""Which encoder, files, folders and device measures are fitted with again: those that the user names.
+"""Which encoder, files, folders and device measures are fitted with again: those that the user
+names.
 
-Labels say what they were made with, and may come from anybody. An encoder is a hub id or a folder, so their word alone
-would have us ask the hub for whatever they name. Published labels call paths by their last names: where things lie on
-one machine is nobody else's business.
+Labels say what they were made with, and may come from anybody. An encoder is a hub id or a folder,
+so their word alone would have us ask the hub for whatever they name. Published labels call paths by
+their last names: where things lie on one machine is nobody else's business.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ _PATHS = {"input", "imported", "document_frequency", "model", "cache", "split_li
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
-def as_named(made: MeasuresParams, given: MeasuresParams, folder: Path, option: str = SET) -> MeasuresParams:
-    """The parameters that the labels in `folder` were made with, except what `given` has to say: how a measure is
-    computed (`Measure.how`), and the paths of files that published labels call by their last names.
+def as_named(
+    made: MeasuresParams, given: MeasuresParams, folder: Path, option: str = SET
+) -> MeasuresParams:
+    """The parameters that the labels in `folder` were made with, except what `given` has to say:
+    how a measure is computed (`Measure.how`), and the paths of files that published labels call by
+    their last names.
 
-    `option` is how a user names one. InputError for a model or file (`Measure.opened`) that is neither the default nor
-    named by `given`; document frequencies below the current folder are opened.
+    `option` is how a user names one. InputError for a model or file (`Measure.opened`) that is
+    neither the default nor named by `given`; document frequencies below the current folder are
+    opened.
     """
     changes = {}
     for block, kind in OWNERS.items():
@@ -39,7 +44,9 @@ def as_named(made: MeasuresParams, given: MeasuresParams, folder: Path, option: 
     return made.model_copy(update=changes)
 
 
-def _named(block: str, key: str, made: MeasuresParams, given: MeasuresParams, folder: Path, option: str) -> str:
+def _named(
+    block: str, key: str, made: MeasuresParams, given: MeasuresParams, folder: Path, option: str
+) -> str:
     found, named = str(getattr(getattr(made, block), key)), getattr(getattr(given, block), key)
     if named is not None and found in (named, base_names({key: named})[key]):
         return str(named)
@@ -51,12 +58,14 @@ def _named(block: str, key: str, made: MeasuresParams, given: MeasuresParams, fo
 
 
 def base_names(params: Any, source: str | None = None) -> Any:
-    """The same parameters, every path by its last name, at any depth; `source` is that of captions."""
+    """The same parameters, every path by its last name, at any depth; `source` is that of
+    captions."""
     if not isinstance(params, dict):
         return params
     source = params.get("source", source)
     return {
-        key: _last_name(key, value, source) if key in _PATHS else base_names(value) for key, value in params.items()
+        key: _last_name(key, value, source) if key in _PATHS else base_names(value)
+        for key, value in params.items()
     }
 
 

@@ -1,4 +1,5 @@
-"""Hard negatives that the labels do not accept, for losses that take what stands in a row or a batch as wrong."""
+"""Hard negatives that the labels do not accept, for losses that take what stands in a row or a
+batch as wrong."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ _BLOCK = 256  # queries at once
 
 
 class AcceptanceRule(NamedTuple):
-    """Which captions an image accepts: its own, those whose `measure` is `below` or more, and those whose value is not
-    known, unless `unknown` has something stand for it."""
+    """Which captions an image accepts: its own, those whose `measure` is `below` or more, and those
+    whose value is not known, unless `unknown` has something stand for it."""
 
     labels: Labels
     below: np.float32  # as labels are: a value that is written as the threshold is reaches it
@@ -29,7 +30,8 @@ class AcceptanceRule(NamedTuple):
     unknown: Unknown
 
     def judged(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Whether each image accepts each caption, bool [I, C], and the relevance, float32 [I, C]."""
+        """Whether each image accepts each caption, bool [I, C], and the relevance, float32 [I,
+        C]."""
         values, known, _ = self.labels.block(images, captions, self.measure, unknown=self.unknown)
         own = self.labels.owner[captions] == images[:, None]
         return own | (values >= self.below) | ~known, values
@@ -39,8 +41,8 @@ class AcceptanceRule(NamedTuple):
 class Negatives:
     """Pairs of an image and an own caption, each with negatives; made by `Labels.negatives`.
 
-    An anchor is the image of a pair where `queries` is images, else its caption; its documents are of the other kind:
-    the pair's own one, then the negatives from the hardest on.
+    An anchor is the image of a pair where `queries` is images, else its caption; its documents are
+    of the other kind: the pair's own one, then the negatives from the hardest on.
     """
 
     rule: AcceptanceRule
@@ -50,9 +52,11 @@ class Negatives:
     relevance: np.ndarray  # float32 [n, 1 + k]
 
     def tuples(self, images: Sequence[Any] | None = None) -> dict[str, list[Any]]:
-        """Columns anchor, positive, negative_1, ..., negative_k, as losses of sentence-transformers read them.
+        """Columns anchor, positive, negative_1, ..., negative_k, as losses of sentence-transformers
+        read them.
 
-        Captions are their texts; `images` has what stands for each image row, ids unless it is given.
+        Captions are their texts; `images` has what stands for each image row, ids unless it is
+        given.
 
         >>> found = Labels.load("dataset").negatives(2, accepted_below=0.3, measure="rouge_l")
         >>> list(found.tuples())
@@ -60,14 +64,18 @@ class Negatives:
         """
         anchors, documents = self._items(images)
         names = ["positive", *(f"negative_{place}" for place in range(1, self.documents.shape[1]))]
-        columns = {name: [documents[row] for row in self.documents[:, place]] for place, name in enumerate(names)}
+        columns = {
+            name: [documents[row] for row in self.documents[:, place]]
+            for place, name in enumerate(names)
+        }
         return {"anchor": [anchors[row] for row in self.anchors], **columns}
 
     def lists(self, images: Sequence[Any] | None = None) -> dict[str, list[Any]]:
-        """Columns query, documents and labels, the relevance of each document, as cross-encoders' losses of lists read
-        them; `images` as in `tuples`.
+        """Columns query, documents and labels, the relevance of each document, as cross-encoders'
+        losses of lists read them; `images` as in `tuples`.
 
-        >>> found = Labels.load("dataset").negatives(2, accepted_below=0.3, measure="rouge_l").lists()
+        >>> found = Labels.load("dataset").negatives(2, accepted_below=0.3,
+        measure="rouge_l").lists()
         >>> len(found["documents"][0]), found["labels"][0][0]
         (3, 1.0)
         """
@@ -79,7 +87,8 @@ class Negatives:
         }
 
     def clash(self, pairs: Sequence[int]) -> np.ndarray:
-        """Of some pairs, bool [n, n]: which may not be in one batch, as the anchor of one accepts what another brings.
+        """Of some pairs, bool [n, n]: which may not be in one batch, as the anchor of one accepts
+        what another brings.
 
         >>> found = Labels.load("dataset").exact("rouge_l").negatives(1, accepted_below=0.3)
         >>> bool(found.clash([0, 1])[0, 1])  # captions of one image
@@ -105,10 +114,17 @@ class Negatives:
 def mined(rule: AcceptanceRule, k: int, scores: Any, queries: str) -> Negatives:
     """As `Labels.negatives`."""
     if not isinstance(k, (int, np.integer)) or k < 0 or queries not in ("images", "captions"):
-        raise InputError(f"{k} negatives of {queries!r}", remedy="give 0 or more, of images or captions")
+        raise InputError(
+            f"{k} negatives of {queries!r}", remedy="give 0 or more, of images or captions"
+        )
     if np.isnan(rule.below):
-        raise InputError("accepted_below is nan", remedy="give a number, or inf to accept own captions alone")
-    pairs = [np.concatenate(parts) for parts in zip(*_blocks(rule, k, _scores(rule, scores), queries), strict=True)]
+        raise InputError(
+            "accepted_below is nan", remedy="give a number, or inf to accept own captions alone"
+        )
+    pairs = [
+        np.concatenate(parts)
+        for parts in zip(*_blocks(rule, k, _scores(rule, scores), queries), strict=True)
+    ]
     enough = pairs[1].min(axis=1) >= 0
     if not enough.all():
         problem = f"{queries} with fewer than {k} candidates that are known and not accepted"
@@ -122,7 +138,8 @@ def mined(rule: AcceptanceRule, k: int, scores: Any, queries: str) -> Negatives:
 def _blocks(
     rule: AcceptanceRule, k: int, scores: Any, queries: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Anchors, documents and relevance of some queries after others; a document that is not there is -1."""
+    """Anchors, documents and relevance of some queries after others; a document that is not there
+    is -1."""
     images, captions = np.arange(len(rule.labels.image_ids)), np.arange(rule.labels.n_captions)
     by_image, owner = queries == "images", rule.labels.owner
     query_of, own = (owner, captions) if by_image else (captions, owner)  # of each pair
@@ -136,12 +153,16 @@ def _blocks(
         pair = np.flatnonzero((query_of >= first) & (query_of < first + _BLOCK))
         query, best = query_of[pair] - first, np.stack([_best(row, k) for row in hardness])
         documents = np.concatenate([own[pair][:, None], best[query]], axis=1)
-        yield query_of[pair], documents, np.take_along_axis(relevance[query], np.maximum(documents, 0), axis=1)
+        yield (
+            query_of[pair],
+            documents,
+            np.take_along_axis(relevance[query], np.maximum(documents, 0), axis=1),
+        )
 
 
 def _best(row: np.ndarray, k: int) -> np.ndarray:
-    """The candidates of the k largest values, int64 [k], the first ones of equal values, and -1 where there are none
-    above -inf."""
+    """The candidates of the k largest values, int64 [k], the first ones of equal values, and -1
+    where there are none above -inf."""
     found = np.full(k, -1, np.int64)
     least = np.partition(row, len(row) - k)[-k] if 0 < k <= len(row) else -np.inf
     candidates = np.flatnonzero((row >= least) & (row > -np.inf)) if k else np.empty(0, np.int64)
@@ -151,11 +172,14 @@ def _best(row: np.ndarray, k: int) -> np.ndarray:
 
 
 def _scores(rule: AcceptanceRule, given: Any) -> Any:
-    """A function of image and caption rows: how alike a measure, a matrix or vectors of both find them, float32."""
+    """A function of image and caption rows: how alike a measure, a matrix or vectors of both find
+    them, float32."""
     labels = rule.labels
     if given is None or isinstance(given, str):
         name = labels.chosen(given or rule.measure)
-        return lambda images, captions: labels.block(images, captions, name, unknown=rule.unknown).relevance
+        return lambda images, captions: (
+            labels.block(images, captions, name, unknown=rule.unknown).relevance
+        )
     shape = len(labels.image_ids), labels.n_captions
     parts = [as_numpy(part) for part in (given if isinstance(given, tuple) else (given,))]
     if len(parts) == 1:
@@ -164,11 +188,18 @@ def _scores(rule: AcceptanceRule, given: Any) -> Any:
         fits = [part.shape for part in parts] == [(n, *parts[0].shape[-1:]) for n in shape]
     if not fits or not all(np.isfinite(part).all() for part in parts):
         problem = (
-            f"scores of {' and '.join(str(list(part.shape)) for part in parts)}, or with a value that is no number"
+            f"scores of {' and '.join(str(list(part.shape)) for part in parts)}, or with a value"
+            " that is no number"
         )
         remedy = f"give finite scores {list(shape)}, (vectors of images, of captions), or a measure"
         raise InputError(problem, remedy=remedy)
     if len(parts) == 1:
-        return lambda images, captions: parts[0][images[:, None], captions].astype(np.float32, copy=False)
-    ours, theirs = (part.astype(np.result_type(part, np.float32), copy=False) for part in parts)  # int8 overflows
-    return lambda images, captions: (ours[images] @ theirs[captions].T).astype(np.float32, copy=False)
+        return lambda images, captions: parts[0][images[:, None], captions].astype(
+            np.float32, copy=False
+        )
+    ours, theirs = (
+        part.astype(np.result_type(part, np.float32), copy=False) for part in parts
+    )  # int8 overflows
+    return lambda images, captions: (ours[images] @ theirs[captions].T).astype(
+        np.float32, copy=False
+    )

@@ -33,13 +33,20 @@ from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import warn
 from capgrade.schemas.shards import read_shards
 
-SAME = ["image_id", "caption_id", "caption"]  # in a dataset and the captions that it was published from
+SAME = [
+    "image_id",
+    "caption_id",
+    "caption",
+]  # in a dataset and the captions that it was published from
 
 
 def opened(
-    where: str | Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None,
+    where: str | Path,
+    measures: Sequence[str] | None,
+    split: str | None,
+    captions: str | Path | None,
     revision: str | None,
-) -> Labels:  # fmt: skip
+) -> Labels:
     """As `Labels.load`."""
     folder = Path(where)
     if folder.is_dir():
@@ -55,7 +62,9 @@ def opened(
         raise InputError(f"no {MANIFEST}: no labels", file=folder, remedy=remedy)
     kind = parse_manifest(folder / MANIFEST)["kind"]
     if kind not in _KINDS:
-        raise InputError(f"a {kind} folder", file=folder, remedy=f"give a folder of capgrade {', '.join(_KINDS)}")
+        raise InputError(
+            f"a {kind} folder", file=folder, remedy=f"give a folder of capgrade {', '.join(_KINDS)}"
+        )
     return _KINDS[kind](folder, measures, split, captions)
 
 
@@ -63,20 +72,31 @@ def _chosen(measures: Sequence[str] | None, known: Sequence[str], folder: Path) 
     remedy = f"choose from: {', '.join(known)}"
     if measures is not None and not measures:
         raise InputError("an empty list of measures", file=folder, remedy=remedy)
-    chosen = [measures] if isinstance(measures, str) else list(known if measures is None else measures)
+    chosen = (
+        [measures] if isinstance(measures, str) else list(known if measures is None else measures)
+    )
     for name in chosen:
         if name not in known:
             raise InputError(f"no measure '{name}'", file=folder, remedy=remedy)
     return chosen
 
 
-def _published(folder: Path, measures: Sequence[str] | None, split: str | None, source: str | Path | None) -> Labels:
+def _published(
+    folder: Path, measures: Sequence[str] | None, split: str | None, source: str | Path | None
+) -> Labels:
     manifest, captions = published_captions(folder, split)
     if source is not None:
         given = read_captions(Path(source), split or captions.split)
         if not captions.table.select(SAME).equals(given.table.select(SAME)):
-            remedy = f"give the captions it was published from, or choose its split '{captions.split}' of them"
-            raise InputError(f"published from other captions than split '{given.split}'", file=folder, remedy=remedy)
+            remedy = (
+                f"give the captions it was published from, or choose its split '{captions.split}'"
+                " of them"
+            )
+            raise InputError(
+                f"published from other captions than split '{given.split}'",
+                file=folder,
+                remedy=remedy,
+            )
     calibrated = manifest.get("calibration", {}).get("columns", {})
     names = _chosen(measures, [*manifest["measures"], *calibrated], folder)
     batches, reasons = _pairs(folder, manifest, captions, [*manifest["measures"], *calibrated])
@@ -88,10 +108,13 @@ def _published(folder: Path, measures: Sequence[str] | None, split: str | None, 
 def _pairs(
     folder: Path, manifest: dict[str, Any], captions: Captions, names: Sequence[str]
 ) -> tuple[list[pa.RecordBatch], list[str]]:
-    """The pairs of a published split as batches of shards, and the names of their reasons. They are kept in
-    `$CAPGRADE_CACHE/published` and mapped by every process; in memory, with a warning, where nothing may be written.
+    """The pairs of a published split as batches of shards, and the names of their reasons. They are
+    kept in `$CAPGRADE_CACHE/published` and mapped by every process; in memory, with a warning,
+    where nothing may be written.
     """
-    name = hashlib.sha256(f"{digest(folder / MANIFEST)} {captions.split} {package_version()}".encode()).hexdigest()
+    name = hashlib.sha256(
+        f"{digest(folder / MANIFEST)} {captions.split} {package_version()}".encode()
+    ).hexdigest()
     path = cache_folder().with_name("published") / f"{name[:32]}.arrow"
     with suppress(InputError):  # none, or a damaged one
         return _mapped(path)
@@ -106,27 +129,37 @@ def _pairs(
 
 def _mapped(path: Path) -> tuple[list[pa.RecordBatch], list[str]]:
     file = open_arrow(path)
-    return [file.get_batch(k) for k in range(file.num_record_batches)], metadata_of(file.schema)["reasons"]
+    return [file.get_batch(k) for k in range(file.num_record_batches)], metadata_of(file.schema)[
+        "reasons"
+    ]
 
 
 def _require_split(found: str | None, split: str | None, folder: Path) -> None:
     if split not in (None, found):
-        raise InputError(f"labels of split '{found}', not of '{split}'", file=folder, remedy="choose that split")
+        raise InputError(
+            f"labels of split '{found}', not of '{split}'", file=folder, remedy="choose that split"
+        )
 
 
-def _shards(folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None) -> Labels:
+def _shards(
+    folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None
+) -> Labels:
     shards = read_shards(folder)
     facts, batches = shards.metadata, list(shards.batches())
     _require_split(facts["split"], split, folder)
     n_captions, made_with = int(facts["n_captions"]), facts["params"]["measures"]
-    stored = _sampled(batches, _chosen(measures, shards.measures, folder), n_captions, facts["reasons"])
+    stored = _sampled(
+        batches, _chosen(measures, shards.measures, folder), n_captions, facts["reasons"]
+    )
     if captions is not None:
         table = read_captions(Path(captions), facts["split"])
         shards.require(table)
         return _of_captions(folder, stored, table, made_with, shards.manifest["inputs"])
     image_ids = [name for batch in batches for name in batch["image_id"].to_pylist()]
     owner = np.full(n_captions, -1, np.int64)
-    for known, own in zip(stored.pairs(stored.measures[0]), stored.kept_for("own"), strict=True):  # they say so
+    for known, own in zip(
+        stored.pairs(stored.measures[0]), stored.kept_for("own"), strict=True
+    ):  # they say so
         owner[known.caption[own]] = known.image[own]
     return Labels(folder, stored, image_ids, n_captions, owners=owner, made_with=made_with)
 
@@ -138,13 +171,18 @@ def _sampled(
     parts = []
     for batch in batches:
         offsets = batch["captions"].offsets.to_numpy().astype(np.int64)
-        flat = {name: batch[name].flatten().to_numpy() for name in ("captions", "weight", "reasons", *names)}
+        flat = {
+            name: batch[name].flatten().to_numpy()
+            for name in ("captions", "weight", "reasons", *names)
+        }
         columns = flat.pop("captions"), flat.pop("weight"), flat.pop("reasons")
         parts.append(SampledPart(offsets - offsets[0], *columns, flat))
     return Sampled(names, n_captions, parts, reasons)
 
 
-def _relevance(folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None) -> Labels:
+def _relevance(
+    folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None
+) -> Labels:
     manifest = read_manifest(folder, "relevance")
     files = [Path(name) for name in sorted(manifest["files"]) if name.endswith(".arrow")]
     made_with = manifest["params"]["measures"]
@@ -153,7 +191,9 @@ def _relevance(folder: Path, measures: Sequence[str] | None, split: str | None, 
     first = next(iter(matrices.values()))
     _require_split(first.metadata.get("split"), split, folder)
     if captions is None:
-        return Labels(folder, Dense(matrices), first.image_ids, first.n_captions, made_with=made_with)
+        return Labels(
+            folder, Dense(matrices), first.image_ids, first.n_captions, made_with=made_with
+        )
     table = read_captions(Path(captions), first.metadata.get("split"))
     for matrix in matrices.values():
         matrix.require(table)
@@ -161,11 +201,21 @@ def _relevance(folder: Path, measures: Sequence[str] | None, split: str | None, 
 
 
 def _of_captions(
-    folder: Path, stored: Stored, captions: Captions, made_with: dict[str, Any] | None = None,
+    folder: Path,
+    stored: Stored,
+    captions: Captions,
+    made_with: dict[str, Any] | None = None,
     inputs: Mapping[str, Any] | None = None,
-) -> Labels:  # fmt: skip
+) -> Labels:
     return Labels(
-        folder, stored, captions.image_ids, captions.n_captions, captions.owner, captions, made_with, inputs or {}
+        folder,
+        stored,
+        captions.image_ids,
+        captions.n_captions,
+        captions.owner,
+        captions,
+        made_with,
+        inputs or {},
     )
 
 

@@ -1,4 +1,5 @@
-"""Reading what `publish` wrote: the captions of a split, its pairs, and the parameters of the labels."""
+"""Reading what `publish` wrote: the captions of a split, its pairs, and the parameters of the
+labels."""
 
 from __future__ import annotations
 
@@ -21,24 +22,36 @@ from capgrade.schemas.params import validated
 from capgrade.schemas.shards import shard_schema
 
 CAPTIONS_SCHEMA = pa.schema([field for field in SCHEMA if field.name != "split"])
-_PAIRS = {"image_id": pa.string(), "caption_id": pa.string(), "reasons": pa.list_(pa.string()), "weight": pa.float32()}
+_PAIRS = {
+    "image_id": pa.string(),
+    "caption_id": pa.string(),
+    "reasons": pa.list_(pa.string()),
+    "weight": pa.float32(),
+}
 HELD = {"params": dict, "measures": dict, "inputs": dict, "tokenizer": str}  # by a manifest
 _AGAIN = "publish it again: capgrade publish"
 _IMAGES = 1024  # of a batch, where pairs are laid out as shards
 CARD, CROISSANT, SUMS = "README.md", "croissant.json", "SHA256SUMS"
 BENCHMARK = ("images", "texts", "t2i-qrels", "t2i-gains", "i2t-qrels", "i2t-gains")
 FOLDERS = ("captions", "relevance", "figures", *BENCHMARK)  # nothing else belongs in them
-LAYOUT = [MANIFEST, CARD, CROISSANT, SUMS, *(f"{folder}/*" for folder in FOLDERS)]  # patterns of all its files
+LAYOUT = [
+    MANIFEST,
+    CARD,
+    CROISSANT,
+    SUMS,
+    *(f"{folder}/*" for folder in FOLDERS),
+]  # patterns of all its files
 
 
 def hub_split(split: str) -> str:
-    """A split name that `datasets` accepts: letters, digits and `_`. train+restval becomes train_restval, all all_."""
+    """A split name that `datasets` accepts: letters, digits and `_`. train+restval becomes
+    train_restval, all all_."""
     return re.sub(r"\W|(?<=^all)$", "_", split)
 
 
 def hub_name(target: str) -> tuple[str, str | None]:
-    """USER/NAME, and the revision of USER/NAME@REVISION. InputError for what was meant as a path: a place where no name
-    of the hub could stand, or a folder USER that is here."""
+    """USER/NAME, and the revision of USER/NAME@REVISION. InputError for what was meant as a path: a
+    place where no name of the hub could stand, or a folder USER that is here."""
     name, _, revision = target.partition("@")
     if name.count("/") != 1 or name.startswith((".", "/", "~")) or Path(name).parent.is_dir():
         remedy = "check the path; the hub is asked where there is no folder USER"
@@ -49,7 +62,8 @@ def hub_name(target: str) -> tuple[str, str | None]:
 def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str, Any], Captions]:
     """The manifest of a published folder, or of its copy from the hub, and the captions of a split.
 
-    Raises InputError for an unfinished or damaged folder, an unknown split, or a choice that is not made.
+    Raises InputError for an unfinished or damaged folder, an unknown split, or a choice that is not
+    made.
     """
     manifest = read_manifest(folder, "publish")
     lacks = [key for key, kind in HELD.items() if not isinstance(manifest.get(key), kind)]
@@ -60,10 +74,20 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
         raise InputError(problem, file=folder, remedy="publish it without --layout")
     if lacks:
         raise InputError(f"its manifest has no {lacks[0]}", file=folder, remedy=_AGAIN)
-    splits = sorted({Path(name).name.rsplit("-", 3)[0] for name in manifest["files"] if name.startswith("captions/")})
+    splits = sorted(
+        {
+            Path(name).name.rsplit("-", 3)[0]
+            for name in manifest["files"]
+            if name.startswith("captions/")
+        }
+    )
     split = _chosen(split, splits, folder)
-    table = pa.concat_tables(_parquet(path, CAPTIONS_SCHEMA) for path in _files(folder, manifest, f"captions/{split}"))
-    table = table.append_column("split", pa.array([split] * table.num_rows, pa.string())).select(SCHEMA.names)
+    table = pa.concat_tables(
+        _parquet(path, CAPTIONS_SCHEMA) for path in _files(folder, manifest, f"captions/{split}")
+    )
+    table = table.append_column("split", pa.array([split] * table.num_rows, pa.string())).select(
+        SCHEMA.names
+    )
     table = table.combine_chunks().cast(SCHEMA)
     if not table.num_rows:
         raise InputError("no captions", file=folder / "captions")
@@ -73,13 +97,19 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
 def published_shards(
     folder: Path, manifest: dict[str, Any], captions: Captions, names: Sequence[str]
 ) -> tuple[pa.Schema, list[pa.RecordBatch]]:
-    """The pairs of a published split with these columns of values, laid out as shards are. InputError for damaged ones,
-    and for a pair of what the captions lack."""
-    image_ids, caption_ids = pa.array(captions.image_ids), captions.table["caption_id"].combine_chunks()
+    """The pairs of a published split with these columns of values, laid out as shards are.
+    InputError for damaged ones, and for a pair of what the captions lack."""
+    image_ids, caption_ids = (
+        pa.array(captions.image_ids),
+        captions.table["caption_id"].combine_chunks(),
+    )
     reasons, parts = pa.array([], pa.string()), []
     for path in _files(folder, manifest, f"relevance/{captions.split}"):
         table = _parquet(path, pa.schema({**_PAIRS, **dict.fromkeys(names, pa.float32())}))
-        image, caption = pc.index_in(table["image_id"], image_ids), pc.index_in(table["caption_id"], caption_ids)
+        image, caption = (
+            pc.index_in(table["image_id"], image_ids),
+            pc.index_in(table["caption_id"], caption_ids),
+        )
         if image.null_count or caption.null_count:
             raise InputError("a pair of an image or caption that the captions lack", file=path)
         why = table["reasons"].combine_chunks()
@@ -88,9 +118,10 @@ def published_shards(
         bits = np.left_shift(np.uint64(1), pc.index_in(said, reasons).to_numpy().astype(np.uint64))
         pair = pc.list_parent_indices(why).to_numpy()
         kept = {
-            "image": image.to_numpy(), "captions": caption.to_numpy(),
+            "image": image.to_numpy(),
+            "captions": caption.to_numpy(),
             "reasons": np.bincount(pair, bits, len(why)).astype(np.uint32),
-        }  # fmt: skip
+        }
         values = {name: table[name].to_numpy() for name in ("weight", *names)}
         for name, numbers in values.items():
             if np.isnan(numbers).any():
@@ -107,21 +138,31 @@ def published_shards(
         ptr = start[at : at + _IMAGES + 1]
         offsets = pa.array(ptr - ptr[0], pa.int32())
         images = pa.array(np.arange(at, at + len(ptr) - 1), pa.int32())
-        lists = [pa.ListArray.from_arrays(offsets, pa.array(column[ptr[0] : ptr[-1]])) for column in flat.values()]
-        batches.append(pa.record_batch([captions.image_ids[at : at + len(images)], images, *lists], schema=schema))
+        lists = [
+            pa.ListArray.from_arrays(offsets, pa.array(column[ptr[0] : ptr[-1]]))
+            for column in flat.values()
+        ]
+        batches.append(
+            pa.record_batch(
+                [captions.image_ids[at : at + len(images)], images, *lists], schema=schema
+            )
+        )
     return schema, batches
 
 
 def params_of(measures: dict[str, Any], folder: Path) -> MeasuresParams:
-    """From what `MeasuresParams.used` wrote. Imported matrices are left out, and mixtures with them: their labels are
-    in the pairs."""
+    """From what `MeasuresParams.used` wrote. Imported matrices are left out, and mixtures with
+    them: their labels are in the pairs."""
     block = measures_block(measures)
-    mixtures = {name: one for name, one in block.get("mixtures", {}).items() if not imported(measures[name])}
+    mixtures = {
+        name: one for name, one in block.get("mixtures", {}).items() if not imported(measures[name])
+    }
     return validated(MeasuresParams, {**block, "imported": {}, "mixtures": mixtures}, file=folder)
 
 
 def measures_block(used: dict[str, Any], block: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The block of params.yaml from what was used, where imported measures and mixtures stand beside the others."""
+    """The block of params.yaml from what was used, where imported measures and mixtures stand
+    beside the others."""
     block = {} if block is None else block
     for name, params in used.items():
         if "imported" in params:
@@ -146,19 +187,31 @@ def imported(used: dict[str, Any]) -> bool:
 
 def _chosen(split: str | None, known: list[str], folder: Path) -> str:
     if split is None and len(known) > 1:
-        raise InputError(f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split")
+        raise InputError(
+            f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split"
+        )
     if not known or (split is not None and hub_split(split) not in known):
-        raise InputError(f"no split '{split}'", file=folder, remedy=f"choose from: {', '.join(known)}")
+        raise InputError(
+            f"no split '{split}'", file=folder, remedy=f"choose from: {', '.join(known)}"
+        )
     return known[0] if split is None else hub_split(split)
 
 
 def _files(folder: Path, manifest: dict[str, Any], prefix: str) -> list[Path]:
-    return [folder / name for name in in_order(n for n in manifest["files"] if n.rsplit("-", 3)[0] == prefix)]
+    return [
+        folder / name
+        for name in in_order(n for n in manifest["files"] if n.rsplit("-", 3)[0] == prefix)
+    ]
 
 
 def _parquet(path: Path, schema: pa.Schema) -> pa.Table:
     try:
-        return pq.read_table(path, columns=schema.names).select(schema.names).combine_chunks().cast(schema)
+        return (
+            pq.read_table(path, columns=schema.names)
+            .select(schema.names)
+            .combine_chunks()
+            .cast(schema)
+        )
     except (pa.ArrowException, OSError, ValueError) as error:
         problem = f"not a table of {', '.join(schema.names)} ({' '.join(str(error).split())})"
         raise InputError(problem, file=path, remedy=_AGAIN) from error

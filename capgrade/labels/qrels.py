@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from capgrade.labels import Labels
 
 
-def write_qrels(labels: Labels, path: Path, measure: str, grades: Sequence[float], queries: str) -> int:
+def write_qrels(
+    labels: Labels, path: Path, measure: str, grades: Sequence[float], queries: str
+) -> int:
     """As `Labels.to_qrels`."""
     edges = np.asarray(grades, np.float64)
     if edges.ndim != 1 or not len(edges) or (np.diff(edges) <= 0).any():
-        raise InputError(f"grades {list(grades)}", remedy="give rising thresholds, such as [0.25, 0.5, 0.75]")
+        raise InputError(
+            f"grades {list(grades)}", remedy="give rising thresholds, such as [0.25, 0.5, 0.75]"
+        )
     query, document, values = judgements(labels, measure, queries)
     found = [query.to_pylist(), document.to_pylist(), reached(values, grades).tolist()]
     refuse_spaces(set(found[0]), "query")
@@ -29,8 +33,8 @@ def write_qrels(labels: Labels, path: Path, measure: str, grades: Sequence[float
     lines = [f"{q} 0 {d} {grade}\n" for q, d, grade in zip(*found, strict=True)]
 
     def ours(rows: list[list[str]]) -> bool:
-        """Nothing in TREC judgements says who wrote them: ours are those of the same queries and documents, line for
-        line, whatever their grades."""
+        """Nothing in TREC judgements says who wrote them: ours are those of the same queries and
+        documents, line for line, whatever their grades."""
         whole = all(len(row) == 4 and row[3].isdecimal() for row in rows)
         return whole and [row[:3] for row in rows] == [fields_of(line)[:3] for line in lines]
 
@@ -39,8 +43,11 @@ def write_qrels(labels: Labels, path: Path, measure: str, grades: Sequence[float
 
 
 def reached(values: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
-    """How many rising thresholds each value reaches, int64 [n]: as float32, as labels are, so that 0.7 reaches 0.7."""
-    return np.searchsorted(np.asarray(thresholds, np.float32), values.astype(np.float32), side="right")
+    """How many rising thresholds each value reaches, int64 [n]: as float32, as labels are, so that
+    0.7 reaches 0.7."""
+    return np.searchsorted(
+        np.asarray(thresholds, np.float32), values.astype(np.float32), side="right"
+    )
 
 
 def judgements(labels: Labels, measure: str, queries: str) -> tuple[pa.Array, pa.Array, np.ndarray]:

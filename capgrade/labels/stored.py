@@ -1,8 +1,8 @@
-"""Where labels lie, and how the cells of a batch are found there: sampled pairs, dense matrices, or the captions, of
-which they are computed as they are asked for.
+"""Where labels lie, and how the cells of a batch are found there: sampled pairs, dense matrices, or
+the captions, of which they are computed as they are asked for.
 
-Pairs and matrices lie in parts, each of some images after others. Nothing is copied out of Arrow files but what is
-asked for.
+Pairs and matrices lie in parts, each of some images after others. Nothing is copied out of Arrow
+files but what is asked for.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 
 
 class RelevanceBlock(NamedTuple):
-    """Relevance of captions to images, as numpy arrays or as tensors; where it is not known it is 0 and means nothing.
+    """Relevance of captions to images, as numpy arrays or as tensors; where it is not known it is 0
+    and means nothing.
 
-    A weight is the inverse of the probability that sampling kept the pair: so many pairs it stands for. It is 1 for
-    what was kept for certain, and 0 for what is not known.
+    A weight is the inverse of the probability that sampling kept the pair: so many pairs it stands
+    for. It is 1 for what was kept for certain, and 0 for what is not known.
     """
 
     relevance: Any  # float32 [images, captions]
@@ -43,11 +44,14 @@ class RelevanceBlock(NamedTuple):
     @classmethod
     def whole(cls, relevance: np.ndarray) -> RelevanceBlock:
         """A block of which every pair is known."""
-        return cls(relevance, np.ones(relevance.shape, np.bool_), np.ones(relevance.shape, np.float32))
+        return cls(
+            relevance, np.ones(relevance.shape, np.bool_), np.ones(relevance.shape, np.float32)
+        )
 
 
 class ValuedPairs(NamedTuple):
-    """image and caption int64, value float32, weight float64 (how many pairs each stands for), all [n]."""
+    """image and caption int64, value float32, weight float64 (how many pairs each stands for), all
+    [n]."""
 
     image: np.ndarray
     caption: np.ndarray
@@ -70,9 +74,9 @@ class ValuedPairs(NamedTuple):
 
 @dataclass(frozen=True)
 class SampledPart:
-    """Kept pairs of some images in order: where each one's run starts, int64 [images + 1]; captions int32 [pairs],
-    no caption twice in a run; how many pairs each stands for, float32; why it was kept, uint32, a bit a reason; and
-    each measure, float32. Arrays are in memory or mapped."""
+    """Kept pairs of some images in order: where each one's run starts, int64 [images + 1]; captions
+    int32 [pairs], no caption twice in a run; how many pairs each stands for, float32; why it was
+    kept, uint32, a bit a reason; and each measure, float32. Arrays are in memory or mapped."""
 
     start: np.ndarray
     captions: np.ndarray
@@ -90,7 +94,9 @@ class Sampled:
     parts: Sequence[SampledPart]
     reasons: Sequence[str]  # the name of each bit
     sampled: bool = True
-    stand_ins: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)  # for unknown pairs, of each image
+    stand_ins: dict[tuple[str, str], np.ndarray] = field(
+        default_factory=dict
+    )  # for unknown pairs, of each image
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -108,21 +114,35 @@ class Sampled:
 
     def span(self, measure: str) -> tuple[float, float]:
         found = [part.values[measure] for part in self.parts if len(part.captions)]
-        return float(min(values.min() for values in found)), float(max(values.max() for values in found))
+        return float(min(values.min() for values in found)), float(
+            max(values.max() for values in found)
+        )
 
     def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
-        """What is known of images [n] and captions [m], none of them empty; either may come twice."""
+        """What is known of images [n] and captions [m], none of them empty; either may come
+        twice."""
         places, column = np.arange(len(captions)), np.full(self.n_captions, -1, np.int32)
         column[captions] = places  # of a caption that comes twice the last one
         last = column[captions]
-        cells = [np.zeros((len(images), len(captions)), kind) for kind in (np.float32, np.bool_, np.float32)]
+        cells = [
+            np.zeros((len(images), len(captions)), kind)
+            for kind in (np.float32, np.bool_, np.float32)
+        ]
         for number, asked, rows in by_part(self._first, images):
             part = self.parts[number]
             sizes = part.start[rows + 1] - part.start[rows]
-            pair = np.repeat(part.start[rows + 1] - np.cumsum(sizes), sizes) + np.arange(sizes.sum())
+            pair = np.repeat(part.start[rows + 1] - np.cumsum(sizes), sizes) + np.arange(
+                sizes.sum()
+            )
             found = column[part.captions[pair]]
-            row, found, pair = np.repeat(asked, sizes)[found >= 0], found[found >= 0], pair[found >= 0]
-            for one, values in zip(cells, (part.values[measure][pair], True, part.weights[pair]), strict=True):
+            row, found, pair = (
+                np.repeat(asked, sizes)[found >= 0],
+                found[found >= 0],
+                pair[found >= 0],
+            )
+            for one, values in zip(
+                cells, (part.values[measure][pair], True, part.weights[pair]), strict=True
+            ):
                 one[row, found] = values
         if (again := np.flatnonzero(last != places)).size:
             for one in cells:
@@ -177,8 +197,13 @@ class CompleteLabels(ABC):
         """All of them, some images after others."""
         for first in range(0, self.n_images, self.step):
             images = np.arange(first, min(first + self.step, self.n_images))
-            image, caption = (cells.ravel() for cells in np.meshgrid(images, np.arange(self.n_captions), indexing="ij"))
-            yield ValuedPairs(image, caption, self.rows(images, measure).ravel(), np.ones(len(image)))
+            image, caption = (
+                cells.ravel()
+                for cells in np.meshgrid(images, np.arange(self.n_captions), indexing="ij")
+            )
+            yield ValuedPairs(
+                image, caption, self.rows(images, measure).ravel(), np.ones(len(image))
+            )
 
     def rows(self, images: np.ndarray, measure: str) -> np.ndarray:
         """float32 [n, n_captions] of images [n]."""
@@ -196,7 +221,11 @@ class Dense(CompleteLabels):
     """Whole matrices, mapped."""
 
     def __init__(self, matrices: Mapping[str, Relevance]) -> None:
-        self.matrices, self.measures, first = matrices, list(matrices), next(iter(matrices.values()))
+        self.matrices, self.measures, first = (
+            matrices,
+            list(matrices),
+            next(iter(matrices.values())),
+        )
         self.n_images, self.n_captions = sum(map(len, first.parts)), first.n_captions
 
     def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
@@ -204,15 +233,20 @@ class Dense(CompleteLabels):
 
     def span(self, measure: str) -> tuple[float, float]:
         parts = self.matrices[measure].parts
-        return float(min(values.min() for values in parts)), float(max(values.max() for values in parts))
+        return float(min(values.min() for values in parts)), float(
+            max(values.max() for values in parts)
+        )
 
 
 class Computed(CompleteLabels):
-    """One measure, fitted on all captions of the split. InputError for one that the parameters do not have."""
+    """One measure, fitted on all captions of the split. InputError for one that the parameters do
+    not have."""
 
     step = 1
 
-    def __init__(self, measure: str, params: MeasuresParams, captions: Captions, device: str) -> None:
+    def __init__(
+        self, measure: str, params: MeasuresParams, captions: Captions, device: str
+    ) -> None:
         require_device(device)
         self._made = choose([measure], params)[measure]
         self.measures, self.fitted, self.device = [measure], self._made.fit(captions), device
@@ -220,8 +254,13 @@ class Computed(CompleteLabels):
 
     @cached_property
     def _there(self) -> SbertOnDevice | None:
-        """Sentence-BERT where the model is; other measures have no form for single captions there."""
-        if self.device == "cpu" or not isinstance(self.fitted, FittedSbert) or self.fitted.leave_out:
+        """Sentence-BERT where the model is; other measures have no form for single captions
+        there."""
+        if (
+            self.device == "cpu"
+            or not isinstance(self.fitted, FittedSbert)
+            or self.fitted.leave_out
+        ):
             return None
         with needs("encoder"):
             import torch
@@ -232,19 +271,29 @@ class Computed(CompleteLabels):
 
     def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
         there = self._there
-        values = self.fitted.score(images, captions) if there is None else there.cells(images, captions).cpu().numpy()
+        values = (
+            self.fitted.score(images, captions)
+            if there is None
+            else there.cells(images, captions).cpu().numpy()
+        )
         return np.asarray(values, np.float32)
 
-    def on_device(self, device: str | torch.device, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock | None:
+    def on_device(
+        self, device: str | torch.device, images: np.ndarray, captions: np.ndarray
+    ) -> RelevanceBlock | None:
         """Tensors that never leave the device; None where that is not possible."""
         if self._there is None or not len(images) or not len(captions):
             return None
         import torch  # what is on a device has imported it
 
         values = self._there.cells(images, captions).to(device)
-        return RelevanceBlock(values, torch.ones_like(values, dtype=torch.bool), torch.ones_like(values))
+        return RelevanceBlock(
+            values, torch.ones_like(values, dtype=torch.bool), torch.ones_like(values)
+        )
 
-    def rows(self, images: np.ndarray, measure: str) -> np.ndarray:  # of all captions, the fast road
+    def rows(
+        self, images: np.ndarray, measure: str
+    ) -> np.ndarray:  # of all captions, the fast road
         return np.asarray(self.fitted.score(images))
 
     def span(self, measure: str) -> tuple[float, float]:

@@ -1,4 +1,5 @@
-"""Lists of likely positives that come with the package: what is right beside a benchmark's own pairs."""
+"""Lists of likely positives that come with the package: what is right beside a benchmark's own
+pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _KEYS = (b"image_ids", b"caption_ids", b"owner")
 
 @dataclass(frozen=True)
 class LikelyList:
-    """Ids of a split in its usual order, and the pairs of an image with another's caption that are likely right."""
+    """Ids of a split in its usual order, and the pairs of an image with another's caption that are
+    likely right."""
 
     image_ids: np.ndarray  # int64 [n_images]
     caption_ids: np.ndarray  # int64 [n_captions]
@@ -31,8 +33,8 @@ class LikelyList:
     hundredths: np.ndarray  # uint8 [n_pairs], P in hundredths, rounded down
 
     def positives(self, likely: float = LIKELY) -> tuple[Positives, Positives]:
-        """Of images and of captions: own pairs, and those with a P of `likely` or more. InputError for a P below the
-        list's least or above 1."""
+        """Of images and of captions: own pairs, and those with a P of `likely` or more. InputError
+        for a P below the list's least or above 1."""
         least = int(self.hundredths.min()) / 100 if len(self.hundredths) else 0.0
         if not least <= likely <= 1:
             problem = f"P {likely:g} of a list that holds pairs from {least:g} on"
@@ -52,7 +54,8 @@ def _grouped(query: np.ndarray, item: np.ndarray, size: int) -> Positives:
 
 
 def named(name: str | Path) -> Path:
-    """The file of a list; or the one that comes with capgrade, by its name, where no such file is."""
+    """The file of a list; or the one that comes with capgrade, by its name, where no such file
+    is."""
     path, shipped = Path(name), FOLDER / f"{name}.parquet"
     if path.is_file():
         return path
@@ -63,7 +66,8 @@ def named(name: str | Path) -> Path:
 
 
 def write_list(path: Path, found: LikelyList) -> None:
-    """One row a pair, sorted by image and caption; the ids and owners are in the file's metadata."""
+    """One row a pair, sorted by image and caption; the ids and owners are in the file's
+    metadata."""
     order = np.lexsort((found.captions, found.images))
     columns = {
         "image": found.images[order].astype(np.uint16),
@@ -71,7 +75,10 @@ def write_list(path: Path, found: LikelyList) -> None:
         "hundredths": found.hundredths[order].astype(np.uint8),
     }
     ids = (found.image_ids, found.caption_ids, found.owner)
-    facts = {key: " ".join(map(str, values.tolist())).encode() for key, values in zip(_KEYS, ids, strict=True)}
+    facts = {
+        key: " ".join(map(str, values.tolist())).encode()
+        for key, values in zip(_KEYS, ids, strict=True)
+    }
     table = pa.table(columns).replace_schema_metadata(facts)
     pq.write_table(table, path, compression="zstd", compression_level=19)
 
@@ -84,12 +91,15 @@ def read_list(path: Path) -> LikelyList:
         pairs = [table[name].to_numpy() for name in ("image", "caption", "hundredths")]
     except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
         problem = f"not a list of likely pairs ({type(error).__name__}: {error})"
-        raise InputError(problem, file=path, remedy="give what `python -m studies.coco_lists` wrote") from error
+        raise InputError(
+            problem, file=path, remedy="give what `python -m studies.coco_lists` wrote"
+        ) from error
     return LikelyList(*ids, *pairs)
 
 
 def table_of(found: LikelyList, path: Path) -> Captions:
-    """The split of a list as a captions table without texts: ids and owners are all that scores are read by."""
+    """The split of a list as a captions table without texts: ids and owners are all that scores are
+    read by."""
     images = pa.array(found.image_ids[found.owner].astype(str).tolist(), pa.string())
     captions = pa.array(found.caption_ids.astype(str).tolist(), pa.string())
     files = pa.nulls(len(captions), pa.string())

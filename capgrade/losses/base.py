@@ -15,7 +15,9 @@ from torch import Tensor
 from capgrade.schemas.errors import InputError
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # an option that something is divided or scaled by
+Above0 = Annotated[
+    float, Field(gt=0, allow_inf_nan=False)
+]  # an option that something is divided or scaled by
 LossForm = Literal["paper", "authors"]
 COUNTED = ("daa", "sigmoid")  # means and sums over all candidates, of which some were sampled
 
@@ -24,27 +26,40 @@ COUNTED = ("daa", "sigmoid")  # means and sums over all candidates, of which som
 class ScoredBatch:
     """B images and C captions scored against each other, with the pairs that a loss sums over.
 
-    `in_order`: pair i is row i and column i, and `own` may name further captions of an image. So are the trainer's
-    batches, gathered over its processes, and so is a square batch whose `own` holds the whole diagonal. Otherwise the
-    pairs are the True cells of `own`, in row order: an image may have several captions, and what belongs to nothing is
-    a candidate only. What nobody asked for is None. Raises InputError when shapes do not fit each other, and for a
-    batch without pairs.
+    `in_order`: pair i is row i and column i, and `own` may name further captions of an image. So
+    are the trainer's batches, gathered over its processes, and so is a square batch whose `own`
+    holds the whole diagonal. Otherwise the pairs are the True cells of `own`, in row order: an
+    image may have several captions, and what belongs to nothing is a candidate only. What nobody
+    asked for is None. Raises InputError when shapes do not fit each other, and for a batch without
+    pairs.
     """
 
     scores: Tensor  # float [B, C], similarity of image i and caption j
     own: Tensor  # bool [B, C], caption j is one of image i's
-    relevance: Tensor | None = None  # float [B, C], of caption j to image i (train.relevance_of says to what of it)
+    relevance: Tensor | None = (
+        None  # float [B, C], of caption j to image i (train.relevance_of says to what of it)
+    )
     known: Tensor | None = None  # bool [B, C], where `relevance` is known; None: everywhere
-    weights: Tensor | None = None  # float [B, C], how many pairs a known one stands for (shards); None: 1
-    images: Tensor | None = None  # float [P, D], one vector for each pair's image, of models that have one
+    weights: Tensor | None = (
+        None  # float [B, C], how many pairs a known one stands for (shards); None: 1
+    )
+    images: Tensor | None = (
+        None  # float [P, D], one vector for each pair's image, of models that have one
+    )
     captions: Tensor | None = None  # float [P, D]
     image_logits: Tensor | None = None  # float [P, K], of models with a classifier
     caption_logits: Tensor | None = None
     labels: Tensor | None = None  # int64 [P], the class of each pair: its image
-    more: Mapping[str, Tensor] = field(default_factory=dict)  # float [B, C], scores of parts of the model, by name
-    own_losses: Mapping[str, Tensor] = field(default_factory=dict)  # scalars that the model makes, by name
+    more: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  # float [B, C], scores of parts of the model, by name
+    own_losses: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  # scalars that the model makes, by name
     in_order: bool | None = None  # None: read from `own`, for which a device is waited for
-    hinges: list[Tensor] | None = None  # losses add int64 [2] on the device: how many are active, how many there are
+    hinges: list[Tensor] | None = (
+        None  # losses add int64 [2] on the device: how many are active, how many there are
+    )
 
     def __post_init__(self) -> None:
         self._fit(("own", "relevance", "known", "weights"), tuple(self.scores.shape))
@@ -53,13 +68,18 @@ class ScoredBatch:
         self._fit(("image_logits", "caption_logits"), (pairs, _width(self.image_logits)))
         self._fit(("labels",), (pairs,))
         if not pairs:
-            raise InputError("a batch without pairs", remedy="mark each image's own captions in `own`")
+            raise InputError(
+                "a batch without pairs", remedy="mark each image's own captions in `own`"
+            )
 
     def counted(self, costs: Tensor, among: Tensor | None = None) -> Tensor:
-        """The same costs, [..]+ of hinges; `among`, bool of their shape, says which are one; the others are 0."""
+        """The same costs, [..]+ of hinges; `among`, bool of their shape, says which are one; the
+        others are 0."""
         if self.hinges is not None:
             active = costs.detach().count_nonzero()
-            number = torch.full_like(active, costs.numel()) if among is None else among.count_nonzero()
+            number = (
+                torch.full_like(active, costs.numel()) if among is None else among.count_nonzero()
+            )
             self.hinges.append(torch.stack([active, number]))
         return costs
 
@@ -67,9 +87,15 @@ class ScoredBatch:
         for name in names:
             value = getattr(self, name)
             if value is not None and tuple(value.shape) != shape:
-                size = f"{shape[0]} pairs" if len(self.scores) == shape[0] else f"the {list(self.scores.shape)} scores"
+                size = (
+                    f"{shape[0]} pairs"
+                    if len(self.scores) == shape[0]
+                    else f"the {list(self.scores.shape)} scores"
+                )
                 problem = f"{name} of a batch is {list(value.shape)}, and {list(shape)} fits {size}"
-                raise InputError(problem, remedy="give one row for each image, one column for each caption")
+                raise InputError(
+                    problem, remedy="give one row for each image, one column for each caption"
+                )
 
     @cached_property
     def diagonal(self) -> bool:
@@ -89,71 +115,107 @@ class ScoredBatch:
         return found[:, 0], found[:, 1]
 
 
-ScoreMatrix = Tensor | ScoredBatch  # the first argument of a loss; a ScoredBatch has the other tensors with it
+ScoreMatrix = (
+    Tensor | ScoredBatch
+)  # the first argument of a loss; a ScoredBatch has the other tensors with it
 
 
 def batch_of(
-    name: str, scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None,
-    known: Tensor | None = None, weights: Tensor | None = None,
-) -> ScoredBatch:  # fmt: skip
-    """The batch that a loss was given. InputError for tensors that are none, do not fit or lie elsewhere, and for rows
-    or columns of this process alone among those of several."""
+    name: str,
+    scores: ScoreMatrix,
+    relevance: Tensor | None = None,
+    own: Tensor | None = None,
+    known: Tensor | None = None,
+    weights: Tensor | None = None,
+) -> ScoredBatch:
+    """The batch that a loss was given. InputError for tensors that are none, do not fit or lie
+    elsewhere, and for rows or columns of this process alone among those of several."""
     given = {"relevance": relevance, "own": own, "known": known, "weights": weights}
     if isinstance(scores, ScoredBatch):
         if extra := [key for key, value in given.items() if value is not None]:
-            raise InputError(f"loss '{name}' of a ScoredBatch is given {extra[0]} too", remedy="put it into the batch")
+            raise InputError(
+                f"loss '{name}' of a ScoredBatch is given {extra[0]} too",
+                remedy="put it into the batch",
+            )
         return scores
     for key, value in {"scores": scores, **given}.items():
         if value is not None:
             _check(key, value, scores)
     if relevance is not None and known is not None and weights is None and name in COUNTED:
-        problem = f"loss '{name}' counts how many pairs each known one stands for, and weights are not given"
-        raise InputError(problem, remedy="give those of labels.block(...), or known.float() to count each once")
+        problem = (
+            f"loss '{name}' counts how many pairs each known one stands for, and weights are not"
+            " given"
+        )
+        raise InputError(
+            problem, remedy="give those of labels.block(...), or known.float() to count each once"
+        )
     pairs, seen = _pairs(scores, own), None if relevance is None else relevance.detach()
     if seen is not None and known is not None:  # whatever stands where nothing is known, NaN too
         seen = seen.where(known | pairs, 0)
         weights = None if weights is None else weights.detach().where(known, 0)
-    return ScoredBatch(scores, pairs, seen, known, weights, in_order=None if own is not None else True)
+    return ScoredBatch(
+        scores, pairs, seen, known, weights, in_order=None if own is not None else True
+    )
 
 
 def _check(name: str, value: Tensor, scores: Tensor) -> None:
     """InputError for what is no tensor of the right kind beside the scores."""
     if not isinstance(value, Tensor):
         problem = f"{name} is {type(value).__name__}, not a torch tensor"
-        raise InputError(problem, remedy="torch.from_numpy(...), or labels.block(..., device=scores.device)")
+        raise InputError(
+            problem, remedy="torch.from_numpy(...), or labels.block(..., device=scores.device)"
+        )
     if value.ndim != 2 or value.shape != scores.shape:
-        raise InputError(f"{name} is {list(value.shape)}, scores {list(scores.shape)}", remedy="give matrices [B, C]")
+        raise InputError(
+            f"{name} is {list(value.shape)}, scores {list(scores.shape)}",
+            remedy="give matrices [B, C]",
+        )
     if value.device != scores.device:
-        raise InputError(f"{name} is on {value.device}, scores on {scores.device}", remedy=f"{name}.to(scores.device)")
+        raise InputError(
+            f"{name} is on {value.device}, scores on {scores.device}",
+            remedy=f"{name}.to(scores.device)",
+        )
     if (value.dtype == torch.bool) != (name in ("own", "known")) or value.is_complex():
         wanted = "bool" if name in ("own", "known") else "real"
         raise InputError(f"{name} is {value.dtype}", remedy=f"give {wanted} values")
 
 
 def _pairs(scores: Tensor, own: Tensor | None) -> Tensor:
-    """Which captions are whose. InputError where nothing says so, and where one side is of this process alone and the
-    other of all: then just this process's share of the other side, the `rank`-th, belongs to something. On the first
-    process that may be a batch with further negatives behind its pairs, so the other processes stop the run."""
+    """Which captions are whose. InputError where nothing says so, and where one side is of this
+    process alone and the other of all: then just this process's share of the other side, the
+    `rank`-th, belongs to something. On the first process that may be a batch with further negatives
+    behind its pairs, so the other processes stop the run."""
     rows, columns = scores.shape
     if own is None:
         if rows == columns:
             return torch.eye(rows, dtype=torch.bool, device=scores.device)
         problem = f"{rows} images and {columns} captions, and nothing says which belong together"
         raise InputError(problem, remedy="give own, bool [B, C]")
-    if rows != columns and dist.is_available() and dist.is_initialized() and (rank := dist.get_rank()):
+    if (
+        rows != columns
+        and dist.is_available()
+        and dist.is_initialized()
+        and (rank := dist.get_rank())
+    ):
         for axis, what in ((0, "captions"), (1, "images")):
             share, rest = divmod(own.shape[1 - axis], world := dist.get_world_size())
             if not rest and share:
                 used = own.any(dim=axis)
                 if bool(used[rank * share :][:share].all()) and int(used.sum()) == share:
-                    problem = f"{share * world} {what}, and only those of process {rank} of {world} belong to something"
-                    raise InputError(problem, remedy="give both sides of all processes: capgrade.losses.gather")
+                    problem = (
+                        f"{share * world} {what}, and only those of process {rank} of {world}"
+                        " belong to something"
+                    )
+                    raise InputError(
+                        problem, remedy="give both sides of all processes: capgrade.losses.gather"
+                    )
     return own
 
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of a batch: P queries in rows, one for each pair, over N candidates; `at` is the own one."""
+    """One direction of a batch: P queries in rows, one for each pair, over N candidates; `at` is
+    the own one."""
 
     at: Tensor  # int64 [P]
     scores: Tensor  # float32 [P, N]
@@ -164,8 +226,9 @@ class Direction:
 
     @property
     def counts(self) -> Tensor:
-        """float [P, N]: what each candidate counts in a mean over candidates, 0 where its relevance is not known. With
-        the weights of shards such a mean is expected to be that over all candidates."""
+        """float [P, N]: what each candidate counts in a mean over candidates, 0 where its relevance
+        is not known. With the weights of shards such a mean is expected to be that over all
+        candidates."""
         return self.weights.float() * self.known
 
     def paired(self, values: Tensor) -> Tensor:
@@ -183,7 +246,8 @@ def _width(vectors: Tensor | None) -> int | None:
 
 
 def required(batch: ScoredBatch, *names: str) -> list[Tensor]:
-    """These tensors of a batch. InputError for one it lacks: the trainer gives what the model has."""
+    """These tensors of a batch. InputError for one it lacks: the trainer gives what the model
+    has."""
     found = {name: getattr(batch, name) for name in names}
     for name, value in found.items():
         if value is None:
@@ -194,20 +258,30 @@ def required(batch: ScoredBatch, *names: str) -> list[Tensor]:
 
 
 def all_known(batch: ScoredBatch, loss: str) -> Tensor:
-    """Relevance [B, B] for the authors' forms, which have no place for an unknown one; InputError for sampled ones."""
+    """Relevance [B, B] for the authors' forms, which have no place for an unknown one; InputError
+    for sampled ones."""
     (relevance,) = required(batch, "relevance")
     if batch.known is not None:
         problem = f"loss '{loss}', form authors, needs the relevance of every pair"
-        raise InputError(problem, remedy="set train.relevance=exact or train.unknown=estimate, or form: paper")
+        raise InputError(
+            problem, remedy="set train.relevance=exact or train.unknown=estimate, or form: paper"
+        )
     if not batch.diagonal:
-        problem = f"loss '{loss}', form authors, is written for square batches in which pair i is row i and column i"
-        raise InputError(problem, remedy="give one caption for each image, in the order of the images, or form: paper")
+        problem = (
+            f"loss '{loss}', form authors, is written for square batches in which pair i is row i"
+            " and column i"
+        )
+        raise InputError(
+            problem,
+            remedy="give one caption for each image, in the order of the images, or form: paper",
+        )
     return relevance
 
 
 def both_directions(batch: ScoredBatch, *needed: str) -> tuple[Direction, Direction]:
-    """Images over captions, and captions over images: the rows (columns) of the pairs. Every relevance is known, and
-    counts once, where the batch does not say otherwise. InputError where it lacks what is `needed`."""
+    """Images over captions, and captions over images: the rows (columns) of the pairs. Every
+    relevance is known, and counts once, where the batch does not say otherwise. InputError where it
+    lacks what is `needed`."""
     required(batch, *needed)
     rows, columns = batch.at
     every = torch.ones_like(batch.own)
@@ -221,9 +295,13 @@ def both_directions(batch: ScoredBatch, *needed: str) -> tuple[Direction, Direct
 
 
 def nothing(batch: ScoredBatch) -> Tensor:
-    """A sum of no terms: float32, on the batch's device. NaN where relevance that is known holds NaN: comparisons pass
-    over it, and to ask for it would wait for the device."""
+    """A sum of no terms: float32, on the batch's device. NaN where relevance that is known holds
+    NaN: comparisons pass over it, and to ask for it would wait for the device."""
     if batch.relevance is None:
         return batch.scores.new_zeros((), dtype=torch.float32)
-    known = batch.relevance if batch.known is None else batch.relevance.where(batch.known | batch.own, 0)
+    known = (
+        batch.relevance
+        if batch.known is None
+        else batch.relevance.where(batch.known | batch.own, 0)
+    )
     return 0 * known.detach().sum(dtype=torch.float32)

@@ -1,5 +1,5 @@
-"""Contrastive losses: InfoNCE, a softmax over the batch, and the sigmoid, each cell a yes-or-no question; both with
-graded answers."""
+"""Contrastive losses: InfoNCE, a softmax over the batch, and the sigmoid, each cell a yes-or-no
+question; both with graded answers."""
 
 from __future__ import annotations
 
@@ -29,17 +29,25 @@ TEMPERATURE, SOFTNESS = 0.05, 0.1
 
 @declared("relevance")
 def soft_info_nce(
-    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
-    temperature: Above0 | Tensor = TEMPERATURE, softness: Above0 = SOFTNESS,
-) -> Tensor:  # fmt: skip
-    """-mean_i sum_j q_ij log softmax_j(S_ij / temperature), q_i = softmax(r_i / softness), in both directions.
+    scores: ScoreMatrix,
+    relevance: Tensor | None = None,
+    own: Tensor | None = None,
+    known: Tensor | None = None,
+    *,
+    temperature: Above0 | Tensor = TEMPERATURE,
+    softness: Above0 = SOFTNESS,
+) -> Tensor:
+    """-mean_i sum_j q_ij log softmax_j(S_ij / temperature), q_i = softmax(r_i / softness), in both
+    directions.
 
-    Soft-target InfoNCE (SoftCLIP's idea, Gao et al. 2023, with graded relevance for its self-similarity): targets have
-    a temperature of their own, and both softmaxes are over what is known and the pair; `temperature` may be a tensor
-    that is learned. Shapes and errors: see `capgrade.losses`.
+    Soft-target InfoNCE (SoftCLIP's idea, Gao et al. 2023, with graded relevance for its
+    self-similarity): targets have a temperature of their own, and both softmaxes are over what is
+    known and the pair; `temperature` may be a tensor that is learned. Shapes and errors: see
+    `capgrade.losses`.
 
     >>> relevance = torch.tensor([[1.0, 0.5], [0.2, 1.0]])
-    >>> worse, better = (float(soft_info_nce(s, relevance, temperature=1.0)) for s in (relevance.flip(0), relevance))
+    >>> worse, better = (float(soft_info_nce(s, relevance, temperature=1.0)) for s in
+    (relevance.flip(0), relevance))
     >>> better < worse
     True
     """
@@ -54,59 +62,85 @@ def soft_info_nce(
 
 @declared("relevance")
 def info_nce(
-    scores: ScoreMatrix, own: Tensor | None = None, relevance: Tensor | None = None, known: Tensor | None = None, *,
-    temperature: Above0 | Tensor = TEMPERATURE, targets: Literal["own", "relevance"] = "own",
+    scores: ScoreMatrix,
+    own: Tensor | None = None,
+    relevance: Tensor | None = None,
+    known: Tensor | None = None,
+    *,
+    temperature: Above0 | Tensor = TEMPERATURE,
+    targets: Literal["own", "relevance"] = "own",
     softness: Above0 = SOFTNESS,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Mean cross-entropy of softmax(S / temperature) in both directions (CLIP).
 
-    targets: own (the pair itself is right, everything else wrong; `own` only says which cells are pairs where B != C)
-    or relevance (`soft_info_nce`, whose `softness` it is). `temperature` may be a tensor that is learned. Shapes and
-    errors: see `capgrade.losses`.
+    targets: own (the pair itself is right, everything else wrong; `own` only says which cells are
+    pairs where B != C) or relevance (`soft_info_nce`, whose `softness` it is). `temperature` may be
+    a tensor that is learned. Shapes and errors: see `capgrade.losses`.
 
     >>> round(float(info_nce(torch.zeros(4, 4))), 4) == round(torch.tensor(4.0).log().item(), 4)
     True
     """
     if targets == "relevance":
-        return soft_info_nce(scores, relevance, own, known, temperature=temperature, softness=softness)
+        return soft_info_nce(
+            scores, relevance, own, known, temperature=temperature, softness=softness
+        )
     if relevance is not None or known is not None:
         problem = "loss 'info_nce' of own targets takes no relevance"
-        raise InputError(problem, remedy="give targets='relevance', or leave relevance and known out")
+        raise InputError(
+            problem, remedy="give targets='relevance', or leave relevance and known out"
+        )
     batch = batch_of("info_nce", scores, own=own)
-    own_alone = [(one, one.itself.float(), torch.ones_like(one.own)) for one in both_directions(batch)]
+    own_alone = [
+        (one, one.itself.float(), torch.ones_like(one.own)) for one in both_directions(batch)
+    ]
     return _cross_entropy(batch, own_alone, temperature)
 
 
 def _cross_entropy(
-    batch: ScoredBatch, targets: Iterable[tuple[Direction, Tensor, Tensor]], temperature: float | Tensor
+    batch: ScoredBatch,
+    targets: Iterable[tuple[Direction, Tensor, Tensor]],
+    temperature: float | Tensor,
 ) -> Tensor:
     """Of the target of each direction, [P, N], over what is known, bool [P, N]."""
     total = nothing(batch)
     for direction, target, known in targets:
         log = (direction.scores / temperature).masked_fill(~known, -torch.inf).log_softmax(dim=1)
-        total = total - (target * log.masked_fill(target == 0, 0)).sum(dim=1).mean()  # a score may be -inf
+        total = (
+            total - (target * log.masked_fill(target == 0, 0)).sum(dim=1).mean()
+        )  # a score may be -inf
     return total / 2
 
 
 def check_range(low: float, high: float, **_: object) -> None:
     """InputError for a range that does not rise."""
     if high <= low:
-        raise InputError(f"loss 'sigmoid' has low {low:g} and high {high:g}", remedy="give a high above low")
+        raise InputError(
+            f"loss 'sigmoid' has low {low:g} and high {high:g}", remedy="give a high above low"
+        )
 
 
 @declared("relevance", check_range)
 def sigmoid(
-    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None,
-    weights: Tensor | None = None, *, temperature: Above0 | Tensor = 0.1, bias: Finite | Tensor = -10.0,
-    targets: Literal["own", "relevance"] = "relevance", low: Finite = 0.0, high: Finite = 1.0,
-) -> Tensor:  # fmt: skip
-    """-1/B sum_ij y_ij log s(x_ij) + (1 - y_ij) log s(-x_ij), x = S / temperature + bias, s the sigmoid, B images.
+    scores: ScoreMatrix,
+    relevance: Tensor | None = None,
+    own: Tensor | None = None,
+    known: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    temperature: Above0 | Tensor = 0.1,
+    bias: Finite | Tensor = -10.0,
+    targets: Literal["own", "relevance"] = "relevance",
+    low: Finite = 0.0,
+    high: Finite = 1.0,
+) -> Tensor:
+    """-1/B sum_ij y_ij log s(x_ij) + (1 - y_ij) log s(-x_ij), x = S / temperature + bias, s the
+    sigmoid, B images.
 
-    targets: own (y is 1 for own pairs, 0 for all others: SigLIP, Zhai et al. 2023, eq. of section 3.2 and algorithm 1,
-    whose temperature and bias these are at the start) or relevance (y = (r - low) / (high - low), between 0 and 1, and
-    1 for own pairs; cells of unknown relevance are left out, the others count their weight). Tensors without
-    `relevance` have own targets. Temperature and bias may be tensors that are learned. Shapes and errors: see
-    `capgrade.losses`.
+    targets: own (y is 1 for own pairs, 0 for all others: SigLIP, Zhai et al. 2023, eq. of section
+    3.2 and algorithm 1, whose temperature and bias these are at the start) or relevance (y = (r -
+    low) / (high - low), between 0 and 1, and 1 for own pairs; cells of unknown relevance are left
+    out, the others count their weight). Tensors without `relevance` have own targets. Temperature
+    and bias may be tensors that are learned. Shapes and errors: see `capgrade.losses`.
 
     >>> round(float(sigmoid(torch.zeros(2, 2), temperature=1.0, bias=0.0)), 4)
     1.3863

@@ -5,17 +5,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from capgrade.losses.base import Above0, LossForm, ScoreMatrix, all_known, batch_of, both_directions, nothing
+from capgrade.losses.base import (
+    Above0,
+    LossForm,
+    ScoreMatrix,
+    all_known,
+    batch_of,
+    both_directions,
+    nothing,
+)
 from capgrade.losses.declared import declared
 
 STEEPEST = 50.0  # of an exponent: beyond it a difference gives no gradient
 
 
 def soft_ranks(x: Tensor, known: Tensor, temperature: float, form: LossForm = "paper") -> Tensor:
-    """1 + sum_{a != c} sigmoid((x_ba - x_bc) / temperature) over known a: [B, C] -> [B, C]; 1 is the best. `known`
-    may be what each a counts.
+    """1 + sum_{a != c} sigmoid((x_ba - x_bc) / temperature) over known a: [B, C] -> [B, C]; 1 is
+    the best. `known` may be what each a counts.
 
-    authors: the first x is read x_ab, as their code does (model.py of DAA, SmoothRank): a column beside a row.
+    authors: the first x is read x_ab, as their code does (model.py of DAA, SmoothRank): a column
+    beside a row.
     """
     first = x.T if form == "authors" else x
     difference = (first[:, :, None] - x[:, None, :]) / temperature  # a, c
@@ -26,16 +35,23 @@ def soft_ranks(x: Tensor, known: Tensor, temperature: float, form: LossForm = "p
 
 @declared("relevance")
 def daa(
-    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None,
-    weights: Tensor | None = None, *, temperature: Above0 = 0.001, form: LossForm = "paper",
-) -> Tensor:  # fmt: skip
-    """(1 - ASP of images) + (1 - ASP of captions), ASP = mean over pairs of min / max of the two soft ranks; in 0..2.
+    scores: ScoreMatrix,
+    relevance: Tensor | None = None,
+    own: Tensor | None = None,
+    known: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    temperature: Above0 = 0.001,
+    form: LossForm = "paper",
+) -> Tensor:
+    """(1 - ASP of images) + (1 - ASP of captions), ASP = mean over pairs of min / max of the two
+    soft ranks; in 0..2.
 
-    One rank is by similarity, the other by relevance, both over candidates of known relevance, each counting its weight
-    where relevance was sampled; no gradient goes into relevance. Their weight is 25 on COCO, 10 on Flickr30K.
-    `authors`: InputError unless every relevance is known.
-    Source: Li et al. 2022, eq. 8-10; Loss.DAA of their model.py, whose temperature is 0.001 whatever is given.
-    O(B C^2) memory. Shapes and errors: see `capgrade.losses`.
+    One rank is by similarity, the other by relevance, both over candidates of known relevance, each
+    counting its weight where relevance was sampled; no gradient goes into relevance. Their weight
+    is 25 on COCO, 10 on Flickr30K. `authors`: InputError unless every relevance is known. Source:
+    Li et al. 2022, eq. 8-10; Loss.DAA of their model.py, whose temperature is 0.001 whatever is
+    given. O(B C^2) memory. Shapes and errors: see `capgrade.losses`.
 
     >>> float(daa(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.eye(2)))
     0.0
@@ -54,9 +70,12 @@ def daa(
 
 
 @declared()
-def smooth_ap(scores: ScoreMatrix, own: Tensor | None = None, *, temperature: Above0 = 0.01) -> Tensor:
-    """(1 - mean AP) of both directions, positives the own items: AP of query b is the mean over positives c of
-    rank among positives / rank among all, by soft ranks (Brown et al. 2020, eq. 6); in 0..2.
+def smooth_ap(
+    scores: ScoreMatrix, own: Tensor | None = None, *, temperature: Above0 = 0.01
+) -> Tensor:
+    """(1 - mean AP) of both directions, positives the own items: AP of query b is the mean over
+    positives c of rank among positives / rank among all, by soft ranks (Brown et al. 2020, eq. 6);
+    in 0..2.
 
     O(B C^2) memory. Shapes and errors: see `capgrade.losses`.
 
@@ -69,5 +88,7 @@ def smooth_ap(scores: ScoreMatrix, own: Tensor | None = None, *, temperature: Ab
         among_own = soft_ranks(direction.scores, direction.own, temperature)
         among_all = soft_ranks(direction.scores, torch.ones_like(direction.own), temperature)
         precision = among_own / among_all
-        total = total + 1 - ((precision * direction.own).sum(dim=1) / direction.own.sum(dim=1)).mean()
+        total = (
+            total + 1 - ((precision * direction.own).sum(dim=1) / direction.own.sum(dim=1)).mean()
+        )
     return total

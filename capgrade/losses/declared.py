@@ -1,5 +1,5 @@
-"""Every loss by its name, with what it needs and its options, which its signature alone declares; and the weighted sum
-of losses that a run learns from."""
+"""Every loss by its name, with what it needs and its options, which its signature alone declares;
+and the weighted sum of losses that a run learns from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from capgrade.losses.base import Finite, ScoredBatch
 from capgrade.schemas.errors import InputError
 
 _P = ParamSpec("_P")
-_DIVIDED = ("info_nce", "soft_info_nce", "sigmoid")  # their scores, by `temperature`: that of daa is of ranks
+_DIVIDED = (
+    "info_nce",
+    "soft_info_nce",
+    "sigmoid",
+)  # their scores, by `temperature`: that of daa is of ranks
 
 ACTIVE = "active_"
 WEIGHT: TypeAdapter[float] = TypeAdapter(Finite)
@@ -26,8 +30,9 @@ _ROUNDING = 1e-5  # by which a measure may leave its range
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss, the types and defaults of its options, what it needs of a batch beside the scores (relevance, vectors or
-    logits), a check of its options together, and the range of relevance that its formula is written for (None: any)."""
+    """A loss, the types and defaults of its options, what it needs of a batch beside the scores
+    (relevance, vectors or logits), a check of its options together, and the range of relevance that
+    its formula is written for (None: any)."""
 
     function: Callable[..., Tensor]
     kinds: Mapping[str, TypeAdapter[Any]]
@@ -41,10 +46,12 @@ LOSSES: dict[str, Loss] = {}
 
 
 def declared(
-    needs: str | None = None, check: Callable[..., object] | None = None, within: tuple[float, float] | None = None
+    needs: str | None = None,
+    check: Callable[..., object] | None = None,
+    within: tuple[float, float] | None = None,
 ) -> Callable[[Callable[_P, Tensor]], Callable[_P, Tensor]]:
-    """Enter a function as the loss of its name (`Loss`). Its options are checked and converted by their types at every
-    call; a term of a preset names the same function."""
+    """Enter a function as the loss of its name (`Loss`). Its options are checked and converted by
+    their types at every call; a term of a preset names the same function."""
 
     def declare(function: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
         name, hints = function.__name__, get_type_hints(function, include_extras=True)
@@ -56,7 +63,10 @@ def declared(
             given.update(checked(name, {key: given[key] for key in defaults.keys() & given.keys()}))
             return function(*args, **given)
 
-        kinds = {key: TypeAdapter(hints[key], config=ConfigDict(arbitrary_types_allowed=True)) for key in defaults}
+        kinds = {
+            key: TypeAdapter(hints[key], config=ConfigDict(arbitrary_types_allowed=True))
+            for key in defaults
+        }
         LOSSES[name] = Loss(loss, kinds, defaults, needs, check, within)
         return loss
 
@@ -71,13 +81,18 @@ def named(name: Any) -> Loss:
 
 
 def checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a loss, each as its type has it; tensors, such as a learned temperature, as they are.
+    """The options of a loss, each as its type has it; tensors, such as a learned temperature, as
+    they are.
 
-    Raises InputError for an unknown option, listing the known ones, and for a value that does not fit."""
+    Raises InputError for an unknown option, listing the known ones, and for a value that does not
+    fit."""
     loss, found = named(name), {}
     for key, value in options.items():
         if key not in loss.defaults:
-            remedy = f"known: {', '.join(loss.defaults) or 'none'}; a term of several also has weight and of"
+            remedy = (
+                f"known: {', '.join(loss.defaults) or 'none'}; a term of several also has weight"
+                " and of"
+            )
             raise InputError(f"loss '{name}' has no option '{key}'", remedy=remedy)
         found[key] = _converted(name, key, loss.kinds[key], value)
     if loss.check is not None:
@@ -97,11 +112,13 @@ def _converted(name: str, key: str, kind: TypeAdapter[Any], value: Any) -> Any:
 
 
 class LossTerms:
-    """The weighted sum of terms such as {"name": "sam", "weight": 10, "tau": 3}; `of` names a part of the model whose
-    scores the term looks at. It counts the hinges of its losses as it goes (`active_hinges`). `needs` is what terms
-    need of a batch beside the scores: no relevance where the pairs alone are the targets, by choice or by default.
+    """The weighted sum of terms such as {"name": "sam", "weight": 10, "tau": 3}; `of` names a part
+    of the model whose scores the term looks at. It counts the hinges of its losses as it goes
+    (`active_hinges`). `needs` is what terms need of a batch beside the scores: no relevance where
+    the pairs alone are the targets, by choice or by default.
 
-    Raises InputError for an unknown name or option, listing the known ones, and for a value that does not fit.
+    Raises InputError for an unknown name or option, listing the known ones, and for a value that
+    does not fit.
     """
 
     def __init__(self, terms: Sequence[Mapping[str, Any]]) -> None:
@@ -110,13 +127,21 @@ class LossTerms:
         self.needs: set[str] = set()
         for term in terms:
             loss, name, of = named(term.get("name")), term["name"], term.get("of")
-            options = checked(name, {key: term[key] for key in term if key not in ("name", "weight", "of")})
+            options = checked(
+                name, {key: term[key] for key in term if key not in ("name", "weight", "of")}
+            )
             if of == "logits" and name in _DIVIDED and options.get("temperature") != 1:
-                problem = f"loss '{name}' of the logits divides them by a temperature, and they have a learned one"
+                problem = (
+                    f"loss '{name}' of the logits divides them by a temperature, and they have a"
+                    " learned one"
+                )
                 raise InputError(problem, remedy="give this term temperature: 1.0")
             weight = _converted(name, "weight", WEIGHT, term.get("weight", 1.0))
             self._terms.append((name, weight, of, partial(loss.function, **options)))
-            if loss.needs is not None and {**loss.defaults, **options}.get("targets", "relevance") == "relevance":
+            if (
+                loss.needs is not None
+                and {**loss.defaults, **options}.get("targets", "relevance") == "relevance"
+            ):
                 self.needs.add(loss.needs)
 
     def __call__(self, batch: ScoredBatch) -> Tensor:
@@ -133,16 +158,22 @@ class LossTerms:
         return total
 
     def active_hinges(self) -> dict[str, float]:
-        """As `active_sam`, for each loss with hinges: the share of their costs above 0 since this was last asked, in
-        0..1; 0 where no pair had one. It waits for the device."""
+        """As `active_sam`, for each loss with hinges: the share of their costs above 0 since this
+        was last asked, in 0..1; 0 where no pair had one. It waits for the device."""
         counts, self._hinges = {name: found.tolist() for name, found in self._hinges.items()}, {}
-        return {f"{ACTIVE}{name}": active / max(number, 1) for name, (active, number) in counts.items()}
+        return {
+            f"{ACTIVE}{name}": active / max(number, 1) for name, (active, number) in counts.items()
+        }
 
     def check_scale(self, measure: str, low: float, high: float) -> None:
-        """InputError for a loss whose formula is written for another range than the measure's low..high."""
+        """InputError for a loss whose formula is written for another range than the measure's
+        low..high."""
         for name, *_ in self._terms:
             wanted = LOSSES[name].within
-            if wanted is not None and not wanted[0] - _ROUNDING <= low <= high <= wanted[1] + _ROUNDING:
+            if (
+                wanted is not None
+                and not wanted[0] - _ROUNDING <= low <= high <= wanted[1] + _ROUNDING
+            ):
                 problem = f"loss '{name}' is written for relevance in {wanted[0]:g}..{wanted[1]:g}"
                 remedy = "choose a measure of that range, such as sbert"
                 raise InputError(f"{problem}, and {measure} is in {low:g}..{high:g}", remedy=remedy)

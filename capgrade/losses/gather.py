@@ -1,4 +1,5 @@
-"""The batch of all processes on each: contrastive losses see every pair, gradients flow back to their owners."""
+"""The batch of all processes on each: contrastive losses see every pair, gradients flow back to
+their owners."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from torch import Tensor
 from capgrade.schemas.errors import InputError
 
 
-class _Gather(torch.autograd.Function):  # PyTorch's own is private in some versions and deprecated in others
+class _Gather(
+    torch.autograd.Function
+):  # PyTorch's own is private in some versions and deprecated in others
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
@@ -20,19 +23,23 @@ class _Gather(torch.autograd.Function):  # PyTorch's own is private in some vers
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        total = grads[0].clone(memory_format=torch.contiguous_format)  # autograd may give it to others too
+        total = grads[0].clone(
+            memory_format=torch.contiguous_format
+        )  # autograd may give it to others too
         dist.all_reduce(total)
         return total.chunk(dist.get_world_size())[dist.get_rank()]
 
 
 def gather(x: Tensor) -> Tensor:
-    """The rows of all processes of `torch.distributed` on each, [n, ...] -> [world n, ...] in order of rank; with one
-    process, or none started, `x` itself. Of any dtype: vectors, masks and the numbers of images are gathered alike.
+    """The rows of all processes of `torch.distributed` on each, [n, ...] -> [world n, ...] in order
+    of rank; with one process, or none started, `x` itself. Of any dtype: vectors, masks and the
+    numbers of images are gathered alike.
 
-    Every process then computes the same loss of the whole batch. The gradient that flows back into `x` is the sum over
-    processes, so the mean over processes of parameters' gradients, as DistributedDataParallel takes it, is the gradient
-    of that loss. InputError where processes have another number of rows, as in a last batch that is not dropped; on a
-    GPU that is not asked, for which it would be waited.
+    Every process then computes the same loss of the whole batch. The gradient that flows back into
+    `x` is the sum over processes, so the mean over processes of parameters' gradients, as
+    DistributedDataParallel takes it, is the gradient of that loss. InputError where processes have
+    another number of rows, as in a last batch that is not dropped; on a GPU that is not asked, for
+    which it would be waited.
 
     >>> gather(torch.eye(2)).shape
     torch.Size([2, 2])

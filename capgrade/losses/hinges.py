@@ -1,4 +1,5 @@
-"""Losses of hinges, [cost]+ of an item that is nearer than it should be: triplets, Kendall's order, windows, rungs."""
+"""Losses of hinges, [cost]+ of an item that is nearer than it should be: triplets, Kendall's order,
+windows, rungs."""
 
 from __future__ import annotations
 
@@ -29,15 +30,19 @@ NegativeRule = Literal["hard", "random", "soft", "sum"]
 
 @declared()
 def triplet(
-    scores: ScoreMatrix, own: Tensor | None = None, *,
-    margin: float = 0.2, negatives: NegativeRule = "hard", spare_own: bool = False,
-) -> Tensor:  # fmt: skip
+    scores: ScoreMatrix,
+    own: Tensor | None = None,
+    *,
+    margin: float = 0.2,
+    negatives: NegativeRule = "hard",
+    spare_own: bool = False,
+) -> Tensor:
     """sum_i [margin + S_in - S_ii]+ over both directions, n the negatives of i.
 
-    negatives: hard (the most similar; VSE++'s max_violation), random (one drawn evenly), soft (the least similar) or
-    sum (all of them). As in the authors' code other captions of the same image count as negatives, unless `spare_own`.
-    Shapes and errors: see `capgrade.losses`.
-    Source: Faghri et al. 2018, eq. 5 and 6; model.py of vsepp, ContrastiveLoss.
+    negatives: hard (the most similar; VSE++'s max_violation), random (one drawn evenly), soft (the
+    least similar) or sum (all of them). As in the authors' code other captions of the same image
+    count as negatives, unless `spare_own`. Shapes and errors: see `capgrade.losses`. Source: Faghri
+    et al. 2018, eq. 5 and 6; model.py of vsepp, ContrastiveLoss.
 
     >>> float(triplet(torch.tensor([[0.9, 0.8], [0.1, 0.9]])))
     0.2...
@@ -52,9 +57,15 @@ def triplet(
 
 
 def _triplets(
-    batch: ScoredBatch, scores: Tensor, own: Tensor, margin: Tensor | float, allowed: Tensor, negatives: NegativeRule
+    batch: ScoredBatch,
+    scores: Tensor,
+    own: Tensor,
+    margin: Tensor | float,
+    allowed: Tensor,
+    negatives: NegativeRule,
 ) -> Tensor:
-    """Of queries [P] over candidates [P, N], each with the score of its own one: hinges of the negatives chosen."""
+    """Of queries [P] over candidates [P, N], each with the score of its own one: hinges of the
+    negatives chosen."""
     cost = (margin + scores - own[:, None]).clamp(min=0)
     if negatives == "sum":
         return batch.counted(cost.masked_fill(~allowed, 0), allowed).sum()
@@ -63,7 +74,8 @@ def _triplets(
 
 
 def choose(scores: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
-    """int64 [P]: one allowed column per row; any where none is allowed. Random ones by torch's generator."""
+    """int64 [P]: one allowed column per row; any where none is allowed. Random ones by torch's
+    generator."""
     if negatives == "random":
         order = torch.rand(scores.shape, device="cpu").to(scores.device)
         return order.masked_fill(~allowed, -1).argmax(dim=1)
@@ -75,16 +87,21 @@ def choose(scores: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
 
 @declared("relevance")
 def triplet_sn(
-    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
-    margin: float = 0.2, gamma: Above0 = 50.0,
-) -> Tensor:  # fmt: skip
+    scores: ScoreMatrix,
+    relevance: Tensor | None = None,
+    own: Tensor | None = None,
+    known: Tensor | None = None,
+    *,
+    margin: float = 0.2,
+    gamma: Above0 = 50.0,
+) -> Tensor:
     """sum_i [s_i - S_ii + margin]+ over both directions, s_i = 1/gamma log sum_n exp(gamma S_in).
 
-    n: candidates of known relevance r_in < r_ii, whatever the measure's scale. BCLS writes r_in < 1: its labels have
-    r_ii = 1, so the two are the same there (a duplicate of the caption is no negative). Relevance above the own pair's,
-    which a measure that leaves the own caption out may give, is no negative either.
-    The sum is not normalised: s exceeds the maximum by at most log(B - 1) / gamma.
-    Source: BCLS, eq. 14 and 15; the paper gives no margin, this is its host's (SGRAF).
+    n: candidates of known relevance r_in < r_ii, whatever the measure's scale. BCLS writes r_in <
+    1: its labels have r_ii = 1, so the two are the same there (a duplicate of the caption is no
+    negative). Relevance above the own pair's, which a measure that leaves the own caption out may
+    give, is no negative either. The sum is not normalised: s exceeds the maximum by at most log(B -
+    1) / gamma. Source: BCLS, eq. 14 and 15; the paper gives no margin, this is its host's (SGRAF).
     Shapes and errors: see `capgrade.losses`.
 
     >>> round(float(triplet_sn(torch.tensor([[0.9, 0.8], [0.1, 0.9]]), torch.eye(2))), 4)
@@ -98,28 +115,39 @@ def triplet_sn(
         negative = direction.known & ~direction.itself & lower
         rows = negative.any(dim=1)
         some = direction.scores[rows].masked_fill(~negative[rows], -float("inf"))
-        cost = (gamma * some).logsumexp(dim=1) / gamma - direction.paired(direction.scores)[rows] + margin
+        cost = (
+            (gamma * some).logsumexp(dim=1) / gamma
+            - direction.paired(direction.scores)[rows]
+            + margin
+        )
         total = total + batch.counted(cost.clamp(min=0)).sum()
     return total
 
 
 @declared("relevance")
 def sam(
-    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
-    tau: Above0 = 10.0, negatives: Negative = "hard", form: LossForm = "paper",
-) -> Tensor:  # fmt: skip
+    scores: ScoreMatrix,
+    relevance: Tensor | None = None,
+    own: Tensor | None = None,
+    known: Tensor | None = None,
+    *,
+    tau: Above0 = 10.0,
+    negatives: Negative = "hard",
+    form: LossForm = "paper",
+) -> Tensor:
     """sum_p [(phi_pp - phi_pm) / tau + S_pm - S_pp]+ + [(phi_pp - phi_pk) / tau + S_kp - S_pp]+.
 
-    phi_pj is the relevance of caption j to the captions G_p of image p, m a negative caption of image p, k a negative
-    image of caption p: both margins use G_p, also towards images, where caption k stands for image k (its
-    first one of known relevance, in a batch that has several).
-    paper (eq. 7): negatives hard = most similar, random, soft = least similar, among those of known phi_pj; a
-    margin may be negative. Other captions of the image, and rows of the same image, are positives, so no negatives.
-    authors (ContrastiveLossMetric): see `_sam_authors`; InputError unless all relevance is known.
-    `sam` stands beside an ordinary triplet or alone. tau follows the measure: CIDEr reaches 10, Sentence-BERT and
-    SPICE 1. Shapes and errors: see `capgrade.losses`.
+    phi_pj is the relevance of caption j to the captions G_p of image p, m a negative caption of
+    image p, k a negative image of caption p: both margins use G_p, also towards images, where
+    caption k stands for image k (its first one of known relevance, in a batch that has several).
+    paper (eq. 7): negatives hard = most similar, random, soft = least similar, among those of known
+    phi_pj; a margin may be negative. Other captions of the image, and rows of the same image, are
+    positives, so no negatives. authors (ContrastiveLossMetric): see `_sam_authors`; InputError
+    unless all relevance is known. `sam` stands beside an ordinary triplet or alone. tau follows the
+    measure: CIDEr reaches 10, Sentence-BERT and SPICE 1. Shapes and errors: see `capgrade.losses`.
 
-    >>> scores, relevance = torch.tensor([[0.9, 0.5], [0.1, 0.9]]), torch.tensor([[1.0, 0.8], [0.2, 1.0]])
+    >>> scores, relevance = torch.tensor([[0.9, 0.5], [0.1, 0.9]]), torch.tensor([[1.0, 0.8], [0.2,
+    1.0]])
     >>> round(float(sam(scores, relevance, tau=1.0)), 4)
     0.4
     """
@@ -128,26 +156,40 @@ def sam(
         return nothing(batch) + _sam_authors(batch, tau, negatives)
     direction, other = both_directions(batch, "relevance")
     margin = (direction.paired(direction.relevance)[:, None] - direction.relevance).float() / tau
-    ok, own = direction.known & direction.paired(direction.known)[:, None], direction.paired(direction.scores)
-    total = nothing(batch) + _triplets(batch, direction.scores, own, margin, ok & ~direction.own, negatives)
+    ok, own = (
+        direction.known & direction.paired(direction.known)[:, None],
+        direction.paired(direction.scores),
+    )
+    total = nothing(batch) + _triplets(
+        batch, direction.scores, own, margin, ok & ~direction.own, negatives
+    )
     rows, columns = batch.at  # towards images: image k of a pair, of whose caption the margin is
     allowed = ok[:, columns] & ~other.own[:, rows]
-    return total + _triplets(batch, other.scores[:, rows], own, margin[:, columns], allowed, negatives)
+    return total + _triplets(
+        batch, other.scores[:, rows], own, margin[:, columns], allowed, negatives
+    )
 
 
 def _sam_authors(batch: ScoredBatch, tau: float, negatives: Negative) -> Tensor:
-    """What the authors' code computes: negatives of both directions along rows, hard and soft by other names (hard:
-    second smallest cost, soft: second largest), the two margins crossed, broadcast over columns, at most 1.
+    """What the authors' code computes: negatives of both directions along rows, hard and soft by
+    other names (hard: second smallest cost, soft: second largest), the two margins crossed,
+    broadcast over columns, at most 1.
 
-    sum_i [S(i, n_i) - S_ii + M1[n_i]]+ + sum_i [S(i, k_i) - S(k_i, k_i) + M0[k_i]]+ with
-    M1[q] = min(1, (phi_qq - phi(q, k_q)) / tau) and M0[q] the same with n_q (model_CVSE.py, lines 709 to 770).
+    sum_i [S(i, n_i) - S_ii + M1[n_i]]+ + sum_i [S(i, k_i) - S(k_i, k_i) + M0[k_i]]+ with M1[q] =
+    min(1, (phi_qq - phi(q, k_q)) / tau) and M0[q] the same with n_q (model_CVSE.py, lines 709 to
+    770).
     """
     scores, relevance = batch.scores.float(), all_known(batch, "sam").float()
     own, row = scores.diagonal(), torch.arange(len(scores), device=scores.device)
     if len(scores) < 2:
         return (scores * 0).sum()
-    n, k = (_second(cost.detach(), negatives) for cost in (scores - own[:, None], scores - own[None, :]))
-    margins = [((relevance.diagonal() - relevance[row, other]) / tau).clamp(max=_LARGEST) for other in (k, n)]
+    n, k = (
+        _second(cost.detach(), negatives) for cost in (scores - own[:, None], scores - own[None, :])
+    )
+    margins = [
+        ((relevance.diagonal() - relevance[row, other]) / tau).clamp(max=_LARGEST)
+        for other in (k, n)
+    ]
     first = batch.counted((scores[row, n] - own + margins[0][n]).clamp(min=0))
     return (first + batch.counted((scores[row, k] - own[k] + margins[1][k]).clamp(min=0))).sum()
 
@@ -161,12 +203,18 @@ def _second(cost: Tensor, negatives: Negative) -> Tensor:
 
 @declared("relevance")
 def kendall(
-    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
+    scores: ScoreMatrix,
+    relevance: Tensor | None = None,
+    own: Tensor | None = None,
+    known: Tensor | None = None,
+    *,
     alpha: float = 0.2,
-) -> Tensor:  # fmt: skip
-    """sum_ijk 1[r_ij > r_ik + alpha] [S_ik - S_ij]+ over both directions (BCLS, eq. 5 and 17, no margin).
+) -> Tensor:
+    """sum_ijk 1[r_ij > r_ik + alpha] [S_ik - S_ij]+ over both directions (BCLS, eq. 5 and 17, no
+    margin).
 
-    j and k are candidates of known relevance. O(B C^2) time. Shapes and errors: see `capgrade.losses`.
+    j and k are candidates of known relevance. O(B C^2) time. Shapes and errors: see
+    `capgrade.losses`.
 
     >>> float(kendall(torch.tensor([[0.9, 0.8], [0.1, 0.9]]), torch.eye(2)))
     0.0
@@ -177,7 +225,9 @@ def kendall(
         queries = zip(direction.scores, direction.relevance, direction.known, strict=True)
         for s, r, ok in queries:  # one at a time: [N, N]
             above = (r[:, None] > r[None, :] + alpha) & ok[:, None] & ok[None, :]
-            total = total + batch.counted((s[None, :] - s[:, None]).clamp(min=0) * above, above).sum()
+            total = (
+                total + batch.counted((s[None, :] - s[:, None]).clamp(min=0) * above, above).sum()
+            )
     return total
 
 
@@ -191,15 +241,21 @@ def windows(alpha: float, beta: float) -> int:
 
 @declared("relevance", windows, (-1.0, 1.0))
 def kendall_windows(
-    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
-    alpha: Above0 = 0.2, beta: Above0 = 0.1,
-) -> Tensor:  # fmt: skip
-    """SW-HS (BCLS, eq. 19 and 20): 1/M sum over windows m and queries i of [max_neg S - min_pos S]+, both directions.
+    scores: ScoreMatrix,
+    relevance: Tensor | None = None,
+    own: Tensor | None = None,
+    known: Tensor | None = None,
+    *,
+    alpha: Above0 = 0.2,
+    beta: Above0 = 0.1,
+) -> Tensor:
+    """SW-HS (BCLS, eq. 19 and 20): 1/M sum over windows m and queries i of [max_neg S - min_pos
+    S]+, both directions.
 
-    Window m spans lo..lo + alpha with lo = -1 + m beta, m = 1..M, M = (2 - alpha) / beta; positives have
-    relevance >= lo + alpha, negatives <= lo. The paper draws the windows and does not write their bounds; these give
-    its M = 18 (formulas of the docs). A window without either adds nothing. For relevance in -1..1.
-    Shapes and errors: see `capgrade.losses`.
+    Window m spans lo..lo + alpha with lo = -1 + m beta, m = 1..M, M = (2 - alpha) / beta; positives
+    have relevance >= lo + alpha, negatives <= lo. The paper draws the windows and does not write
+    their bounds; these give its M = 18 (formulas of the docs). A window without either adds
+    nothing. For relevance in -1..1. Shapes and errors: see `capgrade.losses`.
 
     >>> round(float(kendall_windows(torch.tensor([[0.5, 0.8], [0.1, 0.9]]), torch.eye(2))), 4)
     0.15
@@ -208,7 +264,10 @@ def kendall_windows(
     count, total = windows(alpha, beta), nothing(batch)
     low = -1 + beta * torch.arange(1, count + 1, device=batch.scores.device)
     for direction in both_directions(batch, "relevance"):
-        s, r = direction.scores[None], direction.relevance[None]  # windows before queries: [M, P, N]
+        s, r = (
+            direction.scores[None],
+            direction.relevance[None],
+        )  # windows before queries: [M, P, N]
         positive = (r >= low[:, None, None] + alpha - TOLERANCE) & direction.known
         negative = (r <= low[:, None, None] + TOLERANCE) & direction.known
         nearest = s.masked_fill(~positive, torch.inf).amin(dim=2)
@@ -218,25 +277,37 @@ def kendall_windows(
     return total
 
 
-def check_rungs(thresholds: Sequence[float], margins: Sequence[float], weights: Sequence[float]) -> None:
+def check_rungs(
+    thresholds: Sequence[float], margins: Sequence[float], weights: Sequence[float]
+) -> None:
     """InputError unless there is a margin and a weight for each rung: one more than thresholds."""
     if not len(thresholds) + 1 == len(margins) == len(weights):
-        problem = f"loss 'ladder' has {len(thresholds)} thresholds, {len(margins)} margins, {len(weights)} weights"
+        problem = (
+            f"loss 'ladder' has {len(thresholds)} thresholds, {len(margins)} margins,"
+            f" {len(weights)} weights"
+        )
         raise InputError(problem, remedy="give one margin and one weight more than thresholds")
 
 
 @declared("relevance", check_rungs)
 def ladder(
-    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
-    thresholds: Sequence[float] = (0.63,), margins: Sequence[float] = (0.2, 0.01),
+    scores: ScoreMatrix,
+    relevance: Tensor | None = None,
+    own: Tensor | None = None,
+    known: Tensor | None = None,
+    *,
+    thresholds: Sequence[float] = (0.63,),
+    margins: Sequence[float] = (0.2, 0.01),
     weights: Sequence[float] = (1.0, 0.25),
-) -> Tensor:  # fmt: skip
-    """sum over queries i and rungs l of weight_l [margin_l + max_{below l} S - min_{above l} S]+, both directions.
+) -> Tensor:
+    """sum over queries i and rungs l of weight_l [margin_l + max_{below l} S - min_{above l} S]+,
+    both directions.
 
-    Rung 0 has only the pair itself above it; rung l has candidates of relevance >= thresholds[l - 1] above, the pair
-    too, and those of less below. Rungs one side of which is empty add nothing; unknown relevance is on neither side.
-    Hardest pairs as CVSE++ takes them (eq. 6 and 7); its relevance is a BERT score learnt for the purpose.
-    One margin and one weight more than thresholds. Shapes and errors: see `capgrade.losses`.
+    Rung 0 has only the pair itself above it; rung l has candidates of relevance >= thresholds[l -
+    1] above, the pair too, and those of less below. Rungs one side of which is empty add nothing;
+    unknown relevance is on neither side. Hardest pairs as CVSE++ takes them (eq. 6 and 7); its
+    relevance is a BERT score learnt for the purpose. One margin and one weight more than
+    thresholds. Shapes and errors: see `capgrade.losses`.
 
     >>> round(float(ladder(torch.tensor([[0.9, 0.8], [0.1, 0.9]]), torch.eye(2))), 4)
     0.2
@@ -245,7 +316,10 @@ def ladder(
     total = nothing(batch)
     for direction in both_directions(batch, "relevance"):
         itself, seen = direction.itself, direction.known
-        rungs = [itself, *((direction.relevance >= threshold) & seen | itself for threshold in thresholds)]
+        rungs = [
+            itself,
+            *((direction.relevance >= threshold) & seen | itself for threshold in thresholds),
+        ]
         for above, margin, weight in zip(rungs, margins, weights, strict=True):
             below = seen & ~above
             rows = below.any(dim=1)

@@ -1,4 +1,5 @@
-"""Losses as modules: options are kept, a temperature and a bias learned; and graded ones in the loops of open_clip."""
+"""Losses as modules: options are kept, a temperature and a bias learned; and graded ones in the
+loops of open_clip."""
 
 from __future__ import annotations
 
@@ -18,12 +19,20 @@ from capgrade.schemas.errors import InputError
 if TYPE_CHECKING:
     from capgrade.labels import Ids, Labels, Unknown
 
-OF_OPEN_CLIP = {"local_loss", "gather_with_grad", "cache_labels", "rank", "use_horovod", "dist_impl"}
+OF_OPEN_CLIP = {
+    "local_loss",
+    "gather_with_grad",
+    "cache_labels",
+    "rank",
+    "use_horovod",
+    "dist_impl",
+}
 
 
 class LossModule(torch.nn.Module):
-    """A loss with its options kept: those of `LEARNED` as parameters, unless `learn` is False, a temperature as its
-    logarithm. Options, given by name, and arguments are those of the function, InputError too."""
+    """A loss with its options kept: those of `LEARNED` as parameters, unless `learn` is False, a
+    temperature as its logarithm. Options, given by name, and arguments are those of the function,
+    InputError too."""
 
     NAME: ClassVar[str]
     LEARNED: ClassVar[tuple[str, ...]] = ("temperature",)
@@ -37,7 +46,9 @@ class LossModule(torch.nn.Module):
         self.options = {**LOSSES[self.NAME].defaults, **checked(self.NAME, options)}
         start = {name: torch.tensor(float(self.options.pop(name))) for name in self.LEARNED}
         if "temperature" in start:
-            self.log_temperature = torch.nn.Parameter(start.pop("temperature").log(), requires_grad=learn)
+            self.log_temperature = torch.nn.Parameter(
+                start.pop("temperature").log(), requires_grad=learn
+            )
         for name, value in start.items():
             self.register_parameter(name, torch.nn.Parameter(value, requires_grad=learn))
 
@@ -45,7 +56,9 @@ class LossModule(torch.nn.Module):
     def temperature(self) -> Tensor:
         return self.log_temperature.exp()
 
-    def forward(self, scores: ScoreMatrix, *labels: Tensor | None, **named: Tensor | None) -> Tensor:
+    def forward(
+        self, scores: ScoreMatrix, *labels: Tensor | None, **named: Tensor | None
+    ) -> Tensor:
         """What follows the scores is as the function has it: relevance, own, known, ..."""
         learned = {name: getattr(self, name) for name in self.LEARNED}
         return LOSSES[self.NAME].function(scores, *labels, **named, **self.options, **learned)
@@ -92,13 +105,14 @@ class Sigmoid(LossModule):
 
 
 class GradedClipLoss(torch.nn.Module):
-    """open_clip's `ClipLoss` with the targets of `soft_info_nce`, whose option `softness` it takes; the logits have the
-    model's own scale.
+    """open_clip's `ClipLoss` with the targets of `soft_info_nce`, whose option `softness` it takes;
+    the logits have the model's own scale.
 
-    labels: with captions, whose ids or rows are the keys of pairs: the image of a pair is that of its caption. measure
-    and unknown: as of `Labels.block`. What open_clip gives its own loss may be given too. On several processes the loss
-    is that of the whole batch, with the gradients of ClipLoss's `gather_with_grad`; on each process it is the mean of
-    what `local_loss` has on all. With targets of 1 for own pairs, 0 for others, and a softness of 0.05 it is ClipLoss.
+    labels: with captions, whose ids or rows are the keys of pairs: the image of a pair is that of
+    its caption. measure and unknown: as of `Labels.block`. What open_clip gives its own loss may be
+    given too. On several processes the loss is that of the whole batch, with the gradients of
+    ClipLoss's `gather_with_grad`; on each process it is the mean of what `local_loss` has on all.
+    With targets of 1 for own pairs, 0 for others, and a softness of 0.05 it is ClipLoss.
 
     >>> loss = GradedClipLoss(Labels.load("dataset"), "sbert", softness=0.1)
     >>> images, texts = torch.nn.functional.normalize(torch.rand(2, 4, 8), dim=2)
@@ -107,49 +121,83 @@ class GradedClipLoss(torch.nn.Module):
     """
 
     NAME = "soft_info_nce"
-    LOGITS: ClassVar[dict[str, float]] = {"temperature": 1.0}  # which have a scale and a bias already
+    LOGITS: ClassVar[dict[str, float]] = {
+        "temperature": 1.0
+    }  # which have a scale and a bias already
 
     def __init__(
-        self, labels: Labels, measure: str | None = None, *, unknown: Unknown = "mask", world_size: int = 1,
+        self,
+        labels: Labels,
+        measure: str | None = None,
+        *,
+        unknown: Unknown = "mask",
+        world_size: int = 1,
         **options: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         if options.get("use_horovod"):
-            raise InputError("vectors are gathered by torch.distributed", remedy="train without horovod")
+            raise InputError(
+                "vectors are gathered by torch.distributed", remedy="train without horovod"
+            )
         own = {name: value for name, value in options.items() if name not in OF_OPEN_CLIP}
         if given := own.keys() & self.LOGITS.keys():
-            raise InputError(f"the {min(given)} is the model's", remedy="leave it out: the logits have it already")
+            raise InputError(
+                f"the {min(given)} is the model's",
+                remedy="leave it out: the logits have it already",
+            )
         self.options = {**checked(self.NAME, own), **self.LOGITS}
         self.labels, self.measure, self.unknown = labels, labels.chosen(measure), unknown
         self.world_size, self.owner = world_size, torch.from_numpy(labels.owner)
-        self._rows = torch.empty(0, dtype=torch.int64)  # the captions of the batches that `keyed` gave last
+        self._rows = torch.empty(
+            0, dtype=torch.int64
+        )  # the captions of the batches that `keyed` gave last
         self._fetched = 0  # how many of them since the loss was last called
 
     def keyed(self, batches: Any) -> KeyedBatches:
-        """A loader of (images, texts, keys), whose keys are captions, as one of (images, texts) for open_clip's loop.
-        It tells the loss the keys; so batches may be accumulated (`--accum-freq`)."""
+        """A loader of (images, texts, keys), whose keys are captions, as one of (images, texts) for
+        open_clip's loop. It tells the loss the keys; so batches may be accumulated
+        (`--accum-freq`)."""
         return KeyedBatches(batches, self)
 
     def forward(
-        self, image_features: Tensor, text_features: Tensor, logit_scale: Tensor, logit_bias: Tensor | None = None,
-        output_dict: bool = False, *, keys: Ids | None = None,
-    ) -> Tensor | dict[str, Tensor]:  # fmt: skip
-        """float32 scalar, of features [B, D] of pairs; `keys` are their captions, by default those of the last B pairs
-        that `keyed` gave. InputError without keys, for a loop that fetches batches before it needs them, and where
-        world_size processes have not been started."""
-        if self.world_size > 1 and not (dist.is_initialized() and dist.get_world_size() == self.world_size):
-            raise InputError(f"no {self.world_size} processes", remedy="start them: torch.distributed")
+        self,
+        image_features: Tensor,
+        text_features: Tensor,
+        logit_scale: Tensor,
+        logit_bias: Tensor | None = None,
+        output_dict: bool = False,
+        *,
+        keys: Ids | None = None,
+    ) -> Tensor | dict[str, Tensor]:
+        """float32 scalar, of features [B, D] of pairs; `keys` are their captions, by default those
+        of the last B pairs that `keyed` gave. InputError without keys, for a loop that fetches
+        batches before it needs them, and where world_size processes have not been started."""
+        if self.world_size > 1 and not (
+            dist.is_initialized() and dist.get_world_size() == self.world_size
+        ):
+            raise InputError(
+                f"no {self.world_size} processes", remedy="start them: torch.distributed"
+            )
         if keys is None:
-            if self._fetched not in (0, len(image_features)):  # 0: again of the same, as accumulation calls it
-                problem = f"{self._fetched} pairs were fetched before the loss of {len(image_features)}"
-                raise InputError(problem, remedy="fetch a batch when the one before is learnt from, or give keys")
+            if self._fetched not in (
+                0,
+                len(image_features),
+            ):  # 0: again of the same, as accumulation calls it
+                problem = (
+                    f"{self._fetched} pairs were fetched before the loss of {len(image_features)}"
+                )
+                raise InputError(
+                    problem, remedy="fetch a batch when the one before is learnt from, or give keys"
+                )
             self._rows, self._fetched = self._rows[-len(image_features) :], 0
             rows = self._rows
         else:
             rows, self._fetched = torch.from_numpy(self.labels.rows_of_captions(keys)), 0
         if len(rows) != len(image_features):
             problem = f"{len(image_features)} pairs, and the captions of {len(rows)} are known"
-            raise InputError(problem, remedy="train on loss.keyed(loader) of (images, texts, keys), or give keys")
+            raise InputError(
+                problem, remedy="train on loss.keyed(loader) of (images, texts, keys), or give keys"
+            )
         images, texts, device = gather(image_features), gather(text_features), image_features.device
         rows = gather(rows.to(device)).cpu()
         owner = self.owner[rows]
@@ -164,8 +212,9 @@ class GradedClipLoss(torch.nn.Module):
 
 
 class GradedSigLipLoss(GradedClipLoss):
-    """open_clip's `SigLipLoss` with the targets of `sigmoid`, whose options `low` and `high` it takes; the rest as
-    `GradedClipLoss`. On each process it is the mean of what SigLipLoss has on all.
+    """open_clip's `SigLipLoss` with the targets of `sigmoid`, whose options `low` and `high` it
+    takes; the rest as `GradedClipLoss`. On each process it is the mean of what SigLipLoss has on
+    all.
 
     >>> loss = GradedSigLipLoss(Labels.load("dataset"), "cider", high=10.0)
     >>> images, texts = torch.nn.functional.normalize(torch.rand(2, 4, 8), dim=2)

@@ -1,4 +1,5 @@
-"""Losses of what a model gives beside scores: vectors and classes of SemanticMap's single stream, losses of its own."""
+"""Losses of what a model gives beside scores: vectors and classes of SemanticMap's single stream,
+losses of its own."""
 
 from __future__ import annotations
 
@@ -13,35 +14,44 @@ from capgrade.schemas.errors import InputError
 
 @declared("vectors")
 def centre(batch: ScoredBatch) -> Tensor:
-    """1/2 sum over classes c and features f of c of ||f - mean_c||^2, the mean over images and captions of the batch.
+    """1/2 sum over classes c and features f of c of ||f - mean_c||^2, the mean over images and
+    captions of the batch.
 
-    No running centres (Nawaz et al. 2019, eq. 3 and 4). The paper gives no weight beside the softmax. Wen et al. (2016,
-    eq. 5), whom it follows, have L = L_S + lambda/2 sum_i ||x_i - c_yi||^2, both sums over the batch, and lambda 0.003.
+    No running centres (Nawaz et al. 2019, eq. 3 and 4). The paper gives no weight beside the
+    softmax. Wen et al. (2016, eq. 5), whom it follows, have L = L_S + lambda/2 sum_i ||x_i -
+    c_yi||^2, both sums over the batch, and lambda 0.003.
     """
     images, captions, labels = required(batch, "images", "captions", "labels")
     features = torch.cat([images, captions]).float()
     _, number = torch.unique(torch.cat([labels, labels]), return_inverse=True)
-    sums = features.new_zeros(int(number.max()) + 1, features.shape[1]).index_add(0, number, features)
+    sums = features.new_zeros(int(number.max()) + 1, features.shape[1]).index_add(
+        0, number, features
+    )
     means = sums / number.bincount()[:, None]
     return 0.5 * (features - means[number]).square().sum()
 
 
 @declared("logits")
 def classify(batch: ScoredBatch) -> Tensor:
-    """Cross-entropy of the classes of images and captions, summed as `centre` is (Wen et al. 2016, eq. 1 and 5)."""
+    """Cross-entropy of the classes of images and captions, summed as `centre` is (Wen et al. 2016,
+    eq. 1 and 5)."""
     images, captions, labels = required(batch, "image_logits", "caption_logits", "labels")
-    return cross_entropy(torch.cat([images, captions]).float(), torch.cat([labels, labels]), reduction="sum")
+    return cross_entropy(
+        torch.cat([images, captions]).float(), torch.cat([labels, labels]), reduction="sum"
+    )
 
 
 @declared("own_losses")
 def captioning(batch: ScoredBatch) -> Tensor:
-    """-log p of each caption given its image, the mean over captions; VSRN's. Source: Li et al. 2019."""
+    """-log p of each caption given its image, the mean over captions; VSRN's. Source: Li et al.
+    2019."""
     return _own_loss(batch, "captioning")
 
 
 @declared("own_losses")
 def divergence(batch: ScoredBatch) -> Tensor:
-    """KL of the concepts of captions from those of their images, summed over pairs; CVSE's (Wang et al. 2020)."""
+    """KL of the concepts of captions from those of their images, summed over pairs; CVSE's (Wang et
+    al. 2020)."""
     return _own_loss(batch, "divergence") * len(batch.at[0])
 
 
@@ -49,5 +59,7 @@ def _own_loss(batch: ScoredBatch, name: str) -> Tensor:
     """A loss that the model makes. InputError where it has none of this name."""
     if name not in batch.own_losses:
         hosts = {"captioning": "vsrn", "divergence": "cvse"}
-        raise InputError(f"loss '{name}' is of a model that has it", remedy=f"choose model {hosts[name]}")
+        raise InputError(
+            f"loss '{name}' is of a model that has it", remedy=f"choose model {hosts[name]}"
+        )
     return batch.own_losses[name]

@@ -29,11 +29,15 @@ def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:
     known: dict[str, Callable[[], Measure]] = dict(_single(params))
     for name, weights in params.all_mixtures.items():
         if name in known:
-            raise InputError(f"mixture '{name}' has the name of a measure", remedy="call it otherwise")
+            raise InputError(
+                f"mixture '{name}' has the name of a measure", remedy="call it otherwise"
+            )
         known[name] = lambda name=name, weights=weights: _mixture(name, weights, params)  # type: ignore[misc]
     for k, name in enumerate(names):
         if name not in known:
-            raise InputError(f"unknown measure '{name}'", remedy=f"choose from: {', '.join(sorted(known))}")
+            raise InputError(
+                f"unknown measure '{name}'", remedy=f"choose from: {', '.join(sorted(known))}"
+            )
         if name in names[:k]:
             raise InputError(f"measure '{name}' is named twice")
     return {name: known[name]() for name in names}
@@ -56,7 +60,9 @@ def _single(params: MeasuresParams) -> dict[str, Callable[[], Measure]]:
     }
     for name, path in params.imported.items():
         if name in MEASURES:
-            raise InputError(f"imported measure '{name}' has the name of one of ours", remedy="call it otherwise")
+            raise InputError(
+                f"imported measure '{name}' has the name of one of ours", remedy="call it otherwise"
+            )
         known[name] = lambda name=name, path=path: Imported(name, path)  # type: ignore[misc]
     return known
 
@@ -76,10 +82,16 @@ def read_by(names: Sequence[str], params: MeasuresParams) -> dict[str, str]:
     Keys are the parameter that names a file, or the name of a file of an installed package.
     InputError when one is missing.
     """
-    return {key: digest for measure in choose(names, params).values() for key, digest in measure.files().items()}
+    return {
+        key: digest
+        for measure in choose(names, params).values()
+        for key, digest in measure.files().items()
+    }
 
 
-def require_read(names: Sequence[str], params: MeasuresParams, inputs: Mapping[str, Any], made: Path) -> None:
+def require_read(
+    names: Sequence[str], params: MeasuresParams, inputs: Mapping[str, Any], made: Path
+) -> None:
     """InputError where a file that the named measures read is not that of `inputs`.
 
     `inputs` are of the manifest in `made`: what is computed now would not fit what is stored there.
@@ -87,7 +99,9 @@ def require_read(names: Sequence[str], params: MeasuresParams, inputs: Mapping[s
     for key, sha in read_by(names, params).items():
         if inputs.get(key) != sha:
             problem = f"{key} is another file than these labels were made with"
-            raise InputError(problem, file=made, remedy="put that file back, or make the labels again")
+            raise InputError(
+                problem, file=made, remedy="put that file back, or make the labels again"
+            )
 
 
 def meaning_of(name: str, used: Mapping[str, Any]) -> str:
@@ -96,7 +110,10 @@ def meaning_of(name: str, used: Mapping[str, Any]) -> str:
         return Imported(name, used["imported"]).meaning()
     if "weights" in used:
         of = used["measures"]
-        parts = (f"{weight:.3g} `{part}` ({meaning_of(part, of[part])})" for part, weight in used["weights"].items())
+        parts = (
+            f"{weight:.3g} `{part}` ({meaning_of(part, of[part])})"
+            for part, weight in used["weights"].items()
+        )
         return f"weighted sum: {' + '.join(parts)}"
     if name not in MEASURES:
         return "relevance by a measure of a package that is not installed here"

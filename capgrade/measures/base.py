@@ -7,7 +7,17 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeVar,
+    get_type_hints,
+)
 
 import numpy as np
 
@@ -130,7 +140,10 @@ class Fitted(Protocol):
         if captions is not None:
             every = np.repeat(images, len(captions)), np.tile(captions, len(images))
             return self.pairs(*every).reshape(len(images), len(captions))
-        out, part = np.empty((len(images), self.columns), np.float32), np.empty((len(images), CHUNK), np.float32)
+        out, part = (
+            np.empty((len(images), self.columns), np.float32),
+            np.empty((len(images), CHUNK), np.float32),
+        )
         starts = range(0, self.columns, CHUNK)
         for at, _ in zip(starts, self.chunks(images, 0, self.columns, part), strict=True):
             out[:, at : at + CHUNK] = part[:, : self.columns - at]
@@ -206,7 +219,9 @@ class Measure(ABC, Generic[P]):
 class State(Fitted):
     """A fitted measure that any number of workers can open from one folder."""
 
-    kinds: ClassVar[dict[str, type[State]]] = {}  # subclasses by name, which stands beside saved files
+    kinds: ClassVar[
+        dict[str, type[State]]
+    ] = {}  # subclasses by name, which stands beside saved files
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -239,7 +254,9 @@ class ArrayState(State):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             of_tuple = value._asdict().items() if isinstance(value, tuple) else ()  # type: ignore[attr-defined]
-            for name, one in [(f"{field.name}.{name}", one) for name, one in of_tuple] or [(field.name, value)]:
+            for name, one in [(f"{field.name}.{name}", one) for name, one in of_tuple] or [
+                (field.name, value)
+            ]:
                 if isinstance(one, np.ndarray):
                     np.save(folder / f"{name}.npy", one, allow_pickle=False)
                 else:
@@ -257,10 +274,12 @@ class ArrayState(State):
         for name, one in saved.items():
             field, _, part = name.partition(".")
             values.setdefault(field, {})[part] = one
-        return cls(**{
-            field: get_type_hints(cls)[field](**parts) if "" not in parts else parts[""]
-            for field, parts in values.items()
-        })  # fmt: skip
+        return cls(
+            **{
+                field: get_type_hints(cls)[field](**parts) if "" not in parts else parts[""]
+                for field, parts in values.items()
+            }
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,7 +295,9 @@ class OfReferences(ArrayState):
     def columns(self) -> int:
         return len(self.refs)
 
-    def image_pairs(self, images: np.ndarray, captions: np.ndarray, leave_out: bool = False) -> ImagePairs:
+    def image_pairs(
+        self, images: np.ndarray, captions: np.ndarray, leave_out: bool = False
+    ) -> ImagePairs:
         """Captions of any table with these images' references."""
         return ImagePairs(images, captions, self.ref_ptr, self.refs, leave_out)
 
@@ -293,7 +314,9 @@ class OfReferences(ArrayState):
         return dataclasses.replace(self, ref_ptr=ref_ptr, refs=refs, leave_out=False)
 
 
-def own_pairs(ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def own_pairs(
+    ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Every pair of one of these images with one of its own captions.
 
     Returns the image's row in `images` and the caption, int64 each.

@@ -60,7 +60,9 @@ def _closest(size, own, left_out, words):
     closest = np.int64(-1)
     for r in own:
         nearer, near = abs(words[r] - size), abs(closest - size)
-        if r != left_out and (closest < 0 or nearer < near or (nearer == near and words[r] < closest)):
+        if r != left_out and (
+            closest < 0 or nearer < near or (nearer == near and words[r] < closest)
+        ):
             closest = words[r]
     return closest
 
@@ -80,7 +82,9 @@ def matches_of_pairs(begin, end, pairs, captions, references, out):
             out[k, 2 + most + n] = max(size - n, 0)
 
 
-def statistics_of_pairs(pairs: ImagePairs, captions: Sentences, references: Sentences) -> np.ndarray:
+def statistics_of_pairs(
+    pairs: ImagePairs, captions: Sentences, references: Sentences
+) -> np.ndarray:
     """Counts of each pair, float64 [pairs, 2 + 2 orders].
 
     They are the caption's words, those of the reference of the closest length, the matches of each
@@ -100,7 +104,9 @@ def bleu_of(statistics: np.ndarray) -> np.ndarray:
     most = (statistics.shape[-1] - 2) // 2
     words, closest = statistics[..., 0], statistics[..., 1]
     correct, guess = statistics[..., 2 : 2 + most], statistics[..., 2 + most :]
-    precision = np.cumprod((correct + TINY) / (guess + _SMALL), axis=-1) ** (1 / np.arange(1, most + 1))
+    precision = np.cumprod((correct + TINY) / (guess + _SMALL), axis=-1) ** (
+        1 / np.arange(1, most + 1)
+    )
     ratio = (words + TINY) / (closest + _SMALL)
     with np.errstate(divide="ignore", over="ignore"):
         penalty = np.where(ratio < 1, np.exp(1 - 1 / ratio), 1.0)
@@ -126,9 +132,13 @@ def _fold(refs, sentences, lengths, factor):
     """
     last = sentences.start.shape[1] - 1
     for d in range(factor.shape[0]):
-        ratio = (lengths.words[d] + TINY) / (_closest(lengths.words[d], refs, -1, sentences.words) + _SMALL)
+        ratio = (lengths.words[d] + TINY) / (
+            _closest(lengths.words[d], refs, -1, sentences.words) + _SMALL
+        )
         factor[d] = lengths.precision[d] * (np.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
-    return merged(refs, -1, sentences.start[:, 0], sentences.stop[:, last], sentences.gram, sentences.counts)
+    return merged(
+        refs, -1, sentences.start[:, 0], sentences.stop[:, last], sentences.gram, sentences.counts
+    )
 
 
 @njit(cache=True, forceinline=True)
@@ -183,7 +193,9 @@ class FittedBleu(OfReferences):
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         pairs = self.image_pairs(images, captions, self.leave_out)
-        return bleu_of(statistics_of_pairs(pairs, self.sentences, self.sentences))[:, -1].astype(np.float32)
+        return bleu_of(statistics_of_pairs(pairs, self.sentences, self.sentences))[:, -1].astype(
+            np.float32
+        )
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         pairs = self.image_pairs(images, np.empty(0, np.int64))
@@ -215,7 +227,9 @@ class Bleu(Measure[BleuParams]):
     low, high = 0.0, 1.0
 
     def meaning(self) -> str:
-        return f"BLEU-{self.params.n}, 0..1: n-grams clipped by their largest count in any reference"
+        return (
+            f"BLEU-{self.params.n}, 0..1: n-grams clipped by their largest count in any reference"
+        )
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """BLEU-1 to BLEU-4, 0..1, with the closest reference length, as pycocoevalcap."""
@@ -242,11 +256,16 @@ class Bleu(Measure[BleuParams]):
             raise InputError(problem, remedy=f"shorten it to {_MOST_WORDS}")
         lengths, length_class = np.unique(words, return_inverse=True)
         guesses = np.maximum(lengths[:, None] - np.arange(k), 0) + _SMALL
-        has, rank = np.ones(len(ngrams.sentences.gram), np.uint16), np.arange(captions.n_captions, dtype=np.int32)
+        has, rank = (
+            np.ones(len(ngrams.sentences.gram), np.uint16),
+            np.arange(captions.n_captions, dtype=np.int32),
+        )
         return FittedBleu(
             *sets,
             sentences=ngrams.sentences,
             order=ngrams.order,
-            lengths=Lengths(lengths, length_class.astype(np.int32), np.prod(guesses, axis=1) ** (-1 / k)),
+            lengths=Lengths(
+                lengths, length_class.astype(np.int32), np.prod(guesses, axis=1) ** (-1 / k)
+            ),
             postings=postings(ngrams, rank, has, DENSE_SHARE),
         )

@@ -79,7 +79,9 @@ def _cosines(c, r, captions, references, gain, clip):
             if g == other:
                 count = theirs.counts[at]
                 found = min(ours.counts[p], count) if clip else ours.counts[p]
-                total += found * captions.inverse[c, n] * (count * gain[g] * references.inverse[r, n])
+                total += (
+                    found * captions.inverse[c, n] * (count * gain[g] * references.inverse[r, n])
+                )
             p += g <= other  # without branches, which a processor would guess wrongly half the time
             at += other <= g
     return total
@@ -126,7 +128,9 @@ class FittedCider(OfReferences):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         return self.scores(images, captions, self.weighted, self.leave_out).astype(np.float32)
 
-    def scores(self, images: np.ndarray, rows: np.ndarray, captions: Weighted, leave_out: bool = False) -> np.ndarray:
+    def scores(
+        self, images: np.ndarray, rows: np.ndarray, captions: Weighted, leave_out: bool = False
+    ) -> np.ndarray:
         """float64 [pairs] of rows of any captions, with n-grams numbered as here."""
         pairs = self.image_pairs(images, rows, leave_out)
         return score_pairs(pairs, captions, self.weighted, self.weights.gain, self.form)
@@ -156,9 +160,13 @@ class FittedCider(OfReferences):
         """The terms of these images' references, and what a caption gains by each."""
         return self._folded(images, 0)[0]
 
-    def _folded(self, images: np.ndarray, first: int) -> tuple[ReferenceTable, np.ndarray, np.ndarray]:
+    def _folded(
+        self, images: np.ndarray, first: int
+    ) -> tuple[ReferenceTable, np.ndarray, np.ndarray]:
         pairs = self.image_pairs(images, np.empty(0, np.int64))
-        return kernel.fold_references(pairs, first, self.weighted, self.weights, self.form, self.postings)
+        return kernel.fold_references(
+            pairs, first, self.weighted, self.weights, self.form, self.postings
+        )
 
     @cached_property
     def full(self) -> float:
@@ -166,7 +174,9 @@ class FittedCider(OfReferences):
         return float(self.form.scale * (1 + self.weights.order.max(initial=0)))
 
 
-def score_sentences(pairs: ImagePairs, sentences: Sentences, idf: np.ndarray, sigma: float) -> np.ndarray:
+def score_sentences(
+    pairs: ImagePairs, sentences: Sentences, idf: np.ndarray, sigma: float
+) -> np.ndarray:
     """CIDEr-D, 0..10, float64 [pairs], of sentences; `idf` is of n-grams by their numbers."""
     gain = idf**2
     weighted = Weighted(sentences, inverse_norms(sentences, gain))
@@ -176,7 +186,9 @@ def score_sentences(pairs: ImagePairs, sentences: Sentences, idf: np.ndarray, si
 class CiderParams(ParamsBlock):
     """CIDEr-D: corpus of the document frequencies, width of the length penalty, own captions."""
 
-    document_frequency: str | None = None  # None: this split; else a captions folder, FOLDER#split, or a saved file
+    document_frequency: str | None = (
+        None  # None: this split; else a captions folder, FOLDER#split, or a saved file
+    )
     sigma: Annotated[float, Field(gt=0)] = SIGMA
     self_reference: SelfReference = "included"
 
@@ -213,7 +225,9 @@ class Cider(Measure[CiderParams]):
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`."""
-        values = score_sentences(corpus.candidates.pairs, corpus.grams, corpus.idf, self.params.sigma)
+        values = score_sentences(
+            corpus.candidates.pairs, corpus.grams, corpus.idf, self.params.sigma
+        )
         return {self.name: averaged(values)}
 
     def files(self) -> dict[str, str]:
@@ -269,9 +283,13 @@ class UnseenCider:
     An n-gram that no image has counts as one that one image has, as in `fit`.
     """
 
-    def __init__(self, measure: Cider | CiderPlain, fitted: FittedCider, captions: Captions) -> None:
+    def __init__(
+        self, measure: Cider | CiderPlain, fitted: FittedCider, captions: Captions
+    ) -> None:
         self._ngrams = count_ngrams(captions)
-        self._frequencies = corpus_frequencies(captions, self._ngrams, measure.params.document_frequency)
+        self._frequencies = corpus_frequencies(
+            captions, self._ngrams, measure.params.document_frequency
+        )
         self._number = {word: k for k, word in enumerate(self._ngrams.vocabulary)}
         self.fitted, self.tokenizer = fitted, captions.tokenizer
 
@@ -282,9 +300,13 @@ class UnseenCider:
         number = look_up(typed.keys, words, self._ngrams.keys)[typed.sentences.gram]
         known = number >= 0  # n-grams that no fitted caption has match nothing
         runs = np.append(0, np.cumsum(known))[typed.sentences.runs]
-        sentences = sentences_of(runs, number[known], typed.sentences.counts[known], typed.sentences.words)
+        sentences = sentences_of(
+            runs, number[known], typed.sentences.counts[known], typed.sentences.words
+        )
         images = np.arange(len(self.fitted.ref_ptr) - 1)
-        return self.fitted.scores(images, np.zeros_like(images), Weighted(sentences, inverse)).astype(np.float32)
+        return self.fitted.scores(
+            images, np.zeros_like(images), Weighted(sentences, inverse)
+        ).astype(np.float32)
 
 
 def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> Frequencies:
@@ -303,14 +325,18 @@ def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -
     return frequencies
 
 
-def _index_by(params: CiderParams | CiderPlainParams, captions: Captions, form: Form) -> FittedCider:
+def _index_by(
+    params: CiderParams | CiderPlainParams, captions: Captions, form: Form
+) -> FittedCider:
     """Captions weighted by ln N - ln max(1, df)."""
     sets, ngrams = reference_sets(params.self_reference, captions), count_ngrams(captions)
     idf = corpus_frequencies(captions, ngrams, params.document_frequency).idf(ngrams)
     return index(captions, ngrams, idf, form, sets)
 
 
-def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, sets: Sets) -> FittedCider:
+def index(
+    captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, sets: Sets
+) -> FittedCider:
     """The captions, ready to be scored; their n-grams are weighted by idf, float64 [n_grams]."""
     chunk = np.arange(captions.n_captions) // CHUNK
     sentences, order, gain = ngrams.sentences, ngrams.order, idf**2

@@ -59,7 +59,9 @@ class ReferenceTable(NamedTuple):
     term: np.ndarray  # int64 [terms]
     ending: np.ndarray  # int64 [terms]: where its postings end
     order: np.ndarray  # int8 [terms]
-    table: np.ndarray  # float32 [terms, classes]: what a caption of a length gains, without its norm
+    table: (
+        np.ndarray
+    )  # float32 [terms, classes]: what a caption of a length gains, without its norm
 
 
 class ReferenceGrams(NamedTuple):
@@ -89,11 +91,15 @@ def grams_of(pairs: ImagePairs, sentences: Sentences) -> ReferenceGrams:
     ptr = np.searchsorted(image[of[first]], np.arange(len(pairs.images) + 1))
     counts = sentences.counts[at[order]]
     references = np.bincount(image, minlength=len(pairs.images))
-    return ReferenceGrams(ptr, references, key[first] & LAST, start[as_they_come], stop, own[of[order]], counts)
+    return ReferenceGrams(
+        ptr, references, key[first] & LAST, start[as_they_come], stop, own[of[order]], counts
+    )
 
 
 @njit(nogil=True, fastmath={"contract", "nsz"}, cache=True)  # no sum in another order
-def _fold_images(begin, end, grams, first, inverse, weights, form, postings, folded, cursor, following):
+def _fold_images(
+    begin, end, grams, first, inverse, weights, form, postings, folded, cursor, following
+):
     n_classes = weights.penalty.shape[0]
     for b in range(begin, end):
         row, share = folded.start[b], form.scale / grams.references[b]
@@ -111,19 +117,31 @@ def _fold_images(begin, end, grams, first, inverse, weights, form, postings, fol
                     gained[d] = 0
                 for e in range(grams.start[x], grams.stop[x]):
                     r, c = grams.row[e], grams.counts[e]
-                    both = (min(postings.term_count[t], c) if form.clip else postings.term_count[t]) * c
+                    both = (
+                        min(postings.term_count[t], c) if form.clip else postings.term_count[t]
+                    ) * c
                     w = np.float32(both * weights.gain[g] * inverse[r, order] * share)
                     fade = weights.penalty[weights.length_class[r]]
                     for d in range(n_classes):
                         gained[d] += w * fade[d]
-                folded.term[row], cursor[row], folded.ending[row], folded.order[row] = t, at, ending, order
+                folded.term[row], cursor[row], folded.ending[row], folded.order[row] = (
+                    t,
+                    at,
+                    ending,
+                    order,
+                )
                 following[row] = postings.rank[at] if postings.dense_row[t] < 0 else -1
                 row += 1
         folded.used[b] = row - folded.start[b]
 
 
 def fold_references(
-    pairs: ImagePairs, first: int, captions: Weighted, weights: Weights, form: Form, postings: Postings
+    pairs: ImagePairs,
+    first: int,
+    captions: Weighted,
+    weights: Weights,
+    form: Form,
+    postings: Postings,
 ) -> tuple[ReferenceTable, np.ndarray, np.ndarray]:
     """Fold the references of each of `pairs.images` into a table of what captions gain by a term.
 
@@ -136,7 +154,10 @@ def fold_references(
     start = np.append(0, np.cumsum(terms))[grams.ptr]
     n_terms = start[-1]
     term, ending, cursor, following = (np.empty(n_terms, np.int64) for _ in range(4))
-    orders, table = np.empty(n_terms, np.int8), np.empty((n_terms, weights.penalty.shape[0]), np.float32)
+    orders, table = (
+        np.empty(n_terms, np.int8),
+        np.empty((n_terms, weights.penalty.shape[0]), np.float32),
+    )
     folded = ReferenceTable(start, used, term, ending, orders, table)
     args = (grams, first, captions.inverse, weights, form, postings, folded, cursor, following)
     in_threads(_fold_images, len(used), *args)

@@ -62,7 +62,9 @@ def embed(
     folder = (folder or cache_folder()) / cache_name(model, device)
     found = read_stored(folder, texts)
     if not found.known.all():
-        missing = sorted({text for text, known in zip(texts, found.known, strict=True) if not known})
+        missing = sorted(
+            {text for text, known in zip(texts, found.known, strict=True) if not known}
+        )
         del found
         _encode_missing(missing, (load or load_encoder)(model, device), folder)
         found = read_stored(folder, texts)
@@ -100,14 +102,19 @@ class StoredVectors(NamedTuple):
 
 
 def require_lengths(found: StoredVectors, model: str) -> None:
-    """InputError where some of what the model was just asked for is not known: vectors of no length are not kept."""
+    """InputError where some of what the model was just asked for is not known: vectors of no length
+    are not kept."""
     if not found.known.all():
-        raise InputError(f"model '{model}' gives vectors without a length", remedy="use another model")
+        raise InputError(
+            f"model '{model}' gives vectors without a length", remedy="use another model"
+        )
 
 
 def read_stored(folder: Path, texts: Sequence[str]) -> StoredVectors:
     """The vectors of texts in a store. A damaged part is removed: its texts count as unknown."""
-    parts = {path: part for path in sorted(folder.glob("*.arrow")) if (part := _part(path)) is not None}
+    parts = {
+        path: part for path in sorted(folder.glob("*.arrow")) if (part := _part(path)) is not None
+    }
     digests = pa.chunked_array([part["text"].combine_chunks() for part in parts.values()], DIGEST)
     row = pc.index_in(_digests(texts), value_set=digests).fill_null(-1).to_numpy()
     order = np.argsort(row, kind="stable")
@@ -115,16 +122,23 @@ def read_stored(folder: Path, texts: Sequence[str]) -> StoredVectors:
     ends = np.searchsorted(row[order], starts)
     size = max((part.schema.field("vector").type.list_size for part in parts.values()), default=0)
     found = StoredVectors(
-        np.zeros((len(row), size), np.float32), np.zeros(len(row), np.int32), np.zeros(len(row), bool)
+        np.zeros((len(row), size), np.float32),
+        np.zeros(len(row), np.int32),
+        np.zeros(len(row), bool),
     )
-    for (path, part), start, first, last in zip(parts.items(), starts, ends[:-1], ends[1:], strict=False):
+    for (path, part), start, first, last in zip(
+        parts.items(), starts, ends[:-1], ends[1:], strict=False
+    ):
         rows = order[first:last]  # of the texts that this part has
         flat = part["vector"].combine_chunks().flatten().to_numpy()
         vectors = flat.reshape(len(part), -1)[row[rows] - start]
         if not (np.abs(np.linalg.norm(vectors, axis=1) - 1) < 1e-3).all():
             _remove(path)
             continue
-        found.vectors[rows], found.limits[rows] = vectors, part["limit"].to_numpy()[row[rows] - start]
+        found.vectors[rows], found.limits[rows] = (
+            vectors,
+            part["limit"].to_numpy()[row[rows] - start],
+        )
         found.known[rows] = True
     return found
 
@@ -153,17 +167,26 @@ def store(folder: Path, texts: Sequence[str], vectors: np.ndarray, limits: Seque
     """
     digests, size = _digests(texts), vectors.shape[1]
     schema = _schema(size)
-    columns = [digests, pa.FixedSizeListArray.from_arrays(vectors.ravel(), size), pa.array(limits, pa.int32())]
+    columns = [
+        digests,
+        pa.FixedSizeListArray.from_arrays(vectors.ravel(), size),
+        pa.array(limits, pa.int32()),
+    ]
     name = hashlib.sha256(b"".join(digests.to_pylist())).hexdigest()[:32]
     write_arrow(folder / f"{name}.arrow", schema, [pa.record_batch(columns, schema)], CACHE)
 
 
 def _schema(size: int) -> pa.Schema:
-    return pa.schema([("text", DIGEST), ("vector", pa.list_(pa.float32(), size)), ("limit", pa.int32())])
+    return pa.schema(
+        [("text", DIGEST), ("vector", pa.list_(pa.float32(), size)), ("limit", pa.int32())]
+    )
 
 
 def _digests(texts: Sequence[str]) -> pa.Array:
-    return pa.array([hashlib.blake2b(text.encode(), digest_size=DIGEST.byte_width).digest() for text in texts], DIGEST)
+    return pa.array(
+        [hashlib.blake2b(text.encode(), digest_size=DIGEST.byte_width).digest() for text in texts],
+        DIGEST,
+    )
 
 
 def cache_name(model: str, device: str = "cpu") -> str:
@@ -182,7 +205,11 @@ def arithmetic(device: str = "cpu") -> tuple[str, ...]:
     import torch
 
     place = device_of(device)
-    kind = (torch.backends.cpu.get_cpu_capability(), _processor(), *(os.environ.get(name, "") for name in SWITCHES))
+    kind = (
+        torch.backends.cpu.get_cpu_capability(),
+        _processor(),
+        *(os.environ.get(name, "") for name in SWITCHES),
+    )
     if place.type == "cuda":
         kind = (torch.cuda.get_device_name(place),)
     parts = {"torch": 2, "transformers": 1, "sentence-transformers": 1}
@@ -210,7 +237,9 @@ def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
     for count in np.unique(pieces):
         rows = np.flatnonzero(pieces == count)
         full = [texts[row] for row in np.resize(rows, -(-len(rows) // batch) * batch)]
-        found = encoder.encode(full, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
+        found = encoder.encode(
+            full, batch_size=batch, normalize_embeddings=True, show_progress_bar=False
+        )
         # The copies come last, and `zip` drops them.
         vectors.update(zip(rows.tolist(), np.asarray(found, np.float32), strict=False))
     return np.stack([vectors[row] for row in range(len(texts))])
@@ -221,7 +250,9 @@ def word_pieces(encoder: SentenceTransformer, texts: Sequence[str]) -> np.ndarra
     if not callable(encoder.tokenizer):
         return np.zeros(len(texts), np.int64)
     prompt = encoder.prompts.get(encoder.default_prompt_name or "") or ""
-    found = encoder.tokenizer([prompt + text for text in texts], truncation=False, verbose=False)["input_ids"]
+    found = encoder.tokenizer([prompt + text for text in texts], truncation=False, verbose=False)[
+        "input_ids"
+    ]
     return np.array([len(pieces) for pieces in found], np.int64)
 
 
@@ -246,8 +277,8 @@ def load_encoder(
 
 
 def _as_trained(encoder: SentenceTransformer) -> SentenceTransformer:
-    """The same; a dual encoder reads no more tokens than it has positions, and SigLIP reads all of them, padding too,
-    as it was trained (transformers' documentation of SigLIP)."""
+    """The same; a dual encoder reads no more tokens than it has positions, and SigLIP reads all of
+    them, padding too, as it was trained (transformers' documentation of SigLIP)."""
     config = getattr(getattr(encoder[0], "auto_model", None), "config", None)
     longest = getattr(getattr(config, "text_config", None), "max_position_embeddings", None)
     if config is None or longest is None:

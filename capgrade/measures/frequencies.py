@@ -52,7 +52,9 @@ class Frequencies:
     corpus: str  # what they were counted on, for metadata
 
     @classmethod
-    def of(cls, references: CaptionSets, tokenizer: str = "ptb_py", *, end: int | None = None) -> Frequencies:
+    def of(
+        cls, references: CaptionSets, tokenizer: str = "ptb_py", *, end: int | None = None
+    ) -> Frequencies:
         """Count in reference sets, a dict (id -> captions) or a list of sets.
 
         `tokenizer` "none" takes words between spaces, or token ids, which end with the id `end`
@@ -64,7 +66,9 @@ class Frequencies:
         sets = list(references.values()) if isinstance(references, Mapping) else references
         if are_ids(sets):
             if tokenizer != NO_TOKENIZER:
-                raise InputError(f"token ids with tokenizer {tokenizer}", remedy='give tokenizer="none"')
+                raise InputError(
+                    f"token ids with tokenizer {tokenizer}", remedy='give tokenizer="none"'
+                )
             words, sizes = token_ids(end, references=sets)
         else:
             found = pair_candidates(references, references)
@@ -72,7 +76,9 @@ class Frequencies:
             warn_of_scripts(texts, tokenizer)
             words = split_at_white_space(tokenized(texts, tokenizer, lists=(0,)))
         owner = np.repeat(np.arange(len(sizes)), sizes)
-        return cls.counted(numbered(words), owner, len(sizes), tokenizer, f"{len(sizes)} reference sets")
+        return cls.counted(
+            numbered(words), owner, len(sizes), tokenizer, f"{len(sizes)} reference sets"
+        )
 
     @classmethod
     def of_captions(cls, captions: Captions, ngrams: Ngrams | None = None) -> Frequencies:
@@ -80,18 +86,25 @@ class Frequencies:
 
         `ngrams` are those of the captions.
         """
-        ngrams, corpus = ngrams or count_ngrams(captions), f"captions {captions.digest} split {captions.split}"
+        ngrams, corpus = (
+            ngrams or count_ngrams(captions),
+            f"captions {captions.digest} split {captions.split}",
+        )
         return cls.counted(ngrams, captions.owner, captions.n_images, captions.tokenizer, corpus)
 
     @classmethod
-    def counted(cls, ngrams: Ngrams, owner: np.ndarray, n_images: int, tokenizer: str, corpus: str) -> Frequencies:
+    def counted(
+        cls, ngrams: Ngrams, owner: np.ndarray, n_images: int, tokenizer: str, corpus: str
+    ) -> Frequencies:
         """Count n-grams of sentences.
 
         `owner`, int64 [sentences], is the image of each, -1 for one that is no reference.
         """
         images = images_with(ngrams.sentences, owner, len(ngrams.keys))
         number = {word: k for k, word in enumerate(ngrams.vocabulary)}
-        return cls(number, ngrams.keys, images, n_images, tokenizer, f"{corpus} tokenizer {tokenizer}")
+        return cls(
+            number, ngrams.keys, images, n_images, tokenizer, f"{corpus} tokenizer {tokenizer}"
+        )
 
     def write(self, path: str | Path) -> None:
         """Write the file of `capgrade captions --frequencies`.
@@ -99,9 +112,15 @@ class Frequencies:
         InputError where a file of another kind stands.
         """
         refuse_file(Path(path), "file of document frequencies", arrow_of(_KIND))
-        schema = with_metadata(_SCHEMA, {"kind": _KIND, "n_images": self.n_images, "corpus": self.corpus})
+        schema = with_metadata(
+            _SCHEMA, {"kind": _KIND, "n_images": self.n_images, "corpus": self.corpus}
+        )
         texts = texts_of(self.keys, list(self.number))
-        write_arrow(Path(path), schema, [pa.record_batch([texts, pa.array(self.images, pa.int32())], schema=schema)])
+        write_arrow(
+            Path(path),
+            schema,
+            [pa.record_batch([texts, pa.array(self.images, pa.int32())], schema=schema)],
+        )
 
     @classmethod
     def read(cls, path: str | Path, tokenizer: str = "ptb_py") -> Frequencies:
@@ -156,7 +175,11 @@ class Frequencies:
 
 def texts_of(keys: np.ndarray, vocabulary: Sequence[str]) -> pa.Array:
     """large_string [n_grams]: the words of each n-gram with spaces between."""
-    order, place, words = orders_of(keys), np.empty(len(keys), np.int64), pa.array(vocabulary, pa.large_string())
+    order, place, words = (
+        orders_of(keys),
+        np.empty(len(keys), np.int64),
+        pa.array(vocabulary, pa.large_string()),
+    )
     texts: list[pa.Array] = []
     numbers = []
     for n in range(MAX_ORDER):

@@ -19,7 +19,15 @@ import numpy as np
 from PIL import Image
 
 from capgrade.kernels import in_threads
-from capgrade.measures.base import Fill, Fitted, Measure, OfReferences, Scorer, own_pairs, reference_sets
+from capgrade.measures.base import (
+    Fill,
+    Fitted,
+    Measure,
+    OfReferences,
+    Scorer,
+    own_pairs,
+    reference_sets,
+)
 from capgrade.measures.embeddings import (
     cache_folder,
     cache_name,

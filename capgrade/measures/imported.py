@@ -59,7 +59,10 @@ class FittedImported(ArrayState):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`. InputError for a value that is not finite, or not computed yet."""
         cells, out = self._opened(), np.empty(len(captions), np.float32)
-        order, (some, counts) = np.argsort(images, kind="stable"), np.unique(images, return_counts=True)
+        order, (some, counts) = (
+            np.argsort(images, kind="stable"),
+            np.unique(images, return_counts=True),
+        )
         for k, asked in zip(range(len(some)), np.split(order, np.cumsum(counts)), strict=False):
             one = some[k : k + 1]
             out[asked] = self._checked(cells(one, captions[asked]), one, captions[asked])[0]
@@ -82,7 +85,9 @@ class FittedImported(ArrayState):
         if bad.any():
             row, column = np.argwhere(bad)[0]
             value = f"{values[row, column]}{' as float32' if np.isinf(values[row, column]) else ''}"
-            problem = f"image {images[row]}, caption {captions[column]} holds {value}: not a relevance"
+            problem = (
+                f"image {images[row]}, caption {captions[column]} holds {value}: not a relevance"
+            )
             remedy = "finish computing the matrix, or leave this measure out"
             raise InputError(problem, file=self.path, remedy=remedy)
         return values
@@ -135,7 +140,9 @@ class Imported(Measure[NoParams]):
             fitted = fit_judged(path, captions)
             low, high = float(fitted.values.min()), float(fitted.values.max())
         else:
-            fitted = FittedImported(str(path), captions.n_images, captions.n_captions, _layout(path, captions))
+            fitted = FittedImported(
+                str(path), captions.n_images, captions.n_captions, _layout(path, captions)
+            )
             low, high = _range(fitted)
         # Where all values are equal, a range is needed all the same.
         self.low, self.high = low, max(high, low + 1e-6, math.nextafter(low, math.inf))
@@ -212,7 +219,9 @@ class FittedJudged(ArrayState):
         if len(missing):
             first_image = self.image_ids[image[missing[0]]]
             first = f"image '{first_image}', caption '{self.caption_ids[caption[missing[0]]]}'"
-            problem = f"{len(missing):,} of {len(wanted):,} pairs were not judged, {first} the first"
+            problem = (
+                f"{len(missing):,} of {len(wanted):,} pairs were not judged, {first} the first"
+            )
             remedy = "judge these pairs too: capgrade judge --pairs"
             raise InputError(problem, file=self.path, remedy=remedy)
         return self.values[at]
@@ -229,10 +238,15 @@ def fit_judged(path: Path, captions: Captions) -> FittedJudged:
         raise InputError(f"no columns {', '.join(_COLUMNS)}", file=path, row=1)
     for line, row in rows:
         image_id, caption_id = text_of_cell(row["image_id"]), text_of_cell(row["caption_id"])
-        image, caption = captions.image_numbers.get(image_id), captions.caption_numbers.get(caption_id)
+        image, caption = (
+            captions.image_numbers.get(image_id),
+            captions.caption_numbers.get(caption_id),
+        )
         if image is None or caption is None:
             problem = f"image '{image_id}', caption '{caption_id}' are not both among the captions"
-            raise InputError(problem, file=path, row=line, remedy="give judgements of these captions")
+            raise InputError(
+                problem, file=path, row=line, remedy="give judgements of these captions"
+            )
         code = image * captions.n_captions + caption
         found.setdefault(code, []).append(number(row["score"], path, line))
     if not found:

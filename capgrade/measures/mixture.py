@@ -38,20 +38,25 @@ class FittedMixture(State):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`: the weighted sum of those of the parts."""
         values = (
-            self.weights[name] * part.pairs(images, captions).astype(np.float64) for name, part in self.parts.items()
+            self.weights[name] * part.pairs(images, captions).astype(np.float64)
+            for name, part in self.parts.items()
         )
         return np.sum(list(values), axis=0).astype(np.float32)
 
     def own_left_out(self, images: np.ndarray) -> np.ndarray:
         """As `Fitted.own_left_out`: the weighted sum of those of the parts."""
         values = [
-            self.weights[name] * part.own_left_out(images).astype(np.float64) for name, part in self.parts.items()
+            self.weights[name] * part.own_left_out(images).astype(np.float64)
+            for name, part in self.parts.items()
         ]
         return np.sum(values, axis=0).astype(np.float32)
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         values = np.empty((len(self.parts), *out.shape), np.float32)
-        walks = [part.chunks(images, start, stop, one) for part, one in zip(self.parts.values(), values, strict=True)]
+        walks = [
+            part.chunks(images, start, stop, one)
+            for part, one in zip(self.parts.values(), values, strict=True)
+        ]
         weights = np.array([self.weights[name] for name in self.parts], np.float32)
         for at, _ in zip(range(start, stop, CHUNK), zip(*walks, strict=True), strict=True):
             size = min(CHUNK, stop - at)
@@ -71,7 +76,9 @@ class FittedMixture(State):
         return [part.refs for part in self.parts.values()][0]  # type: ignore[attr-defined]
 
     def on_device(self, device: Any) -> Fitted:
-        return replace(self, parts={name: part.on_device(device) for name, part in self.parts.items()})
+        return replace(
+            self, parts={name: part.on_device(device) for name, part in self.parts.items()}
+        )
 
     def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
         parts = {name: part.regrouped(ref_ptr, refs) for name, part in self.parts.items()}  # type: ignore[attr-defined]
@@ -96,7 +103,9 @@ class FittedMixture(State):
 class Mixture(Measure[NoParams]):
     """Σ weight x measure, of values in the measures' own ranges."""
 
-    def __init__(self, name: str, parts: Mapping[str, Measure], weights: Mapping[str, float]) -> None:
+    def __init__(
+        self, name: str, parts: Mapping[str, Measure], weights: Mapping[str, float]
+    ) -> None:
         super().__init__()
         self.name, self.parts, self.weights = name, parts, weights
 
@@ -125,7 +134,9 @@ class Mixture(Measure[NoParams]):
         within = -LARGEST_FLOAT32 <= self.low < self.high <= LARGEST_FLOAT32
         if not (within and self.high - self.low > 1 / LARGEST_FLOAT32):
             problem = f"a mixture's values would be from {self.low:g} to {self.high:g}"
-            raise InputError(problem, remedy="give weights that are not all 0, nor very large or small")
+            raise InputError(
+                problem, remedy="give weights that are not all 0, nor very large or small"
+            )
         return FittedMixture(parts, self.weights)
 
     @property
@@ -137,8 +148,16 @@ class Mixture(Measure[NoParams]):
         return {key: digest for part in self.parts.values() for key, digest in part.files().items()}
 
     def unseen(self, fitted: FittedMixture, captions: Captions) -> Scorer | None:
-        found = {name: part.unseen(fitted.parts[name], captions) for name, part in self.parts.items()}
-        known = [(np.float32(self.weights[name]), scorer) for name, scorer in found.items() if scorer is not None]
+        found = {
+            name: part.unseen(fitted.parts[name], captions) for name, part in self.parts.items()
+        }
+        known = [
+            (np.float32(self.weights[name]), scorer)
+            for name, scorer in found.items()
+            if scorer is not None
+        ]
         if len(known) < len(found):
             return None
-        return lambda text: np.stack([weight * scorer(text) for weight, scorer in known]).sum(axis=0)
+        return lambda text: np.stack([weight * scorer(text) for weight, scorer in known]).sum(
+            axis=0
+        )

@@ -62,13 +62,17 @@ def orders_of(keys: np.ndarray) -> np.ndarray:
     return order
 
 
-def sentences_of(runs: np.ndarray, gram: np.ndarray, counts: np.ndarray, words: np.ndarray) -> Sentences:
+def sentences_of(
+    runs: np.ndarray, gram: np.ndarray, counts: np.ndarray, words: np.ndarray
+) -> Sentences:
     """From where the runs start, and the last ends: int64 [sentences * orders + 1]."""
     shape = len(words), -1
     return Sentences(runs[:-1].reshape(shape), runs[1:].reshape(shape), gram, counts, words)
 
 
-def number_ngrams(ptr: np.ndarray, word: np.ndarray, most: int = MAX_ORDER) -> tuple[np.ndarray, np.ndarray]:
+def number_ngrams(
+    ptr: np.ndarray, word: np.ndarray, most: int = MAX_ORDER
+) -> tuple[np.ndarray, np.ndarray]:
     """Number the n-grams of sentences.
 
     Words of sentence s are `word[ptr[s]:ptr[s + 1]]`, int32. Returns the number of the n-gram that
@@ -84,14 +88,18 @@ def number_ngrams(ptr: np.ndarray, word: np.ndarray, most: int = MAX_ORDER) -> t
         if k:
             order = order[counting_order(numbers[k - 1, at[order]])]
         at = at[order]
-        key = (numbers[k - 1, at].astype(np.int64) if k else ALONE) << 32 | word[at + k].astype(np.int64)
+        key = (numbers[k - 1, at].astype(np.int64) if k else ALONE) << 32 | word[at + k].astype(
+            np.int64
+        )
         first = np.append(True, np.diff(key) != 0)[: len(key)]
         numbers[k, at] = n - 1 + np.cumsum(first)
         keys.append(key[first])
         n += len(keys[-1])
         if n > MOST_NGRAMS:
             problem = f"more than {MOST_NGRAMS:,} different n-grams, which are numbers of 32 bits"
-            raise InputError(problem, remedy="divide the corpus, or leave out the measures that count n-grams")
+            raise InputError(
+                problem, remedy="divide the corpus, or leave out the measures that count n-grams"
+            )
     return numbers, np.concatenate(keys)
 
 
@@ -114,7 +122,10 @@ def look_up(keys: np.ndarray, words: np.ndarray, known: np.ndarray) -> np.ndarra
     out, order = np.full(len(keys), -1, np.int32), orders_of(keys)
     for k in range(MAX_ORDER if len(known) else 0):
         at = np.flatnonzero(order == k)
-        last, before = words[keys[at] & LAST].astype(np.int64), out[keys[at] >> 32].astype(np.int64) if k else ALONE
+        last, before = (
+            words[keys[at] & LAST].astype(np.int64),
+            out[keys[at] >> 32].astype(np.int64) if k else ALONE,
+        )
         wanted = before << 32 | last
         place = np.searchsorted(known, wanted).clip(max=len(known) - 1)
         there = (known[place] == wanted) & (last >= 0) & ((before >= 0) | (k == 0))

@@ -1,4 +1,5 @@
-"""CIDEr-D, ROUGE-L, Sentence-BERT and dual encoders on a GPU: blocks by torch, within 1e-5 of the CPU's kernels.
+"""CIDEr-D, ROUGE-L, Sentence-BERT and dual encoders on a GPU: blocks by torch, within 1e-5 of the
+CPU's kernels.
 
 The same fitted arrays go to the device once a worker, and the same kernels fold an image's
 references. The device does the rest: the product, the updates of postings, the steps of the
@@ -91,7 +92,10 @@ class SbertOnDevice(_OnDevice[FittedSbert]):
     def _cosines(self, images: np.ndarray) -> Callable[[Tensor], Tensor]:
         """With the vectors of some captions."""
         vectors, start = self.fitted.queries(images)
-        queries, owner = self._there(vectors), self._there(np.repeat(np.arange(len(images)), np.diff(start)))
+        queries, owner = (
+            self._there(vectors),
+            self._there(np.repeat(np.arange(len(images)), np.diff(start))),
+        )
 
         def cosines_of(targets: Tensor) -> Tensor:
             cosines = _product(queries, targets)
@@ -109,7 +113,9 @@ class ImageTextOnDevice(_OnDevice[FittedImageText]):
         super().__init__(fitted, device)
         self.embeddings = self._there(np.asarray(fitted.embeddings))
         self.of_pictures = SbertOnDevice(fitted.of_pictures, device)
-        self.of_references = SbertOnDevice(fitted.of_references, device) if fitted.form == REFCLIPSCORE else None
+        self.of_references = (
+            SbertOnDevice(fitted.of_references, device) if fitted.form == REFCLIPSCORE else None
+        )
 
     def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
         seen = self.of_pictures._cosines(images)
@@ -163,7 +169,10 @@ class CiderOnDevice(_OnDevice[FittedCider]):
         folded = self.fitted.fold(images)
         start, used = folded.start[:-1], folded.used
         rows = np.concatenate([np.arange(a, a + n) for a, n in zip(start, used, strict=True)])
-        owner, table = self._there(np.repeat(np.arange(len(images)), used)), self._there(folded.table[rows])
+        owner, table = (
+            self._there(np.repeat(np.arange(len(images)), used)),
+            self._there(folded.table[rows]),
+        )
         beginning = self._there(folded.term[rows]) * self.columns
         order = self._there(folded.order[rows].astype(np.int64))
 
@@ -209,14 +218,28 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
             (found.long_mask.view(np.int64).reshape(rows, len(owner)), found.long_length, owner),
         ]
         # The last row is of words that no reference has, and past the end.
-        lanes = [tuple(map(self._there, (np.pad(mask, ((0, 1), (0, 0))), *of))) for mask, *of in both if mask.shape[1]]
+        lanes = [
+            tuple(map(self._there, (np.pad(mask, ((0, 1), (0, 0))), *of)))
+            for mask, *of in both
+            if mask.shape[1]
+        ]
         return lambda first, last: self._folded(images, few, row, lanes, first, last)
 
     def _folded(
-        self, images: np.ndarray, few: np.ndarray, row: Tensor, lanes: list[tuple[Tensor, ...]], first: int, last: int
+        self,
+        images: np.ndarray,
+        few: np.ndarray,
+        row: Tensor,
+        lanes: list[tuple[Tensor, ...]],
+        first: int,
+        last: int,
     ) -> Tensor:
         out = torch.zeros(last - first, len(few), device=self.device)
-        best, recall, total = torch.zeros_like(out), torch.zeros_like(out), torch.zeros_like(out, dtype=torch.int64)
+        best, recall, total = (
+            torch.zeros_like(out),
+            torch.zeros_like(out),
+            torch.zeros_like(out, dtype=torch.int64),
+        )
         n, beta2 = self.lengths[first:last, None], self.fitted.beta**2
         for mask, length, owner in lanes:
             common = self._common(mask, row, first, last)
@@ -238,7 +261,9 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
         sizes, rows = np.diff(ptr), np.arange(last - first)
         words = np.full((len(rows), int(sizes.max(initial=0))), self.fitted.n_vocabulary)
         row = np.repeat(rows, sizes)
-        words[row, np.arange(len(row)) - (ptr[:-1] - ptr[0])[row]] = self.fitted.texts.word[ptr[0] : ptr[-1]]
+        words[row, np.arange(len(row)) - (ptr[:-1] - ptr[0])[row]] = self.fitted.texts.word[
+            ptr[0] : ptr[-1]
+        ]
         steps = local[self._there(words)].T
         state = torch.full((len(rows), mask.shape[1]), -1, dtype=mask.dtype, device=self.device)
         for step in steps:
@@ -247,10 +272,13 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
         zeros = ~state
         quarters = range(0, torch.iinfo(mask.dtype).bits, 16)
         return sum(
-            (self.ones[(zeros >> shift & 0xFFFF).long()] for shift in quarters), torch.zeros((), device=self.device)
+            (self.ones[(zeros >> shift & 0xFFFF).long()] for shift in quarters),
+            torch.zeros((), device=self.device),
         )
 
-    def _with_others(self, images: np.ndarray, few: np.ndarray, f: Tensor, first: int, last: int) -> Tensor:
+    def _with_others(
+        self, images: np.ndarray, few: np.ndarray, f: Tensor, first: int, last: int
+    ) -> Tensor:
         if len(few) == len(images):
             return f.T
         others = np.setdiff1d(np.arange(len(images)), few)

@@ -17,7 +17,9 @@ class _Shared(ParamsBlock):
     """Parameters of every measure, shared by the stages that compute relevance."""
 
     imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
-    mixtures: dict[str, Annotated[dict[str, Finite], Field(min_length=1)]] = {}  # name -> measure -> weight
+    mixtures: dict[
+        str, Annotated[dict[str, Finite], Field(min_length=1)]
+    ] = {}  # name -> measure -> weight
 
     def of(self, name: str) -> ParamsBlock:
         """The parameters of one of MEASURES."""
@@ -48,7 +50,9 @@ class _Shared(ParamsBlock):
 
 # The measures that bring a block, by its name; their other forms have no blocks of their own.
 OWNERS = {
-    name: kind for name, kind in MEASURES.items() if kind.parameters is not NoParams and kind.block in (None, name)
+    name: kind
+    for name, kind in MEASURES.items()
+    if kind.parameters is not NoParams and kind.block in (None, name)
 }
 if TYPE_CHECKING:
 

@@ -121,7 +121,11 @@ def rouge_l_of_pairs(begin, end, pairs, captions, references, longest, beta2, me
 
 
 def score_pairs(
-    pairs: ImagePairs, captions: WordRows, references: WordRows, beta: float = 1.2, mean: bool = False
+    pairs: ImagePairs,
+    captions: WordRows,
+    references: WordRows,
+    beta: float = 1.2,
+    mean: bool = False,
 ) -> np.ndarray:
     """float64 [pairs]; NaN where no reference is left.
 
@@ -133,7 +137,9 @@ def score_pairs(
     return out
 
 
-def lanes_of(images: np.ndarray, ref_ptr: np.ndarray, refs: np.ndarray, texts: WordRows, form: BlockForm) -> Lanes:
+def lanes_of(
+    images: np.ndarray, ref_ptr: np.ndarray, refs: np.ndarray, texts: WordRows, form: BlockForm
+) -> Lanes:
     """The lanes of a block of images."""
     image, own = own_pairs(ref_ptr, refs, images)
     sizes, length = ref_ptr[images + 1] - ref_ptr[images], np.diff(texts.ptr)[own]
@@ -147,13 +153,17 @@ def lanes_of(images: np.ndarray, ref_ptr: np.ndarray, refs: np.ndarray, texts: W
     number[long] = np.arange(len(long))
     lengths[lane[length <= _SHORT]] = length[length <= _SHORT]
     mask = np.zeros((len(words), len(lengths)), np.uint16)
-    long_mask = np.zeros((len(words), (int(length[long].max(initial=0)) + 63) // 64, len(long)), np.uint64)
+    long_mask = np.zeros(
+        (len(words), (int(length[long].max(initial=0)) + 63) // 64, len(long)), np.uint64
+    )
     short = length[of] <= _SHORT
     np.add.at(mask, (row[short], lane[of[short]]), np.uint16(1) << place[short].astype(np.uint16))
     cells = row[~short], place[~short] // 64, number[of[~short]]
     np.add.at(long_mask, cells, np.uint64(1) << (place[~short] % 64).astype(np.uint64))
     inverse = np.float32(1) / np.maximum(lengths, np.float32(1))
-    return Lanes(rows, sizes, mask, lengths, inverse, long_mask, length[long].astype(np.float32), image[long])
+    return Lanes(
+        rows, sizes, mask, lengths, inverse, long_mask, length[long].astype(np.float32), image[long]
+    )
 
 
 @njit(cache=True)
@@ -214,7 +224,9 @@ def _finish_mean(found, lanes, long_lcs, n, beta2, slots, f):
             lcs = np.float32(np.int32(found[s * width + k]))
             f[k] += (np.float32(1) + beta2) * lcs / (n + beta2 * lanes.length[s * width + k])
     for x in range(long_lcs.shape[0]):
-        f[lanes.long_image[x]] += (np.float32(1) + beta2) * long_lcs[x] / (n + beta2 * lanes.long_length[x])
+        f[lanes.long_image[x]] += (
+            (np.float32(1) + beta2) * long_lcs[x] / (n + beta2 * lanes.long_length[x])
+        )
     for k in range(lanes.references.shape[0]):
         f[k] = min(f[k] / lanes.references[k], 1.0)
 
@@ -266,7 +278,11 @@ def _score_block(begin, end, captions, texts, lanes, form, out):
     tile = np.empty((_TOGETHER, width), np.float32)
     words, share = np.empty(longest_caption + 1, np.int32), np.empty(width, np.float32)
     state, carry = np.empty((lanes.long_mask.shape[1], long), np.uint64), np.empty(long, np.uint64)
-    long_lcs, longest, recall = np.empty(long, np.float32), np.empty(width, np.float32), np.empty(width, np.float32)
+    long_lcs, longest, recall = (
+        np.empty(long, np.float32),
+        np.empty(width, np.float32),
+        np.empty(width, np.float32),
+    )
     for k in range(width):
         longest[k], recall[k] = 0, 0
     for at in range(begin, end, _TOGETHER):
@@ -280,11 +296,15 @@ def _score_block(begin, end, captions, texts, lanes, form, out):
                 _lcs_of_long(words[:n_words], lanes.long_mask, state, carry, long_lcs)
             _lcs_of_lanes(words[:n_words], lanes.mask, free, found)
             if mean:
-                _finish_mean(found, lanes, long_lcs, np.float32(last - first), beta2, slots, tile[j])
+                _finish_mean(
+                    found, lanes, long_lcs, np.float32(last - first), beta2, slots, tile[j]
+                )
             else:
                 n = np.float32(last - first)
                 _largest(long_lcs, lanes.long_length, lanes.long_image, longest, recall)
-                _finish_max(found, lanes.inverse, longest, recall, n, beta2, width, slots, tile[j], share)
+                _finish_max(
+                    found, lanes.inverse, longest, recall, n, beta2, width, slots, tile[j], share
+                )
         for k in range(out.shape[0]):
             values = out[k, at : at + _TOGETHER]
             for j in range(some.shape[0]):
@@ -303,9 +323,13 @@ class FittedRougeL(OfReferences):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         return self.scores(images, captions, self.texts, self.leave_out).astype(np.float32)
 
-    def scores(self, images: np.ndarray, rows: np.ndarray, captions: WordRows, leave_out: bool = False) -> np.ndarray:
+    def scores(
+        self, images: np.ndarray, rows: np.ndarray, captions: WordRows, leave_out: bool = False
+    ) -> np.ndarray:
         """float64 [pairs] of rows of any captions, with words numbered as here."""
-        return score_pairs(self.image_pairs(images, rows, leave_out), captions, self.texts, self.beta, self.mean)
+        return score_pairs(
+            self.image_pairs(images, rows, leave_out), captions, self.texts, self.beta, self.mean
+        )
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """As `Fitted.score`. Some captions, as training asks for, take the same kernel."""
@@ -329,7 +353,9 @@ class FittedRougeL(OfReferences):
         some = [images[at : at + form.width] for at in range(0, len(images), form.width)]
         return form, [lanes_of(block, self.ref_ptr, self.refs, self.texts, form) for block in some]
 
-    def _fill(self, blocks: tuple[BlockForm, list[Lanes]], captions: np.ndarray, out: np.ndarray) -> None:
+    def _fill(
+        self, blocks: tuple[BlockForm, list[Lanes]], captions: np.ndarray, out: np.ndarray
+    ) -> None:
         form, at = blocks[0], 0
         for lanes in blocks[1]:
             some = out[at : at + form.width]
@@ -339,8 +365,13 @@ class FittedRougeL(OfReferences):
     def form(self, images: np.ndarray) -> BlockForm:
         """How blocks of these images are scored: as many side by side as fit MOST lanes."""
         slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max(initial=1))
-        width, longest = int(np.clip(_MOST // slots, 1, _IMAGES)), int(np.diff(self.texts.ptr).max(initial=0))
-        return BlockForm(np.float32(self.beta**2), self.mean, self.n_vocabulary, longest, width, slots)
+        width, longest = (
+            int(np.clip(_MOST // slots, 1, _IMAGES)),
+            int(np.diff(self.texts.ptr).max(initial=0)),
+        )
+        return BlockForm(
+            np.float32(self.beta**2), self.mean, self.n_vocabulary, longest, width, slots
+        )
 
 
 class RougeParams(ParamsBlock):
@@ -393,7 +424,10 @@ class UnseenRougeL:
         self.fitted, self.tokenizer = fitted, captions.tokenizer
 
     def __call__(self, text: str) -> np.ndarray:
-        numbers = np.array([self._number.get(token, -1) for token in tokens_of_text(text, self.tokenizer)], np.int32)
+        numbers = np.array(
+            [self._number.get(token, -1) for token in tokens_of_text(text, self.tokenizer)],
+            np.int32,
+        )
         images = np.arange(len(self.fitted.ref_ptr) - 1)
         caption = WordRows(np.array([0, len(numbers)]), numbers)
         return self.fitted.scores(images, np.zeros_like(images), caption).astype(np.float32)

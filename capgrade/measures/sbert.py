@@ -91,7 +91,9 @@ class FittedSbert(OfReferences):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         return self.scores(images, captions, self.embeddings, self.leave_out)
 
-    def scores(self, images: np.ndarray, rows: np.ndarray, vectors: np.ndarray, leave_out: bool = False) -> np.ndarray:
+    def scores(
+        self, images: np.ndarray, rows: np.ndarray, vectors: np.ndarray, leave_out: bool = False
+    ) -> np.ndarray:
         """float32 [pairs] of rows of unit vectors float32 [any, d]."""
         out, folding = np.empty(len(rows)), _REFERENCES.index(self.references)
         pairs = self.image_pairs(images, rows, leave_out)
@@ -103,7 +105,10 @@ class FittedSbert(OfReferences):
         """As `Fitted.score`. Some captions, as training asks for, are a product too."""
         if captions is None or self.leave_out:
             return super().score(images, captions)
-        out, (queries, start) = np.empty((len(images), len(captions)), np.float32), self.queries(images)
+        out, (queries, start) = (
+            np.empty((len(images), len(captions)), np.float32),
+            self.queries(images),
+        )
         in_threads(largest, len(captions), padded(queries), start, self.embeddings[captions], out)
         return out
 
@@ -130,7 +135,8 @@ class FittedSbert(OfReferences):
             return self.embeddings[np.concatenate(sets)], start
         # The mean of cosines is the cosine-product with the mean vector, which is not renormalised.
         vectors = [
-            self.embeddings[s[0]] if self.references == "first" else self.embeddings[s].mean(axis=0) for s in sets
+            self.embeddings[s[0]] if self.references == "first" else self.embeddings[s].mean(axis=0)
+            for s in sets
         ]
         return np.stack(vectors), np.arange(len(images) + 1)
 
@@ -192,7 +198,10 @@ class UnseenSbert:
     """Sentence-BERT of any caption; its model is loaded once."""
 
     def __init__(self, measure: Sbert, fitted: FittedSbert) -> None:
-        self.fitted, self._encoder = fitted, load_encoder(measure.params.model, measure.params.device)
+        self.fitted, self._encoder = (
+            fitted,
+            load_encoder(measure.params.model, measure.params.device),
+        )
 
     def __call__(self, text: str) -> np.ndarray:
         if not text.strip():

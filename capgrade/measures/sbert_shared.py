@@ -65,7 +65,9 @@ def shared(vectors: np.ndarray, mean: np.ndarray, root: np.ndarray) -> np.ndarra
         for at in range(0, len(vectors), _STEP):
             mapped = (vectors[at : at + _STEP].astype(np.float64) - mean) @ root
             length = np.linalg.norm(mapped, axis=1, keepdims=True)
-            out[at : at + _STEP] = np.divide(mapped, length, out=np.zeros_like(mapped), where=length > 0)
+            out[at : at + _STEP] = np.divide(
+                mapped, length, out=np.zeros_like(mapped), where=length > 0
+            )
     return out
 
 
@@ -76,20 +78,26 @@ def shared_map(vectors: np.ndarray, captions: Captions) -> tuple[np.ndarray, np.
     """
     sizes = np.diff(captions.ref_ptr)
     if len(sizes) < 2 or sizes.max() < 2:
-        raise InputError("sbert_shared needs two images, and an image of two captions", remedy=_REMEDY)
+        raise InputError(
+            "sbert_shared needs two images, and an image of two captions", remedy=_REMEDY
+        )
     if len(sizes) < _FEW:
         images = f"{len(sizes)} images, {_FEW} or more are better"
         warn(f"sbert_shared learns what captions share from {images} -> {_REMEDY}")
-    means = np.stack([
-        vectors[captions.refs[a:b]].mean(axis=0, dtype=np.float64)
-        for a, b in zip(captions.ref_ptr[:-1], captions.ref_ptr[1:], strict=True)
-    ])  # fmt: skip
+    means = np.stack(
+        [
+            vectors[captions.refs[a:b]].mean(axis=0, dtype=np.float64)
+            for a, b in zip(captions.ref_ptr[:-1], captions.ref_ptr[1:], strict=True)
+        ]
+    )
     mean = means.mean(axis=0)
     with threadpool_limits(1, "blas"):  # the same bytes on any number of cores
         return mean, _root(vectors, means - mean, mean, sizes)
 
 
-def _root(vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def _root(
+    vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.ndarray
+) -> np.ndarray:
     """((B + W)^-1 B)^(1/2); `means` are the images' less `mean`."""
     within = _within(vectors, means, mean, sizes)
     # A mean of few captions still has a part that its writers chose, which is taken off.
@@ -103,7 +111,9 @@ def _root(vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.nd
     return np.asarray((axes * np.sqrt(share.clip(0, 1))) @ axes.T @ both)
 
 
-def _within(vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def _within(
+    vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.ndarray
+) -> np.ndarray:
     """W, the pooled covariance of captions of one image, float64 [d, d].
 
     `means` are the images' less `mean`.
@@ -121,4 +131,7 @@ def _shrunk(covariance: np.ndarray, images: int) -> np.ndarray:
     It is as if PRIOR more images had shown that multiple.
     """
     size = len(covariance)
-    return np.asarray((images * covariance + PRIOR * np.trace(covariance) / size * np.eye(size)) / (images + PRIOR))
+    return np.asarray(
+        (images * covariance + PRIOR * np.trace(covariance) / size * np.eye(size))
+        / (images + PRIOR)
+    )

@@ -70,7 +70,9 @@ class FittedSpice(OfReferences):
     def _cache_option(self) -> list[str]:
         if self.cache is None:
             return []
-        made_by = hashlib.sha256("".join(file_digest(path) for path in jars()).encode()).hexdigest()[:16]
+        made_by = hashlib.sha256(
+            "".join(file_digest(path) for path in jars()).encode()
+        ).hexdigest()[:16]
         folder = Path(self.cache).expanduser().resolve() / made_by  # other jars parse otherwise
         folder.mkdir(parents=True, exist_ok=True)
         return ["-cache", str(folder)]
@@ -123,7 +125,11 @@ def spice_folder() -> Path:
     """The installed pycocoevalcap's folder of SPICE. InputError when a jar is missing."""
     folder = package_folder("pycocoevalcap.spice")
     if not (folder / SPICE_JAR).is_file():
-        raise InputError("SPICE's scorer is missing", file=folder / SPICE_JAR, remedy="install pycocoevalcap again")
+        raise InputError(
+            "SPICE's scorer is missing",
+            file=folder / SPICE_JAR,
+            remedy="install pycocoevalcap again",
+        )
     for name in CORENLP:
         if not (folder / name).is_file():
             both = " and ".join(Path(jar).name for jar in CORENLP)
@@ -152,12 +158,16 @@ def _require_java() -> None:
         said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
         raise InputError(f"'java -version' told no version: {said}", remedy=remedy)
     if not OLDEST <= int(found[1]) <= NEWEST:
-        raise InputError(f"SPICE does not run on Java {found[1]}: it needs what Java 15 removed", remedy=remedy)
+        raise InputError(
+            f"SPICE does not run on Java {found[1]}: it needs what Java 15 removed", remedy=remedy
+        )
 
 
 def _run(arguments: list[str], memory: str, folder: Path) -> None:
     command = ["java", f"-Xmx{memory}", "-jar", str(folder / SPICE_JAR), *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, errors="replace", check=False
+    )
     if done.returncode:
         raise InputError(
             f"SPICE ended with status {done.returncode}: {_reason(done.stderr)}",
@@ -168,7 +178,11 @@ def _run(arguments: list[str], memory: str, folder: Path) -> None:
 def _reason(text: str) -> str:
     """The line of a Java failure that says what failed."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named = [line for line in lines if re.search(r"(Error|Exception)\b", line) and not line.startswith("at ")]
+    named = [
+        line
+        for line in lines
+        if re.search(r"(Error|Exception)\b", line) and not line.startswith("at ")
+    ]
     return (named or lines or ["it said nothing"])[-1][:300]
 
 
@@ -183,7 +197,9 @@ def read_scores(path: Path, n_pairs: int) -> list[float]:
     except FileNotFoundError:
         raise InputError("SPICE ended without writing its scores", file=path) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"SPICE wrote no list of scores ({type(error).__name__}: {error})", file=path) from error
+        raise InputError(
+            f"SPICE wrote no list of scores ({type(error).__name__}: {error})", file=path
+        ) from error
     if len(answer) != n_pairs or set(scores) != set(range(n_pairs)):
         raise InputError(f"SPICE wrote {len(answer)} scores, for {n_pairs} pairs", file=path)
     for number, value in scores.items():

@@ -1,10 +1,11 @@
 """Metrics of retrieval by graded relevance, of numpy arrays or torch tensors on any device.
 
-`scores` [Q, N] are similarities of Q queries (rows) and N candidates (columns); `relevance` [Q, N] is graded; `own` is
-bool [Q, N], or `Positives`, which hold absent ones too and need no matrix. Values come back as float64 [Q]: numpy for
-numpy, a tensor on the scores' device for tensors. Tied scores count as every order of them, each as likely
-(`ties="expected"`); "reference" takes the later index first. NaN, and shapes that do not fit, are InputError.
-Definitions beside other packages: docs/metrics.md.
+`scores` [Q, N] are similarities of Q queries (rows) and N candidates (columns); `relevance` [Q, N]
+is graded; `own` is bool [Q, N], or `Positives`, which hold absent ones too and need no matrix.
+Values come back as float64 [Q]: numpy for numpy, a tensor on the scores' device for tensors. Tied
+scores count as every order of them, each as likely (`ties="expected"`); "reference" takes the later
+index first. NaN, and shapes that do not fit, are InputError. Definitions beside other packages:
+docs/metrics.md.
 """
 
 from capgrade.metrics.asp import asp
@@ -20,7 +21,26 @@ from capgrade.metrics.semantic_map import Collapse, collapse, semantic_map
 from capgrade.metrics.semantic_recall import semantic_recall
 
 __all__ = [
-    "Collapse", "JudgedSample", "Positives", "asp", "change_places", "coco_codes", "coherent_score", "collapse",
-    "draw_pool", "estimate", "first_rank", "human_lists", "kendall_tau", "map_at_r", "ncs", "ndcg", "pmrp",
-    "r_precision", "recall", "recall_share", "semantic_map", "semantic_recall",
-]  # fmt: skip
+    "Collapse",
+    "JudgedSample",
+    "Positives",
+    "asp",
+    "change_places",
+    "coco_codes",
+    "coherent_score",
+    "collapse",
+    "draw_pool",
+    "estimate",
+    "first_rank",
+    "human_lists",
+    "kendall_tau",
+    "map_at_r",
+    "ncs",
+    "ndcg",
+    "pmrp",
+    "r_precision",
+    "recall",
+    "recall_share",
+    "semantic_map",
+    "semantic_recall",
+]

@@ -1,4 +1,5 @@
-"""Average semantic precision: how near each candidate's two ranks are, by similarity and by relevance."""
+"""Average semantic precision: how near each candidate's two ranks are, by similarity and by
+relevance."""
 
 from __future__ import annotations
 
@@ -27,13 +28,20 @@ def _expected(a, b, c, d, harmonic):
 
 @njit(cache=True, nogil=True)
 def _kernel(order, end, rel_order, rel_end):
-    """Each pair of a group by similarity and one by relevance is computed once: O(n ** 1.5) at worst."""
+    """Each pair of a group by similarity and one by relevance is computed once: O(n ** 1.5) at
+    worst."""
     rows, n = order.shape
     harmonic = np.zeros(n + 1)
     for r in range(1, n + 1):
         harmonic[r] = harmonic[r - 1] + 1.0 / r
-    span, out = np.empty((n, 2), np.int32), np.zeros(rows)  # of each candidate: its group by relevance
-    known, of = np.empty(n), np.empty(n, np.int32)  # by the start of a group by relevance: its value, with which group
+    span, out = (
+        np.empty((n, 2), np.int32),
+        np.zeros(rows),
+    )  # of each candidate: its group by relevance
+    known, of = (
+        np.empty(n),
+        np.empty(n, np.int32),
+    )  # by the start of a group by relevance: its value, with which group
     for row in range(rows):
         of[:] = -1
         start = 0
@@ -46,7 +54,10 @@ def _kernel(order, end, rel_order, rel_end):
         for p in range(n):
             if p > 0 and end[row, p - 1] == p:
                 start = p
-            item, stop = order[row, p], np.int64(end[row, p])  # one type of ranks: what follows is compiled once
+            item, stop = (
+                order[row, p],
+                np.int64(end[row, p]),
+            )  # one type of ranks: what follows is compiled once
             c, d = np.int64(span[item, 0]), np.int64(span[item, 1])
             if stop - start == 1 and d - c == 1:
                 total += min(stop, d) / max(stop, d)
@@ -65,11 +76,13 @@ def asp_of(block: QueryBlock, relevance: str) -> Array:
 
 
 def asp(scores: Matrix, relevance: Matrix, *, ties: TieRule = "expected") -> Any:
-    """ASP = mean over candidates of min / max of their ranks r by score and s by relevance; in (0, 1].
+    """ASP = mean over candidates of min / max of their ranks r by score and s by relevance; in (0,
+    1].
 
-    About 0.5 for a random order of many candidates. Li et al. 2022 "DAA", appendix eq. 1; evaluation.py:ASP_compute
-    breaks ties arbitrarily, here both rankings take every order of their tie groups with equal probability, in closed
-    form. So a model that is right about everything scores under 1 where labels tie: `asp(relevance, relevance)`.
+    About 0.5 for a random order of many candidates. Li et al. 2022 "DAA", appendix eq. 1;
+    evaluation.py:ASP_compute breaks ties arbitrarily, here both rankings take every order of their
+    tie groups with equal probability, in closed form. So a model that is right about everything
+    scores under 1 where labels tie: `asp(relevance, relevance)`.
 
     >>> asp(np.array([[0.9, 0.2]]), np.array([[0.0, 1.0]]))
     array([0.5])
@@ -78,16 +91,19 @@ def asp(scores: Matrix, relevance: Matrix, *, ties: TieRule = "expected") -> Any
 
 
 def asp_average_of(block: QueryBlock, names: Sequence[str], weights: Sequence[float]) -> Array:
-    """ASP(A) of a block: ASP with the weighted mean of several relevance matrices (DAA, appendix C and its table 1).
+    """ASP(A) of a block: ASP with the weighted mean of several relevance matrices (DAA, appendix C
+    and its table 1).
 
-    The weights bring them to one scale, such as 1 / maximum of each: CIDEr-D reaches 10, ROUGE-L 1. The table's
-    numbers are not the means of its ASP columns; that mean is `asp` of each, averaged.
+    The weights bring them to one scale, such as 1 / maximum of each: CIDEr-D reaches 10, ROUGE-L 1.
+    The table's numbers are not the means of its ASP columns; that mean is `asp` of each, averaged.
     """
     mean = np.zeros((block.stop - block.start, block.width), np.float32)
     with np.errstate(over="ignore"):  # refused below
         for name, weight in zip(names, weights, strict=True):
             mean += np.float32(weight / len(names)) * block.relevance(name)
     if not np.isfinite(mean).all():
-        raise InputError("mean relevance is more than a float32 holds", remedy="bring the matrices to one scale")
+        raise InputError(
+            "mean relevance is more than a float32 holds", remedy="bring the matrices to one scale"
+        )
     ranking, ideal = block.ranking, rank(mean, block.queries.ties)
     return _kernel(ranking.order, ranking.end, ideal.order, ideal.end)

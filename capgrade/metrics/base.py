@@ -1,13 +1,15 @@
-"""What a metric sees: queries as rows, candidates as columns, one block of queries at a time, ranked once.
+"""What a metric sees: queries as rows, candidates as columns, one block of queries at a time,
+ranked once.
 
-A metric is a function from a `QueryBlock` and its options (`k`, `m`, `relevance`, `lists`, ...) to one float64 per
-query (NaN: this query is not part of the metric). Most are formulas over the gains expected at each place:
-`QueryBlock.gains_at` and `QueryBlock.hits_at`. Blocks are made and scored on threads, so memory does not grow with the
-number of queries.
+A metric is a function from a `QueryBlock` and its options (`k`, `m`, `relevance`, `lists`, ...) to
+one float64 per query (NaN: this query is not part of the metric). Most are formulas over the gains
+expected at each place: `QueryBlock.gains_at` and `QueryBlock.hits_at`. Blocks are made and scored
+on threads, so memory does not grow with the number of queries.
 
-NaN is refused by every metric, in a similarity and in relevance. An infinite similarity ranks like any other: +inf is
-above and -inf below all numbers, and equal infinities are tied. Metrics of cosines refuse it (`finite`). Relevance must
-be finite, and so must its sums and gains, because they are added up.
+NaN is refused by every metric, in a similarity and in relevance. An infinite similarity ranks like
+any other: +inf is above and -inf below all numbers, and equal infinities are tied. Metrics of
+cosines refuse it (`finite`). Relevance must be finite, and so must its sums and gains, because they
+are added up.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ _CELLS = 1_000_000  # of a block: 4 MB of float32 and a few times that in rankin
 
 @dataclass(frozen=True)
 class Positives:
-    """The relevant candidates of each query, as rows of a sparse matrix: indices[indptr[q]:indptr[q + 1]].
+    """The relevant candidates of each query, as rows of a sparse matrix: indices[indptr[q]:indptr[q
+    + 1]].
 
-    `absent` counts positives that the gallery does not hold: never retrieved, but part of the query's number.
+    `absent` counts positives that the gallery does not hold: never retrieved, but part of the
+    query's number.
 
     >>> found = Positives.from_ids({"q": ["b", "z"]}, queries=["q", "r"], candidates=["a", "b"])
     >>> found.indices, found.absent, found.sizes
@@ -47,7 +51,8 @@ class Positives:
 
     @classmethod
     def from_lists(cls, lists: Sequence[Sequence[int] | Array]) -> Positives:
-        """One list of candidates per query, -1 for an absent one; an empty list leaves the query out of the metric."""
+        """One list of candidates per query, -1 for an absent one; an empty list leaves the query
+        out of the metric."""
         rows = [np.asarray(items, np.int64) for items in lists]
         absent = np.array([int((row < 0).sum()) for row in rows], np.int64)
         indptr = np.zeros(len(rows) + 1, np.int64)
@@ -57,24 +62,36 @@ class Positives:
 
     @classmethod
     def from_ids(
-        cls, lists: Mapping[Any, Iterable[Any]], queries: Sequence[Any] | Array, candidates: Sequence[Any] | Array
+        cls,
+        lists: Mapping[Any, Iterable[Any]],
+        queries: Sequence[Any] | Array,
+        candidates: Sequence[Any] | Array,
     ) -> Positives:
-        """The lists of `queries` in their order; a positive that is not among `candidates` is absent. Ids are compared
-        as text. A query without a list, or with an empty one, is left out of the metric; lists of other queries too.
+        """The lists of `queries` in their order; a positive that is not among `candidates` is
+        absent. Ids are compared as text. A query without a list, or with an empty one, is left out
+        of the metric; lists of other queries too.
 
-        InputError where no query has a list, for a candidate that is given twice, and for a positive listed twice.
+        InputError where no query has a list, for a candidate that is given twice, and for a
+        positive listed twice.
         """
         rows = {str(query): [str(item) for item in items] for query, items in lists.items()}
         at = {str(item): index for index, item in enumerate(candidates)}
         if len(at) < len(candidates):
-            raise InputError("a candidate is given twice", remedy="give each id once, in the order of the scores")
+            raise InputError(
+                "a candidate is given twice", remedy="give each id once, in the order of the scores"
+            )
         chosen = [rows.get(str(query), []) for query in queries]
         if len(queries) and not any(str(query) in rows for query in queries):
             problem = f"no query has a list of positives, such as '{queries[0]}'"
-            raise InputError(problem, remedy=f"give queries with the ids of the lists, such as {next(iter(rows), '-')}")
+            raise InputError(
+                problem,
+                remedy=f"give queries with the ids of the lists, such as {next(iter(rows), '-')}",
+            )
         for query, row in zip(queries, chosen, strict=True):
             if len(set(row)) < len(row):
-                raise InputError(f"the list of query '{query}' names a positive twice", remedy="name each once")
+                raise InputError(
+                    f"the list of query '{query}' names a positive twice", remedy="name each once"
+                )
         return cls.from_lists([[at.get(item, -1) for item in row] for row in chosen])
 
     @property
@@ -90,12 +107,17 @@ class Positives:
     def rows(self, start: int, stop: int) -> Positives:
         """The queries start..stop."""
         low, high = self.indptr[start], self.indptr[stop]
-        return Positives(self.indptr[start : stop + 1] - low, self.indices[low:high], self.absent[start:stop])
+        return Positives(
+            self.indptr[start : stop + 1] - low, self.indices[low:high], self.absent[start:stop]
+        )
 
     def lists(self) -> list[Array]:
         """One array of candidates per query, -1 for absent ones."""
         rows = np.split(self.indices, self.indptr[1:-1])
-        return [np.append(row, np.full(gone, -1)) if gone else row for row, gone in zip(rows, self.absent, strict=True)]
+        return [
+            np.append(row, np.full(gone, -1)) if gone else row
+            for row, gone in zip(rows, self.absent, strict=True)
+        ]
 
 
 def own_positives(query_group: Array, candidate_group: Array) -> Positives:
@@ -114,9 +136,10 @@ def own_positives(query_group: Array, candidate_group: Array) -> Positives:
 class Queries:
     """One direction of retrieval. Every array may be a view; nothing is copied whole.
 
-    similarity (n_queries, n_candidates); `query_group` and `candidate_group` say which items belong together (the
-    image of each); `relevance` named matrices of the same shape; `positives` named lists; `codes` the class
-    vectors (queries, candidates) as 0/1 rows, a row of zeros for an image without annotation.
+    similarity (n_queries, n_candidates); `query_group` and `candidate_group` say which items belong
+    together (the image of each); `relevance` named matrices of the same shape; `positives` named
+    lists; `codes` the class vectors (queries, candidates) as 0/1 rows, a row of zeros for an image
+    without annotation.
     """
 
     similarity: Array
@@ -137,7 +160,8 @@ class Queries:
             given = len(self.query_group), len(self.candidate_group)
             if given != shape:
                 raise InputError(
-                    f"images are given for {given}, similarity is {shape}", remedy="give one per row and column"
+                    f"images are given for {given}, similarity is {shape}",
+                    remedy="give one per row and column",
                 )
             missing = ~np.isin(self.query_group, self.candidate_group)
             if missing.any():
@@ -145,36 +169,53 @@ class Queries:
                 raise InputError(
                     f"query {where} (image {self.query_group[where]}) has no own candidate; "
                     f"{int(missing.sum())} such queries",
-                    remedy="drop images without captions, and captions without images, from both tables",
+                    remedy=(
+                        "drop images without captions, and captions without images, from both"
+                        " tables"
+                    ),
                 )
         for lists in self.positives.values():
             if len(lists.absent) != shape[0]:
                 problem = f"{len(lists.absent)} lists of positives for {shape[0]} queries"
                 raise InputError(problem, remedy="give one list per query")
-            if lists.indices.size and not 0 <= lists.indices.min() <= lists.indices.max() < shape[1]:
+            if (
+                lists.indices.size
+                and not 0 <= lists.indices.min() <= lists.indices.max() < shape[1]
+            ):
                 raise InputError(
-                    "a list of positives names a candidate outside the gallery", remedy="map the ids first"
+                    "a list of positives names a candidate outside the gallery",
+                    remedy="map the ids first",
                 )
         if self.ties not in ("expected", "reference"):
-            raise InputError(f"ties {self.ties!r} is not known", remedy="use 'expected' or 'reference'")
+            raise InputError(
+                f"ties {self.ties!r} is not known", remedy="use 'expected' or 'reference'"
+            )
 
     @cached_property
     def own(self) -> Positives:
         """The own items of every query: the lists of that name, else those of the groups."""
         if "own" in self.positives:
             return self.positives["own"]
-        assert self.query_group is not None and self.candidate_group is not None  # who names metrics asks for them
+        assert (
+            self.query_group is not None and self.candidate_group is not None
+        )  # who names metrics asks for them
         return own_positives(self.query_group, self.candidate_group)
 
 
 def check_matrix(name: str, matrix: Array, wanted: tuple[int, ...] | None = None) -> None:
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or 0 in matrix.shape:
         shape = getattr(matrix, "shape", type(matrix).__name__)
-        raise InputError(f"{name} is {shape}, not a matrix", remedy="give queries x candidates, none empty")
+        raise InputError(
+            f"{name} is {shape}, not a matrix", remedy="give queries x candidates, none empty"
+        )
     if matrix.dtype.kind not in "fiub":
         raise InputError(f"{name} has dtype {matrix.dtype}", remedy="give real numbers")
     if wanted is not None and matrix.shape != wanted:
-        hint = "transpose it" if matrix.shape[::-1] == wanted else "score the same queries and candidates"
+        hint = (
+            "transpose it"
+            if matrix.shape[::-1] == wanted
+            else "score the same queries and candidates"
+        )
         raise InputError(f"{name} is {matrix.shape}, similarity is {wanted}", remedy=hint)
 
 
@@ -195,10 +236,13 @@ class QueryBlock:
     @cached_property
     def similarity(self) -> Array:
         """(b, n) C-contiguous. InputError for NaN."""
-        return self._checked(self.queries.similarity, "similarity", "find the pair that has no score and score it")
+        return self._checked(
+            self.queries.similarity, "similarity", "find the pair that has no score and score it"
+        )
 
     def finite(self, what: str = "similarity") -> Array:
-        """The similarity, where its values and not their order alone matter. InputError for infinity and NaN."""
+        """The similarity, where its values and not their order alone matter. InputError for
+        infinity and NaN."""
         remedy = "give finite values, or take metrics of the order alone"
         return self._checked(self.queries.similarity, what, remedy, infinite=True)
 
@@ -209,7 +253,10 @@ class QueryBlock:
         if wrong.any():
             row, candidate = np.argwhere(wrong)[0]
             found = "NaN" if np.isnan(values[row, candidate]) else "infinity"
-            raise InputError(f"{what} holds {found} (query {self.start + row}, candidate {candidate})", remedy=remedy)
+            raise InputError(
+                f"{what} holds {found} (query {self.start + row}, candidate {candidate})",
+                remedy=remedy,
+            )
         return values
 
     @cached_property
@@ -218,12 +265,15 @@ class QueryBlock:
         return rank(self.similarity, self.queries.ties)
 
     def relevance(self, name: str) -> Array:
-        """The named relevance (b, n); NaN and infinity are refused, and what is too large to be added up."""
+        """The named relevance (b, n); NaN and infinity are refused, and what is too large to be
+        added up."""
         return self.once(f"relevance {name}", lambda: self._relevance(name))
 
     def _relevance(self, name: str) -> Array:
         what = f"relevance {name}".rstrip()
-        values = self._checked(self.queries.relevance[name], what, "give finite labels", infinite=True)
+        values = self._checked(
+            self.queries.relevance[name], what, "give finite labels", infinite=True
+        )
         largest = max(abs(float(values.min())), abs(float(values.max())))
         if largest > _MOST / self.width:
             raise InputError(f"{what} reaches {largest:.3g}: its sums overflow", remedy="scale it")
@@ -234,7 +284,8 @@ class QueryBlock:
         return self.once(f"ideal {name}", lambda: rank(self.relevance(name), self.queries.ties))
 
     def gains(self, name: str) -> Array:
-        """The named relevance for metrics that add it up: never negative, or the ideal could not normalise them."""
+        """The named relevance for metrics that add it up: never negative, or the ideal could not
+        normalise them."""
         values = self.relevance(name)
         if (least := values.min()) >= 0:
             return values
@@ -244,16 +295,24 @@ class QueryBlock:
         return self.once(f"gains {name}", lambda: np.maximum(values, 0))
 
     def gains_at(
-        self, ranking: Ranking, gains: Array, depth: int, left_out: tuple[Array, Array], exponential: bool = False
-    ) -> Array:  # fmt: skip
-        """The gains (b, n) expected at the first `depth` places, float64 (b, depth); `left_out` as `groups` has it."""
+        self,
+        ranking: Ranking,
+        gains: Array,
+        depth: int,
+        left_out: tuple[Array, Array],
+        exponential: bool = False,
+    ) -> Array:
+        """The gains (b, n) expected at the first `depth` places, float64 (b, depth); `left_out` as
+        `groups` has it."""
         places = np.empty((len(gains), min(depth, self.width)))
         gains_by_place(ranking.order, ranking.end, gains, *left_out, exponential, places)
         return places
 
-    def hits_at(self, lists: Positives, depth: int, *, gains: Array | None = None, removes: bool = False) -> Array:
-        """The gains of the listed candidates expected at the first `depth` places, float64 (b, depth); 1 by default,
-        which makes the share of each tie group that is listed."""
+    def hits_at(
+        self, lists: Positives, depth: int, *, gains: Array | None = None, removes: bool = False
+    ) -> Array:
+        """The gains of the listed candidates expected at the first `depth` places, float64 (b,
+        depth); 1 by default, which makes the share of each tie group that is listed."""
         every = np.zeros(self.similarity.shape)
         every[lists.queries, lists.indices] = 1 if gains is None else gains
         return self.gains_at(self.ranking, every, depth, self.groups(removes))
@@ -271,11 +330,13 @@ class QueryBlock:
         return self.queries.positives[name].rows(self.start, self.stop)
 
     def groups(self, remove: bool) -> tuple[Array, Array]:
-        """The group of each query (b,) and candidate (n,): a kernel leaves out a query's own. All different when they
-        stay."""
+        """The group of each query (b,) and candidate (n,): a kernel leaves out a query's own. All
+        different when they stay."""
         if not remove:
             return np.full(self.stop - self.start, -1, np.int64), np.zeros(self.width, np.int64)
-        assert self.queries.query_group is not None and self.queries.candidate_group is not None  # as for `own`
+        assert (
+            self.queries.query_group is not None and self.queries.candidate_group is not None
+        )  # as for `own`
         own = self.queries.query_group[self.start : self.stop]
         return own.astype(np.int64), self.queries.candidate_group.astype(np.int64)
 
@@ -289,23 +350,35 @@ def _dense(rows: Array) -> Array:
     """Contiguous float32, or float64 where float32 could not tell two scores apart."""
     exact = rows.dtype in (np.float32, np.float16, np.bool_, np.int8, np.uint8, np.int16, np.uint16)
     dense = np.ascontiguousarray(rows, dtype=np.float32 if exact else np.float64)
-    return dense if dense.flags.writeable else dense.copy()  # kernels are compiled once, for writable arrays
+    return (
+        dense if dense.flags.writeable else dense.copy()
+    )  # kernels are compiled once, for writable arrays
 
 
 def of_matrix(
-    scores: Matrix, score: Score, *, relevance: Matrix = None, own: Matrix = None,
-    groups: tuple[Matrix, Matrix] = (None, None), codes: tuple[Array, Array] | None = None, ties: TieRule = "expected",
+    scores: Matrix,
+    score: Score,
+    *,
+    relevance: Matrix = None,
+    own: Matrix = None,
+    groups: tuple[Matrix, Matrix] = (None, None),
+    codes: tuple[Array, Array] | None = None,
+    ties: TieRule = "expected",
     **options: Any,
-) -> Any:  # fmt: skip
-    """A metric of each row of `scores`, with its options: float64 [Q], numpy for numpy, a tensor on the scores' device
-    for tensors. Relevance and own items have the name ""."""
+) -> Any:
+    """A metric of each row of `scores`, with its options: float64 [Q], numpy for numpy, a tensor on
+    the scores' device for tensors. Relevance and own items have the name ""."""
     check_matrix("similarity", similarity := as_numpy(scores))
     queries, candidates = (None if group is None else as_numpy(group) for group in groups)
     if (queries is None) != (candidates is None):
-        raise InputError("one of two groups is given", remedy="give query_group and candidate_group, or neither")
+        raise InputError(
+            "one of two groups is given", remedy="give query_group and candidate_group, or neither"
+        )
     graded = {} if relevance is None else {"": as_numpy(relevance)}
     positives = {} if own is None else {"": lists_of(own, similarity.shape)}
-    options |= {name: "" for name, given in (("relevance", relevance), ("lists", own)) if given is not None}
+    options |= {
+        name: "" for name, given in (("relevance", relevance), ("lists", own)) if given is not None
+    }
     options |= {} if queries is None else {"removes": True}
     task = Queries(similarity, queries, candidates, graded, positives, codes, ties)
     values = per_query(task, partial(score, **options))
@@ -317,8 +390,8 @@ def of_matrix(
 
 
 def as_numpy(values: Matrix) -> np.ndarray:
-    """An array of numbers; of a tensor those that it holds, wherever it lies, bfloat16 as float32. InputError for a
-    masked array, of which numpy would take what is masked too."""
+    """An array of numbers; of a tensor those that it holds, wherever it lies, bfloat16 as float32.
+    InputError for a masked array, of which numpy would take what is masked too."""
     if isinstance(values, np.ma.MaskedArray):
         raise InputError("a masked array", remedy="fill it: scores.filled(-numpy.inf)")
     if hasattr(values, "detach"):
@@ -329,7 +402,8 @@ def as_numpy(values: Matrix) -> np.ndarray:
 
 
 def lists_of(own: Matrix, shape: tuple[int, ...]) -> Positives:
-    """The True cells of each row; `Positives` as they are. InputError for what is no bool matrix of this shape."""
+    """The True cells of each row; `Positives` as they are. InputError for what is no bool matrix of
+    this shape."""
     if isinstance(own, Positives):
         return own
     marks = as_numpy(own)
@@ -341,7 +415,8 @@ def lists_of(own: Matrix, shape: tuple[int, ...]) -> Positives:
 
 
 def per_query(queries: Queries, score: Score) -> Array:
-    """Run a metric over all queries, blocks of what fits `CELLS` on numba's number of threads; float64, in query order.
+    """Run a metric over all queries, blocks of what fits `CELLS` on numba's number of threads;
+    float64, in query order.
 
     `score` returns (b,) or (b, m).
     """
@@ -355,7 +430,9 @@ def per_query(queries: Queries, score: Score) -> Array:
 def check_k(k: int, least: int = 1) -> int:
     """A cut-off is a whole number of at least `least`."""
     if k != int(k) or k < least:
-        raise InputError(f"cut-off {k} is not a whole number of at least {least}", remedy="use 1, 5, 10")
+        raise InputError(
+            f"cut-off {k} is not a whole number of at least {least}", remedy="use 1, 5, 10"
+        )
     return int(k)
 
 

@@ -24,7 +24,8 @@ from capgrade.schemas.errors import InputError
 
 @dataclass(frozen=True)
 class Family:
-    """A metric of the catalogue before its cut-off: the function of a block, and what the task must hold."""
+    """A metric of the catalogue before its cut-off: the function of a block, and what the task must
+    hold."""
 
     function: Score
     needs: str  # own, relevance, several, extension, eccv, cxc, accepted, classes or cosines
@@ -35,13 +36,16 @@ class Family:
     @property
     def required(self) -> set[str]:
         """What the task must hold: own items that leave are known by the image of each caption."""
-        needs = {"extension": {"relevance"}, "several": {"relevance", "several"}}.get(self.needs, {self.needs})
+        needs = {"extension": {"relevance"}, "several": {"relevance", "several"}}.get(
+            self.needs, {self.needs}
+        )
         return needs | ({"groups"} if self.options.get("removes") else set())
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A named metric, ready to score a block: ncs@5 has k = 5, sr@5(m=10) also m = 10; 0 where it has none."""
+    """A named metric, ready to score a block: ncs@5 has k = 5, sr@5(m=10) also m = 10; 0 where it
+    has none."""
 
     name: str
     family: Family
@@ -52,7 +56,8 @@ class Metric:
 
 
 def reduced(name: str, values: Array) -> float:
-    """The number that is reported: the mean over queries that have a value, for medr the floored median (VSE++)."""
+    """The number that is reported: the mean over queries that have a value, for medr the floored
+    median (VSE++)."""
     if np.isnan(values).all():
         return float("nan")
     return float(np.floor(np.nanmedian(values)) if is_median(name) else np.nanmean(values))
@@ -74,7 +79,9 @@ CATALOGUE: dict[str, Family] = {
     "sr_soft": Family(sr_of, "relevance", "km", options={"weight": "soft"}),
     "sr_soft_other": Family(sr_of, "relevance", "km", options={"weight": "soft", **_OTHER}),
     "sr_authors": Family(sr_authors_of, "extension", "km", options=_OTHER),
-    "sr_soft_authors": Family(sr_authors_of, "extension", "km", options={"weight": "soft", **_OTHER}),
+    "sr_soft_authors": Family(
+        sr_authors_of, "extension", "km", options={"weight": "soft", **_OTHER}
+    ),
     "ncs": Family(ncs_of, "relevance", "k"),
     "ncs_other": Family(ncs_of, "relevance", "k", options=_OTHER),
     "ncs_eq5": Family(ncs_of, "relevance", "k", options={"form": "eq5"}),
@@ -102,20 +109,30 @@ _NAME = re.compile(r"(?P<base>[a-z_0-9]+(?:@r)?)(?:@(?P<k>\d+))?(?:\(m=(?P<m>\d+
 
 
 def metric(name: str, relevance: str = "", *, label: str = "", **options: Any) -> Metric:
-    """The metric of a name such as recall@5, sr@5(m=10), ncs_other@1, map@r; unknown names list the catalogue.
+    """The metric of a name such as recall@5, sr@5(m=10), ncs_other@1, map@r; unknown names list the
+    catalogue.
 
-    `relevance` is the matrix it reads, `label` what is put in brackets after its name: ndcg@25[rouge_l]. `options` are
-    the function's, beside those of the catalogue: asp_a has names and weights of its matrices.
+    `relevance` is the matrix it reads, `label` what is put in brackets after its name:
+    ndcg@25[rouge_l]. `options` are the function's, beside those of the catalogue: asp_a has names
+    and weights of its matrices.
     """
     base, match = family_of(name), _NAME.fullmatch(name)
     if base is None or match is None:
-        raise InputError(f"metric {name!r} is not known", remedy=f"use one of: {', '.join(map(usage, CATALOGUE))}")
-    family, given = CATALOGUE[base], {letter: int(match[letter]) for letter in "km" if match[letter]}
+        raise InputError(
+            f"metric {name!r} is not known",
+            remedy=f"use one of: {', '.join(map(usage, CATALOGUE))}",
+        )
+    family, given = (
+        CATALOGUE[base],
+        {letter: int(match[letter]) for letter in "km" if match[letter]},
+    )
     if "".join(given) != family.arguments or 0 in given.values():
         raise InputError(f"metric {name!r} is not complete", remedy=f"write {usage(base)}")
     read = {"relevance": relevance} if family.needs in ("relevance", "extension") else {}
     score = partial(family.function, **given, **read, **family.options, **options)
-    return Metric(f"{name}[{label}]" if label else name, family, score, **given, relevance=relevance)
+    return Metric(
+        f"{name}[{label}]" if label else name, family, score, **given, relevance=relevance
+    )
 
 
 def family_of(name: str) -> str | None:
@@ -130,6 +147,9 @@ def usage(base: str) -> str:
 
 
 def score_all(queries: Queries, metrics: Sequence[Metric]) -> dict[str, Array]:
-    """Per-query values of many metrics from one ranking of each block, (n_queries,) float64 each."""
-    table = per_query(queries, lambda block: np.stack([item.score(block) for item in metrics], axis=1))
+    """Per-query values of many metrics from one ranking of each block, (n_queries,) float64
+    each."""
+    table = per_query(
+        queries, lambda block: np.stack([item.score(block) for item in metrics], axis=1)
+    )
     return {item.name: table[:, column] for column, item in enumerate(metrics)}

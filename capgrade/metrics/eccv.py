@@ -1,4 +1,5 @@
-"""The lists of positives of ECCV Caption and CxC for MS-COCO 5K, which the package `eccv_caption` carries."""
+"""The lists of positives of ECCV Caption and CxC for MS-COCO 5K, which the package `eccv_caption`
+carries."""
 
 from __future__ import annotations
 
@@ -17,22 +18,27 @@ def lists_folder() -> Path:
     """Where the package keeps its lists. InputError when it is not installed."""
     spec = find_spec("eccv_caption")
     if spec is None or spec.origin is None:
-        raise InputError("the ECCV Caption lists are not installed", remedy="pip install eccv-caption")
+        raise InputError(
+            "the ECCV Caption lists are not installed", remedy="pip install eccv-caption"
+        )
     return Path(spec.origin).parent / "data"
 
 
 def read_lists(name: str) -> dict[str, list[int]]:
-    """Query -> items, COCO's image ids and annotation ids, of a file such as eccv_image_to_caption.json."""
+    """Query -> items, COCO's image ids and annotation ids, of a file such as
+    eccv_image_to_caption.json."""
     return dict(json.loads((lists_folder() / name).read_text(encoding="utf-8")))
 
 
-def human_lists(name: str, image_ids: Sequence[object], caption_ids: Sequence[object]) -> tuple[Positives, Positives]:
+def human_lists(
+    name: str, image_ids: Sequence[object], caption_ids: Sequence[object]
+) -> tuple[Positives, Positives]:
     """The positives of the package, in the order of these ids: (of images, of captions).
 
-    `eccv`, `cxc` or `original`; ids are COCO image ids and annotation ids. A query that the set does not annotate
-    has an empty list, which leaves it out. Every annotated query must be present. A positive that is not (two of
-    ECCV Caption's are outside the 5K captions) counts in R and is never retrieved, as in the package.
-    InputError where the package is not installed.
+    `eccv`, `cxc` or `original`; ids are COCO image ids and annotation ids. A query that the set
+    does not annotate has an empty list, which leaves it out. Every annotated query must be present.
+    A positive that is not (two of ECCV Caption's are outside the 5K captions) counts in R and is
+    never retrieved, as in the package. InputError where the package is not installed.
 
     >>> human_lists("eccv", image_ids, caption_ids)  # doctest: +SKIP
     (Positives(...), Positives(...))
@@ -45,11 +51,14 @@ def human_lists(name: str, image_ids: Sequence[object], caption_ids: Sequence[ob
 
 
 def original_images() -> set[str]:
-    """Ids of the images of MS-COCO's 5K test split, from the package. InputError when it is not installed."""
+    """Ids of the images of MS-COCO's 5K test split, from the package. InputError when it is not
+    installed."""
     return set(read_lists("original_image_to_caption.json"))
 
 
-def _mapped(lists: Mapping[str, list[int]], queries: Sequence[object], candidates: Sequence[object]) -> Positives:
+def _mapped(
+    lists: Mapping[str, list[int]], queries: Sequence[object], candidates: Sequence[object]
+) -> Positives:
     unknown = sorted(lists.keys() - set(map(str, queries)))
     if unknown:
         raise InputError(

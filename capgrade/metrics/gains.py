@@ -1,4 +1,5 @@
-"""Relevance gathered in the top K over the most that could be: NCS adds it up, NDCG discounts it by place."""
+"""Relevance gathered in the top K over the most that could be: NCS adds it up, NDCG discounts it by
+place."""
 
 from __future__ import annotations
 
@@ -13,13 +14,20 @@ from capgrade.schemas.errors import InputError
 
 _FORMS = ("paper", "eq5", "authors")
 GAINS = ("linear", "exponential")
-_LARGEST = 960  # label of an exponential gain: 2 ** 1024 is infinite, and gains of 2 ** 60 candidates add up
+# label of an exponential gain: 2 ** 1024 is infinite, and gains of 2 ** 60 candidates add up
+_LARGEST = 960
 
 
 def weighted_gains(
-    block: QueryBlock, relevance: str, weights: Array, *, removes: bool = False, exponential: bool = False
+    block: QueryBlock,
+    relevance: str,
+    weights: Array,
+    *,
+    removes: bool = False,
+    exponential: bool = False,
 ) -> tuple[Array, Array]:
-    """Of each query the gains at the first places, weighted by place and added up: as they are ranked, and at best."""
+    """Of each query the gains at the first places, weighted by place and added up: as they are
+    ranked, and at best."""
     gains, left_out = block.gains(relevance), block.groups(removes)
     found, best = (
         block.gains_at(one, gains, len(weights), left_out, exponential)
@@ -28,9 +36,11 @@ def weighted_gains(
     return found @ weights[: found.shape[1]], best @ weights[: best.shape[1]]
 
 
-def ncs_of(block: QueryBlock, relevance: str, k: int, form: str = "paper", removes: bool = False) -> Array:
-    """`ncs` of a block; form `ordered` weighs place p by log2(k - p + 2), p from 1: what SAM's train_f30k.py chooses
-    its epoch by (metric.py 115-123, `softer_order`)."""
+def ncs_of(
+    block: QueryBlock, relevance: str, k: int, form: str = "paper", removes: bool = False
+) -> Array:
+    """`ncs` of a block; form `ordered` weighs place p by log2(k - p + 2), p from 1: what SAM's
+    train_f30k.py chooses its epoch by (metric.py 115-123, `softer_order`)."""
     if form == "eq5":
         return sr_of(block, relevance, k, k, "soft", removes)
     place = np.arange(min(k, block.width))
@@ -40,43 +50,69 @@ def ncs_of(block: QueryBlock, relevance: str, k: int, form: str = "paper", remov
 
 
 def ncs(
-    scores: Matrix, relevance: Matrix, k: int = 5, *, form: str = "paper", query_group: Matrix = None,
-    candidate_group: Matrix = None, ties: TieRule = "expected",
-) -> Any:  # fmt: skip
-    """NCS@k = relevance of the k retrieved / the k largest relevances; in [0, 1]. Biten et al. 2022.
+    scores: Matrix,
+    relevance: Matrix,
+    k: int = 5,
+    *,
+    form: str = "paper",
+    query_group: Matrix = None,
+    candidate_group: Matrix = None,
+    ties: TieRule = "expected",
+) -> Any:
+    """NCS@k = relevance of the k retrieved / the k largest relevances; in [0, 1]. Biten et al.
+    2022.
 
-    relevance >= 0; 0 where it is all zero. `paper`: as sec. 3.3 words it, and as the tables were made. `eq5`: eq. 5 as
-    printed: only those retrieved that are among the k most relevant count. `authors`: metric.py:NCS, mean / (mean +
-    1e-10). With groups int [Q] and [N], a query's own candidates, those of its group, leave the ranking and the ideal
-    (the authors' default).
+    relevance >= 0; 0 where it is all zero. `paper`: as sec. 3.3 words it, and as the tables were
+    made. `eq5`: eq. 5 as printed: only those retrieved that are among the k most relevant count.
+    `authors`: metric.py:NCS, mean / (mean + 1e-10). With groups int [Q] and [N], a query's own
+    candidates, those of its group, leave the ranking and the ideal (the authors' default).
 
     >>> ncs(np.array([[0.9, 0.2, 0.5]]), np.array([[1.0, 3.0, 2.0]]), k=2)
     array([0.6])
     """
     return of_matrix(
-        scores, ncs_of, relevance=relevance, groups=(query_group, candidate_group), ties=ties, k=check_k(k),
+        scores,
+        ncs_of,
+        relevance=relevance,
+        groups=(query_group, candidate_group),
+        ties=ties,
+        k=check_k(k),
         form=check_choice("form", form, _FORMS),
-    )  # fmt: skip
+    )
 
 
 def ndcg_of(block: QueryBlock, relevance: str, k: int, gain: str = "linear") -> Array:
     """`ndcg` of a block."""
     if gain == "exponential" and (largest := block.gains(relevance).max()) > _LARGEST:
-        problem = f"{f'relevance {relevance}'.rstrip()} reaches {largest:.3g}, and 2 to that power is no number"
+        problem = (
+            f"{f'relevance {relevance}'.rstrip()} reaches {largest:.3g}, and 2 to that power is no"
+            " number"
+        )
         raise InputError(problem, remedy="scale it, or use the linear gain")
     return share(
         *weighted_gains(
-            block, relevance, 1 / np.log2(np.arange(min(k, block.width)) + 2.0), exponential=gain == "exponential"
+            block,
+            relevance,
+            1 / np.log2(np.arange(min(k, block.width)) + 2.0),
+            exponential=gain == "exponential",
         )
     )
 
 
-def ndcg(scores: Matrix, relevance: Matrix, k: int = 25, *, gain: str = "linear", ties: TieRule = "expected") -> Any:
-    """NDCG@k = sum_{p<=k} g(rel_p) / log2(p + 1) over that of the best order of all candidates; in [0, 1].
+def ndcg(
+    scores: Matrix,
+    relevance: Matrix,
+    k: int = 25,
+    *,
+    gain: str = "linear",
+    ties: TieRule = "expected",
+) -> Any:
+    """NDCG@k = sum_{p<=k} g(rel_p) / log2(p + 1) over that of the best order of all candidates; in
+    [0, 1].
 
-    relevance >= 0. g is rel (`linear`; Messina et al. 2021, eq. 7-8) or 2^rel - 1 (`exponential`; Burges et al. 2005,
-    TERAN's dcg.py). Tied candidates share the mean of their gains, as in `sklearn.metrics.ndcg_score`. A query whose
-    relevance is all zero is 0, as there.
+    relevance >= 0. g is rel (`linear`; Messina et al. 2021, eq. 7-8) or 2^rel - 1 (`exponential`;
+    Burges et al. 2005, TERAN's dcg.py). Tied candidates share the mean of their gains, as in
+    `sklearn.metrics.ndcg_score`. A query whose relevance is all zero is 0, as there.
 
     >>> ndcg(np.array([[0.9, 0.2, 0.5]]), np.array([[0.0, 1.0, 2.0]]), k=2).round(4)
     array([0.4796])

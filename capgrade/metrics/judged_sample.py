@@ -22,7 +22,15 @@ from typing import TypeAlias
 
 import numpy as np
 
-from capgrade.metrics.base import Matrix, Positives, as_numpy, check_choice, check_k, check_matrix, share
+from capgrade.metrics.base import (
+    Matrix,
+    Positives,
+    as_numpy,
+    check_choice,
+    check_k,
+    check_matrix,
+    share,
+)
 from capgrade.metrics.ranking import Array, rank
 from capgrade.metrics.uncertainty import resampled_means, tails
 from capgrade.schemas.errors import InputError
@@ -43,7 +51,8 @@ class JudgedSample:
 
     InputError for columns that do not fit, for other values, and for a pair that is there twice.
 
-    >>> pairs = JudgedSample(np.array([0, 0]), np.array([1, 2]), np.array([1.0, 0.0]), np.array([1.0, 0.5]))
+    >>> pairs = JudgedSample(np.array([0, 0]), np.array([1, 2]), np.array([1.0, 0.0]),
+    np.array([1.0, 0.5]))
     >>> pairs.weight
     array([1., 2.])
     """
@@ -54,17 +63,27 @@ class JudgedSample:
     probability: Array
 
     def __post_init__(self) -> None:
-        sizes = [np.shape(column) for column in (self.query, self.item, self.gain, self.probability)]
+        sizes = [
+            np.shape(column) for column in (self.query, self.item, self.gain, self.probability)
+        ]
         if len(set(sizes)) > 1 or len(sizes[0]) != 1:
-            raise InputError(f"columns of the shapes {sizes}", remedy="give four columns of one length")
+            raise InputError(
+                f"columns of the shapes {sizes}", remedy="give four columns of one length"
+            )
         if not (np.isfinite(self.gain).all() and (np.asarray(self.gain) >= 0).all()):
-            raise InputError("a gain is below 0 or no number", remedy="give finite gains of at least 0")
+            raise InputError(
+                "a gain is below 0 or no number", remedy="give finite gains of at least 0"
+            )
         if not ((self.probability > 0) & (self.probability <= 1)).all():
-            raise InputError("a probability is outside (0, 1]", remedy="give that with which the pair was chosen")
+            raise InputError(
+                "a probability is outside (0, 1]", remedy="give that with which the pair was chosen"
+            )
         order = np.lexsort((self.item, self.query))
         query, item = np.asarray(self.query)[order], np.asarray(self.item)[order]
         if ((np.diff(query) == 0) & (np.diff(item) == 0)).any():
-            raise InputError("a pair is judged twice", remedy="give it one gain, such as the mean of its judges")
+            raise InputError(
+                "a pair is judged twice", remedy="give it one gain, such as the mean of its judges"
+            )
 
     @classmethod
     def certain(cls, own: Positives, gain: float = 1.0) -> JudgedSample:
@@ -74,7 +93,9 @@ class JudgedSample:
 
     def __add__(self, other: JudgedSample) -> JudgedSample:
         names = ("query", "item", "gain", "probability")
-        return JudgedSample(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
+        return JudgedSample(
+            *(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)
+        )
 
     @property
     def weight(self) -> Array:
@@ -107,9 +128,15 @@ class Places:
 
 
 def estimate(
-    scores: Matrix, sample: JudgedSample, metrics: Sequence[str] = ("recall@1", "ndcg@25", "map@r"), *,
-    above: float = 0.0, level: float = 0.95, seed: int = 0, groups: Array | None = None,
-) -> dict[str, Estimate]:  # fmt: skip
+    scores: Matrix,
+    sample: JudgedSample,
+    metrics: Sequence[str] = ("recall@1", "ndcg@25", "map@r"),
+    *,
+    above: float = 0.0,
+    level: float = 0.95,
+    seed: int = 0,
+    groups: Array | None = None,
+) -> dict[str, Estimate]:
     """Metrics of scores [Q, N] over all their pairs, from a judged sample of these: recall@K (is
     any relevant among the first K), r@K, precision@K, map@r, r_precision, ndcg@K, ndcg_exp@K,
     ncs@K. Relevant is a gain over `above`.
@@ -127,21 +154,31 @@ def estimate(
 
 
 def change_places(
-    scores_a: Matrix, scores_b: Matrix, sample: JudgedSample, metric: str = "map@r", *, above: float = 0.0,
-    level: float = 0.95, seed: int = 0, groups: Array | None = None,
-) -> Places:  # fmt: skip
+    scores_a: Matrix,
+    scores_b: Matrix,
+    sample: JudgedSample,
+    metric: str = "map@r",
+    *,
+    above: float = 0.0,
+    level: float = 0.95,
+    seed: int = 0,
+    groups: Array | None = None,
+) -> Places:
     """The difference a - b of two systems by one sample, and the share of bootstrap draws of
     queries and sample in which its sign is the other one; options as `estimate` has them.
 
     >>> every = JudgedSample(np.array([0, 0]), np.array([0, 1]), np.array([0.0, 1.0]), np.ones(2))
-    >>> change_places(np.array([[0.9, 0.2]]), np.array([[0.2, 0.9]]), every, "recall@1").difference.value
-    -1.0
+    >>> change_places(np.array([[0.9, 0.2]]), np.array([[0.2, 0.9]]), every,
+    "recall@1").difference.value -1.0
     """
     first, second = (
-        query_values(scores, sample, [metric], above=above, seed=seed)[metric] for scores in (scores_a, scores_b)
+        query_values(scores, sample, [metric], above=above, seed=seed)[metric]
+        for scores in (scores_a, scores_b)
     )
     if first.values.shape != second.values.shape:
-        raise InputError("the systems have other numbers of queries", remedy="score the same queries with both")
+        raise InputError(
+            "the systems have other numbers of queries", remedy="score the same queries with both"
+        )
     gap = QueryValues(first.values - second.values, first.changes - second.changes, first.weight)
     difference, drawn = gap.estimate(level, seed, groups)
     drawn = drawn * np.sign(difference.value)
@@ -162,13 +199,20 @@ class QueryValues:
         """Of the mean, with its bootstrap draws."""
         drawn = resampled_means(self.values, samples=_SAMPLES, seed=seed, groups=groups)
         low, high = np.quantile(drawn, tails(level))
-        variance = ((self.weight - 1) * self.weight) @ self.changes**2  # Poisson sampling: (1 - p) / p^2
+        variance = (
+            (self.weight - 1) * self.weight
+        ) @ self.changes**2  # Poisson sampling: (1 - p) / p^2
         error = float(np.sqrt(variance)) / len(self.values)
         return Estimate(float(self.values.mean()), float(low), float(high), error), drawn
 
 
 def query_values(
-    scores: Matrix, sample: JudgedSample, metrics: Sequence[str], *, above: float = 0.0, seed: int = 0
+    scores: Matrix,
+    sample: JudgedSample,
+    metrics: Sequence[str],
+    *,
+    above: float = 0.0,
+    seed: int = 0,
 ) -> dict[str, QueryValues]:
     """Each metric's estimate of every query. InputError for an unknown metric, for pairs outside
     the scores, and for a sample whose weights do not add up to their number of pairs."""
@@ -179,9 +223,13 @@ def query_values(
     placed = _Placed.of(similarity, sample, order)
     found: dict[str, QueryValues] = {}
     for graded in (True, False):
-        some = {name: function for name, (of_gains, function) in chosen.items() if of_gains == graded}
+        some = {
+            name: function for name, (of_gains, function) in chosen.items() if of_gains == graded
+        }
         gain = placed.gain if graded else (placed.gain > above).astype(np.float64)
-        values, changes = _completed(placed, gain, some, np.random.default_rng(seed)) if some else ({}, {})
+        values, changes = (
+            _completed(placed, gain, some, np.random.default_rng(seed)) if some else ({}, {})
+        )
         for name in some:
             found[name] = QueryValues(values[name], np.empty(len(order)), sample.weight)
             found[name].changes[order] = changes[name]
@@ -208,7 +256,14 @@ class _Placed:
         for q, ranked in _rankings(similarity):
             where[ranked] = np.arange(len(where))
             place[first[q] : first[q + 1]] = where[item[first[q] : first[q + 1]]]
-        return cls(len(where), first, query, place, np.asarray(sample.gain[order], np.float64), sample.weight[order])
+        return cls(
+            len(where),
+            first,
+            query,
+            place,
+            np.asarray(sample.gain[order], np.float64),
+            sample.weight[order],
+        )
 
 
 def _rankings(similarity: Array) -> Iterator[tuple[int, Array]]:
@@ -217,7 +272,9 @@ def _rankings(similarity: Array) -> Iterator[tuple[int, Array]]:
     for start in range(0, len(similarity), step):
         block = np.ascontiguousarray(similarity[start : start + step], np.float32)
         if np.isnan(block).any():
-            raise InputError("similarity holds NaN", remedy="find the pair that has no score and score it")
+            raise InputError(
+                "similarity holds NaN", remedy="find the pair that has no score and score it"
+            )
         yield from enumerate(rank(block, "reference").order, start)
 
 
@@ -228,8 +285,14 @@ def _check(sample: JudgedSample, queries: int, width: int) -> None:
             raise InputError(problem, remedy="give rows and columns of the scores")
     weight = sample.weight
     if abs(weight.sum() - queries * width) > 1 + 6 * np.sqrt(((weight - 1) * weight).sum()):
-        problem = f"the judged pairs stand for {weight.sum():,.0f} pairs, and the scores have {queries * width:,}"
-        raise InputError(problem, remedy="give every pair a chance, as draw_pool does, and scores of these pairs alone")
+        problem = (
+            f"the judged pairs stand for {weight.sum():,.0f} pairs, and the scores have"
+            f" {queries * width:,}"
+        )
+        raise InputError(
+            problem,
+            remedy="give every pair a chance, as draw_pool does, and scores of these pairs alone",
+        )
 
 
 @dataclass(frozen=True)
@@ -255,7 +318,11 @@ def _completed(
     changes = {name: np.empty(len(gain)) for name in metrics}
     for q in range(queries):
         some = slice(placed.first[q], placed.first[q + 1])
-        place, weight, table = placed.place[some], placed.weight[some], tables[q % _FOLDS, classes[q]]
+        place, weight, table = (
+            placed.place[some],
+            placed.weight[some],
+            tables[q % _FOLDS, classes[q]],
+        )
         completed = _drawn(table, band, np.ones((_COMPLETIONS, 1)), spread, random)
         # A factor of its own for each: with that of its completion it would count twice that
         # queries differ.
@@ -271,7 +338,9 @@ def _completed(
     return values, changes
 
 
-def _donors(placed: _Placed, gain: Array, random: np.random.Generator) -> tuple[Array, Array, Array]:
+def _donors(
+    placed: _Placed, gain: Array, random: np.random.Generator
+) -> tuple[Array, Array, Array]:
     """Places at which another band of ranks begins; the class of each query, by the gains that it
     has for certain; and gains to draw from, rising, float64 [folds, classes, bands, `_TABLE`]:
     those of the pairs that stand for unjudged ones, as often as they do, of queries of other folds.
@@ -281,7 +350,9 @@ def _donors(placed: _Placed, gain: Array, random: np.random.Generator) -> tuple[
     if not len(donors):  # all is judged
         return np.zeros(0, np.int64), np.zeros(queries, np.int64), np.zeros((_FOLDS, 1, 1, 1))
     bands = int(np.clip(len(donors) // _IN_BAND, 1, _BANDS))
-    edges = np.unique(np.quantile(placed.place[donors], np.arange(1, bands) / bands, method="higher"))
+    edges = np.unique(
+        np.quantile(placed.place[donors], np.arange(1, bands) / bands, method="higher")
+    )
     edges = edges[edges > placed.place[donors].min()]  # else the first band would have no donors
     band = np.searchsorted(edges, placed.place[donors], side="right")
     known = np.bincount(placed.query[certain], gain[certain], queries)
@@ -292,11 +363,17 @@ def _donors(placed: _Placed, gain: Array, random: np.random.Generator) -> tuple[
     tables = np.empty((_FOLDS, len(cuts) + 1, len(edges) + 1, _TABLE))
     for one in np.ndindex(*tables.shape[:3]):
         inside = band == one[2]
-        for like in (inside & (class_of == one[1]) & (fold != one[0]), inside & (fold != one[0]), inside):
+        for like in (
+            inside & (class_of == one[1]) & (fold != one[0]),
+            inside & (fold != one[0]),
+            inside,
+        ):
             if like.any():  # the last is not empty, and the others are only of a few queries
                 break
         share_of = placed.weight[donors[like]] - 1
-        tables[one] = np.sort(random.choice(gain[donors[like]], _TABLE, p=share_of / share_of.sum()))
+        tables[one] = np.sort(
+            random.choice(gain[donors[like]], _TABLE, p=share_of / share_of.sum())
+        )
     return edges, classes, tables
 
 
@@ -307,7 +384,8 @@ def _spread(placed: _Placed, gain: Array, expected: Array) -> float:
 
     def products(values: Array) -> float:
         sums, squares = (
-            np.bincount(placed.query[unsure], power[unsure], len(placed.first) - 1) for power in (values, values**2)
+            np.bincount(placed.query[unsure], power[unsure], len(placed.first) - 1)
+            for power in (values, values**2)
         )
         return float((sums**2 - squares).sum())
 
@@ -315,12 +393,16 @@ def _spread(placed: _Placed, gain: Array, expected: Array) -> float:
     return max(0.0, products(gain - expected) / whole) if whole > 0 else 0.0
 
 
-def _drawn(table: Array, band: Array, factors: Array, spread: float, random: np.random.Generator) -> Array:
-    """Gains of places of these bands, float64 [completions, len(band)]. A factor f makes 1 - (1 - p)^f
-    of the probability p of any gain and more, f p where p is small."""
+def _drawn(
+    table: Array, band: Array, factors: Array, spread: float, random: np.random.Generator
+) -> Array:
+    """Gains of places of these bands, float64 [completions, len(band)]. A factor f makes 1 - (1 -
+    p)^f of the probability p of any gain and more, f p where p is small."""
     uniform = random.random((len(factors), len(band)), np.float32)
     if spread > 0:
-        uniform **= (1 / np.maximum(random.gamma(1 / spread, spread, factors.shape), 1e-3)).astype(np.float32)
+        uniform **= (1 / np.maximum(random.gamma(1 / spread, spread, factors.shape), 1e-3)).astype(
+            np.float32
+        )
     return table[band, np.minimum(uniform * table.shape[1], table.shape[1] - 1).astype(np.int64)]
 
 
@@ -347,7 +429,9 @@ def _of_best(completed: Array, exchanges: _Exchanges, k: int, form: str) -> tupl
     # first k.
     bests[np.arange(len(bests)), np.minimum((bests > old[:, None]).sum(axis=1), k)] = instead
     bests = -np.sort(-bests, axis=1)
-    return share(found, best[:, :k] @ weights), share(found[exchanges.row] + change, bests[:, :k] @ weights)
+    return share(found, best[:, :k] @ weights), share(
+        found[exchanges.row] + change, bests[:, :k] @ weights
+    )
 
 
 def _of_first(completed: Array, exchanges: _Exchanges, k: int, form: str) -> tuple[Array, Array]:
@@ -387,15 +471,25 @@ def _of_first_r(completed: Array, exchanges: _Exchanges, form: str) -> tuple[Arr
     return values(first, sizes), values(exchanged, others)
 
 
-_GRADED, _BINARY, _TO_R = ("ndcg", "ndcg_exp", "ncs"), ("recall", "r", "precision"), ("map@r", "r_precision")
+_GRADED, _BINARY, _TO_R = (
+    ("ndcg", "ndcg_exp", "ncs"),
+    ("recall", "r", "precision"),
+    ("map@r", "r_precision"),
+)
 
 
 def _named(name: str) -> tuple[bool, _Metric]:
     """Does a metric add up gains, and the function of it."""
     match = re.fullmatch(r"([a-z_]+)@(\d+)", name)
-    kind = check_choice("metric of a judged sample", match[1] if match else name, (*_GRADED, *_BINARY, *_TO_R))
+    kind = check_choice(
+        "metric of a judged sample", match[1] if match else name, (*_GRADED, *_BINARY, *_TO_R)
+    )
     if (match is None) != (kind in _TO_R):
-        raise InputError(f"metric {name!r}", remedy=f"write {kind if kind in _TO_R else f'{kind}@K'}")
+        raise InputError(
+            f"metric {name!r}", remedy=f"write {kind if kind in _TO_R else f'{kind}@K'}"
+        )
     if match is None:
         return False, partial(_of_first_r, form=kind)
-    return kind in _GRADED, partial(_of_best if kind in _GRADED else _of_first, k=check_k(int(match[2])), form=kind)
+    return kind in _GRADED, partial(
+        _of_best if kind in _GRADED else _of_first, k=check_k(int(match[2])), form=kind
+    )

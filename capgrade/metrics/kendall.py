@@ -1,5 +1,5 @@
-"""Kendall's tau between similarity and relevance: over the whole gallery, exact, O(n log n), ties included; and over
-what is retrieved, the coherent score CS@K."""
+"""Kendall's tau between similarity and relevance: over the whole gallery, exact, O(n log n), ties
+included; and over what is retrieved, the coherent score CS@K."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ VARIANTS = ("a", "b")
 
 @njit(cache=True, nogil=True)
 def _kernel(order, end, rel_order, rel_end, k):
-    """float64 [rows, 3], as `balances`. By falling similarity, a binary indexed tree (Fenwick 1994) counts how many
-    candidates of each relevance came before; those of one similarity all ask before one is added."""
+    """float64 [rows, 3], as `balances`. By falling similarity, a binary indexed tree (Fenwick 1994)
+    counts how many candidates of each relevance came before; those of one similarity all ask before
+    one is added."""
     rows, n = order.shape
     group, same, tree = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n + 1, np.int32)
     out = np.zeros((rows, 3))
@@ -33,7 +34,9 @@ def _kernel(order, end, rel_order, rel_end, k):
             stop = end[row, pos]
             size, places = stop - pos, min(stop, k) - pos
             agree, apart, inside = np.int64(0), np.int64(0), np.int64(0)
-            for p in range(pos, stop):  # of the `pos` before: twice those of more relevance, and the same, less all
+            for p in range(
+                pos, stop
+            ):  # of the `pos` before: twice those of more relevance, and the same, less all
                 node = group[order[row, p]]
                 apart += pos - same[node]
                 while node > 0:
@@ -59,32 +62,39 @@ def _kernel(order, end, rel_order, rel_end, k):
 
 
 def balances(one: Ranking, other: Ranking, k: int | None = None) -> Array:
-    """Of two rankings of the same items concordant less discordant pairs, and the pairs that each does not tie: float64
-    [rows, 3]. With `k`, of pairs among the first k of the ranking `one`, each by the probability that a random order of
-    ties brings both there. Ties are counted, never broken, so the tie rule does not enter."""
+    """Of two rankings of the same items concordant less discordant pairs, and the pairs that each
+    does not tie: float64 [rows, 3]. With `k`, of pairs among the first k of the ranking `one`, each
+    by the probability that a random order of ties brings both there. Ties are counted, never
+    broken, so the tie rule does not enter."""
     width = one.order.shape[1]
-    return _kernel(one.order, one.tied_end, other.order, other.tied_end, width if k is None else min(k, width))
+    return _kernel(
+        one.order, one.tied_end, other.order, other.tied_end, width if k is None else min(k, width)
+    )
 
 
 def tau_of(block: QueryBlock, relevance: str, variant: str) -> Array:
     """`kendall_tau` of a block."""
     counts = block.once(f"tau {relevance}", lambda: balances(block.ranking, block.ideal(relevance)))
     pairs = np.full(len(counts), block.width * (block.width - 1) / 2)
-    return share(counts[:, 0], pairs if variant == "a" else np.sqrt(counts[:, 1]) * np.sqrt(counts[:, 2]))
+    return share(
+        counts[:, 0], pairs if variant == "a" else np.sqrt(counts[:, 1]) * np.sqrt(counts[:, 2])
+    )
 
 
 def kendall_tau(scores: Matrix, relevance: Matrix, *, variant: str = "a") -> Any:
     """Kendall's tau of scores and relevance over all candidates; in [-1, 1].
 
-    `a`: (C - D) / (n(n - 1)/2), ties in the denominator only (Liu et al. 2023 "BCLS", sec. III: what the formula
-    says). `b`: (C - D) / sqrt((n0 - n1)(n0 - n2)), n1, n2 the pairs tied in either, as `scipy.stats.kendalltau`;
-    0 where all scores or all labels are equal (scipy: NaN), which is what chance scores. Counts are whole numbers, so
-    the value is exact.
+    `a`: (C - D) / (n(n - 1)/2), ties in the denominator only (Liu et al. 2023 "BCLS", sec. III:
+    what the formula says). `b`: (C - D) / sqrt((n0 - n1)(n0 - n2)), n1, n2 the pairs tied in
+    either, as `scipy.stats.kendalltau`; 0 where all scores or all labels are equal (scipy: NaN),
+    which is what chance scores. Counts are whole numbers, so the value is exact.
 
     >>> kendall_tau(np.array([[0.9, 0.2, 0.5]]), np.array([[3.0, 1.0, 2.0]]))
     array([1.])
     """
-    return of_matrix(scores, tau_of, relevance=relevance, variant=check_choice("variant", variant, VARIANTS))
+    return of_matrix(
+        scores, tau_of, relevance=relevance, variant=check_choice("variant", variant, VARIANTS)
+    )
 
 
 def cs_of(block: QueryBlock, relevance: str, k: int, variant: str = "b") -> Array:
@@ -97,11 +107,12 @@ def cs_of(block: QueryBlock, relevance: str, k: int, variant: str = "b") -> Arra
 def coherent_score(scores: Matrix, relevance: Matrix, k: int = 5, *, variant: str = "b") -> Any:
     """CS@K: Kendall's tau of scores and relevance over the first k retrieved; in [-1, 1]. k >= 2.
 
-    Zhou et al. 2020 "Ladder Loss": tau of the K first; their ladderloss.py calls scipy.stats.kendalltau, tau-b,
-    so `b` is the default here and `a` the variant with K(K-1)/2 below. Where ties straddle the K-th place, pairs
-    count with the probability that a random order brings both into the first K: exact for `a`, for `b` the ratio
-    of the expected numerator and denominator. No untied pair: 0 (scipy: NaN). It says nothing of whether the right
-    items were retrieved: read it beside NCS.
+    Zhou et al. 2020 "Ladder Loss": tau of the K first; their ladderloss.py calls
+    scipy.stats.kendalltau, tau-b, so `b` is the default here and `a` the variant with K(K-1)/2
+    below. Where ties straddle the K-th place, pairs count with the probability that a random order
+    brings both into the first K: exact for `a`, for `b` the ratio of the expected numerator and
+    denominator. No untied pair: 0 (scipy: NaN). It says nothing of whether the right items were
+    retrieved: read it beside NCS.
 
     >>> coherent_score(np.array([[0.9, 0.2, 0.5]]), np.array([[1.0, 9.0, 2.0]]), k=2)
     array([-1.])

@@ -1,4 +1,5 @@
-"""Plausible-match R-Precision: positives are the items whose image has (nearly) the same object classes."""
+"""Plausible-match R-Precision: positives are the items whose image has (nearly) the same object
+classes."""
 
 from __future__ import annotations
 
@@ -38,25 +39,31 @@ def hamming(left: Array, right: Array) -> Array:
     return (x.sum(1)[:, None] + y.sum(1)[None] - 2 * (x @ y.T)).round().astype(np.int32)
 
 
-def pmrp(scores: Matrix, query_codes: Matrix, candidate_codes: Matrix, *, ties: TieRule = "expected") -> Any:
-    """PMRP: R-Precision with the candidates as positives whose object classes differ from the query's in at most zeta
-    places, mean over zeta = 0, 1, 2; in [0, 1].
+def pmrp(
+    scores: Matrix, query_codes: Matrix, candidate_codes: Matrix, *, ties: TieRule = "expected"
+) -> Any:
+    """PMRP: R-Precision with the candidates as positives whose object classes differ from the
+    query's in at most zeta places, mean over zeta = 0, 1, 2; in [0, 1].
 
-    Codes are 0/1, [Q, classes] and [N, classes], as `coco_codes` gives them. As evaluate_pmrp_coco.py of PCME (Chun et
-    al. 2021): images without any class (a row of zeros) are dropped, as queries (NaN) and from the gallery; own items
-    stay and always match.
+    Codes are 0/1, [Q, classes] and [N, classes], as `coco_codes` gives them. As
+    evaluate_pmrp_coco.py of PCME (Chun et al. 2021): images without any class (a row of zeros) are
+    dropped, as queries (NaN) and from the gallery; own items stay and always match.
 
     >>> pmrp(np.array([[0.9, 0.2]]), np.array([[1, 0, 0]]), np.array([[0, 1, 1], [1, 0, 0]]))
     array([0.])
     """
     check_matrix("similarity", similarity := as_numpy(scores))
     rows, columns = similarity.shape
-    codes = check_codes("query", query_codes, rows), check_codes("candidate", candidate_codes, columns)
+    codes = (
+        check_codes("query", query_codes, rows),
+        check_codes("candidate", candidate_codes, columns),
+    )
     return of_matrix(scores, pmrp_of, codes=codes, ties=ties)
 
 
 def check_codes(what: str, codes: Matrix, rows: int) -> Array:
-    """Class vectors [rows, classes]. InputError for others than 0 and 1, and for another number of rows."""
+    """Class vectors [rows, classes]. InputError for others than 0 and 1, and for another number of
+    rows."""
     found = as_numpy(codes)
     if found.ndim != 2 or len(found) != rows or not np.isin(found, (0, 1)).all():
         problem = f"{what} class vectors are {found.dtype} {list(found.shape)}, {what} rows {rows}"
@@ -65,17 +72,21 @@ def check_codes(what: str, codes: Matrix, rows: int) -> Array:
 
 
 def coco_codes(path: str | Path, image_ids: Sequence[object]) -> Array:
-    """Class vectors (n_images, 90) from a COCO instances json, category_id - 1; zeros where nothing is annotated.
+    """Class vectors (n_images, 90) from a COCO instances json, category_id - 1; zeros where nothing
+    is annotated.
 
     InputError for another file, and for one that annotates none of the images.
 
     >>> import json
-    >>> _ = Path("instances.json").write_text(json.dumps({"annotations": [{"image_id": 7, "category_id": 3}]}))
+    >>> _ = Path("instances.json").write_text(json.dumps({"annotations": [{"image_id": 7,
+    "category_id": 3}]}))
     >>> coco_codes("instances.json", image_ids=[5, 7]).sum(axis=1)
     array([0, 1], dtype=uint64)
     """
     path = Path(path)
-    remedy = 'give COCO\'s instances: {"annotations": [{"image_id": .., "category_id": 1 to 90}, ...]}'
+    remedy = (
+        'give COCO\'s instances: {"annotations": [{"image_id": .., "category_id": 1 to 90}, ...]}'
+    )
     content = read_json(path, remedy)
     annotations = content.get("annotations") if isinstance(content, dict) else None
     if not isinstance(annotations, list):
@@ -91,5 +102,7 @@ def coco_codes(path: str | Path, image_ids: Sequence[object]) -> Array:
         if str(image) in rows:
             codes[rows[str(image)], category - 1] = 1
     if not codes.any():
-        raise InputError("annotates none of the images", file=path, remedy="use the json of the same split")
+        raise InputError(
+            "annotates none of the images", file=path, remedy="use the json of the same split"
+        )
     return codes

@@ -27,17 +27,23 @@ class Pool:
 
 
 def draw_pool(
-    similarities: Sequence[Matrix], budget: int, *, top: int = 10, columns: bool = False, own: Positives | None = None,
-    certain: bool = True, seed: int = 0,
-) -> Pool:  # fmt: skip
+    similarities: Sequence[Matrix],
+    budget: int,
+    *,
+    top: int = 10,
+    columns: bool = False,
+    own: Positives | None = None,
+    certain: bool = True,
+    seed: int = 0,
+) -> Pool:
     """`budget` pairs of all: the first `top` of each row of each system (and of each column) with
     probability 1, the pooling of TREC. The others fall into strata by their best rank, from `top`
     on each twice as deep as the one above. A stratum of n pairs gets a share as the square root of
     n, which is Neyman's where relevance falls as 1 / rank.
 
-    `own` pairs are known and not drawn. Where not all of the first `top` are to be `certain`, half of the budget is
-    drawn from them, or as many as they are. InputError for similarities of several shapes, and for a budget that leaves
-    a pair without a chance.
+    `own` pairs are known and not drawn. Where not all of the first `top` are to be `certain`, half
+    of the budget is drawn from them, or as many as they are. InputError for similarities of several
+    shapes, and for a budget that leaves a pair without a chance.
 
     >>> len(draw_pool([np.eye(20)], budget=100, top=2).query)
     100
@@ -50,18 +56,24 @@ def draw_pool(
     sizes = in_row.sum(axis=0)
     random, chosen = np.random.default_rng(seed), list[tuple[Array, Array, Array]]()
     for stratum, drawn in enumerate(_shares(sizes, budget, top, certain)):
-        numbers = np.sort(random.choice(sizes[stratum], drawn, replace=False))  # of its pairs, row by row
+        numbers = np.sort(
+            random.choice(sizes[stratum], drawn, replace=False)
+        )  # of its pairs, row by row
         ends = in_row[:, stratum].cumsum()
         row = np.searchsorted(ends, numbers, side="right")
         within = numbers - (ends - in_row[:, stratum])[row]
         parts = np.split(within, np.searchsorted(row, np.arange(1, len(strata))))
-        items = [np.flatnonzero(strata[q] == stratum)[part] for q, part in enumerate(parts) if len(part)]
+        items = [
+            np.flatnonzero(strata[q] == stratum)[part] for q, part in enumerate(parts) if len(part)
+        ]
         probability = np.full(drawn, drawn / max(sizes[stratum], 1))
         chosen.append((row, np.concatenate([np.zeros(0, np.int64), *items]), probability))
     return Pool(*(np.concatenate(column) for column in zip(*chosen, strict=True)))
 
 
-def _strata(systems: Sequence[Array], top: int, columns: bool, own: Positives | None) -> tuple[Array, int]:
+def _strata(
+    systems: Sequence[Array], top: int, columns: bool, own: Positives | None
+) -> tuple[Array, int]:
     """The stratum of each pair, uint8 [Q, N], 0 for the certain ones, and how many strata there
     are; what is not to be drawn has that number."""
     rows, width = systems[0].shape
@@ -74,7 +86,9 @@ def _strata(systems: Sequence[Array], top: int, columns: bool, own: Positives | 
     for start in range(0, rows, step):
         best = np.full((min(step, rows - start), width), width, np.int32)
         for system in systems:
-            order = rank(np.ascontiguousarray(system[start : start + step], np.float32), "reference").order
+            order = rank(
+                np.ascontiguousarray(system[start : start + step], np.float32), "reference"
+            ).order
             places = np.empty_like(order)
             np.put_along_axis(places, order, place[None], axis=1)
             np.minimum(best, places, out=best)
@@ -88,7 +102,9 @@ def _strata(systems: Sequence[Array], top: int, columns: bool, own: Positives | 
     return strata, len(edges) + 1
 
 
-def best_cells(S: Array, depth: int, given: tuple[Array, Array], *, columns: bool = True) -> Iterator[Array]:
+def best_cells(
+    S: Array, depth: int, given: tuple[Array, Array], *, columns: bool = True
+) -> Iterator[Array]:
     """The `depth` best cells of each row of S, and of each column, as row * width + column, int64,
     in blocks. Cells that are `given`, rows and columns, are none of them, and neither is what a
     model left out (-inf)."""
@@ -107,13 +123,16 @@ def best_cells(S: Array, depth: int, given: tuple[Array, Array], *, columns: boo
 
 
 def _shares(sizes: Array, budget: int, top: int, certain: bool) -> list[int]:
-    """How many pairs of each stratum are drawn. A small stratum may be taken whole, and leaves its rest to larger
-    ones."""
+    """How many pairs of each stratum are drawn. A small stratum may be taken whole, and leaves its
+    rest to larger ones."""
     best = int(sizes[0]) if certain else min(int(sizes[0]), budget // 2)
     drawn, left = [best] + [0] * (len(sizes) - 1), budget - best
     below = [int(h) for h in np.argsort(sizes[1:], kind="stable") + 1 if sizes[h]]
     if left < len(below) or budget > sizes.sum():
-        problem = f"{budget:,} pairs to judge: {sizes[0]:,} are among the first {top}, {sizes[1:].sum():,} below"
+        problem = (
+            f"{budget:,} pairs to judge: {sizes[0]:,} are among the first {top},"
+            f" {sizes[1:].sum():,} below"
+        )
         raise InputError(problem, remedy="give a budget between these, or a smaller top")
     for number, h in enumerate(below):
         share = np.sqrt(sizes[h]) / np.sqrt(sizes[below[number:]]).sum()

@@ -1,8 +1,9 @@
 """Rankings of whole blocks of queries: one radix sort per query, with its groups of ties.
 
-The tie rule of every metric lives here. Candidates of equal score form a group, and a metric is the expectation
-over all orders inside the groups, so the order of the index never matters. `ties="reference"` makes every
-candidate a group of its own, later index first: what a stable `numpy.argsort(row)[::-1]` gives.
+The tie rule of every metric lives here. Candidates of equal score form a group, and a metric is the
+expectation over all orders inside the groups, so the order of the index never matters.
+`ties="reference"` makes every candidate a group of its own, later index first: what a stable
+`numpy.argsort(row)[::-1]` gives.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ _SHIFTS = np.array([32, 43, 54], dtype=np.uint64)  # 11 + 11 + 10 bits of the ke
 class Ranking:
     """Candidates of each query from best to worst, (b, n) int32 each.
 
-    `order[q, p]` is the candidate at position p; `end[q, p]` is one past the last position of p's tie group
-    under the tie rule asked for; `tied_end` is the same for equal scores, whatever the rule.
+    `order[q, p]` is the candidate at position p; `end[q, p]` is one past the last position of p's
+    tie group under the tie rule asked for; `tied_end` is the same for equal scores, whatever the
+    rule.
     """
 
     order: Array
@@ -37,7 +39,8 @@ class Ranking:
     tied_end: Array
 
     def groups(self, depth: int) -> tuple[Array, Array]:
-        """Where the tie group of each of the first `depth` positions starts, and its size: (b, depth) each."""
+        """Where the tie group of each of the first `depth` positions starts, and its size: (b,
+        depth) each."""
         place, end = np.arange(depth), self.end[:, :depth]
         first = np.ones(end.shape, bool)
         first[:, 1:] = end[:, :-1] == place[1:]
@@ -47,7 +50,8 @@ class Ranking:
 
 @njit(cache=True, nogil=True)
 def _radix(packed, scratch, counts):
-    """Sort by the high 32 bits, stable: least significant digit first, passes over one bucket skipped."""
+    """Sort by the high 32 bits, stable: least significant digit first, passes over one bucket
+    skipped."""
     counts[:] = 0
     n = packed.size
     for i in range(n):
@@ -75,7 +79,9 @@ def _rank_all(bits, order, end):
     packed, scratch = np.empty(n, np.uint64), np.empty(n, np.uint64)
     counts = np.empty((3, 2048), np.int32)
     for row in range(rows):
-        for i in range(n):  # filled from the last candidate, so that a stable sort puts later ones first
+        for i in range(
+            n
+        ):  # filled from the last candidate, so that a stable sort puts later ones first
             item = n - 1 - i
             u = np.uint64(bits[row, item])
             if u == _SIGN:
@@ -116,7 +122,9 @@ def rank(scores: Array, ties: TieRule = "expected") -> Ranking:
     """Rank each row of `scores` (b, n), C-contiguous float32 or float64 without NaN, best first: a
     least-significant-digit radix sort, O(n)."""
     order, tied_end = np.empty(scores.shape, np.int32), np.empty(scores.shape, np.int32)
-    with np.errstate(over="ignore"):  # infinity ties with what float32 cannot hold, until that is settled
+    with np.errstate(
+        over="ignore"
+    ):  # infinity ties with what float32 cannot hold, until that is settled
         _rank_all(scores.astype(np.float32, copy=False).view(np.uint32), order, tied_end)
     if scores.dtype == np.float64:
         _settle(scores, order, tied_end)
@@ -128,10 +136,12 @@ def rank(scores: Array, ties: TieRule = "expected") -> Ranking:
 
 @njit(cache=True, nogil=True)
 def gains_by_place(order, end, gains, skip, groups, exponential, out):
-    """Of each query the gain (b, n) expected at each of the first places, 0 behind the last candidate.
+    """Of each query the gain (b, n) expected at each of the first places, 0 behind the last
+    candidate.
 
-    Every candidate of a tie group has each of its places with the same probability, so each place has the mean of the
-    group's gains (of 2 ** gain - 1, if `exponential`). The candidates of group `skip` of the query are left out.
+    Every candidate of a tie group has each of its places with the same probability, so each place
+    has the mean of the group's gains (of 2 ** gain - 1, if `exponential`). The candidates of group
+    `skip` of the query are left out.
     """
     out[:] = 0.0
     for row in range(len(order)):
@@ -151,7 +161,8 @@ def gains_by_place(order, end, gains, skip, groups, exponential, out):
 
 @njit(cache=True, nogil=True)
 def chances(order, end, m, skip, groups, out):
-    """Of each query the probability (b, n) that a candidate is among the first m, without those of group `skip`."""
+    """Of each query the probability (b, n) that a candidate is among the first m, without those of
+    group `skip`."""
     out[:] = 0.0
     for row in range(len(order)):
         pos, filled = 0, 0

@@ -1,4 +1,5 @@
-"""Recall over lists of positives: any of them in the top K, the share of them, the rank of the first, mAP@R.
+"""Recall over lists of positives: any of them in the top K, the share of them, the rank of the
+first, mAP@R.
 
 The lists are the own items (R@K of the field), or any others: CxC, ECCV Caption, an extension set.
 """
@@ -14,10 +15,14 @@ from capgrade.metrics.ranking import Array, TieRule
 
 
 def _first(block: QueryBlock, lists: str | None) -> tuple[Array, Array, Array]:
-    """Of each query's best own candidate how many are above it, how many tie with it, itself among them, and how many
-    of these are own: int64 (b,) each. They are counted, which takes a tenth of the time of a ranking."""
+    """Of each query's best own candidate how many are above it, how many tie with it, itself among
+    them, and how many of these are own: int64 (b,) each. They are counted, which takes a tenth of
+    the time of a ranking."""
     own, similarity = block.positives(lists), block.similarity
-    values, best = similarity[own.queries, own.indices], np.full(len(similarity), -np.inf, similarity.dtype)
+    values, best = (
+        similarity[own.queries, own.indices],
+        np.full(len(similarity), -np.inf, similarity.dtype),
+    )
     np.maximum.at(best, own.queries, values)
     above, tied = (similarity > best[:, None]).sum(axis=1), similarity == best[:, None]
     is_best = values == best[own.queries]
@@ -29,12 +34,14 @@ def _first(block: QueryBlock, lists: str | None) -> tuple[Array, Array, Array]:
 
 
 def any_in_top(block: QueryBlock, k: int, lists: str | None = None) -> Array:
-    """`recall` of a block: no hit before the first group with own ones, and in it place by place, without
-    replacement."""
+    """`recall` of a block: no hit before the first group with own ones, and in it place by place,
+    without replacement."""
     above, size, own = block.once(f"first {lists}", lambda: _first(block, lists))
     places = np.clip(k - above, 0, size)[:, None]  # of this group
     place = np.arange(places.max())
-    chance = np.minimum(own[:, None] / np.maximum(size[:, None] - place, 1), 1)  # of a hit at this place of the group
+    chance = np.minimum(
+        own[:, None] / np.maximum(size[:, None] - place, 1), 1
+    )  # of a hit at this place of the group
     missed = np.prod(np.where(place < places, 1 - chance, 1), axis=1)
     positives = block.positives(lists)
     missed[np.diff(positives.indptr) == 0] = 1  # what the gallery lacks is never retrieved
@@ -52,32 +59,40 @@ def share_in_top(block: QueryBlock, k: int = 0, lists: str | None = None) -> Arr
 def first_of(block: QueryBlock, lists: str | None = None) -> Array:
     """`first_rank` of a block."""
     above, size, own = block.once(f"first {lists}", lambda: _first(block, lists))
-    return np.where(np.diff(block.positives(lists).indptr) > 0, above + (size + 1) / (own + 1), np.nan)
+    return np.where(
+        np.diff(block.positives(lists).indptr) > 0, above + (size + 1) / (own + 1), np.nan
+    )
 
 
 def map_of(block: QueryBlock, lists: str) -> Array:
-    """`map_at_r` of a block: the chance of a hit at each place, times the precision expected beside it."""
+    """`map_at_r` of a block: the chance of a hit at each place, times the precision expected beside
+    it."""
     own = block.positives(lists)
     hits = block.hits_at(own, longest(own))
     place = np.arange(hits.shape[1])
     start, size = block.ranking.groups(len(place))
-    before = np.take_along_axis(np.cumsum(hits, axis=1) - hits, start, axis=1)  # hits in groups above
-    beside = (np.rint(hits * size) - 1) / np.maximum(size - 1, 1)  # the chance of another hit at a place of the group
+    before = np.take_along_axis(
+        np.cumsum(hits, axis=1) - hits, start, axis=1
+    )  # hits in groups above
+    beside = (np.rint(hits * size) - 1) / np.maximum(
+        size - 1, 1
+    )  # the chance of another hit at a place of the group
     precision = (before + 1 + (place - start) * beside) / (place + 1)
     return share((hits * precision * (place < own.sizes[:, None])).sum(axis=1), own.sizes, np.nan)
 
 
 def longest(positives: Positives) -> int:
-    """The largest number of positives of a query, at least 1: how deep a ranking R-Precision reads."""
+    """The largest number of positives of a query, at least 1: how deep a ranking R-Precision
+    reads."""
     return max(1, int(positives.sizes.max(initial=0)))
 
 
 def recall(scores: Matrix, own: Matrix, k: int = 1, *, ties: TieRule = "expected") -> Any:
-    """R@K of image-text retrieval: 1 if any own candidate is among the first k; NaN for a query without one, 0
-    where the gallery lacks them all.
+    """R@K of image-text retrieval: 1 if any own candidate is among the first k; NaN for a query
+    without one, 0 where the gallery lacks them all.
 
-    Under ties the probability of a hit: 1 - C(g - p, s) / C(g, s) for p own ones in a group of g with s places left.
-    Biten et al. 2022, sec. 3.1 (R^V@K); VSE++ evaluation.py.
+    Under ties the probability of a hit: 1 - C(g - p, s) / C(g, s) for p own ones in a group of g
+    with s places left. Biten et al. 2022, sec. 3.1 (R^V@K); VSE++ evaluation.py.
 
     >>> recall(np.array([[0.9, 0.2], [0.7, 0.1]]), np.eye(2, dtype=bool))
     array([1., 0.])
@@ -86,7 +101,8 @@ def recall(scores: Matrix, own: Matrix, k: int = 1, *, ties: TieRule = "expected
 
 
 def recall_share(scores: Matrix, own: Matrix, k: int = 5, *, ties: TieRule = "expected") -> Any:
-    """The share of the own candidates that is among the first k, as information retrieval has recall; in [0, 1].
+    """The share of the own candidates that is among the first k, as information retrieval has
+    recall; in [0, 1].
 
     At most k / |own|: R@1 cannot exceed 0.2 with five captions an image. Biten et al. 2022, eq. 1.
 
@@ -117,14 +133,15 @@ def r_precision(scores: Matrix, own: Matrix, *, ties: TieRule = "expected") -> A
 
 
 def map_at_r(scores: Matrix, own: Matrix, *, ties: TieRule = "expected") -> Any:
-    """mAP@R = (1/R) sum over r = 1..R of [item r is own] * precision@r, R the number of own candidates; in [0, 1].
+    """mAP@R = (1/R) sum over r = 1..R of [item r is own] * precision@r, R the number of own
+    candidates; in [0, 1].
 
-    NaN for a query without own candidates; under ties its exact expectation. Musgrave et al. 2020; Chun et al. 2022
-    "ECCV Caption", eccv_caption/_metrics.py:compute_eccv_metrics.
+    NaN for a query without own candidates; under ties its exact expectation. Musgrave et al. 2020;
+    Chun et al. 2022 "ECCV Caption", eccv_caption/_metrics.py:compute_eccv_metrics.
 
     >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), np.array([[True, True, False]]))
     array([0.5])
-    >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), Positives.from_lists([[0, -1, -1, -1]]))  # three are not in the gallery
-    array([0.25])
+    >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), Positives.from_lists([[0, -1, -1, -1]]))  # three are
+    not in the gallery array([0.25])
     """
     return of_matrix(scores, map_of, own=own, ties=ties)

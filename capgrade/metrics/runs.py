@@ -1,4 +1,5 @@
-"""Rankings by top-k lists: runs and graded judgements as TREC files have them, and as FAISS and the like give them."""
+"""Rankings by top-k lists: runs and graded judgements as TREC files have them, and as FAISS and the
+like give them."""
 
 from __future__ import annotations
 
@@ -37,22 +38,26 @@ class _Listed:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Mapping[str, float]]) -> Self:
-        """{query: {document: number}}, as ranx and ir_measures take it: scores of a run, whose ties are the later id
-        first, as trec_eval; the relevance of judgements, at least 0, whole or not.
+        """{query: {document: number}}, as ranx and ir_measures take it: scores of a run, whose ties
+        are the later id first, as trec_eval; the relevance of judgements, at least 0, whole or not.
 
         >>> Run.from_dict({"q": {"a": 0.1, "b": 0.9}}).documents.to_pylist()
         ['b', 'a']
         """
         names = [str(document) for found in given.values() for document in found]
-        values = np.array([float(value) for found in given.values() for value in found.values()], np.float64)
-        query = np.repeat(np.arange(len(given)), np.array([len(found) for found in given.values()], np.int64))
+        values = np.array(
+            [float(value) for found in given.values() for value in found.values()], np.float64
+        )
+        query = np.repeat(
+            np.arange(len(given)), np.array([len(found) for found in given.values()], np.int64)
+        )
         return cls._sorted(list(map(str, given)), query, pa.array(names, pa.string()), values)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """A TREC file, a document a line. A run: "query Q0 document rank score tag", by score and not by rank, as
-        trec_eval reads it; ties: the later id first. Judgements: "query 0 document relevance", below 0 counts as 0.
-        Raises InputError with file and row."""
+        """A TREC file, a document a line. A run: "query Q0 document rank score tag", by score and
+        not by rank, as trec_eval reads it; ties: the later id first. Judgements: "query 0 document
+        relevance", below 0 counts as 0. Raises InputError with file and row."""
         queries, documents, values = [], [], []
         for line, text in read_lines(Path(path)):
             fields = fields_of(text)
@@ -66,13 +71,22 @@ class _Listed:
             documents.append(row["document"])
             values.append(number(row[cls.VALUE], Path(path), line, cls.VALUE))
         found = np.maximum(np.array(values, np.float64), cls.LEAST)
-        return cls._sorted(*_numbered(pa.array(queries, pa.string())), pa.array(documents, pa.string()), found, path)
+        return cls._sorted(
+            *_numbered(pa.array(queries, pa.string())),
+            pa.array(documents, pa.string()),
+            found,
+            path,
+        )
 
     @classmethod
     def _sorted(
-        cls, queries: list[str], query: np.ndarray, document: pa.Array, values: np.ndarray,
+        cls,
+        queries: list[str],
+        query: np.ndarray,
+        document: pa.Array,
+        values: np.ndarray,
         file: str | Path | None = None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """`query` is the number of each document's."""
         table = pa.table({"query": query, "value": values, "document": document})
         order = pc.sort_indices(table, sort_keys=[("query", "ascending"), *cls.WITHIN])
@@ -86,20 +100,27 @@ class _Listed:
         return codes.indices.to_numpy(zero_copy_only=False), codes.dictionary
 
     def _checked(self, file: str | Path | None = None) -> Self:
-        """InputError for numbers that are none, or too small, and where a document or query comes twice."""
+        """InputError for numbers that are none, or too small, and where a document or query comes
+        twice."""
         finite = np.isfinite(self.values)
         if not finite.all():
-            name = self.queries[int(np.searchsorted(self.start, np.argmin(finite), side="right")) - 1]
+            name = self.queries[
+                int(np.searchsorted(self.start, np.argmin(finite), side="right")) - 1
+            ]
             raise InputError(f"a {self.VALUE} of query '{name}' is not finite", file=file)
         if (self.values < self.LEAST).any():
             problem = f"{self.VALUE} {self.values.min():g} is below {self.LEAST:g}"
-            raise InputError(problem, file=file, remedy=f"clip it: max({self.LEAST:g}, {self.VALUE})")
+            raise InputError(
+                problem, file=file, remedy=f"clip it: max({self.LEAST:g}, {self.VALUE})"
+            )
         codes, width = self.coded[0], len(self.coded[1])
         key = np.sort(np.repeat(np.arange(len(self.queries)), np.diff(self.start)) * width + codes)
         twice = key[1:][np.diff(key) == 0]
         if len(twice):
             name = self.queries[int(twice[0] // width)]
-            raise InputError(f"query '{name}' has a document twice", file=file, remedy="keep one line of it")
+            raise InputError(
+                f"query '{name}' has a document twice", file=file, remedy="keep one line of it"
+            )
         if len(set(self.queries)) < len(self.queries):
             raise InputError("a query comes twice", file=file, remedy="give each query one list")
         return self
@@ -107,7 +128,8 @@ class _Listed:
 
 @dataclass(frozen=True)
 class Run(_Listed):
-    """What a system retrieved: of each query its documents, best first. Made by `from_lists`, `from_dict` or `read`."""
+    """What a system retrieved: of each query its documents, best first. Made by `from_lists`,
+    `from_dict` or `read`."""
 
     COLUMNS = ["query", "q0", "document", "rank", "score", "tag"]
     VALUE, LEAST, WITHIN = "score", -np.inf, [("value", "descending"), ("document", "descending")]
@@ -118,11 +140,14 @@ class Run(_Listed):
         return self.values
 
     @classmethod
-    def from_lists(cls, queries: Sequence[Any], documents: Any, scores: Any = None, names: Any = None) -> Run:
+    def from_lists(
+        cls, queries: Sequence[Any], documents: Any, scores: Any = None, names: Any = None
+    ) -> Run:
         """One list of documents for each query, best first, as an index returns them.
 
-        `documents` [Q, k] are ids, or rows of `names`; -1 (FAISS: nothing found) ends a list. Lists, arrays or tensors,
-        wherever they lie. `scores` [Q, k] never rise; without them the lists' order counts.
+        `documents` [Q, k] are ids, or rows of `names`; -1 (FAISS: nothing found) ends a list.
+        Lists, arrays or tensors, wherever they lie. `scores` [Q, k] never rise; without them the
+        lists' order counts.
 
         Raises InputError for lists that do not fit, hold one twice, or a row that `names` has not.
 
@@ -135,26 +160,45 @@ class Run(_Listed):
         values = [list(_plain(row)) for row in lists]
         if len(rows) != len(queries) or [len(row) for row in rows] != [len(row) for row in values]:
             problem = f"{len(queries)} queries, {len(rows)} lists, {len(values)} of scores"
-            raise InputError(problem, remedy="give one list for each query, one score for each document")
+            raise InputError(
+                problem, remedy="give one list for each query, one score for each document"
+            )
         texts: list[str] = []
         numbers, start = [], [0]
         for query, row, given in zip(queries, rows, values, strict=True):
-            end = next((k for k, name in enumerate(row) if isinstance(name, int | np.integer) and name < 0), len(row))
+            end = next(
+                (
+                    k
+                    for k, name in enumerate(row)
+                    if isinstance(name, int | np.integer) and name < 0
+                ),
+                len(row),
+            )
             for place, name in enumerate(row[:end] if names is not None else (), 1):
                 if not isinstance(name, int | np.integer) or name >= len(names):
-                    problem = f"query '{query}', place {place}: {name!r} is no row of {len(names):,} names"
-                    raise InputError(problem, remedy="give names in the order of the index; leave names out for ids")
+                    problem = (
+                        f"query '{query}', place {place}: {name!r} is no row of {len(names):,}"
+                        " names"
+                    )
+                    raise InputError(
+                        problem,
+                        remedy="give names in the order of the index; leave names out for ids",
+                    )
             if any(one < other for one, other in pairwise(given[:end])):
-                raise InputError(f"scores of query '{query}' rise", remedy="give each list best first")
+                raise InputError(
+                    f"scores of query '{query}' rise", remedy="give each list best first"
+                )
             texts += [str(name if names is None else names[name]) for name in row[:end]]
             numbers += given[:end]
             start.append(len(texts))
         scored = np.array(numbers, np.float64)
-        return cls([str(q) for q in queries], pa.array(texts, pa.string()), np.array(start), scored)._checked()
+        return cls(
+            [str(q) for q in queries], pa.array(texts, pa.string()), np.array(start), scored
+        )._checked()
 
     def write(self, path: str | Path, tag: str = "capgrade") -> int:
-        """A TREC run, ranks from 1; returns the lines. Raises InputError for an id with a space, and where the path
-        may not be written: over another file than a run with the same tag.
+        """A TREC run, ranks from 1; returns the lines. Raises InputError for an id with a space,
+        and where the path may not be written: over another file than a run with the same tag.
 
         >>> Run.from_dict({"q": {"a": 0.1, "b": 0.9}}).write("a.run")
         2
@@ -177,14 +221,16 @@ class Run(_Listed):
 class Judged(Protocol):
     """What `Qrels.from_labels` takes: `capgrade.Labels`."""
 
-    def judgements(self, measure: str | None, queries: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
+    def judgements(
+        self, measure: str | None, queries: str
+    ) -> tuple[pa.Array, pa.Array, np.ndarray]:
         """Query, document and relevance of each pair that is known."""
 
 
 @dataclass(frozen=True)
 class Qrels(_Listed):
-    """Graded judgements: of each query its documents with their relevance, float, at least 0. Made by `from_labels`,
-    `from_dict` or `read`."""
+    """Graded judgements: of each query its documents with their relevance, float, at least 0. Made
+    by `from_labels`, `from_dict` or `read`."""
 
     COLUMNS = ["query", "zero", "document", "relevance"]
     VALUE, LEAST, WITHIN = "relevance", 0.0, []
@@ -195,12 +241,15 @@ class Qrels(_Listed):
         return self.values
 
     @classmethod
-    def from_labels(cls, labels: Judged, measure: str | None = None, *, queries: str = "captions") -> Qrels:
-        """What is known of the labels as it is, relevance below 0 as 0; `queries` is captions or images.
+    def from_labels(
+        cls, labels: Judged, measure: str | None = None, *, queries: str = "captions"
+    ) -> Qrels:
+        """What is known of the labels as it is, relevance below 0 as 0; `queries` is captions or
+        images.
 
         >>> import capgrade
-        >>> len(Qrels.from_labels(capgrade.Labels.load("dataset"), "cider", queries="images").queries)
-        12
+        >>> len(Qrels.from_labels(capgrade.Labels.load("dataset"), "cider",
+        queries="images").queries) 12
         """
         query, document, values = labels.judgements(measure, queries)
         return cls._sorted(*_numbered(query), document, np.maximum(values, 0))
@@ -218,22 +267,29 @@ def _numbered(query: pa.Array) -> tuple[list[str], np.ndarray]:
 
 
 def fields_of(line: str) -> list[str]:
-    """The fields of a line, as trec_eval parts them: at white space of ASCII. Ids may hold U+202F or U+3000."""
+    """The fields of a line, as trec_eval parts them: at white space of ASCII. Ids may hold U+202F
+    or U+3000."""
     return [field.decode() for field in line.encode().split()]
 
 
 def refuse_spaces(names: Iterable[str], what: str) -> None:
     for name in names:
         if len(fields_of(name)) != 1:
-            raise InputError(f"{what} {name!r} is no word", remedy="TREC files have ids without spaces")
+            raise InputError(
+                f"{what} {name!r} is no word", remedy="TREC files have ids without spaces"
+            )
 
 
-def write_lines(path: Path, lines: list[str], what: str, ours: Callable[[list[list[str]]], bool]) -> None:
+def write_lines(
+    path: Path, lines: list[str], what: str, ours: Callable[[list[list[str]]], bool]
+) -> None:
     """Over nothing, or over a file the fields of whose lines are `ours`."""
 
     def recognised(there: Path) -> bool:
         with suppress(UnicodeDecodeError):
-            return ours([fields_of(line) for line in there.read_text(encoding="utf-8").split("\n") if line])
+            return ours(
+                [fields_of(line) for line in there.read_text(encoding="utf-8").split("\n") if line]
+            )
         return False
 
     refuse_file(path, what, recognised)

@@ -1,4 +1,5 @@
-"""SemanticMap lambda@K: the model's own cosines of what it retrieves. There is no ground truth in it."""
+"""SemanticMap lambda@K: the model's own cosines of what it retrieves. There is no ground truth in
+it."""
 
 from __future__ import annotations
 
@@ -7,28 +8,44 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Matrix, Queries, QueryBlock, as_numpy, check_k, of_matrix, per_query, share
+from capgrade.metrics.base import (
+    Matrix,
+    Queries,
+    QueryBlock,
+    as_numpy,
+    check_k,
+    of_matrix,
+    per_query,
+    share,
+)
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.errors import InputError
 
-COLLAPSE = 0.1  # of a cosine: less between the best candidate and the average one is called collapsed
+COLLAPSE = (
+    0.1  # of a cosine: less between the best candidate and the average one is called collapsed
+)
 
 
 def lambda_of(block: QueryBlock, k: int, removes: bool = False) -> Array:
     """`semantic_map` of a block."""
     if np.abs(block.finite()).max() > 1.001:
-        raise InputError("SemanticMap is about cosines, these leave [-1, 1]", remedy="normalise the embeddings")
+        raise InputError(
+            "SemanticMap is about cosines, these leave [-1, 1]", remedy="normalise the embeddings"
+        )
     best = block.gains_at(block.ranking, block.similarity, k, block.groups(removes))
     others = block.width - (block.positives().sizes if removes else np.zeros(len(best), np.int64))
     return share(best.sum(axis=1), np.minimum(k, others), np.nan)
 
 
-def semantic_map(scores: Matrix, k: int = 5, *, query_group: Matrix = None, candidate_group: Matrix = None) -> Any:
-    """lambda@K: the mean cosine of the K candidates of highest cosine; in [-1, 1]. Nawaz et al. "SemanticMap", eq. 1-2.
+def semantic_map(
+    scores: Matrix, k: int = 5, *, query_group: Matrix = None, candidate_group: Matrix = None
+) -> Any:
+    """lambda@K: the mean cosine of the K candidates of highest cosine; in [-1, 1]. Nawaz et al.
+    "SemanticMap", eq. 1-2.
 
-    With groups int [Q] and [N], a query's own candidates, those of its group, are left out (the paper's table 3). Ties
-    change nothing. There is no ground truth in it: a model that maps everything to one point scores 1. Never read it
-    without `collapse`.
+    With groups int [Q] and [N], a query's own candidates, those of its group, are left out (the
+    paper's table 3). Ties change nothing. There is no ground truth in it: a model that maps
+    everything to one point scores 1. Never read it without `collapse`.
 
     >>> semantic_map(np.array([[0.5, 0.25, 0.75]]), k=2)
     array([0.625])
@@ -40,8 +57,8 @@ def semantic_map(scores: Matrix, k: int = 5, *, query_group: Matrix = None, cand
 class Collapse:
     """How far the best candidate stands out: mean of best - mean cosine over queries.
 
-    >>> print(Collapse(contrast=0.05, collapsed=True))
-    best minus average cosine 0.050: COLLAPSED, lambda@K means nothing here (lambda@K rewards a collapsed model)
+    >>> print(Collapse(contrast=0.05, collapsed=True)) best minus average cosine 0.050: COLLAPSED,
+    lambda@K means nothing here (lambda@K rewards a collapsed model)
     """
 
     contrast: float
@@ -49,12 +66,15 @@ class Collapse:
 
     def __str__(self) -> str:
         state = "COLLAPSED, lambda@K means nothing here" if self.collapsed else "not collapsed"
-        return f"best minus average cosine {self.contrast:.3f}: {state} (lambda@K rewards a collapsed model)"
+        return (
+            f"best minus average cosine {self.contrast:.3f}: {state} (lambda@K rewards a collapsed"
+            " model)"
+        )
 
 
 def collapse(*scores: Matrix) -> Collapse:
-    """Does lambda@K mean anything? It does not where the best candidate is within 0.1 of the average one, in the mean
-    of the folds if several are given.
+    """Does lambda@K mean anything? It does not where the best candidate is within 0.1 of the
+    average one, in the mean of the folds if several are given.
 
     >>> collapse(np.array([[0.5, 0.25, 0.75]])).collapsed
     False

@@ -1,10 +1,10 @@
 """Intervals and paired tests: over queries, for means and medians of metrics, and of corpus scores.
 
-A corpus score is not a mean over sentences (Koehn 2004): candidates are drawn and the sums of their statistics scored.
-Document frequencies stay those of the whole corpus.
+A corpus score is not a mean over sentences (Koehn 2004): candidates are drawn and the sums of their
+statistics scored. Document frequencies stay those of the whole corpus.
 
-Draws come from a seed and the number of units alone. So functions that are called with the same of both see the same
-draws, and their results may be added up, sample by sample.
+Draws come from a seed and the number of units alone. So functions that are called with the same of
+both see the same draws, and their results may be added up, sample by sample.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Interval:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Difference a - b, its interval, the two-sided p-value, and how many queries or candidates it is of."""
+    """Difference a - b, its interval, the two-sided p-value, and how many queries or candidates it
+    is of."""
 
     difference: float
     low: float
@@ -61,11 +62,15 @@ class PairedTest:
     queries: int
 
 
-def resampled_means(values: Array, *, samples: int = 1000, seed: int = 0, groups: Array | None = None) -> Array:
-    """Means of `samples` bootstrap draws of the queries, (samples,) or (samples, m) for values (n,) or (n, m).
+def resampled_means(
+    values: Array, *, samples: int = 1000, seed: int = 0, groups: Array | None = None
+) -> Array:
+    """Means of `samples` bootstrap draws of the queries, (samples,) or (samples, m) for values (n,)
+    or (n, m).
 
-    All columns see the same draws. A NaN query is outside its metric, in the draws too. With `groups` int (n,), numbers
-    from 0, groups are drawn with all their queries: captions of one image are not independent.
+    All columns see the same draws. A NaN query is outside its metric, in the draws too. With
+    `groups` int (n,), numbers from 0, groups are drawn with all their queries: captions of one
+    image are not independent.
     """
     table = np.asarray(values, np.float64).reshape(len(values), -1)
     known = ~np.isnan(table)
@@ -78,33 +83,45 @@ def resampled_means(values: Array, *, samples: int = 1000, seed: int = 0, groups
         return (sums / counts).reshape((samples, *np.shape(values)[1:]))
 
 
-def resampled_medians(ranks: Array, *, samples: int = 1000, seed: int = 0, groups: Array | None = None) -> Array:
-    """The field's medr, floor of the median, of `samples` bootstrap draws of the queries; ranks (n,), groups as
-    `resampled_means` has them."""
+def resampled_medians(
+    ranks: Array, *, samples: int = 1000, seed: int = 0, groups: Array | None = None
+) -> Array:
+    """The field's medr, floor of the median, of `samples` bootstrap draws of the queries; ranks
+    (n,), groups as `resampled_means` has them."""
     values, counts = _counted([np.asarray(ranks, np.float64)], groups)
-    return np.concatenate([_medians(values, drawn @ counts[0]) for drawn in _draws(samples, counts[0].shape[0], seed)])
+    return np.concatenate(
+        [_medians(values, drawn @ counts[0]) for drawn in _draws(samples, counts[0].shape[0], seed)]
+    )
 
 
 def _counted(systems: Sequence[Array], groups: Array | None) -> tuple[Array, list[csr_array]]:
-    """The distinct values of some systems' queries, rising, and of each system how often each unit has each of them:
-    sparse [units, values]. A NaN query is none."""
+    """The distinct values of some systems' queries, rising, and of each system how often each unit
+    has each of them: sparse [units, values]. A NaN query is none."""
     groups = np.arange(len(systems[0])) if groups is None else groups
     known = [~np.isnan(values) for values in systems]
-    found = np.unique(np.concatenate([values[some] for values, some in zip(systems, known, strict=True)]))
+    found = np.unique(
+        np.concatenate([values[some] for values, some in zip(systems, known, strict=True)])
+    )
     shape = int(groups.max()) + 1, len(found)
     return found, [
-        csr_array((np.ones(some.sum()), (groups[some], np.searchsorted(found, values[some]))), shape)
+        csr_array(
+            (np.ones(some.sum()), (groups[some], np.searchsorted(found, values[some]))), shape
+        )
         for values, some in zip(systems, known, strict=True)
     ]
 
 
 def _medians(values: Array, counts: Array) -> Array:
-    """Floored medians of samples that have each of the rising `values` so often: counts (samples, values)."""
+    """Floored medians of samples that have each of the rising `values` so often: counts (samples,
+    values)."""
     below = counts.cumsum(axis=1)
     if not below.shape[1]:
         return np.full(len(counts), np.nan)
     total = below[:, -1:]
-    middle = [values[np.argmax(below > np.maximum(place, 0), axis=1)] for place in ((total - 1) // 2, total // 2)]
+    middle = [
+        values[np.argmax(below > np.maximum(place, 0), axis=1)]
+        for place in ((total - 1) // 2, total // 2)
+    ]
     return np.where(total[:, 0] > 0, np.floor((middle[0] + middle[1]) / 2), np.nan)
 
 
@@ -113,7 +130,9 @@ def _draws(samples: int, n: int, seed: int) -> Iterator[Array]:
     generator = np.random.default_rng(seed)
     for rows in _steps(samples, n):
         drawn = generator.integers(0, n, size=(rows, n), dtype=np.int32)
-        drawn += np.arange(rows, dtype=np.int32)[:, None] * np.int32(n)  # a range of counters a sample
+        drawn += np.arange(rows, dtype=np.int32)[:, None] * np.int32(
+            n
+        )  # a range of counters a sample
         yield np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
 
 
@@ -125,56 +144,85 @@ def _steps(samples: int, n: int) -> list[int]:
 
 def _sums(statistics: Array, samples: int, seed: int) -> Array:
     """The sums (samples, k) of statistics (n, k) over bootstrap draws of their rows."""
-    return np.concatenate([weights @ statistics for weights in _draws(samples, len(statistics), seed)])
+    return np.concatenate(
+        [weights @ statistics for weights in _draws(samples, len(statistics), seed)]
+    )
 
 
-def interval(scored: CorpusScore, *, level: float = 0.95, samples: int = 1000, seed: int = 0) -> Interval:
+def interval(
+    scored: CorpusScore, *, level: float = 0.95, samples: int = 1000, seed: int = 0
+) -> Interval:
     """Percentile bootstrap interval of a corpus score."""
     low, high = np.quantile(scored.of(_sums(scored.statistics, samples, seed)), tails(level))
     return Interval(scored.corpus, float(low), float(high), level)
 
 
 def paired(
-    first: CorpusScore, second: CorpusScore, *, method: str = "permutation", level: float = 0.95, samples: int = 1000,
+    first: CorpusScore,
+    second: CorpusScore,
+    *,
+    method: str = "permutation",
+    level: float = 0.95,
+    samples: int = 1000,
     seed: int = 0,
-) -> PairedTest:  # fmt: skip
-    """Difference of two systems' corpus scores on the same images, its paired bootstrap interval, and the p-value.
+) -> PairedTest:
+    """Difference of two systems' corpus scores on the same images, its paired bootstrap interval,
+    and the p-value.
 
-    `permutation` is approximate randomisation (Riezler and Maxwell 2005): it exchanges their candidates at random and
-    counts differences at least as large. `bootstrap` counts draws on the other side of 0, doubled. The p-value never is
-    0: (1 + count) / (1 + samples). InputError when they have different numbers of candidates.
+    `permutation` is approximate randomisation (Riezler and Maxwell 2005): it exchanges their
+    candidates at random and counts differences at least as large. `bootstrap` counts draws on the
+    other side of 0, doubled. The p-value never is 0: (1 + count) / (1 + samples). InputError when
+    they have different numbers of candidates.
     """
     check_choice("method", method, METHODS)
     if len(first.statistics) != len(second.statistics):
         problem = f"{len(first.statistics)} candidates against {len(second.statistics)}"
         raise InputError(problem, remedy="compare systems on the same images, one candidate each")
-    both, gap = np.concatenate([first.statistics, second.statistics], axis=1), first.corpus - second.corpus
+    both, gap = (
+        np.concatenate([first.statistics, second.statistics], axis=1),
+        first.corpus - second.corpus,
+    )
     ours, theirs = np.split(_sums(both, samples, seed), 2, axis=1)
     drawn = first.of(ours) - second.of(theirs)
     exchanged = None if method == "bootstrap" else _exchanged(first, second, samples, seed)
     return paired_result(gap, drawn, exchanged, len(first.statistics), level)
 
 
-def paired_result(gap: float, drawn: Array, exchanged: Array | None, queries: int, level: float = 0.95) -> PairedTest:
-    """A difference `gap` with the percentile interval of its bootstrap draws, and the p-value by those of exchanges;
-    of the bootstrap's where these are None. Draws (samples,)."""
+def paired_result(
+    gap: float, drawn: Array, exchanged: Array | None, queries: int, level: float = 0.95
+) -> PairedTest:
+    """A difference `gap` with the percentile interval of its bootstrap draws, and the p-value by
+    those of exchanges; of the bootstrap's where these are None. Draws (samples,)."""
     if exchanged is None:
         count = 2 * (1 + min((drawn <= 0).sum(), (drawn >= 0).sum())) - 1
     else:
         rounding = 1e-12 * max(1.0, float(np.abs(exchanged).max()))
         count = (np.abs(exchanged) >= abs(gap) - rounding).sum()
     low, high = np.quantile(drawn, tails(level))
-    return PairedTest(float(gap), float(low), float(high), float(min(1.0, (1 + count) / (1 + len(drawn)))), queries)
+    return PairedTest(
+        float(gap),
+        float(low),
+        float(high),
+        float(min(1.0, (1 + count) / (1 + len(drawn)))),
+        queries,
+    )
 
 
 def paired_test(
-    a: Array, b: Array, *, method: str = "permutation", level: float = 0.95, samples: int = 10_000, seed: int = 0,
+    a: Array,
+    b: Array,
+    *,
+    method: str = "permutation",
+    level: float = 0.95,
+    samples: int = 10_000,
+    seed: int = 0,
     groups: Array | None = None,
-) -> PairedTest:  # fmt: skip
+) -> PairedTest:
     """Do two systems differ on the same queries? a, b (n,): one metric's values, query by query.
 
-    As `paired`, of the mean of their differences against 0: an exchange flips a sign. Smucker et al. 2007 compare both
-    methods. `groups` as `resampled_means` has them: queries of a group are exchanged and drawn together.
+    As `paired`, of the mean of their differences against 0: an exchange flips a sign. Smucker et
+    al. 2007 compare both methods. `groups` as `resampled_means` has them: queries of a group are
+    exchanged and drawn together.
     """
     check_choice("method", method, METHODS)
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
@@ -183,7 +231,9 @@ def paired_test(
     gaps = a - b
     known = _known(gaps)
     exchanged = None if method == "bootstrap" else exchanged_means(a, b, **options)
-    return paired_result(known.mean(), resampled_means(gaps, **options), exchanged, len(known), level)
+    return paired_result(
+        known.mean(), resampled_means(gaps, **options), exchanged, len(known), level
+    )
 
 
 def require_same_queries(a: Array, b: Array, name: str = "") -> None:
@@ -193,9 +243,11 @@ def require_same_queries(a: Array, b: Array, name: str = "") -> None:
         raise InputError(problem, remedy="evaluate both on one split")
 
 
-def exchanged_means(a: Array, b: Array, *, samples: int = 10_000, seed: int = 0, groups: Array | None = None) -> Array:
-    """Differences of means when each query changes sides with probability 1/2, (samples,) or (samples, m) for values
-    (n,) or (n, m); groups and NaN as `resampled_means` has them."""
+def exchanged_means(
+    a: Array, b: Array, *, samples: int = 10_000, seed: int = 0, groups: Array | None = None
+) -> Array:
+    """Differences of means when each query changes sides with probability 1/2, (samples,) or
+    (samples, m) for values (n,) or (n, m); groups and NaN as `resampled_means` has them."""
     gaps = np.asarray(a - b, np.float64).reshape(len(a), -1)
     known = (~np.isnan(gaps)).sum(axis=0)
     gaps = np.where(np.isnan(gaps), 0.0, gaps)
@@ -214,18 +266,22 @@ def exchanged_medians(
     values, (first, second) = _counted([a, b], groups)
     gaps, ours, theirs = first - second, first.sum(axis=0), second.sum(axis=0)
     moved = (some @ gaps for some in _sides(samples, first.shape[0], seed))
-    return np.concatenate([_medians(values, theirs + m) - _medians(values, ours - m) for m in moved])
+    return np.concatenate(
+        [_medians(values, theirs + m) - _medians(values, ours - m) for m in moved]
+    )
 
 
 def _sides(samples: int, n: int, seed: int) -> Iterator[Array]:
-    """Who stays on its side, 0 or 1, float64 (some samples, n): products of integers would not go to BLAS."""
+    """Who stays on its side, 0 or 1, float64 (some samples, n): products of integers would not go
+    to BLAS."""
     generator = np.random.default_rng(seed)
     for rows in _steps(samples, n):
         yield generator.integers(0, 2, (rows, n), np.int8).astype(np.float64)
 
 
 def _exchanged(first: CorpusScore, second: CorpusScore, samples: int, seed: int) -> Array:
-    """Differences of corpus scores when each image's candidates change sides with probability 1/2, [samples]."""
+    """Differences of corpus scores when each image's candidates change sides with probability 1/2,
+    [samples]."""
     gaps, theirs = first.statistics - second.statistics, second.statistics.sum(axis=0)
     both = first.statistics.sum(axis=0) + theirs
     moved = (theirs + some @ gaps for some in _sides(samples, len(gaps), seed))

@@ -1,4 +1,5 @@
-"""Pictures decoded and resized in other processes while the model works, in batches of one prepared size."""
+"""Pictures decoded and resized in other processes while the model works, in batches of one prepared
+size."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class PictureBatch:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Pictures of one prepared size: numbers, (B, 3, h, w), scales, original (width, height), SHA-256 of the bytes."""
+    """Pictures of one prepared size: numbers, (B, 3, h, w), scales, original (width, height),
+    SHA-256 of the bytes."""
 
     numbers: tuple[int, ...]
     images: Tensor
@@ -48,8 +50,11 @@ class Decoded:
     problems: dict[int, str]
 
     def pin_memory(self) -> Decoded:
-        """What a DataLoader calls in a thread of its own: the pictures in pinned memory, for a GPU's copy."""
-        return replace(self, prepared=[replace(one, images=one.images.pin_memory()) for one in self.prepared])
+        """What a DataLoader calls in a thread of its own: the pictures in pinned memory, for a
+        GPU's copy."""
+        return replace(
+            self, prepared=[replace(one, images=one.images.pin_memory()) for one in self.prepared]
+        )
 
 
 class Decoder(Dataset):
@@ -72,28 +77,37 @@ class Decoder(Dataset):
             size = rgb.shape[1], rgb.shape[0]
             groups.setdefault(image.shape, []).append((number, image, scale, size, digest))
         columns = [tuple(zip(*rows, strict=True)) for rows in groups.values()]
-        prepared = [Prepared(numbers, torch.stack(images), *others) for numbers, images, *others in columns]
+        prepared = [
+            Prepared(numbers, torch.stack(images), *others) for numbers, images, *others in columns
+        ]
         return Decoded(batch, prepared, problems)
 
 
 def plan(
     pictures: Sequence[Picture], shards: Iterable[tuple[int, range]], prepare: Prepare, size: int
 ) -> Iterator[PictureBatch]:
-    """Batches of at most `size` pictures of one prepared size, shard after shard, from the headers alone.
+    """Batches of at most `size` pictures of one prepared size, shard after shard, from the headers
+    alone.
 
-    They follow from the list and the settings, never from what other processes do or an earlier run did: the same
-    picture is always seen in the same company, so that its features are the same to the last bit.
+    They follow from the list and the settings, never from what other processes do or an earlier run
+    did: the same picture is always seen in the same company, so that its features are the same to
+    the last bit.
     """
     for shard, numbers in shards:
         groups: dict[tuple[int, int] | None, list[int]] = {}
         for number in numbers:
             groups.setdefault(_prepared_size(pictures[number], prepare), []).append(number)
-        batches = [tuple(group[at : at + size]) for group in groups.values() for at in range(0, len(group), size)]
+        batches = [
+            tuple(group[at : at + size])
+            for group in groups.values()
+            for at in range(0, len(group), size)
+        ]
         yield from (PictureBatch(shard, batch, batch is batches[-1]) for batch in batches)
 
 
 def _prepared_size(picture: Picture, prepare: Prepare) -> tuple[int, int] | None:
-    """What `prepare.size` says of the picture; without such a method the original size, which decides it as well."""
+    """What `prepare.size` says of the picture; without such a method the original size, which
+    decides it as well."""
     original = picture.size()
     predict = getattr(prepare, "size", None)
     return original if original is None or predict is None else predict(*original)
@@ -107,20 +121,28 @@ def decoded(
     workers: int,
     pinned: bool = False,
 ) -> Iterator[Decoded]:
-    """Each batch decoded, in order; by `workers` processes, or by this one when 0. `pinned`: in memory that a GPU
-    copies from while the processor goes on.
+    """Each batch decoded, in order; by `workers` processes, or by this one when 0. `pinned`: in
+    memory that a GPU copies from while the processor goes on.
 
     Raises InputError when the system ends a worker process, as it does when memory runs out.
     """
     processes = {"multiprocessing_context": "spawn", "prefetch_factor": _AHEAD} if workers else {}
     loader: DataLoader = DataLoader(
-        Decoder(pictures, prepare), batch_size=None, sampler=batches, num_workers=workers, pin_memory=pinned,
+        Decoder(pictures, prepare),
+        batch_size=None,
+        sampler=batches,
+        num_workers=workers,
+        pin_memory=pinned,
         **processes,  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
     try:
         yield from loader
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
-        remedy = "run again to go on; if memory ran out, with a smaller regions.workers or regions.batch"
-        raise InputError("a process that decodes pictures was ended from outside", remedy=remedy) from error
+        remedy = (
+            "run again to go on; if memory ran out, with a smaller regions.workers or regions.batch"
+        )
+        raise InputError(
+            "a process that decodes pictures was ended from outside", remedy=remedy
+        ) from error

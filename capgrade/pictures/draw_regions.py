@@ -1,4 +1,5 @@
-"""A picture of what a detector found: boxes with their classes and attributes on a handful of images."""
+"""A picture of what a detector found: boxes with their classes and attributes on a handful of
+images."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,10 @@ from capgrade.schemas.regions import Regions
 
 REGIONS_SIDE = 420  # pixels of the longer side of an image in the picture
 _LEAST = 0.3  # confidence of a box that is drawn
-SAME_BOX, SAME_CLASS = 0.7, 0.5  # IoU, and for one class the share of the smaller box, above which two show the same
+SAME_BOX, SAME_CLASS = (
+    0.7,
+    0.5,
+)  # IoU, and for one class the share of the smaller box, above which two show the same
 FONT_SIZE = 15
 _COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2", "#8c564b")
 
@@ -23,10 +27,11 @@ Rectangle = tuple[float, float, float, float]
 
 
 def draw_regions(folder: Path, images: Path, out: Path, count: int = 6, top: int = 6) -> int:
-    """Draw `count` images, spread evenly over the folder, each with its `top` most confident boxes; returns how many.
+    """Draw `count` images, spread evenly over the folder, each with its `top` most confident boxes;
+    returns how many.
 
-    Raises InputError for regions without boxes, when an image of theirs is not among `images`, and for a file at `out`
-    that is no picture of ours.
+    Raises InputError for regions without boxes, when an image of theirs is not among `images`, and
+    for a file at `out` that is no picture of ours.
     """
     refuse_picture(out)
     store = RegionStore(folder)
@@ -39,8 +44,8 @@ def draw_regions(folder: Path, images: Path, out: Path, count: int = 6, top: int
 def sheet(
     store: RegionStore, opened: Callable[[str], Image.Image | None], count: int, top: int
 ) -> tuple[Image.Image, int] | None:
-    """One picture of up to `count` images of a store, and how many they are; those that `opened` lacks are left out,
-    and None says that there was none. InputError for regions without boxes."""
+    """One picture of up to `count` images of a store, and how many they are; those that `opened`
+    lacks are left out, and None says that there was none. InputError for regions without boxes."""
     chosen = sorted({int(k) for k in np.linspace(0, len(store) - 1, min(count, len(store)))})
     tiles = []
     for regions in (store[k] for k in chosen):
@@ -53,10 +58,16 @@ def sheet(
 def _tile(image: Image.Image, regions: Regions, top: int, store: RegionStore) -> Image.Image:
     """The image, its boxes and labels, and below it its id."""
     if regions.boxes is None:
-        raise InputError(f"image {regions.image_id!r} has no boxes", file=store.folder, remedy="extract its regions")
+        raise InputError(
+            f"image {regions.image_id!r} has no boxes",
+            file=store.folder,
+            remedy="extract its regions",
+        )
     font = ImageFont.load_default(FONT_SIZE)
     scale = REGIONS_SIDE / max(image.size)
-    shown = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.LANCZOS)
+    shown = image.resize(
+        (round(image.width * scale), round(image.height * scale)), Image.Resampling.LANCZOS
+    )
     tile = Image.new("RGB", (shown.width, shown.height + FONT_SIZE + 8), "white")
     tile.paste(shown, (0, 0))
     pen = ImageDraw.Draw(tile)
@@ -78,7 +89,8 @@ def _tile(image: Image.Image, regions: Regions, top: int, store: RegionStore) ->
 
 
 def most_confident(regions: Regions, top: int) -> list[int]:
-    """Rows of the `top` most confident boxes, leaving out those that show the same as one before; at least one."""
+    """Rows of the `top` most confident boxes, leaving out those that show the same as one before;
+    at least one."""
     confidences = np.ones(len(regions)) if regions.confidences is None else regions.confidences
     same = _same(regions)
     chosen: list[int] = []
@@ -92,22 +104,31 @@ def most_confident(regions: Regions, top: int) -> list[int]:
 def _same(regions: Regions) -> np.ndarray:
     """Which pairs of boxes show the same thing: bool [n, n]."""
     assert regions.boxes is not None  # `_tile` asks
-    corner, end = regions.boxes[:, :2], regions.boxes[:, 2:] + 1  # a box holds both its border pixels
+    corner, end = (
+        regions.boxes[:, :2],
+        regions.boxes[:, 2:] + 1,
+    )  # a box holds both its border pixels
     area = (end - corner).prod(axis=1)
     sides = np.minimum(end[:, None], end) - np.maximum(corner[:, None], corner)
     shared = np.maximum(sides, 0).prod(axis=2)
     overlap = shared / (area[:, None] + area - shared)
     classes = np.arange(len(area)) if regions.classes is None else regions.classes
     one_class = classes[:, None] == classes
-    return (overlap > SAME_BOX) | (one_class & (shared > SAME_CLASS * np.minimum(area[:, None], area)))
+    return (overlap > SAME_BOX) | (
+        one_class & (shared > SAME_CLASS * np.minimum(area[:, None], area))
+    )
 
 
 def label(regions: Regions, row: int, names: Mapping[str, Any]) -> str:
-    """Attribute, class and confidence of one box, numbers where a manifest has no names; empty without a class."""
+    """Attribute, class and confidence of one box, numbers where a manifest has no names; empty
+    without a class."""
     if regions.classes is None:
         return ""
     words = []
-    for one, many, numbers in (("attribute", "attributes", regions.attributes), ("class", "classes", regions.classes)):
+    for one, many, numbers in (
+        ("attribute", "attributes", regions.attributes),
+        ("class", "classes", regions.classes),
+    ):
         if numbers is not None:
             words.append(names[many][numbers[row]] if names.get(many) else f"{one} {numbers[row]}")
     if regions.confidences is not None:
@@ -118,18 +139,23 @@ def label(regions: Regions, row: int, names: Mapping[str, Any]) -> str:
 def _free_place(
     box: Rectangle, size: tuple[float, float], image: tuple[int, int], taken: Sequence[Rectangle]
 ) -> Rectangle:
-    """Where a label of `size` covers no other label: at a corner of its box, else on the line nearest to its top."""
+    """Where a label of `size` covers no other label: at a corner of its box, else on the line
+    nearest to its top."""
     # Above the box, within its top, within its bottom, below it; left, then right.
     ys, xs = (box[1] - size[1], box[1], box[3] - size[1], box[3]), (box[0], box[2] - size[0])
     places = [_inside(x, y, size, image) for y in ys for x in xs]
     lines = sorted(np.arange(0, image[1], size[1] + 1), key=lambda line: abs(line - box[1]))
     places += [_inside(box[0], line, size, image) for line in lines]
-    return next((place for place in places if not any(_touch(place, other) for other in taken)), places[0])
+    return next(
+        (place for place in places if not any(_touch(place, other) for other in taken)), places[0]
+    )
 
 
 def _inside(x: float, y: float, size: tuple[float, float], image: tuple[int, int]) -> Rectangle:
     """The place moved into the image."""
-    x, y = (max(0.0, min(at, whole - own)) for at, own, whole in zip((x, y), size, image, strict=True))
+    x, y = (
+        max(0.0, min(at, whole - own)) for at, own, whole in zip((x, y), size, image, strict=True)
+    )
     return x, y, x + size[0], y + size[1]
 
 

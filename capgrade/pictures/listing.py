@@ -1,5 +1,6 @@
-"""What to look at: the pictures of a folder, a zip, tars, Parquet files, a Hugging Face dataset, a list, or a captions
-folder that carries them. The content of a file decides whether it is a picture, not its name."""
+"""What to look at: the pictures of a folder, a zip, tars, Parquet files, a Hugging Face dataset, a
+list, or a captions folder that carries them. The content of a file decides whether it is a picture,
+not its name."""
 
 import mimetypes
 import os
@@ -31,7 +32,14 @@ from capgrade.schemas.tars import is_tars, list_tars, tar_members
 
 PICTURES_TABLE = "images.arrow"  # in a captions folder: image_id and png
 THUMBNAILS = {"@eaDir", "__MACOSX", "thumbs", ".thumbnails", ".ipynb_checkpoints"}  # folders
-_TEXTS = {"txt", "json", "cls", "caption", "csv", "tsv"}  # endings of a sample's members that are not looked into
+_TEXTS = {
+    "txt",
+    "json",
+    "cls",
+    "caption",
+    "csv",
+    "tsv",
+}  # endings of a sample's members that are not looked into
 _NO_PICTURE, _OTHER, _HIDDEN = "no picture by content", "other files", "hidden"
 THUMBNAIL, CLOSED, _AGAIN = "thumbnails", "cannot be read", "seen before by a link"
 ID, FILES = "image_id", ("filename", "file_name", "image_file")  # columns beside a picture
@@ -42,15 +50,17 @@ _PARTS = re.compile(r".*-\d{5}-of-\d{5}")
 
 @dataclass(frozen=True)
 class ImageColumns:
-    """Which columns of a dataset have the pictures and their ids; None: found by type; `image_id` if it is there."""
+    """Which columns of a dataset have the pictures and their ids; None: found by type; `image_id`
+    if it is there."""
 
     image: str | None = None
     image_id: str | None = None
     option: str | None = None  # what the command calls `image`; None where it cannot be told
 
     def of(self, schema: pa.Schema, path: Path) -> str:
-        """The column of pictures: a struct of bytes and path, as `datasets` writes it, else one of bytes. InputError
-        where there is none, where there are several, and for a column of ids that is not there."""
+        """The column of pictures: a struct of bytes and path, as `datasets` writes it, else one of
+        bytes. InputError where there is none, where there are several, and for a column of ids that
+        is not there."""
         names = ", ".join(schema.names)
         for name in (self.image, self.image_id):
             if name is not None and name not in schema.names:
@@ -64,8 +74,12 @@ class ImageColumns:
         if len(found) > 1:
             remedy = f"choose one: {self.option}={found[0]}"
             if self.option is None:
-                remedy = f"call the one to look at `image`: dataset.rename_column('{found[0]}', 'image')"
-            raise InputError(f"several columns of pictures: {', '.join(found)}", file=path, remedy=remedy)
+                remedy = (
+                    f"call the one to look at `image`: dataset.rename_column('{found[0]}', 'image')"
+                )
+            raise InputError(
+                f"several columns of pictures: {', '.join(found)}", file=path, remedy=remedy
+            )
         if not found:
             problem = f"no column of pictures among: {names}"
             raise InputError(problem, file=path, remedy="give Parquet files with a column `image`")
@@ -85,19 +99,28 @@ NO_COLUMNS = ImageColumns()
 
 def _structs(schema: pa.Schema) -> list[str]:
     return [
-        field.name for field in schema
-        if pa.types.is_struct(field.type) and {"bytes", "path"} <= {inner.name for inner in field.type}
-    ]  # fmt: skip
+        field.name
+        for field in schema
+        if pa.types.is_struct(field.type)
+        and {"bytes", "path"} <= {inner.name for inner in field.type}
+    ]
 
 
 def _binary(schema: pa.Schema) -> list[str]:
-    return [field.name for field in schema if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)]
+    return [
+        field.name
+        for field in schema
+        if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)
+    ]
 
 
 class PictureList(Sequence[Picture]):
-    """The pictures of a source, in its order; and the names of what was not taken, by the reason."""
+    """The pictures of a source, in its order; and the names of what was not taken, by the
+    reason."""
 
-    def __init__(self, pictures: Iterable[Picture], not_taken: Mapping[str, list[str]] | None = None) -> None:
+    def __init__(
+        self, pictures: Iterable[Picture], not_taken: Mapping[str, list[str]] | None = None
+    ) -> None:
         self.pictures = list(pictures)
         self.not_taken = {reason: sorted(names) for reason, names in (not_taken or {}).items()}
 
@@ -110,7 +133,8 @@ class PictureList(Sequence[Picture]):
     def lines(self) -> list[str]:
         """What was not taken, a line a reason, with the first names."""
         return [
-            f"not taken: {len(names):,} {reason}: {first_of(names, _SHOWN)}" for reason, names in self.not_taken.items()
+            f"not taken: {len(names):,} {reason}: {first_of(names, _SHOWN)}"
+            for reason, names in self.not_taken.items()
         ]
 
     def reasons(self, missing: Mapping[str, str | None]) -> dict[str, str]:
@@ -123,18 +147,22 @@ class PictureList(Sequence[Picture]):
         return why
 
 
-def match_pictures(images: Mapping[str, str | None], pictures: Sequence[Picture], source: Path | str) -> ImageMatches:
+def match_pictures(
+    images: Mapping[str, str | None], pictures: Sequence[Picture], source: Path | str
+) -> ImageMatches:
     """`match_images` of the pictures of a source."""
     candidates = (
-        Candidate(one.image_id, one.path, one.file if one.member and one.file != str(source) else None)
+        Candidate(
+            one.image_id, one.path, one.file if one.member and one.file != str(source) else None
+        )
         for one in pictures
     )
     return match_images(images, candidates, source)
 
 
 def opener(source: Path, images: Mapping[str, str | None]) -> Callable[[str], Image.Image]:
-    """What gives the RGB picture of one of `images`, which have the file of each id where it is known. InputError, when
-    called, for an image that is not in `source`."""
+    """What gives the RGB picture of one of `images`, which have the file of each id where it is
+    known. InputError, when called, for an image that is not in `source`."""
     pictures = list_pictures(source)
     numbers = match_pictures(images, pictures, source).numbers
 
@@ -148,11 +176,12 @@ def opener(source: Path, images: Mapping[str, str | None]) -> Callable[[str], Im
 
 
 def list_pictures(source: str | Path, columns: ImageColumns = NO_COLUMNS) -> PictureList:
-    """The pictures of a folder and those below it, in order of path, the file's stem the image id; of a zip, likewise;
-    of WebDataset tars (one, `{00000..00331}.tar`, a folder or a text file of them), the sample's key the id; of Parquet
-    files or of a folder from `save_to_disk`, and of a dataset of the hub (`_Rows` has their ids); of a captions folder
-    with images.arrow, in its order; of a text file of lines `image_id<TAB>path`, in its order, paths relative to it;
-    or one picture by its file. `columns` are those of a dataset. InputError for no picture.
+    """The pictures of a folder and those below it, in order of path, the file's stem the image id;
+    of a zip, likewise; of WebDataset tars (one, `{00000..00331}.tar`, a folder or a text file of
+    them), the sample's key the id; of Parquet files or of a folder from `save_to_disk`, and of a
+    dataset of the hub (`_Rows` has their ids); of a captions folder with images.arrow, in its
+    order; of a text file of lines `image_id<TAB>path`, in its order, paths relative to it; or one
+    picture by its file. `columns` are those of a dataset. InputError for no picture.
     """
     path, name = Path(source), str(source)
     if path.is_dir() and (path / PICTURES_TABLE).is_file():
@@ -179,8 +208,8 @@ def list_pictures(source: str | Path, columns: ImageColumns = NO_COLUMNS) -> Pic
 
 
 def read_pictures(source: str | Path, columns: ImageColumns = NO_COLUMNS) -> PictureList:
-    """`list_pictures`, where each is called by its own id. InputError for an id that comes twice, and for one that no
-    regions can have."""
+    """`list_pictures`, where each is called by its own id. InputError for an id that comes twice,
+    and for one that no regions can have."""
     pictures = list_pictures(source, columns)
     seen: dict[str, Picture] = {}
     for picture in pictures:
@@ -188,11 +217,19 @@ def read_pictures(source: str | Path, columns: ImageColumns = NO_COLUMNS) -> Pic
         if first is not picture:
             other = f"{first.member} of {first.file}" if first.member else first.path or first.file
             problem = f"image {picture.image_id!r} is {other} too"
-            remedy = "give every image an id of its own, in a list file, or --captions, which names folders"
+            remedy = (
+                "give every image an id of its own, in a list file, or --captions, which names"
+                " folders"
+            )
             raise InputError(problem, file=picture.file, row=picture.place, remedy=remedy)
         if not well_formed(picture.image_id):
-            problem = f"image id {picture.image_id!r}: visible characters, and no space around them, are needed"
-            raise InputError(problem, file=picture.file, remedy="rename it, or give its id in a list file")
+            problem = (
+                f"image id {picture.image_id!r}: visible characters, and no space around them, are"
+                " needed"
+            )
+            raise InputError(
+                problem, file=picture.file, remedy="rename it, or give its id in a list file"
+            )
     return pictures
 
 
@@ -205,7 +242,9 @@ class _NotTaken(dict[str, list[str]]):
     def is_hidden(self, name: str) -> bool:
         """Whether a path is passed over by its names, which is counted."""
         parts = PurePosixPath(name).parts
-        if found := [part for part in parts[:-1] if part in THUMBNAILS] or [p for p in parts if p.startswith("._")]:
+        if found := [part for part in parts[:-1] if part in THUMBNAILS] or [
+            p for p in parts if p.startswith("._")
+        ]:
             reason = THUMBNAIL if found[0] in THUMBNAILS else _HIDDEN
             self.add(reason, name)
             return True
@@ -229,7 +268,8 @@ def _start(path: Path) -> bytes:
 
 
 def _of_folder(folder: Path, columns: ImageColumns) -> PictureList:
-    """Rows of a saved dataset, or of Parquet files that have pictures; else the pictures in it and below."""
+    """Rows of a saved dataset, or of Parquet files that have pictures; else the pictures in it and
+    below."""
     if any((folder / saved).is_file() for saved in SAVED):
         return PictureList(_of_saved(folder, columns))
     pictures, not_taken, tables = list[Picture](), _NotTaken(), list[Path]()
@@ -252,14 +292,17 @@ def _of_folder(folder: Path, columns: ImageColumns) -> PictureList:
     pictures.sort(key=lambda picture: str(picture.path))
     tables.sort()
     hub = [path for path in tables if _PARTS.fullmatch(path.stem)]
-    if tables and (not pictures or (hub and columns.are_in(hub[0]))):  # pictures beside a dataset are of its page
+    if tables and (
+        not pictures or (hub and columns.are_in(hub[0]))
+    ):  # pictures beside a dataset are of its page
         beside = {_BESIDE: [str(picture.path) for picture in pictures]} if pictures else {}
         return PictureList(_of_parquet(tables, folder, columns), beside)
     return PictureList(pictures, not_taken)
 
 
 def _walk(folder: Path, not_taken: _NotTaken) -> Iterator[Path]:
-    """Files below a folder, links followed. A folder, and a link to a file of the same name, is taken once."""
+    """Files below a folder, links followed. A folder, and a link to a file of the same name, is
+    taken once."""
     seen, links = set[tuple[int, int]](), list[Path]()
     _is_new(folder, seen)
 
@@ -281,7 +324,9 @@ def _walk(folder: Path, not_taken: _NotTaken) -> Iterator[Path]:
         folders[:] = kept
         for path in (Path(at, name) for name in files):
             if not path.is_file():
-                not_taken.add(CLOSED, path.relative_to(folder).as_posix())  # a link to nothing, a pipe
+                not_taken.add(
+                    CLOSED, path.relative_to(folder).as_posix()
+                )  # a link to nothing, a pipe
             elif path.is_symlink():
                 links.append(path)
             else:
@@ -317,13 +362,20 @@ def _of_zip(path: Path) -> PictureList:
         for name in names:
             if not_taken.is_hidden(name):
                 continue
-            with suppress(RuntimeError, NotImplementedError), archive.open(name) as member:  # packed in an unknown way
+            with (
+                suppress(RuntimeError, NotImplementedError),
+                archive.open(name) as member,
+            ):  # packed in an unknown way
                 if not not_taken.is_other(name, member.read(STARTS_WITHIN)):
-                    pictures.append(Picture(PurePosixPath(name).stem, str(path), member=name, path=name))
+                    pictures.append(
+                        Picture(PurePosixPath(name).stem, str(path), member=name, path=name)
+                    )
                 continue
             not_taken.add(CLOSED, name)
     except (zipfile.BadZipFile, OSError) as error:
-        raise InputError(f"not a whole zip ({error})", file=path, remedy="download or write it again") from error
+        raise InputError(
+            f"not a whole zip ({error})", file=path, remedy="download or write it again"
+        ) from error
     return PictureList(pictures, not_taken)
 
 
@@ -338,7 +390,9 @@ def _of_tars(given: Sequence[str]) -> PictureList:
                     if member.ending in _TEXTS or not_taken.is_hidden(member.name):
                         continue
                     file.seek(member.offset)
-                    if not not_taken.is_other(member.name, file.read(min(member.size, STARTS_WITHIN))):
+                    if not not_taken.is_other(
+                        member.name, file.read(min(member.size, STARTS_WITHIN))
+                    ):
                         pictures.append(
                             Picture(
                                 member.key,
@@ -347,7 +401,7 @@ def _of_tars(given: Sequence[str]) -> PictureList:
                                 path=member.name,
                                 offset=member.offset,
                                 length=member.size,
-                            )  # fmt: skip
+                            )
                         )
             advance()
     return PictureList(pictures, not_taken)
@@ -361,11 +415,19 @@ def _of_parquet(files: Sequence[Path], folder: Path, columns: ImageColumns) -> I
         try:
             file = pq.ParquetFile(path)
             column = columns.of(file.schema_arrow, path)
-            names = [name for name in (columns.image_id or ID, *FILES) if name in file.schema_arrow.names]
-            paths = [f"{column}.path"] if pa.types.is_struct(file.schema_arrow.field(column).type) else []
+            names = [
+                name for name in (columns.image_id or ID, *FILES) if name in file.schema_arrow.names
+            ]
+            paths = (
+                [f"{column}.path"]
+                if pa.types.is_struct(file.schema_arrow.field(column).type)
+                else []
+            )
             table = file.read([*names, *paths])
         except (pa.ArrowException, OSError) as error:
-            raise InputError(f"not a whole Parquet file ({error})", file=path, remedy="write it again") from error
+            raise InputError(
+                f"not a whole Parquet file ({error})", file=path, remedy="write it again"
+            ) from error
         first = counts.get(split, 0)
         yield from _rows(table, column, columns.image_id, str(path), split, first)
         counts[split] = first + file.metadata.num_rows
@@ -377,7 +439,11 @@ def _of_saved(folder: Path, columns: ImageColumns) -> Iterator[Picture]:
 
     loaded = load_from_disk(str(folder))
     assert isinstance(loaded, Dataset | DatasetDict)
-    for split, dataset in loaded.items() if isinstance(loaded, DatasetDict) else [(str(loaded.split or "all"), loaded)]:
+    for split, dataset in (
+        loaded.items()
+        if isinstance(loaded, DatasetDict)
+        else [(str(loaded.split or "all"), loaded)]
+    ):
         yield from _of_dataset(dataset, str(split), folder, columns)
 
 
@@ -390,8 +456,13 @@ def _of_hub(name: str, columns: ImageColumns) -> Iterator[Picture]:
     try:
         loaded = load_dataset(source)
     except (DatasetsError, OSError, ValueError, RuntimeError) as error:
-        problem = f"no such file or folder, and no dataset of the hub ({' '.join(str(error).split())[:300]})"
-        raise InputError(problem, file=name, remedy="check the path or the dataset's name") from error
+        problem = (
+            "no such file or folder, and no dataset of the hub"
+            f" ({' '.join(str(error).split())[:300]})"
+        )
+        raise InputError(
+            problem, file=name, remedy="check the path or the dataset's name"
+        ) from error
     assert isinstance(loaded, DatasetDict)
     for split, dataset in loaded.items():
         yield from _of_dataset(dataset, str(split), Path(name), columns)
@@ -401,7 +472,9 @@ def _of_dataset(dataset: Any, split: str, source: Path, columns: ImageColumns) -
     """Rows of a dataset in its Arrow files, whose order is the dataset's."""
     if dataset._indices is not None:
         remedy = "write it in its order: dataset.flatten_indices().save_to_disk(FOLDER)"
-        raise InputError(f"split '{split}' is a selection or in another order", file=source, remedy=remedy)
+        raise InputError(
+            f"split '{split}' is a selection or in another order", file=source, remedy=remedy
+        )
     first = 0
     for file in (entry["filename"] for entry in dataset.cache_files):
         table = open_table(file)
@@ -410,9 +483,11 @@ def _of_dataset(dataset: Any, split: str, source: Path, columns: ImageColumns) -
         first += table.num_rows
 
 
-def _rows(table: pa.Table, column: str, id_column: str | None, file: str, split: str, first: int) -> Iterator[Picture]:
-    """A picture for each row. It is called by its column of ids, else by the stem of its path; its path is the one
-    beside its bytes, else `filename`, else `row_id`."""
+def _rows(
+    table: pa.Table, column: str, id_column: str | None, file: str, split: str, first: int
+) -> Iterator[Picture]:
+    """A picture for each row. It is called by its column of ids, else by the stem of its path; its
+    path is the one beside its bytes, else `filename`, else `row_id`."""
     rows = [row_id(split, first + k) for k in range(table.num_rows)]
     paths: list[str | None] = [None] * len(rows)
     if column in table.column_names and pa.types.is_struct(table.schema.field(column).type):
@@ -423,10 +498,21 @@ def _rows(table: pa.Table, column: str, id_column: str | None, file: str, split:
     ids = table.column(id_column).to_pylist() if id_column else [None] * len(rows)
     if id_column and None in ids:
         k = ids.index(None)
-        raise InputError(f"no '{id_column}'", file=file, row=f"{split}[{first + k}]", remedy="give every row its id")
+        raise InputError(
+            f"no '{id_column}'",
+            file=file,
+            row=f"{split}[{first + k}]",
+            remedy="give every row its id",
+        )
     for k, (path, named, image_id) in enumerate(zip(paths, files, ids, strict=True)):
         name = path_here(path) or named or rows[k]
-        own = str(image_id) if image_id is not None else PurePosixPath(str(name)).stem if path or named else rows[k]
+        own = (
+            str(image_id)
+            if image_id is not None
+            else PurePosixPath(str(name)).stem
+            if path or named
+            else rows[k]
+        )
         yield Picture(own, file, k, path=str(name), column=column)
 
 
@@ -434,8 +520,14 @@ def _of_table(path: Path) -> list[Picture]:
     table = read_arrow(path)
     missing = {"image_id", "png"} - set(table.column_names)
     if missing:
-        raise InputError(f"no column {sorted(missing)[0]!r}", file=path, remedy="write it with `capgrade captions`")
-    return [Picture(image_id, str(path), k) for k, image_id in enumerate(table["image_id"].to_pylist())]
+        raise InputError(
+            f"no column {sorted(missing)[0]!r}",
+            file=path,
+            remedy="write it with `capgrade captions`",
+        )
+    return [
+        Picture(image_id, str(path), k) for k, image_id in enumerate(table["image_id"].to_pylist())
+    ]
 
 
 def _of_list(path: Path) -> PictureList:
@@ -446,15 +538,22 @@ def _of_list(path: Path) -> PictureList:
     except FileNotFoundError:
         raise InputError("no such file or folder", file=path, remedy="check the path") from None
     except UnicodeDecodeError as error:
-        remedy = "give a folder of pictures, a zip, tars, Parquet files, or a text file of lines image_id<TAB>path"
-        raise InputError(f"no picture, and not text in UTF-8 ({error.reason})", file=path, remedy=remedy) from None
+        remedy = (
+            "give a folder of pictures, a zip, tars, Parquet files, or a text file of lines"
+            " image_id<TAB>path"
+        )
+        raise InputError(
+            f"no picture, and not text in UTF-8 ({error.reason})", file=path, remedy=remedy
+        ) from None
     if lines and all(line.endswith(".tar") and "\t" not in line for line in lines):
         return _of_tars([str(path.parent / line) for line in lines])
     pictures = []
     for row, line in enumerate(lines, start=1):
         image_id, _, name = line.partition("\t")
         if not (image_id and name) or "\t" in name or "\0" in name:
-            raise InputError("not image_id<TAB>path", file=path, row=row, remedy="write one picture a line")
+            raise InputError(
+                "not image_id<TAB>path", file=path, row=row, remedy="write one picture a line"
+            )
         pictures.append(Picture(image_id, str(path.parent / name), path=name))
     return PictureList(pictures)
 

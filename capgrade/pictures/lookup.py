@@ -1,7 +1,9 @@
-"""Pictures of a captions table's images: where each one is, by the image file that the captions name.
+"""Pictures of a captions table's images: where each one is, by the image file that the captions
+name.
 
-A source is a folder, a zip, a list or a captions folder, as `list_pictures` takes them, or a URL template such as
-`https://images.example.org/val2014/{file}`, in which {file} stands for the image's file and {id} for its id.
+A source is a folder, a zip, a list or a captions folder, as `list_pictures` takes them, or a URL
+template such as `https://images.example.org/val2014/{file}`, in which {file} stands for the image's
+file and {id} for its id.
 """
 
 import base64
@@ -27,21 +29,28 @@ from capgrade.schemas.say import warn
 
 _PLACES = ("{file}", "{id}")
 SCHEMES = ("http://", "https://")
-SECONDS, _MOST_BYTES = 10, 20 * 2**20  # to wait for a picture's address to answer, and of its answer
+SECONDS, _MOST_BYTES = (
+    10,
+    20 * 2**20,
+)  # to wait for a picture's address to answer, and of its answer
 UNANSWERED = 3  # addresses that do not answer: then no other is asked
 
 
 @dataclass
 class PictureLookup:
-    """Pictures by image id; `names` are those of all images that pages may show, with their file where it is known.
-    Without a source there are none."""
+    """Pictures by image id; `names` are those of all images that pages may show, with their file
+    where it is known. Without a source there are none."""
 
     source: str = ""
     names: Mapping[str, str | None] = field(default_factory=dict)
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     template: str | None = None
-    not_taken: Mapping[str, str] = field(default_factory=dict)  # image id -> why its file is no picture of these
-    lost: dict[str, str] = field(default_factory=dict)  # image id -> why its picture cannot be shown
+    not_taken: Mapping[str, str] = field(
+        default_factory=dict
+    )  # image id -> why its file is no picture of these
+    lost: dict[str, str] = field(
+        default_factory=dict
+    )  # image id -> why its picture cannot be shown
     asked: set[str] = field(default_factory=set)
     failed: int = 0
 
@@ -59,7 +68,9 @@ class PictureLookup:
             self.lost.setdefault(image_id, self.not_taken.get(image_id, "not there"))
             return None
         try:
-            return self.pictures[image_id].read() if self.template is None else self._fetched(image_id)
+            return (
+                self.pictures[image_id].read() if self.template is None else self._fetched(image_id)
+            )
         except InputError as error:
             self.lost[image_id] = error.problem
             return None
@@ -74,13 +85,18 @@ class PictureLookup:
             return None
 
     def link(self, image_id: str, beside: Path) -> str | None:
-        """Where a page in the folder `beside` finds it: its address, or the way to its file; None in a zip or table."""
+        """Where a page in the folder `beside` finds it: its address, or the way to its file; None
+        in a zip or table."""
         if image_id not in self:
             return None
         if self.template is not None:
             return self.address(image_id)
         picture = self.pictures[image_id]
-        return quote(Path(os.path.relpath(picture.file, beside)).as_posix()) if picture.is_file else None
+        return (
+            quote(Path(os.path.relpath(picture.file, beside)).as_posix())
+            if picture.is_file
+            else None
+        )
 
     def address(self, image_id: str) -> str:
         """The template's, for this image."""
@@ -91,7 +107,10 @@ class PictureLookup:
         """One warning for all images that were asked for in vain."""
         if self and self.lost:
             first, why = next(iter(self.lost.items()))
-            many = f"{len(self.lost):,} of the {len(self.asked | self.lost.keys()):,} images that were asked for"
+            many = (
+                f"{len(self.lost):,} of the {len(self.asked | self.lost.keys()):,} images that were"
+                " asked for"
+            )
             warn(f"{self.source}: no picture of {many}; the first is '{first}' ({why})")
 
     def _fetched(self, image_id: str) -> bytes:
@@ -126,15 +145,29 @@ def data_uri(data: bytes, suffix: str) -> str:
 
 
 class _WithinHost(urllib.request.HTTPRedirectHandler):
-    """Follows what stays at the host that the user has named: another one may lie inside the user's network."""
+    """Follows what stays at the host that the user has named: another one may lie inside the user's
+    network."""
 
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Any:
         here, there = urlsplit(req.full_url), urlsplit(newurl)
-        secured = (here.scheme, here.port, there.scheme, there.port) == ("http", None, "https", None)
-        if here.hostname != there.hostname or not (secured or (here.scheme, here.port) == (there.scheme, there.port)):
+        secured = (here.scheme, here.port, there.scheme, there.port) == (
+            "http",
+            None,
+            "https",
+            None,
+        )
+        if here.hostname != there.hostname or not (
+            secured or (here.scheme, here.port) == (there.scheme, there.port)
+        ):
             place = there.netloc or newurl
             raise urllib.error.HTTPError(
-                newurl, code, f"sends on to {place}, another host, which is not followed", headers, fp
+                newurl,
+                code,
+                f"sends on to {place}, another host, which is not followed",
+                headers,
+                fp,
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
@@ -143,7 +176,8 @@ _OPENER = urllib.request.build_opener(_WithinHost)
 
 
 def find(captions: Captions, source: str | Path) -> PictureLookup:
-    """The pictures of these captions' images in `source`, by `match_images`. InputError where no image has one."""
+    """The pictures of these captions' images in `source`, by `match_images`. InputError where no
+    image has one."""
     names = captions.image_files
     if str(source).startswith(SCHEMES):
         if not any(place in str(source) for place in _PLACES):
@@ -151,9 +185,15 @@ def find(captions: Captions, source: str | Path) -> PictureLookup:
             raise InputError("the same address for every image", file=str(source), remedy=remedy)
         if any(place in urlsplit(str(source)).netloc for place in _PLACES):
             remedy = "write the host out, and {file} or {id} after it"
-            raise InputError("the host is not the same for every image", file=str(source), remedy=remedy)
+            raise InputError(
+                "the host is not the same for every image", file=str(source), remedy=remedy
+            )
         if "{file}" in str(source) and not any(names.values()):
-            raise InputError("these captions name no image files", file=str(source), remedy="write {id} for the id")
+            raise InputError(
+                "these captions name no image files",
+                file=str(source),
+                remedy="write {id} for the id",
+            )
         return PictureLookup(str(source), names, template=str(source))
     there = list_pictures(Path(source))
     match = match_pictures(names, there, source)

@@ -17,12 +17,15 @@ from capgrade.schemas.pictures import SIDEWAYS, decode_image, open_picture, orie
 from capgrade.schemas.tars import Member
 
 _MOST_BYTES = 2**28  # of a picture in a zip, which may be small packed and endless unpacked
-_GROUPS = 4  # row groups of Parquet files that are kept: pictures are mostly asked for in their order
+_GROUPS = (
+    4  # row groups of Parquet files that are kept: pictures are mostly asked for in their order
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image by its id: a file, a member of a zip or tar, or a row of a table; small, as it is sent about."""
+    """An image by its id: a file, a member of a zip or tar, or a row of a table; small, as it is
+    sent about."""
 
     image_id: str
     file: str
@@ -52,7 +55,8 @@ class Picture:
         return self.place is None
 
     def read(self) -> bytes:
-        """Its bytes as stored. InputError when they cannot be read, or are in a zip and more than MOST_BYTES."""
+        """Its bytes as stored. InputError when they cannot be read, or are in a zip and more than
+        MOST_BYTES."""
         try:
             if self.offset is not None:
                 return Member(self.file, str(self.member), self.offset, self.length).read()
@@ -61,13 +65,23 @@ class Picture:
             if self.member is None:
                 return Path(self.file).read_bytes()
             if open_zip(self.file).getinfo(self.member).file_size > _MOST_BYTES:
-                raise InputError(f"more than {_MOST_BYTES:,} bytes", file=self.file, row=self.member)
+                raise InputError(
+                    f"more than {_MOST_BYTES:,} bytes", file=self.file, row=self.member
+                )
             return open_zip(self.file).read(self.member)
         except (
-            OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, pa.ArrowException
-        ) as error:  # fmt: skip
+            OSError,
+            zipfile.BadZipFile,
+            zlib.error,
+            RuntimeError,
+            NotImplementedError,
+            EOFError,
+            pa.ArrowException,
+        ) as error:
             reason = getattr(error, "strerror", None) or error
-            raise InputError(f"cannot be read ({reason})", file=self.file, row=self.place) from error
+            raise InputError(
+                f"cannot be read ({reason})", file=self.file, row=self.place
+            ) from error
 
     def _of_row(self, cell: Any) -> bytes:
         """Bytes, or a struct of bytes or of the path of a file."""
@@ -79,12 +93,14 @@ class Picture:
         return bytes(data)
 
     def decode(self) -> tuple[np.ndarray, str]:
-        """uint8 (H, W, 3) RGB and the SHA-256 of the stored bytes. InputError for a picture that is no picture."""
+        """uint8 (H, W, 3) RGB and the SHA-256 of the stored bytes. InputError for a picture that is
+        no picture."""
         data = self.read()
         return decode_image(data, self.file, self.place), hashlib.sha256(data).hexdigest()
 
     def size(self) -> tuple[int, int] | None:
-        """Width and height as its header has them, pixels not decoded; None when there is no header to read."""
+        """Width and height as its header has them, pixels not decoded; None when there is no header
+        to read."""
         try:
             with open_picture(Path(self.file) if self.is_file else self.read()) as image:
                 return (image.height, image.width) if orientation(image) in SIDEWAYS else image.size
@@ -92,7 +108,8 @@ class Picture:
             return None
 
     def stamp(self) -> str:
-        """What changes when the picture does, or who may read it: id, place, and size and change time of the file."""
+        """What changes when the picture does, or who may read it: id, place, and size and change
+        time of the file."""
         try:
             stat = Path(self.file).stat()
         except OSError:

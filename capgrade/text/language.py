@@ -1,4 +1,5 @@
-"""What captions are written in, as far as a measure must know: scripts without spaces, and whether it is English."""
+"""What captions are written in, as far as a measure must know: scripts without spaces, and whether
+it is English."""
 
 from __future__ import annotations
 
@@ -18,11 +19,31 @@ TOGETHER = (
     "\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
 _ONE = re.compile(f"[{TOGETHER}]")
-# Frequent in English, and in no other language of Europe: a third of the words of captions, none of German ones.
+# Frequent in English, and in no other language of Europe: a third of the words of captions, none of
+# German ones.
 _ENGLISH = pa.array(
-    ["a", "the", "of", "with", "and", "is", "are", "to", "his", "her", "its", "by", "from", "while", "their", "into"]
+    [
+        "a",
+        "the",
+        "of",
+        "with",
+        "and",
+        "is",
+        "are",
+        "to",
+        "his",
+        "her",
+        "its",
+        "by",
+        "from",
+        "while",
+        "their",
+        "into",
+    ]
 )
-MOST_OTHER = 0.15  # of captions without any of these; Flickr30K .027, Flickr8k .035, German Flickr30K .997
+MOST_OTHER = (
+    0.15  # of captions without any of these; Flickr30K .027, Flickr8k .035, German Flickr30K .997
+)
 _FEW = 40  # captions, of which more than half have to be without
 _FIRST = 50  # words of each caption that are looked at
 
@@ -32,10 +53,11 @@ def warn_of_scripts(texts: Sequence[str], tokenizer: str) -> None:
     found = sum(1 for text in texts if len(_ONE.findall(text)) > len(text) / 4)
     if found and tokenizer != "characters":
         warn(
-            f"{found} of {len(texts)} captions are in a script without spaces, which tokenizer {tokenizer} makes one "
-            "token a phrase of: measures of common words are then 0 -> use the tokenizer characters (captions: "
-            "--tokenizer, score: --set score.tokenizer=, Python: tokenizer=), or put spaces between the words (jieba, "
-            "fugashi, pythainlp) and use lower_split"
+            f"{found} of {len(texts)} captions are in a script without spaces, which tokenizer"
+            f" {tokenizer} makes one token a phrase of: measures of common words are then 0 -> use"
+            " the tokenizer characters (captions: --tokenizer, score: --set score.tokenizer=,"
+            " Python: tokenizer=), or put spaces between the words (jieba, fugashi, pythainlp) and"
+            " use lower_split"
         )
 
 
@@ -46,10 +68,12 @@ def count_without_english(texts: Iterable[str]) -> int:
 
 
 def not_english(captions: Captions, most: float = MOST_OTHER) -> str | None:
-    """How many captions have no common English word among their FIRST ones, where they are more than a share of all;
-    None where they are not."""
+    """How many captions have no common English word among their FIRST ones, where they are more
+    than a share of all; None where they are not."""
     words, start = captions.tokens()
-    english = pc.is_in(pc.utf8_lower(words.dictionary), value_set=_ENGLISH).to_numpy(zero_copy_only=False)
+    english = pc.is_in(pc.utf8_lower(words.dictionary), value_set=_ENGLISH).to_numpy(
+        zero_copy_only=False
+    )
     before = np.concatenate([[0], np.cumsum(english[words.indices.to_numpy()])])
     without = int((before[np.minimum(start[:-1] + _FIRST, start[1:])] == before[start[:-1]]).sum())
     few = captions.n_captions < _FEW  # "a red bus", "red bus!" are English
@@ -59,9 +83,10 @@ def not_english(captions: Captions, most: float = MOST_OTHER) -> str | None:
 
 
 def warn_unless_english(what: str, captions: Captions) -> None:
-    """Say so when a measure that knows English alone is fitted on captions of which many are in another language."""
+    """Say so when a measure that knows English alone is fitted on captions of which many are in
+    another language."""
     if found := not_english(captions):
         warn(
-            f"{what} is made for English, and {found}: its values mean little for them -> use measures of common "
-            "words, or sbert with a model for the language"
+            f"{what} is made for English, and {found}: its values mean little for them -> use"
+            " measures of common words, or sbert with a model for the language"
         )

@@ -16,7 +16,8 @@ NO_TOKENIZER = "none"  # the captions are tokens with spaces between them
 
 
 class Words(NamedTuple):
-    """Sentences as word numbers: words of sentence s are `word[ptr[s]:ptr[s + 1]]`, numbers of `vocabulary`."""
+    """Sentences as word numbers: words of sentence s are `word[ptr[s]:ptr[s + 1]]`, numbers of
+    `vocabulary`."""
 
     ptr: np.ndarray  # int64 [n_sentences + 1]
     word: np.ndarray  # int32 [words]
@@ -37,9 +38,12 @@ class Words(NamedTuple):
 
 
 def split_at_spaces(lines: Sequence[str] | pa.Array) -> Words:
-    """Words as `line.split(" ")` gives them: an empty line has one empty word. InputError for what is no Unicode."""
+    """Words as `line.split(" ")` gives them: an empty line has one empty word. InputError for what
+    is no Unicode."""
     try:
-        pieces = pc.split_pattern(lines if isinstance(lines, pa.Array) else pa.array(lines, pa.large_string()), " ")
+        pieces = pc.split_pattern(
+            lines if isinstance(lines, pa.Array) else pa.array(lines, pa.large_string()), " "
+        )
     except UnicodeEncodeError as error:
         problem = f"half a character in {error.object!r}"
         raise InputError(problem, remedy="give captions that can be written in UTF-8") from error
@@ -54,10 +58,11 @@ def _numbers(codes: pa.DictionaryArray) -> np.ndarray:
 
 
 def words_of(tokens: Iterable[str]) -> list[str]:
-    """The words whose n-grams CIDEr and BLEU count: tokens joined by a space, split at any white space.
+    """The words whose n-grams CIDEr and BLEU count: tokens joined by a space, split at any white
+    space.
 
-    So does pycocoevalcap, and so a PTB token with no-break spaces inside (`3 1/2`) is several words. ROUGE-L, METEOR
-    and scene graphs take tokens.
+    So does pycocoevalcap, and so a PTB token with no-break spaces inside (`3 1/2`) is several
+    words. ROUGE-L, METEOR and scene graphs take tokens.
     """
     return " ".join(tokens).split()
 
@@ -70,9 +75,12 @@ def split_at_white_space(tokens: Words) -> Words:
 
 
 def respelled(words: Words, spelling: Sequence[Sequence[str]]) -> Words:
-    """Every word replaced by none, one or several: `spelling` has them for each of the vocabulary."""
+    """Every word replaced by none, one or several: `spelling` has them for each of the
+    vocabulary."""
     number: dict[str, int] = {}
-    flat = np.array([number.setdefault(w, len(number)) for parts in spelling for w in parts], np.int32)
+    flat = np.array(
+        [number.setdefault(w, len(number)) for parts in spelling for w in parts], np.int32
+    )
     size = np.array([len(parts) for parts in spelling], np.int64)
     here = size[words.word]
     ends = np.concatenate([[0], np.cumsum(here)])
@@ -98,9 +106,12 @@ def number_words(sentences: Iterable[Sequence[str]]) -> Words:
 
 
 def read_once(
-    words: Words, alone: Callable[[str], Sequence[str] | None], sentence: Callable[[int], Sequence[str]]
+    words: Words,
+    alone: Callable[[str], Sequence[str] | None],
+    sentence: Callable[[int], Sequence[str]],
 ) -> Words:
-    """Each word replaced by what `alone` reads it as; sentences with a word that gives None by what they read as."""
+    """Each word replaced by what `alone` reads it as; sentences with a word that gives None by what
+    they read as."""
     spelling = [alone(word) for word in words.vocabulary]
     rows = words.sentences_with(np.array([parts is None for parts in spelling], bool))
     read = [sentence(row) for row in rows.tolist()]
@@ -112,7 +123,9 @@ def with_sentences(words: Words, rows: np.ndarray, sentences: Sequence[Sequence[
     if not len(rows):
         return words
     number = {w: k for k, w in enumerate(words.vocabulary)}
-    new = np.array([number.setdefault(w, len(number)) for sentence in sentences for w in sentence], np.int32)
+    new = np.array(
+        [number.setdefault(w, len(number)) for sentence in sentences for w in sentence], np.int32
+    )
     sizes, replaced = words.sizes, np.zeros(len(words.ptr) - 1, bool)
     replaced[rows] = True
     kept = words.word[~np.repeat(replaced, sizes)]

@@ -1,4 +1,5 @@
-"""Stage `audit`: which negatives of a data set people would accept, how many there are, and where to look."""
+"""Stage `audit`: which negatives of a data set people would accept, how many there are, and where
+to look."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,12 +34,16 @@ _STAGE, _GENERATOR = "audit", "capgrade audit"
 
 
 def lists_folder(out: Path) -> Path:
-    """The folder of the lists, `audit-lists` of `audit.html`. InputError where something else stands at the page, and
-    for a page that is no .html."""
+    """The folder of the lists, `audit-lists` of `audit.html`. InputError where something else
+    stands at the page, and for a page that is no .html."""
     from capgrade.pipelines.page import generated_by
 
     if out.suffix.lower() != ".html":
-        raise InputError("the page's name does not end in .html", file=out, remedy=f"give {out.stem or 'audit'}.html")
+        raise InputError(
+            "the page's name does not end in .html",
+            file=out,
+            remedy=f"give {out.stem or 'audit'}.html",
+        )
     refuse_file(out, "audit of capgrade", generated_by(_GENERATOR))
     return out.with_name(f"{out.stem}-lists")
 
@@ -56,26 +61,30 @@ def audit(
     similarity: Sequence[Path] = (),
     stand_in: int | None = None,
 ) -> dict[str, Any]:
-    """Write the page `out`, and in a folder beside it, `audit-lists` of `audit.html`, the lists as CSV (`likely.csv`,
-    likely false negatives; `suspects.csv`, captions that fit their own image badly; `duplicates.csv`, groups of
-    near-duplicate images) and a file of positives, `positives.json`.
+    """Write the page `out`, and in a folder beside it, `audit-lists` of `audit.html`, the lists as
+    CSV (`likely.csv`, likely false negatives; `suspects.csv`, captions that fit their own image
+    badly; `duplicates.csv`, groups of near-duplicate images) and a file of positives,
+    `positives.json`.
 
-    Values come from dense relevance, or from shards by their weights; probabilities from `calibration`, else from the
-    one that comes with capgrade (Crisscrossed Captions, COCO's 5K test captions, score at least 4.5). `measure` is the
-    first that both have, if not given. A caption of another image is likely where P(a person accepts) is LIKELY or
-    more. Its curve is that of as many captions as an image usually has (`Calibration.fitting`).
+    Values come from dense relevance, or from shards by their weights; probabilities from
+    `calibration`, else from the one that comes with capgrade (Crisscrossed Captions, COCO's 5K test
+    captions, score at least 4.5). `measure` is the first that both have, if not given. A caption of
+    another image is likely where P(a person accepts) is LIKELY or more. Its curve is that of as
+    many captions as an image usually has (`Calibration.fitting`).
 
-    Returns "accepted_captions_per_image", of all other captions (`Bands.accepted`); "likely_captions_per_image" and
-    "likely_images_per_caption": `pairs`, how many are likely, and `accepted`, how many of these people accept, with its
-    95 % interval `low` to `high`; accepted is None, and low 0, where the calibration's pairs were chosen.
-    "likely_pairs": how many are listed (of shards: kept). "bands": accepted captions per image by P, None where the
-    calibration's pairs were chosen. "calibration": its `sampling` ("random" or "chosen"), what it was learnt from, and
-    `likely_from`, the value from which a pair is likely, None where none is. "given_captions_per_image";
-    "near_duplicates"; "suspect_pairs", or None and why, "suspects_unknown"; "equal_captions": texts that captions of
-    several images share; "measure". With `similarity`, files as `evaluate` takes them (several: their mean), or
-    `stand_in`, as there: "model", its errors (`Errors.told`) by direction; "model_order": what is said of a matrix that
-    seems to be in another order than the captions, None of others.
-    Raises InputError where inputs do not fit one another, or something else stands at `out` or in its folder.
+    Returns "accepted_captions_per_image", of all other captions (`Bands.accepted`);
+    "likely_captions_per_image" and "likely_images_per_caption": `pairs`, how many are likely, and
+    `accepted`, how many of these people accept, with its 95 % interval `low` to `high`; accepted is
+    None, and low 0, where the calibration's pairs were chosen. "likely_pairs": how many are listed
+    (of shards: kept). "bands": accepted captions per image by P, None where the calibration's pairs
+    were chosen. "calibration": its `sampling` ("random" or "chosen"), what it was learnt from, and
+    `likely_from`, the value from which a pair is likely, None where none is.
+    "given_captions_per_image"; "near_duplicates"; "suspect_pairs", or None and why,
+    "suspects_unknown"; "equal_captions": texts that captions of several images share; "measure".
+    With `similarity`, files as `evaluate` takes them (several: their mean), or `stand_in`, as
+    there: "model", its errors (`Errors.told`) by direction; "model_order": what is said of a matrix
+    that seems to be in another order than the captions, None of others. Raises InputError where
+    inputs do not fit one another, or something else stands at `out` or in its folder.
     """
     from capgrade.pipelines.audit.page import Audited, sections
     from capgrade.pipelines.page import render
@@ -85,7 +94,13 @@ def audit(
     with output_folder(lists_folder(out), _STAGE) as lists:
         path = calibration or SHIPPED
         matrices = dict(zip(similarity_names(similarity), similarity, strict=True))
-        given = {"captions": captions_dir, "relevance": relevance, "shards": shards, "calibration": path, **matrices}
+        given = {
+            "captions": captions_dir,
+            "relevance": relevance,
+            "shards": shards,
+            "calibration": path,
+            **matrices,
+        }
         inputs = found_digests(**given)
         labels = _opened(relevance, shards, captions_dir, split)
         captions, known = labels.table, load(path).fitting(labels.owner)
@@ -120,16 +135,35 @@ def audit(
             "equal_captions": len(equal),
             "measure": names[0],
             "calibration": _kind(known, curve, captions),
-            **({"model": {way: one.told(known.random) for way, one in errors.items()}} if errors else {}),
+            **(
+                {"model": {way: one.told(known.random) for way, one in errors.items()}}
+                if errors
+                else {}
+            ),
             **({"model_order": order} if errors else {}),
         }
         together = groups(duplicates, captions.n_images)
-        audited = Audited(found, labels, known, names, captions, pairs, together, equal, low, errors, bands.by_tenth())
+        audited = Audited(
+            found,
+            labels,
+            known,
+            names,
+            captions,
+            pairs,
+            together,
+            equal,
+            low,
+            errors,
+            bands.by_tenth(),
+        )
         first, *shown = sections(audited, thumbnails)
         thumbnails.pictures.tell()
         require_unchanged(inputs, found_digests(**given))
         rows = write_lists(lists, captions, curve, pairs, together, low, own)
-        foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}; "
+        foot = (
+            f"capgrade {package_version()}; captions {captions.digest[:12]}, split"
+            f" {captions.split}; "
+        )
         foot += f"measure {names[0]}."
         write_text(out, render("Audit", first, shown, _GENERATOR, foot=foot, runs=[]))
         params = {"measure": names[0], "split": captions.split, "stand_in": stand_in}
@@ -137,19 +171,26 @@ def audit(
     return found
 
 
-def _opened(relevance: Path | None, shards: Path | None, captions_dir: Path, split: str | None) -> Labels:
-    """Labels with the parameters of each measure. InputError unless exactly one folder is given, for one that is not
-    finished, and for one made for other captions."""
+def _opened(
+    relevance: Path | None, shards: Path | None, captions_dir: Path, split: str | None
+) -> Labels:
+    """Labels with the parameters of each measure. InputError unless exactly one folder is given,
+    for one that is not finished, and for one made for other captions."""
     folder = relevance or shards
     if folder is None or (relevance and shards):
-        raise InputError("one folder of values is needed", remedy="give --relevance DIR or --shards DIR")
+        raise InputError(
+            "one folder of values is needed", remedy="give --relevance DIR or --shards DIR"
+        )
     manifest = read_manifest(folder, "relevance" if relevance else "shards")
-    return replace(Labels.load(folder, split=split, captions=captions_dir), made_with=manifest["params"]["measures"])
+    return replace(
+        Labels.load(folder, split=split, captions=captions_dir),
+        made_with=manifest["params"]["measures"],
+    )
 
 
 def _own(labels: Labels, measure: str) -> np.ndarray | None:
-    """float64 [n_captions]: each caption against the others of its image, NaN without others; None where the folder
-    does not have it, or no image has others."""
+    """float64 [n_captions]: each caption against the others of its image, NaN without others; None
+    where the folder does not have it, or no image has others."""
     if labels.stored.sampled:
         values = read_shards(Path(labels.file)).left_out(measure)
     else:
@@ -166,14 +207,19 @@ def _same(known: Calibration, captions: Captions) -> bool:
 
 
 def _seen(known: Calibration, captions: Captions) -> float | None:
-    """How many captions of others, per image, people were seen to accept; None of other captions, and where the
-    calibration does not say."""
+    """How many captions of others, per image, people were seen to accept; None of other captions,
+    and where the calibration does not say."""
     judged = known.facts["judgements"]
-    return judged["accepted"] / judged["images"] if _same(known, captions) and "accepted" in judged else None
+    return (
+        judged["accepted"] / judged["images"]
+        if _same(known, captions) and "accepted" in judged
+        else None
+    )
 
 
 def _kind(known: Calibration, curve: Curve, captions: Captions) -> dict[str, Any]:
-    """What the probabilities were learnt from; `same_captions`: whether from pairs of the captions that are audited."""
+    """What the probabilities were learnt from; `same_captions`: whether from pairs of the captions
+    that are audited."""
     judged = known.facts["judgements"]
     return {
         **{key: judged[key] for key in ("sampling", "file")},
@@ -187,23 +233,31 @@ def _kind(known: Calibration, curve: Curve, captions: Captions) -> dict[str, Any
 
 
 def _errors(
-    captions_dir: Path, captions: Captions, curve: Curve, similarity: Sequence[Path], stand_in: int | None
+    captions_dir: Path,
+    captions: Captions,
+    curve: Curve,
+    similarity: Sequence[Path],
+    stand_in: int | None,
 ) -> tuple[dict[str, Errors], str | None]:
     """By direction, and what is said of a matrix that seems to be in another order."""
     if not similarity and stand_in is None:
         return {}, None
     from capgrade.trainer.evaluation.task import load_task, unordered
 
-    task, _ = load_task(captions_dir, similarity=similarity, stand_in=stand_in, split=captions.split)
+    task, _ = load_task(
+        captions_dir, similarity=similarity, stand_in=stand_in, split=captions.split
+    )
     kept = np.arange(captions.n_captions) if task.kept is None else task.kept
     whole = similarity and task.similarity.shape == (captions.n_images, captions.n_captions)
     order = unordered(similarity, task.similarity, captions) if whole else None
-    return {way: Errors(task.similarity, kept, captions, way, curve, task.images) for way in BOTH_WAYS}, order
+    return {
+        way: Errors(task.similarity, kept, captions, way, curve, task.images) for way in BOTH_WAYS
+    }, order
 
 
 def _measures(labels: Labels, known: Calibration, asked: str | None, path: Path) -> list[str]:
-    """The measure asked for, or the first that the calibration and the folder both have, computed alike; then the
-    others of which both is true."""
+    """The measure asked for, or the first that the calibration and the folder both have, computed
+    alike; then the others of which both is true."""
     made_with, folder = labels.made_with or {}, Path(labels.file)
     both = [name for name in known.curves if name in made_with]
     first = next((name for name in both if asked in (None, name)), None)

@@ -1,12 +1,14 @@
-"""A model's R@1 errors: how many of them are likely positives, and how many people would accept at least.
+"""A model's R@1 errors: how many of them are likely positives, and how many people would accept at
+least.
 
-An error is a query whose first item is not its own; where several items share the first place, each counts by its
-share, as in the expected recall of `evaluate`. Of an error at pair (i, j) people accept p(v_ij), by the calibration.
-Of shards, w_ij p(v_ij) over the kept pairs estimates the sum over all errors, since what a model ranks first does not
-hang on what was drawn. Intervals are those of `estimate`.
+An error is a query whose first item is not its own; where several items share the first place, each
+counts by its share, as in the expected recall of `evaluate`. Of an error at pair (i, j) people
+accept p(v_ij), by the calibration. Of shards, w_ij p(v_ij) over the kept pairs estimates the sum
+over all errors, since what a model ranks first does not hang on what was drawn. Intervals are those
+of `estimate`.
 
-Their lower end alone is told, and of a calibration on random pairs alone: p(v) is of all pairs of a value, and a model
-that knows more than the measure ranks first those that people accept more often.
+Their lower end alone is told, and of a calibration on random pairs alone: p(v) is of all pairs of a
+value, and a model that knows more than the measure ranks first those that people accept more often.
 """
 
 from typing import Any
@@ -23,13 +25,19 @@ BOTH_WAYS = ("i2t", "t2i")
 
 
 class Errors:
-    """Of one direction: the pairs of a query with a first item that is not its own. similarity [rows, columns]; kept
-    int64 [columns]: each column's caption; images int64 [rows]: each row's image, None for all in order."""
+    """Of one direction: the pairs of a query with a first item that is not its own. similarity
+    [rows, columns]; kept int64 [columns]: each column's caption; images int64 [rows]: each row's
+    image, None for all in order."""
 
     def __init__(
-        self, similarity: np.ndarray, kept: np.ndarray, captions: Captions, way: str, curve: Curve,
+        self,
+        similarity: np.ndarray,
+        kept: np.ndarray,
+        captions: Captions,
+        way: str,
+        curve: Curve,
         images: np.ndarray | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.similarity, self.way, self.curve = similarity, way, curve
         self.row = np.full(captions.n_images, -1)
         self.row[slice(None) if images is None else images] = np.arange(len(similarity))
@@ -39,7 +47,10 @@ class Errors:
         self.best = similarity.max(axis=axis)  # of each query
         self.ties = (similarity == (self.best if axis == 0 else self.best[:, None])).sum(axis=axis)
         self.counts = PairCounts(curve, captions.n_images, captions.owner)
-        self.known, self.of_likely = 0.0, 0.0  # errors whose value is known, and whose pair is likely
+        self.known, self.of_likely = (
+            0.0,
+            0.0,
+        )  # errors whose value is known, and whose pair is likely
         self.likely_parts: list[ValuedPairs] = []
         _, query = self._first(captions.owner[kept], kept)
         self.hits = float((np.bincount(query, minlength=len(self.ties)) / self.ties).sum())
@@ -48,7 +59,9 @@ class Errors:
         """Which of these pairs are at a first place, and their queries."""
         row, column = self.row[image], self.column[caption]
         query = row if self.way == "i2t" else column
-        some = np.flatnonzero((self.similarity[row, column] == self.best[query]) & (column >= 0) & (row >= 0))
+        some = np.flatnonzero(
+            (self.similarity[row, column] == self.best[query]) & (column >= 0) & (row >= 0)
+        )
         return some, query[some]
 
     def add(self, pairs: ValuedPairs) -> None:
@@ -66,9 +79,10 @@ class Errors:
         return falling(self.likely_parts)
 
     def told(self, random: bool) -> dict[str, Any]:
-        """recall: R@1; errors: how many queries; known: the share of them whose value is known; likely: the `share` of
-        the errors that are likely positives, and `recall`, R@1 with these counted; at_least: the same of errors that
-        people accept, the lower ends of 95 % intervals; None unless `random`: any pair was as likely to be judged."""
+        """recall: R@1; errors: how many queries; known: the share of them whose value is known;
+        likely: the `share` of the errors that are likely positives, and `recall`, R@1 with these
+        counted; at_least: the same of errors that people accept, the lower ends of 95 % intervals;
+        None unless `random`: any pair was as likely to be judged."""
         queries, hits = len(self.ties), self.hits
         errors = queries - hits
 

@@ -1,4 +1,5 @@
-"""The `capgrade` command: one subcommand per stage. Each builds parameters, calls the stage and prints."""
+"""The `capgrade` command: one subcommand per stage. Each builds parameters, calls the stage and
+prints."""
 
 import inspect
 import logging
@@ -19,35 +20,61 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
 from capgrade.schemas.say import show_warning
 
-GOING_ON = {"relevance", "shards", "regions", "train", "judge", "regrade"}  # commands that keep what they have done
+GOING_ON = {
+    "relevance",
+    "shards",
+    "regions",
+    "train",
+    "judge",
+    "regrade",
+}  # commands that keep what they have done
 REGRADE = "--endpoint http://localhost:8000/v1 --judge llama-3.1-8b"
 JUDGE = "--endpoint http://localhost:8000/v1 --model llama-3.1-8b"
 
-# The stages, then their uses; each with the line that its help opens with. Tests run these on small inputs.
+# The stages, then their uses; each with the line that its help opens with. Tests run these on small
+# inputs.
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "init": (project.init, "--template scenes project"),
     "inputs": (project.inputs, "--out data/inputs"),
     "captions": (labels.captions, "--source tsv --input captions.tsv --split test --out captions"),
     "regions": (regions.regions, "--images data/captions --out regions"),
-    "regions show": (regions.show_regions, "--regions regions --images data/captions --picture regions.png"),
+    "regions show": (
+        regions.show_regions,
+        "--regions regions --images data/captions --picture regions.png",
+    ),
     "regions export": (regions.export_regions, "--format npz --regions regions --out exported"),
     "regions import": (regions.import_regions, "--format npz --input exported --out imported"),
     "relevance": (labels.relevance, "--captions captions --measures people --out relevance"),
     "shards": (labels.shards, "--captions captions --measures cider,rouge_l --out shards"),
-    "train": (training.train, "--preset sam --captions data/captions --regions data/regions --out run"),
+    "train": (
+        training.train,
+        "--preset sam --captions data/captions --regions data/regions --out run",
+    ),
     "evaluate": (
         training.evaluate,
         "--run run --captions data/captions --regions data/regions --split test --out evaluation",
     ),
-    "agree": (labels.agree, "--captions data/captions --split test --judgements data/captions/truth-test.arrow"),
-    "publish": (labels.publish, "--captions captions --shards shards --license cc-by-4.0 --out dataset"),
+    "agree": (
+        labels.agree,
+        "--captions data/captions --split test --judgements data/captions/truth-test.arrow",
+    ),
+    "publish": (
+        labels.publish,
+        "--captions captions --shards shards --license cc-by-4.0 --out dataset",
+    ),
     "report": (uses.report, "--data data --out report.html"),
     "score": (uses.score, "--candidates results.json --references captions.json"),
     "audit": (uses.audit, "--captions captions --relevance relevance --out audit.html"),
     "search": (training.search, "--run run --query 'two dogs play with a red ball'"),
     "explore": (people.explore, "--dataset dataset"),
-    "judge": (people.judge, f"--captions captions --pairs cxc_sits_test.csv {JUDGE} --out judged.csv"),
-    "regrade": (people.regrade, f"--captions captions --similarity sims.npy {REGRADE} --budget 500 --out regraded"),
+    "judge": (
+        people.judge,
+        f"--captions captions --pairs cxc_sits_test.csv {JUDGE} --out judged.csv",
+    ),
+    "regrade": (
+        people.regrade,
+        f"--captions captions --similarity sims.npy {REGRADE} --budget 500 --out regraded",
+    ),
     "reproduce": (training.reproduce, "--list"),
     "verify": (labels.verify, "data"),
     "bench": (uses.bench, "relevance --captions captions --measures cider,rouge_l"),
@@ -74,15 +101,20 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Graded relevance labels for image-text retrieval. Every command reads `--params FILE` (params.yaml) when it "
-    "is given, then `--set KEY=VALUE`, then its own options.",
+    help=(
+        "Graded relevance labels for image-text retrieval. Every command reads `--params FILE`"
+        " (params.yaml) when it is given, then `--set KEY=VALUE`, then its own options."
+    ),
 )
 
 
 @app.callback()
 def _whole(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
+        ),
     ] = False,
 ) -> None: ...
 
@@ -107,7 +139,9 @@ def _named(name: str, command: Callable[..., None]) -> Callable[..., None]:
                 raise
             said = "stopped"
             if name in GOING_ON:
-                unit = "after the last finished epoch" if name == "train" else "where it was stopped"
+                unit = (
+                    "after the last finished epoch" if name == "train" else "where it was stopped"
+                )
                 without = " without --restart" if values.get("restart") else ""
                 said = f"stopped; the same command{without} goes on {unit}"
             typer.echo(said, err=True)
@@ -123,7 +157,8 @@ def _timed(name: str, out: Path) -> AbstractContextManager[None]:
 
 
 def _add_commands() -> None:
-    """Each command of the table with its example; `regions` both does something and has commands below it."""
+    """Each command of the table with its example; `regions` both does something and has commands
+    below it."""
     below = typer.Typer(cls=Group, invoke_without_command=True)
     for name, (function, example) in COMMANDS.items():
         description = inspect.cleandoc(function.__doc__ or "")
@@ -150,8 +185,12 @@ def main() -> None:
     """Run the command line; wrong input ends it with one line and exit status 2."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # uploads by git LFS, which the tests speak
-    if "OMP_WAIT_POLICY" not in os.environ:  # a wish of the user's own, which the other would overrule
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # torch's threads wait asleep: awake they starve beside others
+    if (
+        "OMP_WAIT_POLICY" not in os.environ
+    ):  # a wish of the user's own, which the other would overrule
+        os.environ.setdefault(
+            "GOMP_SPINCOUNT", "1000"
+        )  # torch's threads wait asleep: awake they starve beside others
     logging.basicConfig(format="%(message)s")
     logging.getLogger("capgrade.pipelines").setLevel(logging.INFO)  # captions left out
     for handler in logging.getLogger().handlers:
@@ -176,8 +215,8 @@ def main() -> None:
 
 
 def _worth_saying(record: logging.LogRecord) -> bool:
-    """Not Beam's word at import that Google Cloud's client is not there, nor its tracebacks: what a worker raises is
-    the command's one line."""
+    """Not Beam's word at import that Google Cloud's client is not there, nor its tracebacks: what a
+    worker raises is the command's one line."""
     if os.environ.get("CAPGRADE_DEBUG"):
         return True
     of_beam = record.name.startswith("apache_beam") and record.levelno < logging.CRITICAL
@@ -192,7 +231,9 @@ def _is_interrupt(error: BaseException) -> bool:
 def _say_error(error: InputError | OSError) -> NoReturn:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
-        name = error.filename2 or error.filename  # the second of a rename is the one that was asked for
+        name = (
+            error.filename2 or error.filename
+        )  # the second of a rename is the one that was asked for
         text = f"{name}: {error.strerror}" if name else error.strerror
     typer.secho(f"error: {text}", fg="red", err=True)
     sys.exit(2)

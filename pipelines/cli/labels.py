@@ -38,21 +38,34 @@ def captions(
     out: OptionalOut = None,
     source: Annotated[
         str | None,
-        Option(help="scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub, webdataset. Default: scenes."),
+        Option(
+            help=(
+                "scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub, webdataset."
+                " Default: scenes."
+            )
+        ),
     ] = None,
     input: Annotated[
-        list[str] | None, Option(help="File, folder or Hugging Face dataset to read; of most sources several.")
+        list[str] | None,
+        Option(help="File, folder or Hugging Face dataset to read; of most sources several."),
     ] = None,
-    split: Annotated[str | None, Option(help="Split to keep, or its name if the source has no splits.")] = None,
-    split_list: Annotated[list[str] | None, Option(help="SPLIT=FILE of image ids (flickr).")] = None,
+    split: Annotated[
+        str | None, Option(help="Split to keep, or its name if the source has no splits.")
+    ] = None,
+    split_list: Annotated[
+        list[str] | None, Option(help="SPLIT=FILE of image ids (flickr).")
+    ] = None,
     column: Annotated[
-        list[str] | None, Option(help="FIELD=COLUMN: image_id, caption_id, caption, split, image_file.")
+        list[str] | None,
+        Option(help="FIELD=COLUMN: image_id, caption_id, caption, split, image_file."),
     ] = None,
     tokenizer: Annotated[
-        str | None, Option(help="ptb_py, ptb, lower_split, word_unigram, characters. Default: ptb_py.")
+        str | None,
+        Option(help="ptb_py, ptb, lower_split, word_unigram, characters. Default: ptb_py."),
     ] = None,
     frequencies: Annotated[
-        Path | None, Option(help="Only save the document frequencies of --input, a captions folder.")
+        Path | None,
+        Option(help="Only save the document frequencies of --input, a captions folder."),
     ] = None,
     parse: Annotated[
         str | None, Option(metavar="CAPTION", help="Only show the scene graph that is read in it.")
@@ -61,8 +74,9 @@ def captions(
 ) -> None:
     """Read captions from a source, check and tokenise them, and write one Arrow table.
 
-    `--frequencies FILE --input CAPTIONS` saves document frequencies for `measures.cider.document_frequency`;
-    `--parse "a caption"` shows what the measure scene_graph reads.
+    `--frequencies FILE --input CAPTIONS` saves document frequencies for
+    `measures.cider.document_frequency`; `--parse "a caption"` shows what the measure scene_graph
+    reads.
     """
     if parse is not None:
         refuse("with --parse", out=out, source=source, input=input, frequencies=frequencies)
@@ -72,7 +86,9 @@ def captions(
         refuse("with --frequencies", out=out, source=source)
         if input is None or len(input) > 1:
             problem = "no captions to count" if input is None else f"{len(input)} inputs"
-            raise InputError(problem, remedy="give one --input, a folder that capgrade captions wrote")
+            raise InputError(
+                problem, remedy="give one --input, a folder that capgrade captions wrote"
+            )
         _frequencies(Path(input[0]), split, frequencies)
         return
     if out is None:
@@ -88,7 +104,11 @@ def captions(
     rows = done["files"]["captions.arrow"]["rows"]
     splits = ", ".join(f"{name} {count:,}" for name, count in done["splits"].items())
     left_out = (f"\nleft out: {count:,} {reason}" for reason, count in done["left_out"].items())
-    say(done, given.as_json, f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}{''.join(left_out)}")
+    say(
+        done,
+        given.as_json,
+        f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}{''.join(left_out)}",
+    )
 
 
 def _parse(caption: str, as_json: bool) -> None:
@@ -109,14 +129,23 @@ def _frequencies(captions: Path, split: str | None, out: Path) -> None:
 
 
 def _scored(
-    context: typer.Context, stage: str, measures: str | None, split: str | None, given: CommonOptions
+    context: typer.Context,
+    stage: str,
+    measures: str | None,
+    split: str | None,
+    given: CommonOptions,
 ) -> tuple[Any, MeasuresParams, list[str]]:
-    """The stage's parameters and those of measures, and Beam's options, when what they need is installed."""
+    """The stage's parameters and those of measures, and Beam's options, when what they need is
+    installed."""
     names = None if measures is None else names_of(measures)
-    loaded = load(given.params, given.sets, measures, **{stage: {"measures": names, "split": split}})
+    loaded = load(
+        given.params, given.sets, measures, **{stage: {"measures": names, "split": split}}
+    )
     block = getattr(loaded, stage)
     options = beam_options(context)
-    require_all(*(["apache_beam"] if options else []), measures=block.measures, params=loaded.measures)
+    require_all(
+        *(["apache_beam"] if options else []), measures=block.measures, params=loaded.measures
+    )
     return block, loaded.measures, options
 
 
@@ -128,9 +157,11 @@ def relevance(
     split: Split = None,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
-    """Dense relevance of every caption to every image, for evaluation splits: one Arrow file per measure.
+    """Dense relevance of every caption to every image, for evaluation splits: one Arrow file per
+    measure.
 
-    Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
+    Options after `--` go to Apache Beam: `-- --direct_num_workers=2
+    --direct_running_mode=multi_processing`.
     """
     block, how, options = _scored(context, "relevance", measures, split, given)
     from capgrade.pipelines.execution.folder import local_folder
@@ -149,17 +180,24 @@ def shards(
     measures: Measures = None,
     split: Split = None,
     part: Annotated[
-        str | None, Option(help="3/8: the third of eight parts, into OUT.parts; in any order, on any machine.")
+        str | None,
+        Option(help="3/8: the third of eight parts, into OUT.parts; in any order, on any machine."),
     ] = None,
-    join: Annotated[bool, Option("--join", help="Write OUT from the parts; the same bytes as in one run.")] = False,
+    join: Annotated[
+        bool, Option("--join", help="Write OUT from the parts; the same bytes as in one run.")
+    ] = False,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
-    """Sampled subsets of captions for each image, for training splits: Arrow shards; the dense matrix is not stored.
+    """Sampled subsets of captions for each image, for training splits: Arrow shards; the dense
+    matrix is not stored.
 
-    Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
+    Options after `--` go to Apache Beam: `-- --direct_num_workers=2
+    --direct_running_mode=multi_processing`.
     """
     if part is not None and join:
-        raise InputError("--part and --join together", remedy="make the parts first, then join them")
+        raise InputError(
+            "--part and --join together", remedy="make the parts first, then join them"
+        )
     block, how, options = _scored(context, "shards", measures, split, given)
     from capgrade.pipelines.execution.folder import local_folder
     from capgrade.pipelines.shards import ShardsPart, join_shards
@@ -167,7 +205,11 @@ def shards(
 
     folder = local_folder(captions)
     mine = ShardsPart.parse(part) if part is not None else None
-    done = join_shards(folder, out, block, how) if join else stage(folder, out, block, how, options, mine)
+    done = (
+        join_shards(folder, out, block, how)
+        if join
+        else stage(folder, out, block, how, options, mine)
+    )
     out = mine.folder(out) if mine else out
     rows = sum(entry["rows"] for entry in done["files"].values())
     count = f"{len(done['files'])} {'block' if part else 'shard'}(s)"
@@ -177,38 +219,57 @@ def shards(
 def agree(
     captions: OptionalCaptions = None,
     judgements: Annotated[
-        list[Path] | None, Option(help="CxC's or Flickr8k's file, a CSV of scores, a review's folder, or eccv.")
+        list[Path] | None,
+        Option(help="CxC's or Flickr8k's file, a CSV of scores, a review's folder, or eccv."),
     ] = None,
     reviews: Annotated[
-        Path | None, Option(help="Instead: a review, how far its raters agree, and models in --judgements.")
+        Path | None,
+        Option(help="Instead: a review, how far its raters agree, and models in --judgements."),
     ] = None,
     measures: Measures = None,
     split: Split = None,
     folds: Annotated[
-        int | None, Option(min=2, help="Also fit a mixture of the measures, cross-validated over images.")
+        int | None,
+        Option(min=2, help="Also fit a mixture of the measures, cross-validated over images."),
     ] = None,
     mix: Annotated[
-        Path | None, Option(metavar="NAME.yaml", help="File to write, for --params: the mixture, under NAME.")
+        Path | None,
+        Option(metavar="NAME.yaml", help="File to write, for --params: the mixture, under NAME."),
     ] = None,
     out: Annotated[Path | None, Option(help="JSON file to write; .md or .tex: the table.")] = None,
-    pairs: Annotated[Path | None, Option(help="Arrow file to write, one row per judged pair, for the report.")] = None,
+    pairs: Annotated[
+        Path | None, Option(help="Arrow file to write, one row per judged pair, for the report.")
+    ] = None,
     calibrate: Annotated[
-        Path | None, Option(help="JSON file to write: what each value means to people, for `audit`.")
+        Path | None,
+        Option(help="JSON file to write: what each value means to people, for `audit`."),
     ] = None,
     calibration: Annotated[
         Path | None,
-        Option(help="What --calibrate wrote of other judgements, or crisscrossed: judge what values mean by it."),
+        Option(
+            help=(
+                "What --calibrate wrote of other judgements, or crisscrossed: judge what values"
+                " mean by it."
+            )
+        ),
     ] = None,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
-    """Agreement of each measure with human judgements: Pearson, Spearman, Kendall, with intervals, and how well one
-    person agrees with the others.
+    """Agreement of each measure with human judgements: Pearson, Spearman, Kendall, with intervals,
+    and how well one person agrees with the others.
 
-    `--reviews DIR` gives Krippendorff's alpha of a review's raters and of models that judged the same pairs. Without
-    --captions, --judgements is a table (csv, tsv, jsonl, parquet) of candidates, references and scores.
+    `--reviews DIR` gives Krippendorff's alpha of a review's raters and of models that judged the
+    same pairs. Without --captions, --judgements is a table (csv, tsv, jsonl, parquet) of
+    candidates, references and scores.
     """
     if reviews is not None:
-        unused = {"captions": captions, "measures": measures, "out": out, "pairs": pairs, "mix": mix}
+        unused = {
+            "captions": captions,
+            "measures": measures,
+            "out": out,
+            "pairs": pairs,
+            "mix": mix,
+        }
         refuse("with --reviews", **unused, calibrate=calibrate)
         _raters(reviews, judgements or [], given.as_json)
         return
@@ -218,7 +279,9 @@ def agree(
         _agree_with_none(captions, split, out, pairs, given)
         return
     if not judgements:
-        raise InputError("nothing to agree with", remedy="give --captions and --judgements, or --reviews")
+        raise InputError(
+            "nothing to agree with", remedy="give --captions and --judgements, or --reviews"
+        )
     if len(judgements) > 1:
         raise InputError("several --judgements without --reviews", remedy="give one file")
     if out and out.resolve() in [path.resolve() for path in (pairs, calibrate, mix) if path]:
@@ -230,7 +293,9 @@ def agree(
     from capgrade.schemas.output import json_with, refuse_file
 
     if out:
-        refuse_file(out, "agreement figures", AGREEMENT_TEXTS.get(out.suffix) or json_with(are_agreement))
+        refuse_file(
+            out, "agreement figures", AGREEMENT_TEXTS.get(out.suffix) or json_with(are_agreement)
+        )
     if captions is None:
         unused = {"calibrate": calibrate, "calibration": calibration, "mix": mix}
         refuse("without --captions", split=split, folds=folds, pairs=pairs, **unused)
@@ -244,15 +309,28 @@ def agree(
         from capgrade.pipelines.agree import who_judged
 
         result = stage(
-            captions, judgements[0], names, loaded.measures, split, folds=folds, mixture=mix, pairs=pairs,
-            calibrate=calibrate, calibration=named(calibration) if calibration else None, params=loaded.agree,
-        )  # fmt: skip
+            captions,
+            judgements[0],
+            names,
+            loaded.measures,
+            split,
+            folds=folds,
+            mixture=mix,
+            pairs=pairs,
+            calibrate=calibrate,
+            calibration=named(calibration) if calibration else None,
+            params=loaded.agree,
+        )
         facts = who_judged(captions, judgements[0], split) if out else {}
     if out and out.suffix in AGREEMENT_TEXTS:
         write_text(out, agreement_text(result, out.suffix))
     elif out:
         write_json(out, {"judgements": facts, "measures": result})
-    say({**result, "human": result.get("human", NO_RATERS)}, True) if given.as_json else agreement_table(result)
+    (
+        say({**result, "human": result.get("human", NO_RATERS)}, True)
+        if given.as_json
+        else agreement_table(result)
+    )
 
 
 def _agree_with_none(
@@ -271,15 +349,26 @@ def _agree_with_none(
     say(found, given.as_json, "agree.judgements is null: no measure was compared with judgements")
 
 
-def _of_texts(table: Path, measures: str | None, given: CommonOptions) -> tuple[dict[str, Any], dict[str, Any]]:
+def _of_texts(
+    table: Path, measures: str | None, given: CommonOptions
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The coefficients of a table of texts, and who judged."""
-    loaded, names = load(given.params, given.sets), names_of(measures, ("bleu", "meteor", "rouge_l", "cider"))
+    loaded, names = (
+        load(given.params, given.sets),
+        names_of(measures, ("bleu", "meteor", "rouge_l", "cider")),
+    )
     require_all(measures=names)
     from capgrade.pipelines.judged_texts import agree_on_texts
     from capgrade.schemas.judges import PEOPLE
 
     rows, result = agree_on_texts(table, names, loaded.agree.columns, loaded.score.tokenizer)
-    return result, {"by": PEOPLE, "file": table.name, "pairs": rows, "split": None, "captions": None}
+    return result, {
+        "by": PEOPLE,
+        "file": table.name,
+        "pairs": rows,
+        "split": None,
+        "captions": None,
+    }
 
 
 def _raters(reviews: Path, judgements: Sequence[Path], as_json: bool) -> None:
@@ -296,13 +385,25 @@ def _raters(reviews: Path, judgements: Sequence[Path], as_json: bool) -> None:
 class Upload:
     """Where `publish` uploads to and what it may do there, or what it checks."""
 
-    push: Annotated[str | None, Option(metavar="USER/NAME", help="Upload to this Hugging Face dataset.")] = None
-    public: Annotated[bool, Option("--public", help="Let everybody see a repository that --push makes.")] = False
+    push: Annotated[
+        str | None, Option(metavar="USER/NAME", help="Upload to this Hugging Face dataset.")
+    ] = None
+    public: Annotated[
+        bool, Option("--public", help="Let everybody see a repository that --push makes.")
+    ] = False
     replace: Annotated[
-        bool, Option("--replace", help="Let --push overwrite and delete files of a repository of something else.")
+        bool,
+        Option(
+            "--replace",
+            help="Let --push overwrite and delete files of a repository of something else.",
+        ),
     ] = False
     check: Annotated[
-        str | None, Option(metavar="REPO_OR_FOLDER", help="Only check a folder, or USER/NAME[@REVISION], byte by byte.")
+        str | None,
+        Option(
+            metavar="REPO_OR_FOLDER",
+            help="Only check a folder, or USER/NAME[@REVISION], byte by byte.",
+        ),
     ] = None
 
 
@@ -311,13 +412,26 @@ _UPLOAD = Upload()
 
 def publish(
     captions: OptionalCaptions = None,
-    shards: Annotated[list[Path] | None, Option(help="Folder that `capgrade shards` wrote; one per split.")] = None,
-    out: Annotated[Path | None, Option(help="Folder to write; with --push alone, the one to upload.")] = None,
-    licence: Annotated[str | None, Option("--license", "--licence", help="As the hub, e.g. cc-by-4.0.")] = None,
-    agreement: Annotated[Path | None, Option(help="JSON of `capgrade agree --out`, for the card.")] = None,
+    shards: Annotated[
+        list[Path] | None, Option(help="Folder that `capgrade shards` wrote; one per split.")
+    ] = None,
+    out: Annotated[
+        Path | None, Option(help="Folder to write; with --push alone, the one to upload.")
+    ] = None,
+    licence: Annotated[
+        str | None, Option("--license", "--licence", help="As the hub, e.g. cc-by-4.0.")
+    ] = None,
+    agreement: Annotated[
+        Path | None, Option(help="JSON of `capgrade agree --out`, for the card.")
+    ] = None,
     relevance: Annotated[
         Path | None,
-        Option(help="Folder of `capgrade relevance`, for the card's picture; of mteb's layout, the labels."),
+        Option(
+            help=(
+                "Folder of `capgrade relevance`, for the card's picture; of mteb's layout, the"
+                " labels."
+            )
+        ),
     ] = None,
     layout: Annotated[
         str | None,
@@ -325,29 +439,51 @@ def publish(
     ] = None,
     calibration: Annotated[
         Path | None,
-        Option(help="JSON of `capgrade agree --calibrate`, or crisscrossed: what values mean to people, as columns."),
+        Option(
+            help=(
+                "JSON of `capgrade agree --calibrate`, or crisscrossed: what values mean to people,"
+                " as columns."
+            )
+        ),
     ] = None,
     to: Upload = _UPLOAD,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Write a Hugging Face dataset folder with its card, upload it if asked to, or check one.
 
-    A repository that `--push` makes is private; `--public` makes it public. One that holds something else than this
-    dataset is refused without `--replace`.
+    A repository that `--push` makes is private; `--public` makes it public. One that holds
+    something else than this dataset is refused without `--replace`.
 
-    `--push USER/NAME --out DIR` without captions and shards uploads a folder that exists. `--check` takes a folder or
-    a repository; with `--out DIR` it is compared with that folder too. Exit status 2 when something differs.
+    `--push USER/NAME --out DIR` without captions and shards uploads a folder that exists. `--check`
+    takes a folder or a repository; with `--out DIR` it is compared with that folder too. Exit
+    status 2 when something differs.
     """
     making: dict[str, object] = {
-        "captions": captions, "shards": shards, "license": licence, "layout": layout, "relevance": relevance,
-        "agreement": agreement, "calibration": calibration, "set": given.sets, "params": given.params,
-    }  # fmt: skip
+        "captions": captions,
+        "shards": shards,
+        "license": licence,
+        "layout": layout,
+        "relevance": relevance,
+        "agreement": agreement,
+        "calibration": calibration,
+        "set": given.sets,
+        "params": given.params,
+    }
     if to.check:
-        refuse("with --check", push=to.push, public=to.public or None, replace=to.replace or None, **making)
+        refuse(
+            "with --check",
+            push=to.push,
+            public=to.public or None,
+            replace=to.replace or None,
+            **making,
+        )
         _check(to.check, out, given.as_json)
         return
     if (to.public or to.replace) and not to.push:
-        raise InputError(f"--{'public' if to.public else 'replace'} without --push", remedy="give --push USER/NAME")
+        raise InputError(
+            f"--{'public' if to.public else 'replace'} without --push",
+            remedy="give --push USER/NAME",
+        )
     if out is None:
         raise InputError("no folder to write", remedy="give --out, or --check REPO_OR_FOLDER")
     if captions or shards or not to.push:
@@ -365,10 +501,16 @@ def publish(
         if block.layout == "mteb":
             shards, relevance = [*(shards or []), *([relevance] if relevance else [])], None
         done = stage(captions, shards or [], out, block, figures, relevance, known)
-        rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])
+        rows = ", ".join(
+            f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"]
+        )
         say(done, given.as_json, f"{rows} -> {out}")
     else:
-        refuse("without --captions and --shards", "leave it out: the folder is uploaded as it is", **making)
+        refuse(
+            "without --captions and --shards",
+            "leave it out: the folder is uploaded as it is",
+            **making,
+        )
     if to.push:
         from capgrade.pipelines.publish.push import push
 
@@ -386,22 +528,33 @@ def _check(target: str, made: Path | None, as_json: bool) -> None:
     files = f"{checked.files} files, {checked.bytes:,} bytes"
     whole = f"ok: {checked.name}: version {checked.version}, {files} as they were made"
     problems = [str(problem) for problem in checked.problems]
-    _say_checked({**asdict(checked), "problems": problems}, [] if problems else [whole], problems, as_json)
+    _say_checked(
+        {**asdict(checked), "problems": problems}, [] if problems else [whole], problems, as_json
+    )
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a stage, or a folder that holds several.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Folder of a stage, or a folder that holds several."),
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Check that everything below a folder is whole: manifests, sizes, checksums. Exit status 2 if it is not."""
+    """Check that everything below a folder is whole: manifests, sizes, checksums. Exit status 2 if
+    it is not."""
     from capgrade.pipelines.verify import verify as check
 
     report = check(folder)
-    whole = [f"ok: {one.folder}: {one.kind}, {one.files} files, {one.bytes:,} bytes" for one in report.usable]
+    whole = [
+        f"ok: {one.folder}: {one.kind}, {one.files} files, {one.bytes:,} bytes"
+        for one in report.usable
+    ]
     _say_checked(report.json(), whole, [str(problem) for problem in report.problems], as_json)
 
 
-def _say_checked(result: dict[str, Any], whole: Sequence[str], problems: Sequence[str], as_json: bool) -> None:
+def _say_checked(
+    result: dict[str, Any], whole: Sequence[str], problems: Sequence[str], as_json: bool
+) -> None:
     """What is whole, then each problem on standard error; with any, the exit status is 2."""
     if as_json or whole:
         say(result, as_json, "\n".join(whole))

@@ -1,4 +1,5 @@
-"""Options that several commands share, how they are read, and what a command needs of the extras."""
+"""Options that several commands share, how they are read, and what a command needs of the
+extras."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _REGIONS = "Folder that `capgrade regions` wrote."
 
 ParamsFile = Annotated[Path | None, Option("--params", help="params.yaml to read. Default: none.")]
 SetOptions = Annotated[
-    list[str] | None, Option("--set", metavar="KEY=VALUE", help="One parameter of docs/reference.md.")
+    list[str] | None,
+    Option("--set", metavar="KEY=VALUE", help="One parameter of docs/reference.md."),
 ]
 AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 Out = Annotated[Path, Option(help="Folder to write.")]
@@ -45,12 +47,21 @@ Measures = Annotated[
     str | None,
     Option(
         metavar="NAME,...",
-        help="Of docs/measures.md, and NAME=FILE for a matrix or judgements of others. Default: cider,rouge_l,sbert.",
+        help=(
+            "Of docs/measures.md, and NAME=FILE for a matrix or judgements of others. Default:"
+            " cider,rouge_l,sbert."
+        ),
         show_default=False,
     ),
 ]
 ImagesOption = Annotated[
-    str | None, Option(help="Pictures: a folder, a zip, or a URL template like https://HOST/{file}, by the image file.")
+    str | None,
+    Option(
+        help=(
+            "Pictures: a folder, a zip, or a URL template like https://HOST/{file}, by the image"
+            " file."
+        )
+    ),
 ]
 
 
@@ -78,7 +89,9 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         else:
             options, defaults = {name: hints[name]}, {name: parameter.default}
         shown += [
-            inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=defaults[option], annotation=hint)
+            inspect.Parameter(
+                option, inspect.Parameter.KEYWORD_ONLY, default=defaults[option], annotation=hint
+            )
             for option, hint in options.items()
         ]
 
@@ -93,13 +106,18 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class OnceEach:
-    """Mixed into a command: an option that takes one value refuses two, of which click would take the last; so does
-    each key of --set."""
+    """Mixed into a command: an option that takes one value refuses two, of which click would take
+    the last; so does each key of --set."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        # What click returns has one value an option; the order of parameters has each as often as it was given.
+        # What click returns has one value an option; the order of parameters has each as often as
+        # it was given.
         values, _, order = self.make_parser(ctx).parse_args(list(args))  # type: ignore[attr-defined]
-        single = (one for one in order if one.param_type_name == "option" and not (one.multiple or one.is_eager))
+        single = (
+            one
+            for one in order
+            if one.param_type_name == "option" and not (one.multiple or one.is_eager)
+        )
         keys = (f"--set {text.partition('=')[0]}" for text in values.get("sets") or ())
         for name, count in Counter([*(one.opts[0] for one in single), *keys]).items():
             if count > 1:
@@ -125,21 +143,36 @@ def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
 
 def names_of(measures: str | None, default: Sequence[str] = ()) -> tuple[str, ...]:
     """The measures asked for, else the default ones; NAME=FILE is called NAME."""
-    return tuple(default) if measures is None else tuple(one.partition("=")[0].strip() for one in measures.split(","))
+    return (
+        tuple(default)
+        if measures is None
+        else tuple(one.partition("=")[0].strip() for one in measures.split(","))
+    )
 
 
 def load(
-    params: Path | None, sets: Sequence[str] | None, measures: str | None = None, **options: Mapping[str, Any]
+    params: Path | None,
+    sets: Sequence[str] | None,
+    measures: str | None = None,
+    **options: Mapping[str, Any],
 ) -> Params:
-    """The parameters of --params, then those of --set, then the options that were given of a stage, then matrices of
-    --measures. InputError as `load_params`."""
+    """The parameters of --params, then those of --set, then the options that were given of a stage,
+    then matrices of --measures. InputError as `load_params`."""
     from capgrade.params import load_params
 
-    typed = ((f"{stage}.{key}", value) for stage, given in options.items() for key, value in given.items())
-    loaded = load_params(params, sets or [], {key: value for key, value in typed if value is not None})
+    typed = (
+        (f"{stage}.{key}", value)
+        for stage, given in options.items()
+        for key, value in given.items()
+    )
+    loaded = load_params(
+        params, sets or [], {key: value for key, value in typed if value is not None}
+    )
     files = [one.strip() for one in (measures or "").split(",") if "=" in one]
     imported = {**loaded.measures.imported, **pairs(files, "--measures")}
-    return loaded.model_copy(update={"measures": loaded.measures.model_copy(update={"imported": imported})})
+    return loaded.model_copy(
+        update={"measures": loaded.measures.model_copy(update={"imported": imported})}
+    )
 
 
 def refuse(beside: str, remedy: str = "leave one of them out", /, **given: object) -> None:
@@ -160,14 +193,18 @@ def say(result: dict[str, Any], as_json: bool, text: str = "") -> None:
     typer.echo(json.dumps(result, indent=2) if as_json else text)
 
 
-def require_all(*modules: str, measures: Iterable[str] = (), params: MeasuresParams | None = None) -> None:
-    """MissingExtraError that names those of the modules that are not installed, and what the measures, or parts of
-    one, need. A mixture has its parts in `params`."""
+def require_all(
+    *modules: str, measures: Iterable[str] = (), params: MeasuresParams | None = None
+) -> None:
+    """MissingExtraError that names those of the modules that are not installed, and what the
+    measures, or parts of one, need. A mixture has its parts in `params`."""
     from capgrade.measures import MEASURES, parts_of
     from capgrade.measures.params import MeasuresParams
 
     parts = parts_of(measures, params or MeasuresParams())
-    needed = [module for name in sorted(parts & MEASURES.keys()) for module in MEASURES[name].modules]
+    needed = [
+        module for name in sorted(parts & MEASURES.keys()) for module in MEASURES[name].modules
+    ]
     require(*dict.fromkeys([*modules, *needed]))
 
 

@@ -1,4 +1,5 @@
-"""Commands around people's judgements: a page to look at labels and to rate pairs, and a model as a rater."""
+"""Commands around people's judgements: a page to look at labels and to rate pairs, and a model as a
+rater."""
 
 from __future__ import annotations
 
@@ -41,10 +42,18 @@ if TYPE_CHECKING:
 class LabelFolders:
     """The labels that `explore` shows: a dataset, or captions and folders of the stages."""
 
-    dataset: Annotated[Path | None, Option(help="Folder of `capgrade publish`, or USER/NAME of the hub.")] = None
-    captions: Annotated[Path | None, Option(help="Instead: folder that `capgrade captions` wrote.")] = None
-    shards: Annotated[Path | None, Option(help="With --captions: folder of `capgrade shards`.")] = None
-    relevance: Annotated[Path | None, Option(help="With --captions: folder of `capgrade relevance`.")] = None
+    dataset: Annotated[
+        Path | None, Option(help="Folder of `capgrade publish`, or USER/NAME of the hub.")
+    ] = None
+    captions: Annotated[
+        Path | None, Option(help="Instead: folder that `capgrade captions` wrote.")
+    ] = None
+    shards: Annotated[Path | None, Option(help="With --captions: folder of `capgrade shards`.")] = (
+        None
+    )
+    relevance: Annotated[
+        Path | None, Option(help="With --captions: folder of `capgrade relevance`.")
+    ] = None
 
 
 LABEL_FOLDERS = LabelFolders()
@@ -54,21 +63,32 @@ def explore(
     of: LabelFolders = LABEL_FOLDERS,
     split: Split = None,
     measures: Measures = None,
-    runs: Annotated[list[Path] | None, Option("--run", help="Folder of `capgrade train`; repeat for several.")] = None,
+    runs: Annotated[
+        list[Path] | None, Option("--run", help="Folder of `capgrade train`; repeat for several.")
+    ] = None,
     indexes: Annotated[
-        list[Path] | None, Option("--index", help="Folder of `evaluate --run`, one per run. Default: RUN/index.")
+        list[Path] | None,
+        Option("--index", help="Folder of `evaluate --run`, one per run. Default: RUN/index."),
     ] = None,
     images: ImagesOption = None,
-    reviews: Annotated[Path, Option(help="Folder of the ratings that people give.")] = Path("reviews"),
-    sample: Annotated[Path | None, Option(metavar="DIR", help="Only choose pairs to rate, into DIR.")] = None,
-    export: Annotated[Path | None, Option(metavar="CSV", help="Only write mean scores of --reviews.")] = None,
+    reviews: Annotated[Path, Option(help="Folder of the ratings that people give.")] = Path(
+        "reviews"
+    ),
+    sample: Annotated[
+        Path | None, Option(metavar="DIR", help="Only choose pairs to rate, into DIR.")
+    ] = None,
+    export: Annotated[
+        Path | None, Option(metavar="CSV", help="Only write mean scores of --reviews.")
+    ] = None,
     params: ParamsFile = None,
     sets: SetOptions = None,
 ) -> None:
-    """A local page: what each measure and model ranks first, where they disagree, and pairs for people to rate.
+    """A local page: what each measure and model ranks first, where they disagree, and pairs for
+    people to rate.
 
-    `--sample DIR` chooses pairs where measures disagree; with --run a model's misses, with `explore.pool` a pool.
-    People rate them with `--reviews DIR`, models with `capgrade judge --pairs DIR`.
+    `--sample DIR` chooses pairs where measures disagree; with --run a model's misses, with
+    `explore.pool` a pool. People rate them with `--reviews DIR`, models with `capgrade judge
+    --pairs DIR`.
     """
     if export is not None:
         refuse("with --export", dataset=of.dataset, captions=of.captions, sample=sample)
@@ -86,9 +106,13 @@ def explore(
         refuse("with --sample", images=images)
         if (runs and asked.pool is not None) or (asked.similarity and asked.pool is None):
             problem = "explore.pool goes with explore.similarity, not with --run"
-            raise InputError(problem, remedy="set explore.pool and explore.similarity, or give --run")
+            raise InputError(
+                problem, remedy="set explore.pool and explore.similarity, or give --run"
+            )
         if not runs and (asked.gallery is not None or asked.direction != "i2t"):
-            raise InputError("explore.gallery and explore.direction are of a model's misses", remedy="give --run")
+            raise InputError(
+                "explore.gallery and explore.direction are of a model's misses", remedy="give --run"
+            )
         if runs and len(runs) > 1:
             raise InputError("--sample looks at the misses of one model", remedy="give --run once")
         fitted = set() if of.dataset or of.shards or of.relevance else set(names)
@@ -103,11 +127,21 @@ def explore(
     from capgrade.explorer.start import ExplorerFolders
 
     folders = ExplorerFolders(
-        **vars(of), split=split, measures=names, runs=runs or [], indexes=indexes or [], images=images,
-        params=loaded.measures, similarity=[Path(one) for one in asked.similarity],
+        **vars(of),
+        split=split,
+        measures=names,
+        runs=runs or [],
+        indexes=indexes or [],
+        images=images,
+        params=loaded.measures,
+        similarity=[Path(one) for one in asked.similarity],
         judgements=None if asked.judgements is None else Path(asked.judgements),
-        detector=loaded.regions.model_copy(update={"detector": asked.detector}) if asked.detector else None,
-    )  # fmt: skip
+        detector=(
+            loaded.regions.model_copy(update={"detector": asked.detector})
+            if asked.detector
+            else None
+        ),
+    )
     if sample is not None:
         _sample(sample, folders, asked)
         return
@@ -116,9 +150,17 @@ def explore(
 
     explorer = open_explorer(folders)
     if not is_loopback(asked.host):
-        said = "everybody who reaches this machine by network can search and rate, without a password"
+        said = (
+            "everybody who reaches this machine by network can search and rate, without a password"
+        )
         warn(f"explore.host={asked.host}: {said}")
-    serve(explorer, reviews, asked.host, asked.port, lambda address: typer.echo(f"explorer at {address}"))
+    serve(
+        explorer,
+        reviews,
+        asked.host,
+        asked.port,
+        lambda address: typer.echo(f"explorer at {address}"),
+    )
 
 
 def _fitted(of: LabelFolders, names: Sequence[str]) -> set[str]:
@@ -135,13 +177,21 @@ def _fitted(of: LabelFolders, names: Sequence[str]) -> set[str]:
 
 
 def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
-    from capgrade.explorer.plans import misses_again, most_informative, pooled, write_lines, write_plan
+    from capgrade.explorer.plans import (
+        misses_again,
+        most_informative,
+        pooled,
+        write_lines,
+        write_plan,
+    )
     from capgrade.explorer.start import read_corpus, read_matrices, read_models
 
     corpus = read_corpus(folders)
     drawn = corpus.captions, corpus.fingerprint
     if asked.pool is not None:
-        matrices = {f"model {k}": one.matrix for k, one in enumerate(read_matrices(folders, corpus), 1)}
+        matrices = {
+            f"model {k}": one.matrix for k, one in enumerate(read_matrices(folders, corpus), 1)
+        }
         plan = pooled(corpus.pairs, matrices, *drawn, asked.pool, asked.count, asked.seed)
         for name, stratum in plan.facts["strata"].items():
             typer.echo(f"{name}: {stratum['chosen']:,} of {stratum['pairs']:,} pairs")
@@ -157,25 +207,40 @@ def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
 
 def judge(
     captions: CaptionsDir,
-    pairs: Annotated[str, Option(help="Folder of `explore --sample`, JSON lines, judgements, or 'all'.")],
-    model: Annotated[str, Option(help="The model's name at the endpoint, or a CrossEncoder: folder or hub id.")],
-    out: Annotated[Path, Option(help="CSV to write: image_id, caption_id, score, rater, scale, prompt.")],
+    pairs: Annotated[
+        str, Option(help="Folder of `explore --sample`, JSON lines, judgements, or 'all'.")
+    ],
+    model: Annotated[
+        str, Option(help="The model's name at the endpoint, or a CrossEncoder: folder or hub id.")
+    ],
+    out: Annotated[
+        Path, Option(help="CSV to write: image_id, caption_id, score, rater, scale, prompt.")
+    ],
     endpoint: Annotated[
         str | None,
-        Option(help="An OpenAI-compatible chat endpoint, such as http://localhost:8000/v1, or one's .../v1/rerank."),
+        Option(
+            help=(
+                "An OpenAI-compatible chat endpoint, such as http://localhost:8000/v1, or one's"
+                " .../v1/rerank."
+            )
+        ),
     ] = None,
     images: ImagesOption = None,
     split: Split = None,
     max_cost: Annotated[
-        float | None, Option(min=0, help="Stop before this run costs more; set judge.price_in, _out. 0: only tell.")
+        float | None,
+        Option(
+            min=0, help="Stop before this run costs more; set judge.price_in, _out. 0: only tell."
+        ),
     ] = None,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
-    """Ask a model how well captions describe images, as judgements and as a measure that `agree` reads.
+    """Ask a model how well captions describe images, as judgements and as a measure that `agree`
+    reads.
 
-    Without --endpoint the model is a CrossEncoder of sentence-transformers in this process. The endpoint's token is
-    read from the environment variable CAPGRADE_JUDGE_TOKEN. A run goes on where the one before was stopped; nothing
-    that was answered is asked again.
+    Without --endpoint the model is a CrossEncoder of sentence-transformers in this process. The
+    endpoint's token is read from the environment variable CAPGRADE_JUDGE_TOKEN. A run goes on where
+    the one before was stopped; nothing that was answered is asked again.
     """
     if out.suffix != ".csv":
         raise InputError("judgements are written as CSV", file=out, remedy="call it .csv")
@@ -186,9 +251,17 @@ def judge(
     from capgrade.pipelines.judging import judge as stage
 
     done = stage(
-        captions, pairs, out, endpoint=endpoint, model=model, images=images, split=split, max_cost=max_cost,
-        params=asked, tell=lambda said: typer.echo(said, err=True),
-    )  # fmt: skip
+        captions,
+        pairs,
+        out,
+        endpoint=endpoint,
+        model=model,
+        images=images,
+        split=split,
+        max_cost=max_cost,
+        params=asked,
+        tell=lambda said: typer.echo(said, err=True),
+    )
     said = f"{done['answered']:,} of {done['pairs'] * len(done['prompts']):,} scores -> {out}"
     if done["tokens"]["sent"]:
         took = f"{done['requests']:,} requests, {done['tokens']['sent']:,} tokens sent"
@@ -198,32 +271,48 @@ def judge(
     say(done, given.as_json, said)
     if done["unanswered"]:
         beside = out.with_name(f"{out.stem}-unanswered.csv")
-        typer.echo(f"{done['unanswered']:,} scores have no answer that counts; the reasons are in {beside}", err=True)
+        typer.echo(
+            f"{done['unanswered']:,} scores have no answer that counts; the reasons are in"
+            f" {beside}",
+            err=True,
+        )
     if done["left"]:
-        typer.echo(f"{done['left']:,} scores are left: {done['stopped']}; run again to go on", err=True)
+        typer.echo(
+            f"{done['left']:,} scores are left: {done['stopped']}; run again to go on", err=True
+        )
 
 
 def regrade(
     captions: CaptionsDir,
     similarity: Annotated[
-        list[Path], Option(help="Images x captions of a model, as `evaluate` reads them; NAME=FILE names it.")
+        list[Path],
+        Option(help="Images x captions of a model, as `evaluate` reads them; NAME=FILE names it."),
     ],
-    model: Annotated[str, Option("--judge", help="The judge: its name at the endpoint, or a CrossEncoder.")],
+    model: Annotated[
+        str, Option("--judge", help="The judge: its name at the endpoint, or a CrossEncoder.")
+    ],
     out: Out,
-    endpoint: Annotated[str | None, Option(help="A chat endpoint, or one that reranks, as of `judge`.")] = None,
+    endpoint: Annotated[
+        str | None, Option(help="A chat endpoint, or one that reranks, as of `judge`.")
+    ] = None,
     images: ImagesOption = None,
     split: Split = None,
     budget: Annotated[int, Option(min=10, help="Pairs to ask about.")] = 3000,
     accept: Annotated[
-        float, Option(min=0.01, max=1, help="Share of the judge's scale from which a pair is right.")
+        float,
+        Option(min=0.01, max=1, help="Share of the judge's scale from which a pair is right."),
     ] = 0.5,
-    max_cost: Annotated[float | None, Option(min=0, help="Stop before this run costs more, as of `judge`.")] = None,
+    max_cost: Annotated[
+        float | None, Option(min=0, help="Stop before this run costs more, as of `judge`.")
+    ] = None,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
-    """What models' recall is worth: draw a pool of pairs, ask a judge, and estimate R@1 with what is also right.
+    """What models' recall is worth: draw a pool of pairs, ask a judge, and estimate R@1 with what
+    is also right.
 
-    Similarities are read in the order of the captions table, or with ids beside them. With two models the probability
-    that the same one is first is printed. A run goes on where it was stopped; nothing that was answered is asked again.
+    Similarities are read in the order of the captions table, or with ids beside them. With two
+    models the probability that the same one is first is printed. A run goes on where it was
+    stopped; nothing that was answered is asked again.
     """
     paths: dict[str, Path] = {}
     for one in similarity:
@@ -231,7 +320,11 @@ def regrade(
         path = Path(file) if equals and not one.exists() else one
         name = name if equals and not one.exists() else one.stem
         if name in paths:
-            raise InputError(f"two models are called '{name}'", file=path, remedy="name one: --similarity NAME=FILE")
+            raise InputError(
+                f"two models are called '{name}'",
+                file=path,
+                remedy="name one: --similarity NAME=FILE",
+            )
         paths[name] = path
     require_all("vl_convert", *([ENCODER] if endpoint is None else []))
     loaded = load(given.params, given.sets)
@@ -239,8 +332,18 @@ def regrade(
     from capgrade.pipelines.regrade import regrade as stage
 
     found = stage(
-        captions, paths, out, model=model, endpoint=endpoint, images=images, split=split, budget=budget, accept=accept,
-        max_cost=max_cost, params=loaded.judge, tell=lambda said: typer.echo(said, err=True),
-    )  # fmt: skip
+        captions,
+        paths,
+        out,
+        model=model,
+        endpoint=endpoint,
+        images=images,
+        split=split,
+        budget=budget,
+        accept=accept,
+        max_cost=max_cost,
+        params=loaded.judge,
+        tell=lambda said: typer.echo(said, err=True),
+    )
     judged = f"{found['answered']:,} of {budget:,} pairs judged -> {out}"
     say(found, given.as_json, "\n".join([*lines_of(found), judged]))

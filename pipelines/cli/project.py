@@ -8,30 +8,60 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from capgrade.pipelines.cli.options import COMMON_OPTIONS, CommonOptions, Out, load, pairs, refuse, say
+from capgrade.pipelines.cli.options import (
+    COMMON_OPTIONS,
+    CommonOptions,
+    Out,
+    load,
+    pairs,
+    refuse,
+    say,
+)
 from capgrade.schemas.errors import InputError
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make, or an empty one.")] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder to make, or an empty one.")
+    ] = Path(),
     template: Annotated[str | None, Option(help="scenes, flickr8k, flickr30k, coco.")] = None,
-    data: Annotated[Path | None, Option(help="With --template: the folder that the dataset lies in.")] = None,
-    source: Annotated[str | None, Option(help="Instead: a source, as `capgrade captions` takes it.")] = None,
-    input: Annotated[list[str] | None, Option(help="Its file, folder or Hugging Face dataset.")] = None,
-    split_list: Annotated[list[str] | None, Option(help="SPLIT=FILE of image ids (flickr).")] = None,
-    column: Annotated[list[str] | None, Option(help="FIELD=COLUMN: image_id, caption_id, caption, split.")] = None,
-    images: Annotated[str | None, Option(help="Pictures, as `capgrade regions` takes them.")] = None,
-    features: Annotated[
-        list[str] | None, Option(metavar="FORMAT=PATH", help="Or features, as `regions import` takes them.")
+    data: Annotated[
+        Path | None, Option(help="With --template: the folder that the dataset lies in.")
     ] = None,
-    preset: Annotated[list[str] | None, Option(help="What to train; repeat for several. Default: triplet.")] = None,
-    licence: Annotated[str | None, Option("--license", "--licence", help="Of the captions. Default: unknown.")] = None,
-    language: Annotated[str | None, Option(help="Of the captions, such as de. Default: en, if they are.")] = None,
+    source: Annotated[
+        str | None, Option(help="Instead: a source, as `capgrade captions` takes it.")
+    ] = None,
+    input: Annotated[
+        list[str] | None, Option(help="Its file, folder or Hugging Face dataset.")
+    ] = None,
+    split_list: Annotated[
+        list[str] | None, Option(help="SPLIT=FILE of image ids (flickr).")
+    ] = None,
+    column: Annotated[
+        list[str] | None, Option(help="FIELD=COLUMN: image_id, caption_id, caption, split.")
+    ] = None,
+    images: Annotated[
+        str | None, Option(help="Pictures, as `capgrade regions` takes them.")
+    ] = None,
+    features: Annotated[
+        list[str] | None,
+        Option(metavar="FORMAT=PATH", help="Or features, as `regions import` takes them."),
+    ] = None,
+    preset: Annotated[
+        list[str] | None, Option(help="What to train; repeat for several. Default: triplet.")
+    ] = None,
+    licence: Annotated[
+        str | None, Option("--license", "--licence", help="Of the captions. Default: unknown.")
+    ] = None,
+    language: Annotated[
+        str | None, Option(help="Of the captions, such as de. Default: en, if they are.")
+    ] = None,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """A project for `dvc repro` over your own data: params.yaml, dvc.yaml, .gitignore and a README.
 
-    It reads the captions and finds pictures for them before it writes. On a terminal it asks for what is not given.
+    It reads the captions and finds pictures for them before it writes. On a terminal it asks for
+    what is not given.
     """
     from capgrade.pipelines.project.init import init as write
     from capgrade.pipelines.project.init import look, params_of
@@ -39,31 +69,48 @@ def init(
 
     require("dvc")
     own = {
-        "source": source, "input": input, "images": images, "features": features, "split-list": split_list,
+        "source": source,
+        "input": input,
+        "images": images,
+        "features": features,
+        "split-list": split_list,
         "column": column,
-    }  # fmt: skip
+    }
     if template is None and not any(own.values()) and sys.stdin.isatty():
         template, data, own = _asked()
     if template is not None:
         refuse("with --template", **{**own, "features": None})
         dataset = _of_template(template, data, features)
     elif own["source"] is None:
-        raise InputError("no dataset", remedy="give --template, or --source, --input and --images or --features")
+        raise InputError(
+            "no dataset", remedy="give --template, or --source, --input and --images or --features"
+        )
     else:
         refuse("without --template", data=data)
         dataset = _own(own)
     found = look(dataset)
     name, presets = folder.resolve().name, preset or ["triplet"]
-    tree = params_of(dataset, found, name, presets, licence or "unknown", language, given.sets or [])
+    tree = params_of(
+        dataset, found, name, presets, licence or "unknown", language, given.sets or []
+    )
     said = [found.line(), *found.notes]
     if sizes := tree["captions"].get("divide"):
-        said.append(f"no splits: {', '.join(f'{size:g} of the images are {split}' for split, size in sizes.items())}")
+        said.append(
+            "no splits:"
+            f" {', '.join(f'{size:g} of the images are {split}' for split, size in sizes.items())}"
+        )
     if found.not_english:
-        said.append("sbert's default model is for English: --set measures.sbert.model=MODEL names another")
+        said.append(
+            "sbert's default model is for English: --set measures.sbert.model=MODEL names another"
+        )
     for line in said:
         typer.echo(line, err=given.as_json)
     made = write(folder, tree, f"{found.line()}.")
-    say({"files": made, "params": tree}, given.as_json, f"{', '.join(made)} -> {folder}; now: cd {folder} && dvc repro")
+    say(
+        {"files": made, "params": tree},
+        given.as_json,
+        f"{', '.join(made)} -> {folder}; now: cd {folder} && dvc repro",
+    )
 
 
 def _of_template(template: str, data: Path | None, features: list[str] | None) -> Any:
@@ -74,7 +121,9 @@ def _of_template(template: str, data: Path | None, features: list[str] | None) -
         refuse("with --template scenes, which draws its data", data=data, features=features)
         return SCENES_DATASET
     if template not in LAYOUTS:
-        raise InputError(f"no template '{template}'", remedy=f"choose from: scenes, {', '.join(LAYOUTS)}")
+        raise InputError(
+            f"no template '{template}'", remedy=f"choose from: scenes, {', '.join(LAYOUTS)}"
+        )
     if data is None:
         raise InputError(f"where {template} lies is not said", remedy="give --data FOLDER")
     dataset = LAYOUTS[template](data, not features)
@@ -82,7 +131,8 @@ def _of_template(template: str, data: Path | None, features: list[str] | None) -
 
 
 def _own(own: dict[str, Any]) -> Any:
-    """A dataset by its own options; paths as they are from anywhere, as experiments run in other folders."""
+    """A dataset by its own options; paths as they are from anywhere, as experiments run in other
+    folders."""
     from capgrade.pipelines.project.init import Dataset, absolute
 
     captions: dict[str, Any] = {"source": own["source"]}
@@ -94,7 +144,9 @@ def _own(own: dict[str, Any]) -> Any:
     if columns := pairs(own["column"], "--column"):
         captions["columns"] = columns
     if (own["images"] is None) == (not own["features"]):
-        raise InputError("pictures or features, one of them", remedy="give --images, or --features FORMAT=PATH")
+        raise InputError(
+            "pictures or features, one of them", remedy="give --images, or --features FORMAT=PATH"
+        )
     if own["images"] is not None:
         return Dataset(captions, images=absolute(own["images"]))
     return Dataset(captions, features=_features(own["features"]))
@@ -119,20 +171,33 @@ def _asked() -> tuple[str | None, Path | None, dict[str, Any]]:
     if known != "own":
         return known, Path(typer.prompt("Folder that it lies in")), {}
     own: dict[str, Any] = {
-        "source": typer.prompt("Source of the captions (karpathy, coco, flickr, csv, tsv, jsonl, hub, webdataset)"),
+        "source": typer.prompt(
+            "Source of the captions (karpathy, coco, flickr, csv, tsv, jsonl, hub, webdataset)"
+        ),
         "input": [typer.prompt("Its file, folder or dataset")],
-        "images": typer.prompt("Pictures (empty: features)", default="", show_default=False) or None,
-        "features": None, "split-list": None, "column": None,
-    }  # fmt: skip
+        "images": (
+            typer.prompt("Pictures (empty: features)", default="", show_default=False) or None
+        ),
+        "features": None,
+        "split-list": None,
+        "column": None,
+    }
     if own["images"] is None:
         own["features"] = [typer.prompt("Features, as FORMAT=PATH")]
     return None, None, own
 
 
 def inputs(out: Out, given: CommonOptions = COMMON_OPTIONS) -> None:
-    """What the stages of a pipeline are made of: the version of capgrade, and the files that --params names."""
+    """What the stages of a pipeline are made of: the version of capgrade, and the files that
+    --params names."""
     from capgrade.pipelines.project.inputs import write_inputs
 
     found = write_inputs(load(given.params, given.sets), out)
-    files = sum(len(one) if isinstance(one, dict) else 1 for part in found.values() for one in part.values())
-    say(found, given.as_json, f"capgrade {found['code']['capgrade']}, {files:,} names and files -> {out}")
+    files = sum(
+        len(one) if isinstance(one, dict) else 1 for part in found.values() for one in part.values()
+    )
+    say(
+        found,
+        given.as_json,
+        f"capgrade {found['code']['capgrade']}, {files:,} names and files -> {out}",
+    )

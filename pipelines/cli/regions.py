@@ -19,33 +19,57 @@ from capgrade.pipelines.cli.options import (
 from capgrade.schemas.errors import InputError
 
 _Asked = Annotated[
-    Path | None, Option("--captions", help="Folder of `capgrade captions`: its images alone, by their ids.")
+    Path | None,
+    Option("--captions", help="Folder of `capgrade captions`: its images alone, by their ids."),
 ]
-AskedSplit = Annotated[str | None, Option("--split", help="With --captions: these splits, as val+test. Default: all.")]
+AskedSplit = Annotated[
+    str | None, Option("--split", help="With --captions: these splits, as val+test. Default: all.")
+]
 
 
 def regions(
     context: typer.Context,
     images: Annotated[
         str | None,
-        Option(help="Pictures: folder, zip, tars, Parquet, dataset, captions folder, or list of image_id<TAB>path."),
+        Option(
+            help=(
+                "Pictures: folder, zip, tars, Parquet, dataset, captions folder, or list of"
+                " image_id<TAB>path."
+            )
+        ),
     ] = None,
     out: OptionalOut = None,
-    detector: Annotated[str | None, Option(help="scenes, bottom_up, detectron2, patches. Of scenes: scenes.")] = None,
-    model: Annotated[str | None, Option(help="Of patches: a vision transformer, its folder or hub id.")] = None,
-    weights: Annotated[str | None, Option(help="Checkpoint; or `random`, to try the speed.")] = None,
-    boxes: Annotated[str | None, Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")] = None,
+    detector: Annotated[
+        str | None, Option(help="scenes, bottom_up, detectron2, patches. Of scenes: scenes.")
+    ] = None,
+    model: Annotated[
+        str | None, Option(help="Of patches: a vision transformer, its folder or hub id.")
+    ] = None,
+    weights: Annotated[
+        str | None, Option(help="Checkpoint; or `random`, to try the speed.")
+    ] = None,
+    boxes: Annotated[
+        str | None, Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")
+    ] = None,
     captions: _Asked = None,
     split: AskedSplit = None,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
-    """Regions of images: what a detector finds in each, in Arrow shards; a stopped run goes on when run again.
+    """Regions of images: what a detector finds in each, in Arrow shards; a stopped run goes on when
+    run again.
 
-    Several GPUs: `torchrun --nproc-per-node 4 -m capgrade.pipelines.cli regions ...`, one process per GPU.
+    Several GPUs: `torchrun --nproc-per-node 4 -m capgrade.pipelines.cli regions ...`, one process
+    per GPU.
     """
     if context.invoked_subcommand:
         return
-    options = {"detector": detector, "model": model, "weights": weights, "boxes": boxes, "split": split}
+    options = {
+        "detector": detector,
+        "model": model,
+        "weights": weights,
+        "boxes": boxes,
+        "split": split,
+    }
     params = load(given.params, given.sets, regions=options).regions
     images = images or params.images
     if out is None or (images is None and params.features is None):
@@ -55,10 +79,16 @@ def regions(
 
         inputs = [Path(name) for name in params.features.input]
         done = import_stage(
-            params.features.format, inputs, out, dtype=params.features.dtype, captions=captions, split=params.split,
-            unreadable=params.unreadable, ids=[Path(name) for name in params.features.ids],
+            params.features.format,
+            inputs,
+            out,
+            dtype=params.features.dtype,
+            captions=captions,
+            split=params.split,
+            unreadable=params.unreadable,
+            ids=[Path(name) for name in params.features.ids],
             input_dtype=params.features.input_dtype,
-        )  # fmt: skip
+        )
         say(done, given.as_json, _regions_line(done, out) + _left_out_line(done["left_out"]))
         return
     from capgrade.pipelines.regions import regions as stage
@@ -74,29 +104,47 @@ def _regions_line(done: dict[str, Any], out: Path) -> str:
     error = done["rounding"]
     rounded = f"rounded by at most {error['max_abs']:.2g}, {error['max_rel']:.2%} of a value"
     stored = f"{done['params']['dtype']}, {rounded if error['max_abs'] else 'not rounded'}"
-    return f"{images:,} images, {done['regions']:,} regions of {done['dim']:,} numbers ({stored}) -> {out}"
+    return (
+        f"{images:,} images, {done['regions']:,} regions of {done['dim']:,} numbers ({stored}) ->"
+        f" {out}"
+    )
 
 
 def _left_out_line(left_out: list[dict[str, str]]) -> str:
     named = "; ".join(f"{one['file']} ({one['problem']})" for one in left_out[:3])
-    more = f"; and {len(left_out) - 3} more, see left_out in manifest.json" if len(left_out) > 3 else ""
+    more = (
+        f"; and {len(left_out) - 3} more, see left_out in manifest.json"
+        if len(left_out) > 3
+        else ""
+    )
     return f"\n{len(left_out)} images left out: {named}{more}" if left_out else ""
 
 
 def import_regions(
-    format: Annotated[str, Option(help="tsv, npz, teran, scan, h5, lxmert, npy; or weights, a checkpoint.")],
+    format: Annotated[
+        str, Option(help="tsv, npz, teran, scan, h5, lxmert, npy; or weights, a checkpoint.")
+    ],
     input: Annotated[
-        list[Path], Option(help="File of the format, or folder for npz and teran; repeat for several splits.")
+        list[Path],
+        Option(help="File of the format, or folder for npz and teran; repeat for several splits."),
     ],
     out: Annotated[Path, Option(help="Folder to write; of weights, FILE.safetensors.")],
     dtype: Annotated[str, Option(help="float32, which loses nothing, or float16.")] = "float32",
-    unreadable: Annotated[str | None, Option(help="Bad or missing: fail, or skip and list. Default: fail.")] = None,
-    ids: Annotated[list[Path] | None, Option(help="Of npy: a text file with one image id a line.")] = None,
+    unreadable: Annotated[
+        str | None, Option(help="Bad or missing: fail, or skip and list. Default: fail.")
+    ] = None,
+    ids: Annotated[
+        list[Path] | None, Option(help="Of npy: a text file with one image id a line.")
+    ] = None,
     input_dtype: Annotated[
-        str | None, Option(help="Of tsv, lxmert: float16, float32, float64. Default: told by sizes and values.")
+        str | None,
+        Option(
+            help="Of tsv, lxmert: float16, float32, float64. Default: told by sizes and values."
+        ),
     ] = None,
     names: Annotated[
-        tuple[Path, Path] | None, Option(metavar="CLASSES ATTRIBUTES", help="Of weights: files, a name a line.")
+        tuple[Path, Path] | None,
+        Option(metavar="CLASSES ATTRIBUTES", help="Of weights: files, a name a line."),
     ] = None,
     captions: _Asked = None,
     split: AskedSplit = None,
@@ -104,7 +152,8 @@ def import_regions(
 ) -> None:
     """Read and check other people's feature files, and store them as Arrow shards.
 
-    `--format weights` checks every tensor of a published checkpoint of the bottom-up model and writes safetensors.
+    `--format weights` checks every tensor of a published checkpoint of the bottom-up model and
+    writes safetensors.
     """
     if format == "weights":
         from capgrade.pipelines.detectors.weights import convert
@@ -121,9 +170,16 @@ def import_regions(
     from capgrade.pipelines.features.convert import import_regions as stage
 
     done = stage(
-        format, input, out, dtype=dtype, captions=captions, split=split, unreadable=unreadable or "fail", ids=ids or (),
+        format,
+        input,
+        out,
+        dtype=dtype,
+        captions=captions,
+        split=split,
+        unreadable=unreadable or "fail",
+        ids=ids or (),
         input_dtype=input_dtype,
-    )  # fmt: skip
+    )
     say(done, as_json, _regions_line(done, out) + _left_out_line(done["left_out"]))
 
 
@@ -132,7 +188,8 @@ def export_regions(
     regions: RegionsDir,
     out: Annotated[Path, Option(help="File to write: any.tsv, {split}_ims.npy; for npz a folder.")],
 ) -> None:
-    """Write our shards in a layout that other code bases read. A tsv or scan file is never replaced."""
+    """Write our shards in a layout that other code bases read. A tsv or scan file is never
+    replaced."""
     from capgrade.pipelines.features.convert import export_regions as stage
 
     typer.echo(f"{stage(format, regions, out):,} images as {format} -> {out}")

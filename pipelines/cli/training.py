@@ -30,7 +30,9 @@ from capgrade.schemas.say import if_silent
 if TYPE_CHECKING:
     from capgrade.schemas.params import EvaluateParams
 
-ImageRegions = Annotated[Path | None, Option("--regions", help="Folder of `capgrade regions`; not of clip, siglip.")]
+ImageRegions = Annotated[
+    Path | None, Option("--regions", help="Folder of `capgrade regions`; not of clip, siglip.")
+]
 Pictures = Annotated[Path | None, Option(help="Pictures, for clip and siglip: folder or list.")]
 
 
@@ -41,24 +43,37 @@ def train(
     regions: ImageRegions = None,
     images: Pictures = None,
     preset: Annotated[
-        str | None, Option(help="Such as triplet, sam, bcls, daa, teran (docs/training.md), or of params.yaml.")
+        str | None,
+        Option(
+            help="Such as triplet, sam, bcls, daa, teran (docs/training.md), or of params.yaml."
+        ),
     ] = None,
     shards: Annotated[
         Path | None,
-        Option(help="Labels, for train.relevance=shards: folder of `shards`, `relevance`, `publish`, or USER/NAME."),
+        Option(
+            help=(
+                "Labels, for train.relevance=shards: folder of `shards`, `relevance`, `publish`, or"
+                " USER/NAME."
+            )
+        ),
     ] = None,
     split: Annotated[str | None, Option(help="Split to learn from. Default: train.")] = None,
     epochs: Annotated[int | None, Option(min=1, help="Default: as the preset says.")] = None,
     restart: Annotated[bool, Option(help="Start afresh in a folder that holds a run.")] = False,
     given: CommonOptions,
 ) -> None:
-    """Train a retrieval model; a stopped run goes on when run again, a finished one with more --epochs.
+    """Train a retrieval model; a stopped run goes on when run again, a finished one with more
+    --epochs.
 
     Several processes: `torchrun --nproc-per-node 2 -m capgrade.pipelines.cli train ...`.
     """
-    loaded = load(given.params, given.sets, train={"preset": preset, "split": split, "epochs": epochs})
+    loaded = load(
+        given.params, given.sets, train={"preset": preset, "split": split, "epochs": epochs}
+    )
     asked = loaded.train
-    require_all("torch", measures=[asked.measure] if asked.validation else [], params=loaded.measures)
+    require_all(
+        "torch", measures=[asked.measure] if asked.validation else [], params=loaded.measures
+    )
     regions, images = _read_by(asked.model.name, regions, images, loaded.regions.images)
     from capgrade.schemas.locks import first_process
 
@@ -66,20 +81,27 @@ def train(
         from capgrade.trainer.fit.setup import Data
         from capgrade.trainer.fit.train import train as stage
 
-        done = stage(Data(captions, regions, shards, images), out, asked, loaded.measures, restart=restart)
+        done = stage(
+            Data(captions, regions, shards, images), out, asked, loaded.measures, restart=restart
+        )
     if not first_process():
         return
     scores = {name: value for name, value in done.get("best", {}).items() if name != "pairs_per_s"}
-    best = ", ".join(f"{name} {value:.{1 if name == 'rsum' else 3}f}" for name, value in scores.items())
-    line = f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best or 'not validated'} -> {out}"
+    best = ", ".join(
+        f"{name} {value:.{1 if name == 'rsum' else 3}f}" for name, value in scores.items()
+    )
+    line = (
+        f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best or 'not validated'} ->"
+        f" {out}"
+    )
     say(done, given.as_json, line)
 
 
 def _read_by(
     model: str, regions: Path | None, images: Path | None, pictures: str | None
 ) -> tuple[Path | None, Path | None]:
-    """The regions or images that a model reads: in a pipeline, whose stages are the same for all models, one that reads
-    pictures has those of `regions.images`."""
+    """The regions or images that a model reads: in a pipeline, whose stages are the same for all
+    models, one that reads pictures has those of `regions.images`."""
     if images is not None or pictures is None or regions is None:
         return regions, images
     from capgrade.schemas.say import tell
@@ -105,19 +127,28 @@ class EncodedRun:
 class GivenScores:
     """Scores of images and captions that are there."""
 
-    similarity: Annotated[list[Path] | None, Option(help="Images x captions (.npy, .npz, .pt, .arrow, .csv).")] = None
-    embeddings: Annotated[
-        tuple[Path, Path] | None, Option(metavar="IMAGES CAPTIONS", help="Two tables, same formats: cosines.")
+    similarity: Annotated[
+        list[Path] | None, Option(help="Images x captions (.npy, .npz, .pt, .arrow, .csv).")
     ] = None
-    row_ids: Annotated[Path | None, Option(help="Image ids of their rows: .txt, .json, .npy.")] = None
+    embeddings: Annotated[
+        tuple[Path, Path] | None,
+        Option(metavar="IMAGES CAPTIONS", help="Two tables, same formats: cosines."),
+    ] = None
+    row_ids: Annotated[Path | None, Option(help="Image ids of their rows: .txt, .json, .npy.")] = (
+        None
+    )
     column_ids: Annotated[Path | None, Option(help="Caption ids of their columns.")] = None
-    stand_in: Annotated[int | None, Option(help="Caption k of each image stands for the image.")] = None
+    stand_in: Annotated[
+        int | None, Option(help="Caption k of each image stands for the image.")
+    ] = None
 
 
 @dataclass(frozen=True)
 class GivenLabels:
     relevance: Annotated[Path | None, Option(help="Labels of `capgrade relevance`.")] = None
-    positives: Annotated[Path | None, Option(help="Positives of `capgrade audit`: accepted_recall.")] = None
+    positives: Annotated[
+        Path | None, Option(help="Positives of `capgrade audit`: accepted_recall.")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -125,7 +156,9 @@ class GivenList:
     """A list of likely positives in place of captions."""
 
     lists: Annotated[str | None, Option(help="In place of captions: coco-5k, or a file.")] = None
-    likely: Annotated[float | None, Option(help="With --lists: P from which a pair is right. Default: 0.5.")] = None
+    likely: Annotated[
+        float | None, Option(help="With --lists: P from which a pair is right. Default: 0.5.")
+    ] = None
 
 
 def evaluate(
@@ -136,19 +169,30 @@ def evaluate(
     against: GivenLabels,
     listed: GivenList,
     split: Split = None,
-    fold: Annotated[list[int] | None, Option(help="Also average over folds of this many images.")] = None,
-    metric: Annotated[list[str] | None, Option(help="These metrics instead of the whole set.")] = None,
-    every: Annotated[bool, Option("--all", help="Print every metric, not the short table.")] = False,
-    compared: Annotated[
-        list[str] | None, Option("--compare", metavar="[LABEL=]DIR", help="Compare finished evaluations.")
+    fold: Annotated[
+        list[int] | None, Option(help="Also average over folds of this many images.")
     ] = None,
-    out: Annotated[Path | None, Option(help="Folder for metrics.json and curves, or tables.")] = None,
+    metric: Annotated[
+        list[str] | None, Option(help="These metrics instead of the whole set.")
+    ] = None,
+    every: Annotated[
+        bool, Option("--all", help="Print every metric, not the short table.")
+    ] = False,
+    compared: Annotated[
+        list[str] | None,
+        Option("--compare", metavar="[LABEL=]DIR", help="Compare finished evaluations."),
+    ] = None,
+    out: Annotated[
+        Path | None, Option(help="Folder for metrics.json and curves, or tables.")
+    ] = None,
     given: CommonOptions,
 ) -> None:
-    """Score a trained run or a similarity matrix on every retrieval metric, both directions, with intervals.
+    """Score a trained run or a similarity matrix on every retrieval metric, both directions, with
+    intervals.
 
-    `--compare A --compare B` puts folders that `--out` named, or all in one folder, side by side, with paired tests of
-    the first against each other one. With it `--out` writes tables in Markdown and LaTeX.
+    `--compare A --compare B` puts folders that `--out` named, or all in one folder, side by side,
+    with paired tests of the first against each other one. With it `--out` writes tables in Markdown
+    and LaTeX.
     """
     from capgrade.schemas.inputs import found_digests
     from capgrade.trainer.evaluation import evaluate as stage
@@ -161,13 +205,27 @@ def evaluate(
     block = loaded.evaluate
     if compared:
         refuse(
-            "with --compare", captions=captions, split=split, fold=fold, **vars(encode), **vars(scores), **vars(against)
+            "with --compare",
+            captions=captions,
+            split=split,
+            fold=fold,
+            **vars(encode),
+            **vars(scores),
+            **vars(against),
         )
         _compare(compared, metric or [], every, out, block.test, given.as_json)
         return
     if listed.lists is not None:
-        refuse("with --lists", captions=captions, split=block.split, embeddings=scores.embeddings,
-               stand_in=block.stand_in, instances=block.instances, **vars(encode), **vars(against))  # fmt: skip
+        refuse(
+            "with --lists",
+            captions=captions,
+            split=block.split,
+            embeddings=scores.embeddings,
+            stand_in=block.stand_in,
+            instances=block.instances,
+            **vars(encode),
+            **vars(against),
+        )
         _by_list(listed.lists, listed.likely, scores, block, every, out, given.as_json)
         return
     refuse("without --lists", likely=listed.likely)
@@ -201,17 +259,31 @@ def evaluate(
 
     inputs = digests()
     task, notes = load_task(
-        captions, similarity=similarity, embeddings=scores.embeddings, stand_in=block.stand_in, split=block.split,
-        ids=MatrixIds(scores.row_ids, scores.column_ids) if any(given_ids.values()) else None, **labels,
-    )  # fmt: skip
+        captions,
+        similarity=similarity,
+        embeddings=scores.embeddings,
+        stand_in=block.stand_in,
+        split=block.split,
+        ids=MatrixIds(scores.row_ids, scores.column_ids) if any(given_ids.values()) else None,
+        **labels,
+    )
     found = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs, now=digests)
-    say(stage.as_json(found), True) if given.as_json else show_tables(found, every=every or bool(block.metric))
+    (
+        say(stage.as_json(found), True)
+        if given.as_json
+        else show_tables(found, every=every or bool(block.metric))
+    )
 
 
 def _by_list(
-    name: str, likely: float | None, scores: GivenScores, block: EvaluateParams, every: bool, out: Path | None,
+    name: str,
+    likely: float | None,
+    scores: GivenScores,
+    block: EvaluateParams,
+    every: bool,
+    out: Path | None,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Score a similarity by a list of likely positives."""
     from capgrade.lists import LIKELY, named
     from capgrade.schemas.inputs import found_digests
@@ -232,11 +304,20 @@ def _by_list(
     chosen = MatrixIds(scores.row_ids, scores.column_ids) if any(ids.values()) else None
     task, notes = load_listed_task(path, files, likely=p, ids=chosen)
     found = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs, now=digests)
-    say(stage.as_json(found), True) if as_json else show_tables(found, every=every or bool(block.metric))
+    (
+        say(stage.as_json(found), True)
+        if as_json
+        else show_tables(found, every=every or bool(block.metric))
+    )
 
 
 def _encoded(
-    run: Path, captions: Path, regions: Path | None, images: Path | None, index: Path, params: EvaluateParams
+    run: Path,
+    captions: Path,
+    regions: Path | None,
+    images: Path | None,
+    index: Path,
+    params: EvaluateParams,
 ) -> str:
     """The split through the run's model, kept in `index`; what was done, in a line."""
     from capgrade.schemas.times import timed
@@ -244,19 +325,38 @@ def _encoded(
 
     coarse = None if params.coarse is None else Path(params.coarse)
     with timed("evaluate --run", index):
-        done = embed(run, captions, regions, params.split, index, params.pooling, params.best_by, coarse,
-                     params.coarse_top, images, params.unreadable)  # fmt: skip
+        done = embed(
+            run,
+            captions,
+            regions,
+            params.split,
+            index,
+            params.pooling,
+            params.best_by,
+            coarse,
+            params.coarse_top,
+            images,
+            params.unreadable,
+        )
     rows = done["files"]
-    said = f"{rows['similarity.npy']['rows']:,} images, {rows['items.json']['rows']:,} captions -> {index}"
+    said = (
+        f"{rows['similarity.npy']['rows']:,} images, {rows['items.json']['rows']:,} captions ->"
+        f" {index}"
+    )
     if coarse is None:
         return said
-    scored = f"scored: the {params.coarse_top} best of each image and caption by {coarse}; all other pairs are -inf"
+    scored = (
+        f"scored: the {params.coarse_top} best of each image and caption by {coarse}; all other"
+        " pairs are -inf"
+    )
     return f"{said}\n{scored}"
 
 
-def _compare(given: list[str], metrics: list[str], every: bool, out: Path | None, method: str, as_json: bool) -> None:
-    """Paired tests of the first evaluation against each other one; of one alone, or those that have no queries in
-    common, a table of the metrics."""
+def _compare(
+    given: list[str], metrics: list[str], every: bool, out: Path | None, method: str, as_json: bool
+) -> None:
+    """Paired tests of the first evaluation against each other one; of one alone, or those that have
+    no queries in common, a table of the metrics."""
     if len(given) > 1:
         typer.echo(f"comparing {', '.join(given)}", err=as_json)  # before slow imports
     from capgrade.pipelines.cli.tables import compared_table
@@ -266,7 +366,9 @@ def _compare(given: list[str], metrics: list[str], every: bool, out: Path | None
     runs = labelled(given)
     if len(runs) < 2 and as_json:
         problem = f"a paired test is of two evaluations or more, not {len(runs)}"
-        raise InputError(problem, remedy="name another one, or leave --json out for a table of this one")
+        raise InputError(
+            problem, remedy="name another one, or leave --json out for a table of this one"
+        )
     found: list[Comparison] = []
     if len(runs) > 1:
         try:
@@ -275,11 +377,17 @@ def _compare(given: list[str], metrics: list[str], every: bool, out: Path | None
             if as_json or not metrics:
                 raise
             typer.echo(f"no test: {error}", err=True)
-    names = metrics or list(dict.fromkeys(one.metric for one in found)) or reported(next(iter(runs.values())))
+    names = (
+        metrics
+        or list(dict.fromkeys(one.metric for one in found))
+        or reported(next(iter(runs.values())))
+    )
     if out is not None:
         write_tables(runs, names, out, found)
     if as_json:
-        tests = {label: {one.key: one.json(k) for one in found} for k, label in enumerate(list(runs)[1:])}
+        tests = {
+            label: {one.key: one.json(k) for one in found} for k, label in enumerate(list(runs)[1:])
+        }
         say(next(iter(tests.values())) if len(tests) == 1 else tests, True)
     elif found:
         compared_table(list(runs), found, method)
@@ -293,10 +401,16 @@ def _compare(given: list[str], metrics: list[str], every: bool, out: Path | None
 class LabelSearch:
     """What `search` looks up in labels."""
 
-    relevance: Annotated[Path | None, Option(help="Labels: folder that `capgrade relevance` wrote.")] = None
-    caption: Annotated[str | None, Option(metavar="ID", help="Its images by the labels. Default: first.")] = None
+    relevance: Annotated[
+        Path | None, Option(help="Labels: folder that `capgrade relevance` wrote.")
+    ] = None
+    caption: Annotated[
+        str | None, Option(metavar="ID", help="Its images by the labels. Default: first.")
+    ] = None
     by: Annotated[str | None, Option(help="Measure to rank by. Default: the last computed.")] = None
-    picture: Annotated[Path | None, Option(help="PNG to draw, when the captions come with images.")] = None
+    picture: Annotated[
+        Path | None, Option(help="PNG to draw, when the captions come with images.")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -305,7 +419,9 @@ class ModelSearch:
 
     query: Annotated[str | None, Option(help="A caption in words: which images fit?")] = None
     image: Annotated[str | None, Option(metavar="ID", help="An image: which captions fit?")] = None
-    index: Annotated[Path | None, Option(help="Folder of `evaluate --run`. Default: RUN/index.")] = None
+    index: Annotated[
+        Path | None, Option(help="Folder of `evaluate --run`. Default: RUN/index.")
+    ] = None
 
 
 def search(
@@ -314,17 +430,25 @@ def search(
     labels: LabelSearch,
     run: Annotated[Path | None, Option(help="A model: folder that `capgrade train` wrote.")] = None,
     model: ModelSearch,
-    words: Annotated[Path | None, Option(metavar="DIR", help="Folder for what words of TERAN point at.")] = None,
-    regions: Annotated[Path | None, Option(help="With --words: folder of `capgrade regions`.")] = None,
-    images: Annotated[Path | None, Option(help="With --words: images that the regions are of.")] = None,
+    words: Annotated[
+        Path | None, Option(metavar="DIR", help="Folder for what words of TERAN point at.")
+    ] = None,
+    regions: Annotated[
+        Path | None, Option(help="With --words: folder of `capgrade regions`.")
+    ] = None,
+    images: Annotated[
+        Path | None, Option(help="With --words: images that the regions are of.")
+    ] = None,
     split: Split = None,
-    top: Annotated[int | None, Option(min=1, help="How many. Default: 5, and 6 with --words.")] = None,
+    top: Annotated[
+        int | None, Option(min=1, help="How many. Default: 5, and 6 with --words.")
+    ] = None,
     given: CommonOptions,
 ) -> None:
     """Show what the labels of a caption, or a trained model, rank first.
 
-    `--words DIR` draws the region that each word of a caption points at, and plays the pointing game if true boxes are
-    known. Where --params has align.run, --run is the folder of the runs.
+    `--words DIR` draws the region that each word of a caption points at, and plays the pointing
+    game if true boxes are known. Where --params has align.run, --run is the folder of the runs.
     """
     as_json, loaded = given.as_json, load(given.params, given.sets)
     if words is not None and run is not None and "run" in loaded.align.model_fields_set:
@@ -350,7 +474,9 @@ def search(
         return
     refuse("with --words", **vars(model))
     if captions is None or regions is None or images is None:
-        raise InputError("--words without its images", remedy="give --captions, --regions and --images")
+        raise InputError(
+            "--words without its images", remedy="give --captions, --regions and --images"
+        )
     _words(run, captions, regions, images, split, words, top or 6, as_json)
 
 
@@ -361,7 +487,11 @@ def _labels(captions: Path, relevance: Path, asked: LabelSearch, top: int, as_js
     caption_id, text, found = show.matches(captions, relevance, asked.caption, asked.by, top)
     if asked.picture:
         show.picture(captions, text, found, asked.picture)
-    result = {"caption_id": caption_id, "caption": text, "images": [asdict(match) for match in found]}
+    result = {
+        "caption_id": caption_id,
+        "caption": text,
+        "images": [asdict(match) for match in found],
+    }
     say(result, True) if as_json else matches_table(text, found)
 
 
@@ -372,15 +502,32 @@ def _model(run: Path, asked: ModelSearch, top: int, as_json: bool) -> None:
 
     query, image, index = asked.query, asked.image, asked.index or run / "index"
     if (query is None) == (image is None):
-        raise InputError("a search is for a caption or for an image", remedy="give one of --query and --image")
+        raise InputError(
+            "a search is for a caption or for an image", remedy="give one of --query and --image"
+        )
     if query is not None and not query.strip():
         raise InputError("the query has no words", remedy="give --query a caption")
-    found = stage.search(run, index, query, top) if query else stage.search_captions(run, index, str(image), top)
-    say({"hits": [asdict(hit) for hit in found]}, True) if as_json else hits_table(query or str(image), found)
+    found = (
+        stage.search(run, index, query, top)
+        if query
+        else stage.search_captions(run, index, str(image), top)
+    )
+    (
+        say({"hits": [asdict(hit) for hit in found]}, True)
+        if as_json
+        else hits_table(query or str(image), found)
+    )
 
 
 def _words(
-    run: Path, captions: Path, regions: Path, images: Path, split: str | None, out: Path, count: int, as_json: bool
+    run: Path,
+    captions: Path,
+    regions: Path,
+    images: Path,
+    split: str | None,
+    out: Path,
+    count: int,
+    as_json: bool,
 ) -> None:
     from capgrade.pipelines.cli.tables import pointing_table
     from capgrade.trainer.alignment.align import align
@@ -397,18 +544,31 @@ def _words(
 
 def reproduce(
     *,
-    name: Annotated[str | None, typer.Argument(help="A recipe, such as sam-3-f30k; see --list.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A recipe, such as sam-3-f30k; see --list.")
+    ] = None,
     captions: OptionalCaptions = None,
     regions: OptionalRegions = None,
-    out: Annotated[Path | None, Option(help="Folder for runs, labels and tables; recipes may share it.")] = None,
-    judgements: Annotated[Path | None, Option(help="People's judgements, for tables of correlations.")] = None,
+    out: Annotated[
+        Path | None, Option(help="Folder for runs, labels and tables; recipes may share it.")
+    ] = None,
+    judgements: Annotated[
+        Path | None, Option(help="People's judgements, for tables of correlations.")
+    ] = None,
     split: Annotated[str, Option(help="Split that rows are scored on.")] = "test",
-    row: Annotated[list[str] | None, Option(help="This row alone; repeat for several. Default: all.")] = None,
-    small: Annotated[bool, Option(help="Tiny models, one epoch: whether it all runs with these files.")] = False,
-    listed: Annotated[bool, Option("--list", help="All recipes, what they need, what was verified.")] = False,
+    row: Annotated[
+        list[str] | None, Option(help="This row alone; repeat for several. Default: all.")
+    ] = None,
+    small: Annotated[
+        bool, Option(help="Tiny models, one epoch: whether it all runs with these files.")
+    ] = False,
+    listed: Annotated[
+        bool, Option("--list", help="All recipes, what they need, what was verified.")
+    ] = False,
     given: CommonOptions,
 ) -> None:
-    """A table of a paper: trains what it needs, goes on where it stopped, prints our numbers beside the published.
+    """A table of a paper: trains what it needs, goes on where it stopped, prints our numbers beside
+    the published.
 
     `--set` takes train.KEY=VALUE of all runs, or runs.NAME.KEY=VALUE.
     """
@@ -423,10 +583,18 @@ def reproduce(
         ]
         say(recipes, given.as_json, "\n".join(lines))
         return
-    recipe = load_recipe(name) if name is not None else None  # an unknown one is said before what else is missing
+    recipe = (
+        load_recipe(name) if name is not None else None
+    )  # an unknown one is said before what else is missing
     if name is None or recipe is None or captions is None or out is None:
-        missing = [text for text, value in (("NAME", name), ("--captions", captions), ("--out", out)) if value is None]
-        raise InputError(f"no {' and no '.join(missing)}", remedy="see capgrade reproduce --help, or --list")
+        missing = [
+            text
+            for text, value in (("NAME", name), ("--captions", captions), ("--out", out))
+            if value is None
+        ]
+        raise InputError(
+            f"no {' and no '.join(missing)}", remedy="see capgrade reproduce --help, or --list"
+        )
     settings = settings_of(recipe, given.params, given.sets or [], small)
     measures = {*recipe.relevance, *(run.measure for run in settings.runs.values())}
     measures |= {one.measure for one in recipe.rows if one.measure}
@@ -435,7 +603,17 @@ def reproduce(
     from capgrade.pipelines.reproduce.table import markdown
 
     table = stage(
-        name, captions, regions, out, judgements=judgements, split=split, rows=row or [], params=given.params,
-        sets=given.sets or [], small=small,
-    )  # fmt: skip
-    typer.echo(json.dumps(table, indent=2) if given.as_json else f"{markdown(table)}\n-> {out / name}")
+        name,
+        captions,
+        regions,
+        out,
+        judgements=judgements,
+        split=split,
+        rows=row or [],
+        params=given.params,
+        sets=given.sets or [],
+        small=small,
+    )
+    typer.echo(
+        json.dumps(table, indent=2) if given.as_json else f"{markdown(table)}\n-> {out / name}"
+    )

@@ -1,4 +1,5 @@
-"""The bottom-up-attention detector: Faster R-CNN on ResNet-101 C4 with an attribute head, in plain torch."""
+"""The bottom-up-attention detector: Faster R-CNN on ResNet-101 C4 with an attribute head, in plain
+torch."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -29,8 +30,8 @@ STRIDE = 16
 class BottomUpConfig:
     """The published model by default; smaller ones by width, blocks and counts.
 
-    Source: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention. rois_at_once bounds
-    memory: 1.6 MB a roi and activation at full width.
+    Source: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention.
+    rois_at_once bounds memory: 1.6 MB a roi and activation at full width.
     """
 
     n_classes: int = 1600  # without background
@@ -67,13 +68,14 @@ class BottomUpConfig:
 
 
 class RegionHead(nn.Module):
-    """res5 on pooled rois, mean over cells, then classes, box deltas and, where the model has them, attributes."""
+    """res5 on pooled rois, mean over cells, then classes, box deltas and, where the model has them,
+    attributes."""
 
     def __init__(self, config: BottomUpConfig) -> None:
         super().__init__()
         features, classes = config.n_features, config.n_classes + 1
-        # Stride 1 and dilation 2 as in the prototxt, in airsplay's roi_heads.py (RES5HALVE False), and in
-        # MILVLG's, whose make_stage takes stride 1 wherever it dilates.
+        # Stride 1 and dilation 2 as in the prototxt, in airsplay's roi_heads.py (RES5HALVE False),
+        # and in MILVLG's, whose make_stage takes stride 1 wherever it dilates.
         inputs, middle = scaled(1024, config.width), scaled(512, config.width)
         self.res5 = make_stage(config.blocks[3], inputs, middle, features, stride=1, dilation=2)
         self.cls_score = nn.Linear(features, classes)
@@ -97,17 +99,20 @@ class RegionHead(nn.Module):
     def attribute_logits(self, features: Tensor, classes: Tensor) -> Tensor:
         """(R, D), class numbers (R,) with 0 = background -> (R, n_attributes + 1), 0 = none.
 
-        Inference gives it the arg max of the class scores, background included; training the true classes.
+        Inference gives it the arg max of the class scores, background included; training the true
+        classes.
         """
         joined = torch.cat([features, self.cls_embed(classes)], dim=1)
         return self.attr_linear2(functional.relu(self.attr_linear1(joined)))
 
 
 class BottomUp(nn.Module):
-    """Pictures of one size -> their regions: (B, 3, H, W) from `preprocess` and B scales -> B `DescribedProposals`.
+    """Pictures of one size -> their regions: (B, 3, H, W) from `preprocess` and B scales -> B
+    `DescribedProposals`.
 
-    No padding, so that a picture's features do not depend on its neighbours; a batch holds equal sizes only.
-    Source: the prototxt named in `BottomUpConfig`; parts of MILVLG's modeling/ carry the same names.
+    No padding, so that a picture's features do not depend on its neighbours; a batch holds equal
+    sizes only. Source: the prototxt named in `BottomUpConfig`; parts of MILVLG's modeling/ carry
+    the same names.
     """
 
     anchors: Tensor
@@ -120,22 +125,30 @@ class BottomUp(nn.Module):
         self.rpn = RPNHead(scaled(1024, config.width), config.rpn_channels, len(self.anchors))
         self.head = RegionHead(config)
 
-    def forward(self, images: Tensor, scales: Sequence[float], *, deltas: bool = True) -> list[DescribedProposals]:
+    def forward(
+        self, images: Tensor, scales: Sequence[float], *, deltas: bool = True
+    ) -> list[DescribedProposals]:
         features = self.backbone(images)
         proposals = self.propose(features, (images.shape[2], images.shape[3]), scales)
         return self.describe(features, proposals, deltas=deltas)
 
     @torch.no_grad()
-    def propose(self, features: Tensor, image: tuple[int, int], scales: Sequence[float]) -> list[tuple[Tensor, Tensor]]:
-        """Boxes (R, 4) and objectness (R,) of each picture, float32; no gradient goes through proposals.
+    def propose(
+        self, features: Tensor, image: tuple[int, int], scales: Sequence[float]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Boxes (R, 4) and objectness (R,) of each picture, float32; no gradient goes through
+        proposals.
 
-        Objectness is a probability; by airsplay's conventions its logit, as detectron2 sorts and stores it.
+        Objectness is a probability; by airsplay's conventions its logit, as detectron2 sorts and
+        stores it.
         """
         logits, deltas = self.rpn.logits(features)
         caffe = self.config.conventions == "caffe"
         scores = logits.softmax(dim=-1)[..., 1] if caffe else logits.diff(dim=-1)[..., 0]
         anchors = place_anchors(self.anchors, features.shape[2], features.shape[3], STRIDE)
-        return select_proposals(scores, deltas, anchors, image, scales, self.config.proposals, self.config.conventions)
+        return select_proposals(
+            scores, deltas, anchors, image, scales, self.config.proposals, self.config.conventions
+        )
 
     def roi_features(self, features: Tensor, rois: Tensor) -> Tensor:
         """(B, C, H, W), (R, 5) in network pixels -> float32 (R, D)."""
@@ -148,12 +161,16 @@ class BottomUp(nn.Module):
     def describe(
         self, features: Tensor, proposals: list[tuple[Tensor, Tensor]], *, deltas: bool = True
     ) -> list[DescribedProposals]:
-        """Feature, class, attribute and, with `deltas`, box predictions of given boxes, picture by picture.
+        """Feature, class, attribute and, with `deltas`, box predictions of given boxes, picture by
+        picture.
 
-        Under autocast all but the feature is computed in float32: a class score decides which regions are kept.
+        Under autocast all but the feature is computed in float32: a class score decides which
+        regions are kept.
         """
         counts = [len(boxes) for boxes, _ in proposals]
-        numbered = [functional.pad(boxes, (1, 0), value=i) for i, (boxes, _) in enumerate(proposals)]
+        numbered = [
+            functional.pad(boxes, (1, 0), value=i) for i, (boxes, _) in enumerate(proposals)
+        ]
         vectors = self.roi_features(features, torch.cat(numbered))
         columns = {"features": vectors}
         with autocast("float32", features.device):
@@ -162,7 +179,9 @@ class BottomUp(nn.Module):
             if deltas:
                 columns["deltas"] = self.head.bbox_pred(vectors)
             if self.config.n_attributes:
-                columns["attributes"] = self.head.attribute_logits(vectors, logits.argmax(dim=1)).softmax(dim=1)
+                columns["attributes"] = self.head.attribute_logits(
+                    vectors, logits.argmax(dim=1)
+                ).softmax(dim=1)
         rows = zip(*(column.split(counts) for column in columns.values()), strict=True)
         return [
             DescribedProposals(boxes, **dict(zip(columns, row, strict=True)))
@@ -173,10 +192,10 @@ class BottomUp(nn.Module):
 class BottomUpDetector(ProposalDetector):
     """`BottomUp` as a detector; the model is moved to `device` and kept.
 
-    precision: as `precision_of` has it; bf16: convolutions by autocast, while the layers that give scores and boxes
-    work in float32. Features are float32.
-    proposals: fewer or more than the model was made with, which changes which regions there are to choose from,
-    and no feature of those that stay.
+    precision: as `precision_of` has it; bf16: convolutions by autocast, while the layers that give
+    scores and boxes work in float32. Features are float32. proposals: fewer or more than the model
+    was made with, which changes which regions there are to choose from, and no feature of those
+    that stay.
     """
 
     def __init__(
@@ -203,5 +222,7 @@ class BottomUpDetector(ProposalDetector):
 
     def regions(self, images: Tensor, scales: Sequence[float]) -> list[DescribedProposals]:
         with precision_of(self.precision, self.device), autocast(self.precision, self.device):
-            images = images.to(self.device, non_blocking=True).contiguous(memory_format=torch.channels_last)
+            images = images.to(self.device, non_blocking=True).contiguous(
+                memory_format=torch.channels_last
+            )
             return self.model(images, scales, deltas=self.rule.regresses)

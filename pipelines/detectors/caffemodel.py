@@ -1,4 +1,5 @@
-"""The weights in a .caffemodel: protocol buffers of BVLC's caffe.proto, as far as weights need it."""
+"""The weights in a .caffemodel: protocol buffers of BVLC's caffe.proto, as far as weights need
+it."""
 
 import math
 from pathlib import Path
@@ -33,15 +34,22 @@ message_type {
 
 
 def read_caffemodel(path: Path) -> dict[str, np.ndarray]:
-    """`{layer}.{number of the blob}` -> float32 array, of every layer with weights. InputError for a damaged file."""
+    """`{layer}.{number of the blob}` -> float32 array, of every layer with weights. InputError for
+    a damaged file."""
     pool = descriptor_pool.DescriptorPool()
     pool.Add(text_format.Parse(PROTO, descriptor_pb2.FileDescriptorProto(name="caffe.proto")))
     net: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("NetParameter"))()
     try:
         net.ParseFromString(path.read_bytes())
-        weights = {f"{layer.name}.{k}": _array(blob) for layer in net.layer for k, blob in enumerate(layer.blobs)}
+        weights = {
+            f"{layer.name}.{k}": _array(blob)
+            for layer in net.layer
+            for k, blob in enumerate(layer.blobs)
+        }
     except (DecodeError, ValueError) as error:
-        raise InputError(f"not a whole caffemodel ({error})", file=path, remedy="fetch the file again") from error
+        raise InputError(
+            f"not a whole caffemodel ({error})", file=path, remedy="fetch the file again"
+        ) from error
     if net.layers or not net.layer:
         remedy = "upgrade_net_proto_binary of Caffe brings older files up to date"
         raise InputError("no layers of caffe.proto's present form", file=path, remedy=remedy)
@@ -50,7 +58,9 @@ def read_caffemodel(path: Path) -> dict[str, np.ndarray]:
 
 def _array(blob: Any) -> np.ndarray:
     doubles = blob.HasField("double_data")
-    values = np.frombuffer(blob.double_data if doubles else blob.data, "<f8" if doubles else "<f4").astype(np.float32)
+    values = np.frombuffer(
+        blob.double_data if doubles else blob.data, "<f8" if doubles else "<f4"
+    ).astype(np.float32)
     if math.prod(blob.shape.dim) != len(values):
         raise ValueError(f"{len(values)} values of shape {list(blob.shape.dim)}")
     return values.reshape(tuple(blob.shape.dim))

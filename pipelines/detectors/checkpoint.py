@@ -1,4 +1,5 @@
-"""The bottom-up model as one safetensors file: its tensors, its configuration, and the names of what it knows."""
+"""The bottom-up model as one safetensors file: its tensors, its configuration, and the names of
+what it knows."""
 
 import dataclasses
 import json
@@ -44,15 +45,25 @@ def save_bottom_up(
 ) -> None:
     """Write the model; `classes` and `attributes` name its numbers, background and none left out.
 
-    The same model and names give the same bytes: the safetensors library would order metadata at random.
-    Source of the format: https://huggingface.co/docs/safetensors.
+    The same model and names give the same bytes: the safetensors library would order metadata at
+    random. Source of the format: https://huggingface.co/docs/safetensors.
     """
-    facts = {"format": CHECKPOINT_LAYOUT, "config": json.dumps(dataclasses.asdict(model.config), sort_keys=True)}
+    facts = {
+        "format": CHECKPOINT_LAYOUT,
+        "config": json.dumps(dataclasses.asdict(model.config), sort_keys=True),
+    }
     names = {"classes": classes, "attributes": attributes}
     facts |= {key: json.dumps(list(value)) for key, value in names.items() if value is not None}
-    whole = save({name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()})
+    whole = save(
+        {
+            name: tensor.detach().cpu().float().contiguous()
+            for name, tensor in model.state_dict().items()
+        }
+    )
     start = 8 + int.from_bytes(whole[:8], "little")
-    text = canonical(json.loads(whole[8:start]) | {"__metadata__": {**(metadata or {}), **facts}}).encode()
+    text = canonical(
+        json.loads(whole[8:start]) | {"__metadata__": {**(metadata or {}), **facts}}
+    ).encode()
     text += b" " * (-len(text) % 8)
     with atomic(path) as temporary, temporary.open("wb") as out:
         out.write(len(text).to_bytes(8, "little") + text + whole[start:])
@@ -72,7 +83,8 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def read_checkpoint(
     tensors: Mapping[str, Tensor], facts: Mapping[str, str], path: Path
 ) -> tuple[BottomUp, dict[str, Any]]:
-    """What `save_bottom_up` wrote as a model in eval mode, and its names. InputError for a damaged configuration."""
+    """What `save_bottom_up` wrote as a model in eval mode, and its names. InputError for a damaged
+    configuration."""
     try:
         config = TypeAdapter(BottomUpConfig).validate_json(facts["config"])
         stored = {key: json.loads(facts[key]) for key in ("classes", "attributes") if key in facts}
@@ -86,10 +98,14 @@ def read_checkpoint(
             first = error.errors()[0]
             reason = f"{'.'.join(map(str, first['loc']))} {first['msg']}".strip()
         remedy = "convert it again, with the version of capgrade that reads it"
-        raise InputError(f"a configuration that cannot be read ({reason})", file=path, remedy=remedy) from error
+        raise InputError(
+            f"a configuration that cannot be read ({reason})", file=path, remedy=remedy
+        ) from error
     for key, count in (("classes", config.n_classes), ("attributes", config.n_attributes)):
         if key in names and len(names[key]) != count:
-            raise InputError(f"{len(names[key])} names of {count} {key}", file=path, remedy="convert it again")
+            raise InputError(
+                f"{len(names[key])} names of {count} {key}", file=path, remedy="convert it again"
+            )
     return built(config, tensors, path), {"layout": CHECKPOINT_LAYOUT, **names}
 
 
@@ -107,8 +123,11 @@ def built(config: BottomUpConfig, tensors: Mapping[str, Tensor], path: Path) -> 
     return model.requires_grad_(False).eval()
 
 
-def check_tensors(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor], path: Path) -> None:
-    """InputError that names tensors which are missing, left over, of another shape, not numbers, or not finite."""
+def check_tensors(
+    shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor], path: Path
+) -> None:
+    """InputError that names tensors which are missing, left over, of another shape, not numbers, or
+    not finite."""
 
     def refuse(what: str, names: Sequence[str]) -> None:
         if names:
@@ -120,7 +139,14 @@ def check_tensors(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, T
     refuse("not of this model", sorted(tensors.keys() - shapes.keys()))
     given = {name: tuple(tensors[name].shape) for name in shapes}
     refuse(
-        "misshapen", [f"{name} is {given[name]}, not {shape}" for name, shape in shapes.items() if given[name] != shape]
+        "misshapen",
+        [
+            f"{name} is {given[name]}, not {shape}"
+            for name, shape in shapes.items()
+            if given[name] != shape
+        ],
     )
-    refuse("not of real numbers", [name for name in shapes if not tensors[name].is_floating_point()])
+    refuse(
+        "not of real numbers", [name for name in shapes if not tensors[name].is_floating_point()]
+    )
     refuse("not finite", [name for name in shapes if not torch.isfinite(tensors[name]).all()])

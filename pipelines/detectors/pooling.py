@@ -1,6 +1,7 @@
 """ROIPool in plain torch, on any device.
 
-rois are float (R, 5): image number, then x1 y1 x2 y2. Pooled features are (R, C, size, size), channels last.
+rois are float (R, 5): image number, then x1 y1 x2 y2. Pooled features are (R, C, size, size),
+channels last.
 """
 
 from collections.abc import Callable
@@ -17,10 +18,10 @@ def roi_pool(features: Tensor, rois: Tensor, size: int, scale: float) -> Pool:
     """Max over each of size x size bins of each roi of features (B, C, H, W).
 
     Corners are rounded to cells (halves away from zero), both ends belong to the roi, bin p covers
-    floor(p l / size) .. ceil((p + 1) l / size) in float32; an empty bin is 0.
-    Any window is the maximum of four windows of power-of-two sides, so a bin costs four row look-ups. The maxima of
-    windows are made once for all rois. Source: caffe/src/caffe/layers/roi_pooling_layer.cpp, bottom-up-attention.
-    Differentiable in `features`.
+    floor(p l / size) .. ceil((p + 1) l / size) in float32; an empty bin is 0. Any window is the
+    maximum of four windows of power-of-two sides, so a bin costs four row look-ups. The maxima of
+    windows are made once for all rois. Source: caffe/src/caffe/layers/roi_pooling_layer.cpp,
+    bottom-up-attention. Differentiable in `features`.
     """
     B, C, H, W = features.shape
     corners = rois[:, 1:].float() * scale
@@ -34,16 +35,23 @@ def roi_pool(features: Tensor, rois: Tensor, size: int, scale: float) -> Pool:
     table = _window_maxima(features.permute(0, 2, 3, 1), ny, nx)  # (ny * nx * B * H * W, C)
     base = (ky[:, :, None] * nx + kx[:, None, :]) * B + rois[:, 0].long()[:, None, None]
     windows = torch.stack(
-        [(base * H + y[:, :, None]) * W + x[:, None, :] for y in (top, bottom) for x in (left, right)]
+        [
+            (base * H + y[:, :, None]) * W + x[:, None, :]
+            for y in (top, bottom)
+            for x in (left, right)
+        ]
     )
 
     def pool(some: slice) -> Tensor:
         chosen, none = windows[:, some], empty[some]
-        # On a CPU small pieces stay in the cache and in memory already mapped: a quarter of the time.
+        # On a CPU small pieces stay in the cache and in memory already mapped: a quarter of the
+        # time.
         on_cpu = features.device.type == "cpu"
         at_once = max(1, POOL_CELLS_AT_ONCE // (size * size * C) if on_cpu else len(none))
         pieces = zip(chosen.split(at_once, dim=1), none.split(at_once), strict=True)
-        pooled = torch.cat([_best_of(table, part).masked_fill(hole[..., None], 0) for part, hole in pieces])
+        pooled = torch.cat(
+            [_best_of(table, part).masked_fill(hole[..., None], 0) for part, hole in pieces]
+        )
         return pooled.permute(0, 3, 1, 2)
 
     return pool
@@ -66,7 +74,8 @@ def _bins(start: Tensor, end: Tensor, size: int, length: int) -> tuple[Tensor, T
 
 
 def _two_windows(first: Tensor, last: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Starts of two windows of side 2^k whose union is first..last - 1, and k; empty ones point to some cell."""
+    """Starts of two windows of side 2^k whose union is first..last - 1, and k; empty ones point to
+    some cell."""
     count = (last - first).clamp(min=1)
     k = torch.zeros_like(count)
     for power in range(1, length.bit_length()):
@@ -76,7 +85,8 @@ def _two_windows(first: Tensor, last: Tensor, length: int) -> tuple[Tensor, Tens
 
 
 def _window_maxima(cells: Tensor, ny: int, nx: int) -> Tensor:
-    """Maxima of the windows of sides 2^ky, 2^kx that start at each cell: (B, H, W, C) -> (ny nx B H W, C)."""
+    """Maxima of the windows of sides 2^ky, 2^kx that start at each cell: (B, H, W, C) -> (ny nx B H
+    W, C)."""
     rows, tables = cells, []
     for ky in range(ny):
         rows = rows if ky == 0 else _with_next(rows, 1, 1 << (ky - 1))
@@ -88,6 +98,10 @@ def _window_maxima(cells: Tensor, ny: int, nx: int) -> Tensor:
 
 
 def _with_next(x: Tensor, dim: int, shift: int) -> Tensor:
-    """Maximum of each cell and the one `shift` further; cells whose window leaves the map are never read."""
+    """Maximum of each cell and the one `shift` further; cells whose window leaves the map are never
+    read."""
     shifted = x.narrow(dim, shift, x.shape[dim] - shift)
-    return torch.cat([torch.maximum(x.narrow(dim, 0, shifted.shape[dim]), shifted), x.narrow(dim, 0, shift)], dim=dim)
+    return torch.cat(
+        [torch.maximum(x.narrow(dim, 0, shifted.shape[dim]), shifted), x.narrow(dim, 0, shift)],
+        dim=dim,
+    )

@@ -8,13 +8,20 @@ from torch import Tensor
 
 from capgrade.schemas.errors import InputError
 
-PIXEL_MEANS = (102.9801, 115.9465, 122.7717)  # B, G, R: lib/fast_rcnn/config.py, bottom-up-attention
+PIXEL_MEANS = (
+    102.9801,
+    115.9465,
+    122.7717,
+)  # B, G, R: lib/fast_rcnn/config.py, bottom-up-attention
 SHORT_SIDE, LONG_SIDE = 600, 1000
 NARROWEST = 3  # prepared pixels, of which the stem's convolution makes the two that its pool needs
 
 
-def resize_scale(height: int, width: int, *, short: int = SHORT_SIDE, long: int = LONG_SIDE) -> float:
-    """Factor that makes the short side 600 px, or the long side 1000 px where it would become longer.
+def resize_scale(
+    height: int, width: int, *, short: int = SHORT_SIDE, long: int = LONG_SIDE
+) -> float:
+    """Factor that makes the short side 600 px, or the long side 1000 px where it would become
+    longer.
 
     Source: _get_image_blob, lib/fast_rcnn/test.py, bottom-up-attention.
     """
@@ -32,10 +39,10 @@ def resized(height: int, width: int, scale: float) -> tuple[int, int]:
 def resize(image: Tensor, scale: float) -> Tensor:
     """Bilinear without antialiasing: float32 (C, H, W) -> (C, round(H scale), round(W scale)).
 
-    Equals cv2.resize(image, None, fx=scale, fy=scale, interpolation=INTER_LINEAR): output pixel d reads
-    (d + 0.5) / scale - 0.5, found in float64, cut to the image. torch's `interpolate` with the output size
-    divides by round(H scale) / H instead of scale, which shifts the far border by up to 0.5 / scale pixels,
-    and with the factor it rounds the size down.
+    Equals cv2.resize(image, None, fx=scale, fy=scale, interpolation=INTER_LINEAR): output pixel d
+    reads (d + 0.5) / scale - 0.5, found in float64, cut to the image. torch's `interpolate` with
+    the output size divides by round(H scale) / H instead of scale, which shifts the far border by
+    up to 0.5 / scale pixels, and with the factor it rounds the size down.
     """
     height, width = resized(image.shape[-2], image.shape[-1], scale)
     left, right, share = _taps(width, image.shape[-1], scale, image.device)
@@ -44,7 +51,9 @@ def resize(image: Tensor, scale: float) -> Tensor:
     return torch.lerp(image[..., top, :], image[..., bottom, :], share[:, None])
 
 
-def _taps(size: int, source: int, scale: float, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _taps(
+    size: int, source: int, scale: float, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
     """The two source pixels of each output pixel, and the float32 share of the second."""
     at = (torch.arange(size, dtype=torch.float64, device=device) + 0.5) / scale - 0.5
     at = at.clamp(0, source - 1)
@@ -56,8 +65,8 @@ def _taps(size: int, source: int, scale: float, device: torch.device) -> tuple[T
 class CaffePrepare:
     """uint8 (H, W, 3) RGB -> float32 (3, h, w) BGR less PIXEL_MEANS, resized; and the scale h / H.
 
-    The mean is subtracted before the resize, there is no division by a deviation and no padding. InputError for a
-    picture that is too narrow for the model.
+    The mean is subtracted before the resize, there is no division by a deviation and no padding.
+    InputError for a picture that is too narrow for the model.
     """
 
     short: int = SHORT_SIDE

@@ -11,11 +11,13 @@ def scaled(channels: int, width: float) -> int:
 
 
 class ConvNorm(nn.Module):
-    """Convolution without bias, then a frozen batch norm: conv(x) * scale + shift, per output channel.
+    """Convolution without bias, then a frozen batch norm: conv(x) * scale + shift, per output
+    channel.
 
-    `scale` and `shift` are buffers: of a trained norm, weight / sqrt(var + 1e-5) and bias - mean * scale
-    (Caffe's BatchNorm + Scale with global statistics). The scale goes into the kernel in `forward`, which
-    saves a pass over the activations and stays differentiable in `weight`; `fold_norms` does it once for all.
+    `scale` and `shift` are buffers: of a trained norm, weight / sqrt(var + 1e-5) and bias - mean *
+    scale (Caffe's BatchNorm + Scale with global statistics). The scale goes into the kernel in
+    `forward`, which saves a pass over the activations and stays differentiable in `weight`;
+    `fold_norms` does it once for all.
     """
 
     folded = False
@@ -24,7 +26,14 @@ class ConvNorm(nn.Module):
     shift: Tensor
 
     def __init__(
-        self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, padding: int = 0, dilation: int = 1
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        dilation: int = 1,
     ) -> None:
         super().__init__()
         self.stride, self.padding, self.dilation = stride, padding, dilation
@@ -40,7 +49,8 @@ class ConvNorm(nn.Module):
 
 @torch.no_grad()
 def fold_norms(model: nn.Module) -> None:
-    """Multiply every scale into its kernel: the same outputs from then on, without a product a call."""
+    """Multiply every scale into its kernel: the same outputs from then on, without a product a
+    call."""
     for layer in model.modules():
         if isinstance(layer, ConvNorm):
             layer.weight.mul_(layer.scale[:, None, None, None])
@@ -66,9 +76,12 @@ class Stem(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1 (with the stride), 3x3 (with the dilation), 1x1, added to the shortcut: branch2a, 2b, 2c of Caffe."""
+    """1x1 (with the stride), 3x3 (with the dilation), 1x1, added to the shortcut: branch2a, 2b, 2c
+    of Caffe."""
 
-    def __init__(self, inputs: int, middle: int, outputs: int, *, stride: int = 1, dilation: int = 1) -> None:
+    def __init__(
+        self, inputs: int, middle: int, outputs: int, *, stride: int = 1, dilation: int = 1
+    ) -> None:
         super().__init__()
         self.shortcut: nn.Module = nn.Identity()
         if inputs != outputs or stride != 1:
@@ -85,7 +98,9 @@ class Bottleneck(nn.Module):
         return functional.relu(self.conv3(y).add_(self.shortcut(x)), inplace=True)
 
 
-def make_stage(blocks: int, inputs: int, middle: int, outputs: int, *, stride: int, dilation: int = 1) -> nn.Sequential:
+def make_stage(
+    blocks: int, inputs: int, middle: int, outputs: int, *, stride: int, dilation: int = 1
+) -> nn.Sequential:
     """Bottlenecks in a row, the stride in the first: res2a, res2b, ... of Caffe."""
     first = Bottleneck(inputs, middle, outputs, stride=stride, dilation=dilation)
     rest = [Bottleneck(outputs, middle, outputs, dilation=dilation) for _ in range(blocks - 1)]
@@ -95,9 +110,9 @@ def make_stage(blocks: int, inputs: int, middle: int, outputs: int, *, stride: i
 class ResNetC4(nn.Module):
     """conv1 to res4: (B, 3, H, W) BGR less its mean -> (B, 1024 width, ~H/16, ~W/16) at stride 16.
 
-    blocks (3, 4, 23) is ResNet-101. Convolutions of stride 2 give ceil(n / 2) rows, the ceil-mode pool
-    ceil((n - 3) / 2) + 1: 600 -> 300 -> 150 -> 75 -> 38.
-    Source: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention (res4b22).
+    blocks (3, 4, 23) is ResNet-101. Convolutions of stride 2 give ceil(n / 2) rows, the ceil-mode
+    pool ceil((n - 3) / 2) + 1: 600 -> 300 -> 150 -> 75 -> 38. Source:
+    models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention (res4b22).
     """
 
     def __init__(self, blocks: tuple[int, int, int] = (3, 4, 23), width: float = 1.0) -> None:

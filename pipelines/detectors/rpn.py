@@ -1,4 +1,5 @@
-"""The region proposal network: anchors, its head, and which proposals go on. All boxes are in network pixels."""
+"""The region proposal network: anchors, its head, and which proposals go on. All boxes are in
+network pixels."""
 
 import dataclasses
 import math
@@ -13,20 +14,23 @@ from torch.nn import functional
 from capgrade.devices import autocast
 from capgrade.pipelines.detectors.ops import nms_batch
 
-# Whose rules of boxes a model follows. Caffe's boxes hold both border pixels, so a side is x2 - x1 + 1. airsplay's
-# (py-bottom-up-attention, detectron2 of 2020) have sides x2 - x1 and end at (width, height); its anchors are not
-# rounded, but with "airsplay_rounded", where a checkpoint brings Caffe's in their place.
-# Sources: lib/rpn and lib/fast_rcnn of bottom-up-attention; anchor_generator.py, box_regression.py and
-# proposal_generator/proposal_utils.py of detectron2/modeling.
+# Whose rules of boxes a model follows. Caffe's boxes hold both border pixels, so a side is x2 - x1
+# + 1. airsplay's (py-bottom-up-attention, detectron2 of 2020) have sides x2 - x1 and end at (width,
+# height); its anchors are not rounded, but with "airsplay_rounded", where a checkpoint brings
+# Caffe's in their place. Sources: lib/rpn and lib/fast_rcnn of bottom-up-attention;
+# anchor_generator.py, box_regression.py and proposal_generator/proposal_utils.py of
+# detectron2/modeling.
 Conventions = Literal["caffe", "airsplay", "airsplay_rounded"]
 LARGEST_LOG_GROWTH = math.log(1000 / 16)
 
 
 @dataclasses.dataclass(frozen=True)
 class ProposalRule:
-    """How many proposals and which. Source: lib/fast_rcnn/config.py (TEST.RPN_*), bottom-up-attention.
+    """How many proposals and which. Source: lib/fast_rcnn/config.py (TEST.RPN_*),
+    bottom-up-attention.
 
-    before_nms, after_nms: best scores kept before and after suppression; min_side in original pixels.
+    before_nms, after_nms: best scores kept before and after suppression; min_side in original
+    pixels.
     """
 
     before_nms: int = 6000
@@ -40,9 +44,10 @@ def make_anchors(
 ) -> np.ndarray:
     """The anchors of a cell, float32 (ratios x scales, 4), of each ratio (height / width).
 
-    Caffe's lie about the cell 0..base-1, ratio by ratio; sides are +1 (a box holds both borders) and rounded before
-    the scale multiplies them (lib/rpn/generate_anchors.py, bottom-up-attention). airsplay's lie about (0, 0), scale
-    by scale, of area (base * scale)^2 (generate_cell_anchors, detectron2/modeling/anchor_generator.py).
+    Caffe's lie about the cell 0..base-1, ratio by ratio; sides are +1 (a box holds both borders)
+    and rounded before the scale multiplies them (lib/rpn/generate_anchors.py, bottom-up-attention).
+    airsplay's lie about (0, 0), scale by scale, of area (base * scale)^2 (generate_cell_anchors,
+    detectron2/modeling/anchor_generator.py).
     """
     shapes = np.array(ratios, np.float64)
     if conventions == "airsplay":
@@ -51,14 +56,20 @@ def make_anchors(
         centre, half = 0.0, np.stack([widths, np.tile(shapes, len(scales)) * widths], axis=1) / 2
     else:
         widths = np.round(np.sqrt(base * base / shapes))
-        sides = np.stack([widths, np.round(widths * shapes)], axis=1)[:, None] * np.array(scales, np.float64)[:, None]
+        sides = (
+            np.stack([widths, np.round(widths * shapes)], axis=1)[:, None]
+            * np.array(scales, np.float64)[:, None]
+        )
         centre, half = (base - 1) / 2, (sides.reshape(-1, 2) - 1) / 2
     return np.concatenate([centre - half, centre + half], axis=1).astype(np.float32)
 
 
 def place_anchors(anchors: Tensor, height: int, width: int, stride: int) -> Tensor:
     """Anchors (A, 4) at every cell: (height * width * A, 4), anchors fastest, then x, then y."""
-    y, x = (torch.arange(n, device=anchors.device, dtype=anchors.dtype) * stride for n in (height, width))
+    y, x = (
+        torch.arange(n, device=anchors.device, dtype=anchors.dtype) * stride
+        for n in (height, width)
+    )
     shift_y, shift_x = torch.meshgrid(y, x, indexing="ij")
     shifts = torch.stack([shift_x, shift_y, shift_x, shift_y], dim=-1)
     return (shifts[:, :, None] + anchors).reshape(-1, 4)
@@ -67,8 +78,8 @@ def place_anchors(anchors: Tensor, height: int, width: int, stride: int) -> Tens
 def decode_boxes(boxes: Tensor, deltas: Tensor, *, caffe: bool = True) -> Tensor:
     """Boxes moved by dx dy dw dh: (N, 4), (N, 4 K) -> (N, 4 K), sides +1 with `caffe`.
 
-    Growth is cut at 1000/16 as in MILVLG's box_regression.py. Caffe's bbox_transform_inv does not cut; after
-    clipping to the picture both agree unless such a box misses the picture on one side.
+    Growth is cut at 1000/16 as in MILVLG's box_regression.py. Caffe's bbox_transform_inv does not
+    cut; after clipping to the picture both agree unless such a box misses the picture on one side.
     """
     sides = boxes[:, None, 2:] - boxes[:, None, :2] + int(caffe)
     centres = boxes[:, None, :2] + 0.5 * sides
@@ -79,7 +90,8 @@ def decode_boxes(boxes: Tensor, deltas: Tensor, *, caffe: bool = True) -> Tensor
 
 
 def encode_boxes(boxes: Tensor, targets: Tensor) -> Tensor:
-    """The deltas that move boxes onto targets, (N, 4), (N, 4) -> (N, 4): bbox_transform of bottom-up-attention.
+    """The deltas that move boxes onto targets, (N, 4), (N, 4) -> (N, 4): bbox_transform of
+    bottom-up-attention.
 
     `decode_boxes` gives x2 and y2 one pixel more: Caffe's inverse does not take the +1 back.
     """
@@ -89,9 +101,11 @@ def encode_boxes(boxes: Tensor, targets: Tensor) -> Tensor:
 
 
 def clip_boxes(boxes: Tensor, height: float, width: float, *, caffe: bool = True) -> Tensor:
-    """Corners cut to 0..width-1 and 0..height-1, without `caffe` to width and height: (N, 4 K) -> (N, 4 K).
+    """Corners cut to 0..width-1 and 0..height-1, without `caffe` to width and height: (N, 4 K) ->
+    (N, 4 K).
 
-    Sources: lib/fast_rcnn/bbox_transform.py, bottom-up-attention; Boxes.clip, detectron2/structures/boxes.py.
+    Sources: lib/fast_rcnn/bbox_transform.py, bottom-up-attention; Boxes.clip,
+    detectron2/structures/boxes.py.
     """
     last = torch.tensor([width, height], device=boxes.device, dtype=boxes.dtype) - int(caffe)
     corners = boxes.reshape(len(boxes), boxes.shape[1] // 2, 2)
@@ -101,8 +115,8 @@ def clip_boxes(boxes: Tensor, height: float, width: float, *, caffe: bool = True
 class RPNHead(nn.Module):
     """3x3 convolution, then per anchor a background and an object score, and four deltas.
 
-    Rows of its outputs are in the order of `place_anchors`.
-    Score channels: A of background, then A of object (rpn_cls_score in test.prototxt, bottom-up-attention).
+    Rows of its outputs are in the order of `place_anchors`. Score channels: A of background, then A
+    of object (rpn_cls_score in test.prototxt, bottom-up-attention).
     """
 
     def __init__(self, inputs: int, middle: int, anchors: int) -> None:
@@ -115,7 +129,8 @@ class RPNHead(nn.Module):
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
     def logits(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, C, H, W) -> background and object logits (B, H W A, 2), deltas (B, H W A, 4); computed in float32."""
+        """(B, C, H, W) -> background and object logits (B, H W A, 2), deltas (B, H W A, 4);
+        computed in float32."""
         B = len(features)
         hidden = functional.relu(self.conv(features)).float()
         with autocast("float32", features.device):
@@ -133,13 +148,15 @@ def select_proposals(
     rule: ProposalRule,
     conventions: Conventions = "caffe",
 ) -> list[tuple[Tensor, Tensor]]:
-    """Proposals of each picture by falling score: (B, N), (B, N, 4), anchors (N, 4) -> B times boxes (R, 4) and scores
-    (R,), R <= after_nms. All pictures are shown at one size, `image` (height, width), each at a scale of its own.
+    """Proposals of each picture by falling score: (B, N), (B, N, 4), anchors (N, 4) -> B times
+    boxes (R, 4) and scores (R,), R <= after_nms. All pictures are shown at one size, `image`
+    (height, width), each at a scale of its own.
 
-    Decode, clip to `image`, drop sides below min_side * scale, take the best, suppress, take the best. Equal scores:
-    the earlier anchor first (Caffe's order is arbitrary). Source: lib/rpn/proposal_layer.py, bottom-up-attention;
-    MILVLG's rpn_outputs.py drops sides equal to the minimum too. In airsplay's code the best are taken before the small
-    are dropped; find_top_rpn_proposals, detectron2/modeling/proposal_generator.
+    Decode, clip to `image`, drop sides below min_side * scale, take the best, suppress, take the
+    best. Equal scores: the earlier anchor first (Caffe's order is arbitrary). Source:
+    lib/rpn/proposal_layer.py, bottom-up-attention; MILVLG's rpn_outputs.py drops sides equal to the
+    minimum too. In airsplay's code the best are taken before the small are dropped;
+    find_top_rpn_proposals, detectron2/modeling/proposal_generator.
     """
     caffe = conventions == "caffe"
     anchors = anchors.expand(len(scores), -1, -1)
@@ -148,12 +165,16 @@ def select_proposals(
         scores, deltas, anchors = (take(x, best) for x in (scores, deltas, anchors))
     boxes = decode_boxes(anchors.flatten(0, 1), deltas.flatten(0, 1), caffe=caffe)
     boxes = clip_boxes(boxes, *image, caffe=caffe).view_as(anchors)
-    least = torch.tensor([rule.min_side * scale for scale in scales], device=boxes.device)[:, None, None]
+    least = torch.tensor([rule.min_side * scale for scale in scales], device=boxes.device)[
+        :, None, None
+    ]
     sides = boxes[..., 2:] - boxes[..., :2]
     there = (sides + 1 >= least if caffe else sides > least).all(dim=2)
     if caffe:
         order = scores.masked_fill(~there, -torch.inf).argsort(dim=1, descending=True, stable=True)
-        scores, boxes, there = (take(x, order[:, : rule.before_nms]) for x in (scores, boxes, there))
+        scores, boxes, there = (
+            take(x, order[:, : rule.before_nms]) for x in (scores, boxes, there)
+        )
     kept, count = nms_batch(boxes, scores, rule.nms_threshold, there, rule.after_nms, caffe=caffe)
     pictures = zip(take(boxes, kept), take(scores, kept), count.tolist(), strict=True)
     return [(box[:n], score[:n]) for box, score, n in pictures]

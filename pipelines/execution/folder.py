@@ -21,7 +21,16 @@ from fsspec.implementations.local import LocalFileSystem
 
 from capgrade.measures.embeddings import cache_folder
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import CACHE, MANIFEST, NO_ROOM, OUT, atomic, digest, parse_manifest, writing
+from capgrade.schemas.files import (
+    CACHE,
+    MANIFEST,
+    NO_ROOM,
+    OUT,
+    atomic,
+    digest,
+    parse_manifest,
+    writing,
+)
 
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"}
 TEMPORARY = re.compile(r"(^|/)\.[^/]+\.tmp$")  # names of files that are being written
@@ -29,7 +38,9 @@ TMPDIR = "set TMPDIR to a folder that may be written, or change its permissions"
 COPY = "copy the whole folder there, with its manifest.json"
 SECRETS = {  # in URLs
     re.compile(r"(?<=://)[^/@:\s]*:[^/@\s]+@"): "***@",
-    re.compile(r"([?&][^=&\s]*(?:sig|token|secret|credential|password|key)[^=&\s]*=)[^&\s'\"]+", re.I): r"\1***",
+    re.compile(
+        r"([?&][^=&\s]*(?:sig|token|secret|credential|password|key)[^=&\s]*=)[^&\s'\"]+", re.I
+    ): r"\1***",
 }
 
 
@@ -113,7 +124,11 @@ class Folder:
         with writing(copy, TMPDIR):
             copy.mkdir(mode=0o700, exist_ok=True)
             if copy.lstat().st_uid != os.getuid():
-                raise InputError("belongs to another user", file=copy, remedy="set TMPDIR to a folder of your own")
+                raise InputError(
+                    "belongs to another user",
+                    file=copy,
+                    remedy="set TMPDIR to a folder of your own",
+                )
             with FileLock(copy / ".lock"):
                 if not (copy / ".whole").exists():
                     for name in sorted(name for folder in folders for name in self.names(folder)):
@@ -139,7 +154,9 @@ class Folder:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 raise
             text = without_secrets(" ".join(f"{type(error).__name__}: {error}".split()))
-            remedy = "check the URL, who may read and write there, and run again: what is finished stays"
+            remedy = (
+                "check the URL, who may read and write there, and run again: what is finished stays"
+            )
             raise InputError(f"{self}: {text}", remedy=remedy) from error
 
 

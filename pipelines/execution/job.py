@@ -96,7 +96,9 @@ def read_source(
         "tokenizer": captions.tokenizer,
     }
     n_blocks = count_blocks(captions.n_images, params.block_images)
-    return Source(captions, chosen, params, measures, made_with, files, inputs, made_of, facts, n_blocks)
+    return Source(
+        captions, chosen, params, measures, made_with, files, inputs, made_of, facts, n_blocks
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +146,9 @@ def save_job(source: Source, work: Path, make_table: Callable[[], Table]) -> Job
     )
 
 
-def run_blocks(job: Job, work: Path, what: str, options: Sequence[str] = (), blocks: range | None = None) -> list[Path]:
+def run_blocks(
+    job: Job, work: Path, what: str, options: Sequence[str] = (), blocks: range | None = None
+) -> list[Path]:
     """Make the parts of all blocks, or of `blocks`, that are not there.
 
     With `options`, which are Beam's own, workers are Beam's; else one works in this process.
@@ -189,7 +193,9 @@ class Worker:
         self.local = self.folder.local_copy(SHARED)
         self.ids = open_arrow(self.local.joinpath(*_IDS)).get_batch(0)["image_ids"]
         fit = self.local / "fit"
-        self.fitted: dict[str, Fitted] = {name: FITTED[kind].load(fit / name) for name, kind in job.kinds.items()}
+        self.fitted: dict[str, Fitted] = {
+            name: FITTED[kind].load(fit / name) for name, kind in job.kinds.items()
+        }
         if job.device != "cpu":
             from capgrade.measures.on_device import on_device  # imports torch
 
@@ -241,18 +247,24 @@ def _local_parts(folder: Folder, names: Sequence[str], work: Path) -> list[Path]
     missing = [(name, file) for name, file in zip(names, files, strict=True) if not file.is_file()]
     if missing and folder.local:
         problem = f"{len(missing)} of {len(names)} parts are not here, though workers have ended"
-        remedy = "let workers see --out under this path, or give a URL that they reach as `exchange`"
+        remedy = (
+            "let workers see --out under this path, or give a URL that they reach as `exchange`"
+        )
         raise InputError(problem, file=folder.local, remedy=remedy)
     with ThreadPoolExecutor(FETCHES) as threads:
         list(threads.map(lambda one: folder.get(*one), missing))
     return files
 
 
-def finish(source: Source, folder: Path, kind: str, rows: dict[str, int], **facts: Any) -> dict[str, Any]:
+def finish(
+    source: Source, folder: Path, kind: str, rows: dict[str, int], **facts: Any
+) -> dict[str, Any]:
     """Write the manifest. InputError where a file that a measure reads has changed meanwhile."""
     require_unchanged(source.files, read_by(source.params.measures, source.measures))
     facts["n_captions"] = source.captions.n_captions
-    return write_manifest(folder, kind, params=source.made_with, inputs=source.inputs, rows=rows, **facts)
+    return write_manifest(
+        folder, kind, params=source.made_with, inputs=source.inputs, rows=rows, **facts
+    )
 
 
 def count_blocks(n_images: int, block_images: int) -> int:

@@ -24,9 +24,13 @@ def check_runner(options: PipelineOptions) -> None:
         runner = create_runner(name)
     except (ValueError, AttributeError):
         known = ", ".join(sorted({*StandardOptions.KNOWN_RUNNER_NAMES, "DaskRunner"}))
-        raise InputError(f"Beam has no runner '{name}'", remedy=f"choose --runner from: {known}") from None
+        raise InputError(
+            f"Beam has no runner '{name}'", remedy=f"choose --runner from: {known}"
+        ) from None
     except ImportError as error:
-        raise InputError(f"runner '{name}' cannot be loaded: {error}", remedy="install what it needs") from None
+        raise InputError(
+            f"runner '{name}' cannot be loaded: {error}", remedy="install what it needs"
+        ) from None
     if isinstance(runner, DaskRunner):
         _check_dask(options)
     elif isinstance(runner, PortableRunner):
@@ -38,22 +42,33 @@ def _check_portable(runner: PortableRunner, options: PipelineOptions) -> None:
     if endpoint:
         _check_address("--job_endpoint", endpoint)
     elif isinstance(runner, (FlinkRunner, SparkRunner)):
-        server = (FlinkJarJobServer if isinstance(runner, FlinkRunner) else SparkJarJobServer)(options)
+        server = (FlinkJarJobServer if isinstance(runner, FlinkRunner) else SparkJarJobServer)(
+            options
+        )
         if shutil.which(server._java_launcher) is None:
-            raise InputError("no Java, which its job server runs on", remedy="install a JRE, or give --job_endpoint")
+            raise InputError(
+                "no Java, which its job server runs on",
+                remedy="install a JRE, or give --job_endpoint",
+            )
         jar, before = server.path_to_jar(), socket.getdefaulttimeout()
         socket.setdefaulttimeout(ANSWER)
         try:
-            server.local_jar(jar)  # the one that is there, else a download, as the runner itself does
+            server.local_jar(
+                jar
+            )  # the one that is there, else a download, as the runner itself does
         except (OSError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             remedy = "download it and give --flink_job_server_jar or --spark_job_server_jar, "
             remedy += "or give --job_endpoint"
-            raise InputError(f"the job server's jar is not here ({reason})", file=jar, remedy=remedy) from None
+            raise InputError(
+                f"the job server's jar is not here ({reason})", file=jar, remedy=remedy
+            ) from None
         finally:
             socket.setdefaulttimeout(before)
     else:
-        raise InputError(f"{type(runner).__name__} needs a job server", remedy="give --job_endpoint=HOST:PORT")
+        raise InputError(
+            f"{type(runner).__name__} needs a job server", remedy="give --job_endpoint=HOST:PORT"
+        )
 
 
 def _check_address(option: str, address: str) -> None:
@@ -61,12 +76,18 @@ def _check_address(option: str, address: str) -> None:
         return
     host, _, port = address.rpartition("//")[2].rpartition(":")
     if not host or not port.isdecimal():
-        raise InputError("not HOST:PORT", file=f"{option}={address}", remedy="give the job server's host and port")
+        raise InputError(
+            "not HOST:PORT",
+            file=f"{option}={address}",
+            remedy="give the job server's host and port",
+        )
     try:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER).close()
     except (OSError, OverflowError) as error:
         problem = f"nothing answers there ({error})"
-        raise InputError(problem, file=f"{option}={address}", remedy="start the job server, or correct it") from None
+        raise InputError(
+            problem, file=f"{option}={address}", remedy="start the job server, or correct it"
+        ) from None
 
 
 def _check_dask(options: PipelineOptions) -> None:
@@ -74,7 +95,9 @@ def _check_dask(options: PipelineOptions) -> None:
     from distributed import Client
 
     given = options.view_as(DaskOptions)
-    where = {"address": given.address} if given.address else {"scheduler_file": given.scheduler_file}
+    where = (
+        {"address": given.address} if given.address else {"scheduler_file": given.scheduler_file}
+    )
     place = next(iter(where.values()))
     if not place:  # Beam then starts a cluster of its own
         return
@@ -83,11 +106,15 @@ def _check_dask(options: PipelineOptions) -> None:
     except (OSError, ValueError, TimeoutError) as error:
         reason = " ".join(str(error).split())
         remedy = "start it: dask scheduler --port 8786"
-        raise InputError(f"no Dask scheduler answers ({reason})", file=place, remedy=remedy) from None
+        raise InputError(
+            f"no Dask scheduler answers ({reason})", file=place, remedy=remedy
+        ) from None
     with client:
         try:
             client.wait_for_workers(1, timeout=WORKERS)
         except TimeoutError:
             named = place if given.address else f"--scheduler-file {place}"
             remedy = f"start some, each with capgrade installed: dask worker {named}"
-            raise InputError("the Dask scheduler has no workers", file=place, remedy=remedy) from None
+            raise InputError(
+                "the Dask scheduler has no workers", file=place, remedy=remedy
+            ) from None

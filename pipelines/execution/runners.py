@@ -18,7 +18,9 @@ from capgrade.schemas.errors import InputError
 # How many elements the blocks are dealt out from. Dask works off all that comes of one element of
 # Create in one worker, reshuffled or not.
 SHARES = 256
-RAISED = re.compile(r"^capgrade\.schemas\.errors\.InputError: (.+?)(?: \[while running .+\])?$", re.MULTILINE)
+RAISED = re.compile(
+    r"^capgrade\.schemas\.errors\.InputError: (.+?)(?: \[while running .+\])?$", re.MULTILINE
+)
 # FnApiRunner is what DirectRunner ends up with, after it has looked for a runner to download.
 # Dask's runner is known by its full name alone.
 RUNNERS = {
@@ -93,9 +95,13 @@ def arguments(options: Sequence[str]) -> list[str]:
     if "--runner" in options[:-1]:  # its value follows as a word of its own
         at = list(options).index("--runner")
         options = [*options[:at], f"--runner={options[at + 1]}", *options[at + 2 :]]
-    runner = next((option for option in options if option.startswith("--runner=")), "--runner=DirectRunner")
+    runner = next(
+        (option for option in options if option.startswith("--runner=")), "--runner=DirectRunner"
+    )
     others = [option for option in options if option != runner]
-    if runner == "--runner=DaskRunner" and not any("partition" in option.partition("=")[0] for option in others):
+    if runner == "--runner=DaskRunner" and not any(
+        "partition" in option.partition("=")[0] for option in others
+    ):
         others.append("--dask_partition_size=1")
     return [RUNNERS.get(runner, runner), *others]
 

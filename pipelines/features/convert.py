@@ -36,21 +36,28 @@ def import_regions(
     ids: Sequence[Path] = (),
     input_dtype: str | None = None,
 ) -> dict[str, Any]:
-    """Write what the reader of `format` finds in `source`, or in several one after the other, as shards; returns the
-    manifest. With captions the rows of their images alone, by the captions' image ids: then the source is read twice.
+    """Write what the reader of `format` finds in `source`, or in several one after the other, as
+    shards; returns the manifest. With captions the rows of their images alone, by the captions'
+    image ids: then the source is read twice.
 
-    With `unreadable` skip its `left_out` lists the images that could not be read. `ids` has the image ids of arrays of
-    npy, a file for each; `input_dtype` is the type of a tsv's features.
-    Raises InputError for an unknown format or dtype, a folder that holds the regions of another file, and whatever
-    `read_regions` and `write_regions` refuse.
-    """  # fmt: skip
+    With `unreadable` skip its `left_out` lists the images that could not be read. `ids` has the
+    image ids of arrays of npy, a file for each; `input_dtype` is the type of a tsv's features.
+    Raises InputError for an unknown format or dtype, a folder that holds the regions of another
+    file, and whatever `read_regions` and `write_regions` refuse.
+    """
     sources = [source] if isinstance(source, Path) else list(source)
     names = [one.resolve().name for one in sources]
-    splits = [one.name.removesuffix(SUFFIX).removesuffix(".h5") for one in sources if format in ("scan", "h5")]
+    splits = [
+        one.name.removesuffix(SUFFIX).removesuffix(".h5")
+        for one in sources
+        if format in ("scan", "h5")
+    ]
     metadata = {"source": format, **({"split": "+".join(splits)} if splits else {})}
     files = _files_of(format, sources, ids, input_dtype)
     inputs: dict[str, str] = {}
-    for one in (path for pair in files for path in pair if path):  # of one name in several folders: told by the folder
+    for one in (
+        path for pair in files for path in pair if path
+    ):  # of one name in several folders: told by the folder
         for name, sha in _inputs(one).items():
             inputs[f"{one.resolve().parent.name}/{name}" if name in inputs else name] = sha
     stage = f"regions import --format {format}"  # of another file it is another stage
@@ -68,19 +75,29 @@ def import_regions(
     elif split is not None:
         raise InputError("--split without captions", remedy="give --captions")
     return write_regions(
-        out, images, dtype=cast(Dtype, dtype), stage=stage, metadata=metadata, inputs=inputs, left_out=rows.left_out
+        out,
+        images,
+        dtype=cast(Dtype, dtype),
+        stage=stage,
+        metadata=metadata,
+        inputs=inputs,
+        left_out=rows.left_out,
     )
 
 
 def _asked(
     ids: Sequence[str], source: Path, captions: Captions, skip: bool
 ) -> tuple[dict[str, str], list[dict[str, str]]]:
-    """The captions' image id by the id of the file, and the images that the files lack, as a manifest's `left_out` has
-    them. What is missing, and what is not asked for, is said. InputError for a missing one without `skip`."""
+    """The captions' image id by the id of the file, and the images that the files lack, as a
+    manifest's `left_out` has them. What is missing, and what is not asked for, is said. InputError
+    for a missing one without `skip`."""
     match = match_images(captions.image_files, ids, source)
     match_lines = match.lines("features")
     if match.missing and (not skip or not match.numbers):
-        remedy = "give the other files too, or --split NAME for the images of one split; --unreadable skip leaves "
+        remedy = (
+            "give the other files too, or --split NAME for the images of one split; --unreadable"
+            " skip leaves "
+        )
         raise InputError(match_lines[0], file=source, remedy=f"{remedy}such images out")
     for line in match_lines:
         tell(f"{source.name}: {line}")
@@ -104,8 +121,9 @@ def read_regions(
 ) -> Iterator[Regions]:
     """The images of feature files in one format, checked, one file after the other.
 
-    Raises InputError, with file and row, for what the reader and `Regions.check` refuse, for an image that comes twice,
-    and for one with another feature length than the others; of several one that counts them, when all are read.
+    Raises InputError, with file and row, for what the reader and `Regions.check` refuse, for an
+    image that comes twice, and for one with another feature length than the others; of several one
+    that counts them, when all are read.
     """
     return BadRows().good(list_found(format, sources, ids, input_dtype))
 
@@ -113,14 +131,18 @@ def read_regions(
 def _files_of(
     format: str, sources: Sequence[Path], ids: Sequence[Path], input_dtype: str | None
 ) -> list[tuple[Path, Path | None]]:
-    """What a reader gets: a file or folder, and that of its boxes or ids. InputError for an option of other formats."""
+    """What a reader gets: a file or folder, and that of its boxes or ids. InputError for an option
+    of other formats."""
     if format not in READERS:
         raise InputError(f"unknown format '{format}'", remedy=f"choose from: {', '.join(READERS)}")
     if ids and (format != "npy" or len(ids) != len(sources)):
         remedy = "give --ids with --format npy, once for each --input"
         raise InputError(f"{len(ids)} --ids for {len(sources)} inputs of {format}", remedy=remedy)
     if input_dtype and (format not in ("tsv", "lxmert") or input_dtype not in FLOATS):
-        remedy = f"give {', '.join(FLOATS)} with --format tsv or lxmert; other files say their type themselves"
+        remedy = (
+            f"give {', '.join(FLOATS)} with --format tsv or lxmert; other files say their type"
+            " themselves"
+        )
         raise InputError(f"--input-dtype {input_dtype} of {format}", remedy=remedy)
     if format == "teran":
         return teran_folders(sources)
@@ -128,7 +150,9 @@ def _files_of(
     return list(zip(sources, beside, strict=True))
 
 
-def _found(format: str, files: Sequence[tuple[Path, Path | None]], input_dtype: str | None) -> Iterator[Found]:
+def _found(
+    format: str, files: Sequence[tuple[Path, Path | None]], input_dtype: str | None
+) -> Iterator[Found]:
     for source, beside in files:
         options = {"input_dtype": input_dtype} if input_dtype else {}
         found = READERS[format](source, *([beside] if beside else []), **options)
@@ -138,13 +162,21 @@ def _found(format: str, files: Sequence[tuple[Path, Path | None]], input_dtype: 
 def export_regions(format: str, folder: Path, out: Path) -> int:
     """Write the regions of `folder` in another code base's layout; returns the images.
 
-    Raises InputError for a format without a writer, for regions that it cannot hold, and where something else stands at
-    `out`: tsv and scan never replace a file.
+    Raises InputError for a format without a writer, for regions that it cannot hold, and where
+    something else stands at `out`: tsv and scan never replace a file.
     """
     if format not in WRITERS:
-        raise InputError(f"no writer for format '{format}'", remedy=f"choose from: {', '.join(WRITERS)}")
-    for path in [out, ids_file(out, SUFFIX)] if format == "scan" else [out] if format == "tsv" else []:
-        refuse_file(path, "file that may be replaced, as features cannot say who wrote them", lambda _: False)
+        raise InputError(
+            f"no writer for format '{format}'", remedy=f"choose from: {', '.join(WRITERS)}"
+        )
+    for path in (
+        [out, ids_file(out, SUFFIX)] if format == "scan" else [out] if format == "tsv" else []
+    ):
+        refuse_file(
+            path,
+            "file that may be replaced, as features cannot say who wrote them",
+            lambda _: False,
+        )
     store = RegionStore(folder)
     images = _counted(f"writing {out.name}", store, len(store))
     if format != "npz":
@@ -164,10 +196,13 @@ def _counted(what: str, images: Iterable[Any], total: int | None) -> Iterator[An
 
 
 def _inputs(source: Path) -> dict[str, str]:
-    """SHA-256 of what was read: of a file, and the ids beside it; of a folder, over its files by name."""
+    """SHA-256 of what was read: of a file, and the ids beside it; of a folder, over its files by
+    name."""
     if source.is_dir():
         return {source.resolve().name: folder_digest(source, source.rglob("*.np[yz]"))}
     split = source.name.removesuffix(source.suffix).removesuffix("_ims")
     beside = [source.with_name(f"{split}_{kind}.txt") for kind in ("ids", "caps")]
-    read = next((path for path in beside if path.is_file()), source)  # the captions count where there are no ids
+    read = next(
+        (path for path in beside if path.is_file()), source
+    )  # the captions count where there are no ids
     return digests([source, read])

@@ -25,7 +25,9 @@ from capgrade.schemas.regions import LISTS, Regions
 
 KEYS = ("x", "bbox", "num_bbox", "image_h", "image_w")
 ATT, BOX = "_att", "_box"  # ends of the names of TERAN's folders
-LARGEST_IMAGE = 2**30  # of one image, unpacked: far beyond any, and less than a file made to fill the memory asks for
+LARGEST_IMAGE = (
+    2**30
+)  # of one image, unpacked: far beyond any, and less than a file made to fill the memory asks for
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +35,12 @@ log = logging.getLogger(__name__)
 def read_npz(folder: Path) -> Iterator[Found]:
     """`{image_id}.npz` of a folder in order of name, keys x, bbox, num_bbox, image_h, image_w.
 
-    x is [n, d] as bottom-up-attention.pytorch writes it (utils/extract_utils.py), or [d, n] as in the files of
-    MCAN and OpenVQA, whose loaders transpose it; `num_bbox` tells which, [n, d] when both sides fit. `info` is a
-    pickled dict, which could run any code when loaded: its bytes are never looked at, so the classes and attributes
-    in it are not read. Those that `write_npz` stores as plain arrays are.
-    Raises InputError for a damaged file, a missing key, and counts and shapes that do not fit.
+    x is [n, d] as bottom-up-attention.pytorch writes it (utils/extract_utils.py), or [d, n] as in
+    the files of MCAN and OpenVQA, whose loaders transpose it; `num_bbox` tells which, [n, d] when
+    both sides fit. `info` is a pickled dict, which could run any code when loaded: its bytes are
+    never looked at, so the classes and attributes in it are not read. Those that `write_npz` stores
+    as plain arrays are. Raises InputError for a damaged file, a missing key, and counts and shapes
+    that do not fit.
     """
     for path in files_in(folder, "*.npz"):
         yield Found(path.name.removesuffix(".npz"), path, None, partial(_read_npz, path))
@@ -51,7 +54,9 @@ def _read_npz(path: Path) -> Regions:
         x = np.ascontiguousarray(x.T)
     if x.ndim != 2 or len(x) != n:
         problem = f"x of shape {x.shape} where num_bbox is {n}"
-        raise InputError(problem, file=path, remedy=f"x is [num_bbox, d] or [d, num_bbox]; {FETCH_AGAIN}")
+        raise InputError(
+            problem, file=path, remedy=f"x is [num_bbox, d] or [d, num_bbox]; {FETCH_AGAIN}"
+        )
     found = {key: name for key, name in KEYS_OF_LISTS.items() if key in arrays}
     lists = {name: exact(arrays[key], LISTS[name], key, path) for key, name in found.items()}
     boxes = box_array(arrays["bbox"], "bbox", path)
@@ -61,8 +66,9 @@ def _read_npz(path: Path) -> Regions:
 def write_npz(folder: Path, images: Iterable[Regions]) -> int:
     """Write the files that `read_npz` reads, x as [n, d]; returns their number.
 
-    There is no `info`: classes, attributes and confidences are plain arrays named as its entries are, which other
-    readers of this layout pass over. InputError for an image without boxes or size.
+    There is no `info`: classes, attributes and confidences are plain arrays named as its entries
+    are, which other readers of this layout pass over. InputError for an image without boxes or
+    size.
     """
     count = 0
     for regions in images:
@@ -75,10 +81,13 @@ def write_npz(folder: Path, images: Iterable[Regions]) -> int:
             raise InputError(problem, remedy=remedy)
         lists = {key: getattr(regions, name) for key, name in KEYS_OF_LISTS.items()}
         arrays = {
-            "x": regions.features, "bbox": regions.boxes, "num_bbox": np.array(len(regions)),
-            "image_h": np.array(regions.height), "image_w": np.array(regions.width),
+            "x": regions.features,
+            "bbox": regions.boxes,
+            "num_bbox": np.array(len(regions)),
+            "image_h": np.array(regions.height),
+            "image_w": np.array(regions.width),
             **{key: values for key, values in lists.items() if values is not None},
-        }  # fmt: skip
+        }
         with atomic(folder / f"{regions.image_id}.npz") as temporary, temporary.open("wb") as f:
             np.savez_compressed(f, allow_pickle=False, **arrays)
         count += 1
@@ -86,11 +95,13 @@ def write_npz(folder: Path, images: Iterable[Regions]) -> int:
 
 
 def read_teran(features: Path, boxes: Path | None = None) -> Iterator[Found]:
-    """`{image_id}.npz` with key feat [n, d] in one folder and `{image_id}.npy` [n, 4] in another, in order of name.
+    """`{image_id}.npz` with key feat [n, d] in one folder and `{image_id}.npy` [n, 4] in another,
+    in order of name.
 
-    The layout of TERN and TERAN (features.py), and of self-critical.pytorch (scripts/make_bu_data.py), whose ids are
-    COCO's numbers. feat may be a grid [h, w, d] or a vector [d] too, and the key z, or the file .npy. Image sizes are
-    unknown: TERAN's sizes.pkl is a pickle. Raises InputError for damaged files, and when an image lacks either file.
+    The layout of TERN and TERAN (features.py), and of self-critical.pytorch
+    (scripts/make_bu_data.py), whose ids are COCO's numbers. feat may be a grid [h, w, d] or a
+    vector [d] too, and the key z, or the file .npy. Image sizes are unknown: TERAN's sizes.pkl is a
+    pickle. Raises InputError for damaged files, and when an image lacks either file.
     """
     suffix = ".npz" if any(features.glob("*.npz")) else ".npy"
     ids = {path.name.removesuffix(suffix) for path in files_in(features, f"*{suffix}")}
@@ -106,7 +117,9 @@ def _read_teran(image_id: str, path: Path, box_path: Path | None) -> Regions:
     for one in (path, box_path):
         if one is not None and not one.is_file():
             remedy = "an image needs both files: copy the rest, or delete the other"
-            raise InputError(f"missing, though image {image_id} has its other file", file=one, remedy=remedy)
+            raise InputError(
+                f"missing, though image {image_id} has its other file", file=one, remedy=remedy
+            )
     if path.suffix == ".npy":
         x = feature_array(_read_array(path), "the array", path)
     else:
@@ -131,8 +144,9 @@ def _read_array(path: Path) -> np.ndarray:
 def teran_folders(sources: Sequence[Path]) -> list[tuple[Path, Path | None]]:
     """The folders of features and of boxes, None where there are none, in what `--input` names.
 
-    A source is the folder around one pair, `bu_att` and `bu_box`, `cocobu_att` and `cocobu_box`, or around one `*_att`
-    alone; or it is such a folder itself. Of those, folders of features and of boxes are paired in their order.
+    A source is the folder around one pair, `bu_att` and `bu_box`, `cocobu_att` and `cocobu_box`, or
+    around one `*_att` alone; or it is such a folder itself. Of those, folders of features and of
+    boxes are paired in their order.
     """
     found: list[tuple[Path, Path | None]] = []
     given: dict[str, list[Path]] = {"features": [], "boxes": []}
@@ -146,7 +160,11 @@ def teran_folders(sources: Sequence[Path]) -> list[tuple[Path, Path | None]]:
     features, boxes = given.values()
     if boxes and len(boxes) != len(features):
         problem = f"{len(features)} folders of features and {len(boxes)} of boxes"
-        raise InputError(problem, file=boxes[0], remedy="give --input once for each folder of features and of boxes")
+        raise InputError(
+            problem,
+            file=boxes[0],
+            remedy="give --input once for each folder of features and of boxes",
+        )
     beside: list[Path | None] = [*boxes] or [None for _ in features]
     return [*found, *zip(features, beside, strict=True)]
 
@@ -161,7 +179,8 @@ def _of_boxes(folder: Path) -> bool:
 
 def _pair_in(folder: Path) -> tuple[Path, Path | None]:
     names: dict[str, set[str]] = {
-        kind: {path.name.removesuffix(kind) for path in folder.glob(f"*{kind}") if path.is_dir()} for kind in (ATT, BOX)
+        kind: {path.name.removesuffix(kind) for path in folder.glob(f"*{kind}") if path.is_dir()}
+        for kind in (ATT, BOX)
     }
     pairs = names[ATT] & names[BOX]
     if not pairs and not names[BOX]:
@@ -173,7 +192,13 @@ def _pair_in(folder: Path) -> tuple[Path, Path | None]:
         raise InputError(problem, file=folder, remedy=remedy)
     (name,) = pairs
     if others := sorted(names[ATT] - pairs):
-        log.info("%s: %s%s is read; not read: %s", folder, name, ATT, ", ".join(f"{one}{ATT}" for one in others))
+        log.info(
+            "%s: %s%s is read; not read: %s",
+            folder,
+            name,
+            ATT,
+            ", ".join(f"{one}{ATT}" for one in others),
+        )
     boxes = folder / f"{name}{BOX}" if name in names[BOX] else None
     return folder / f"{name}{ATT}", boxes
 
@@ -181,8 +206,8 @@ def _pair_in(folder: Path) -> tuple[Path, Path | None]:
 def _load(
     path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = (), either: str | None = None
 ) -> dict[str, np.ndarray]:
-    """The named arrays of an npz file and nothing else; a pickled one is refused, not loaded. `either` is the name in
-    the error where none of the optional ones is there."""
+    """The named arrays of an npz file and nothing else; a pickled one is refused, not loaded.
+    `either` is the name in the error where none of the optional ones is there."""
     with refused(path), path.open("rb") as f, np.lib.npyio.NpzFile(f, allow_pickle=False) as npz:
         missing = [key for key in keys if key not in npz]
         missing += [either] if either and not any(key in npz for key in optional) else []
@@ -193,11 +218,15 @@ def _load(
         if missing:
             problem = f"no key {missing[0]!r}: it has {quoted(npz)}"
             raise InputError(
-                problem, file=path, remedy=f"this layout needs {', '.join(keys or [*missing])}; check --format"
+                problem,
+                file=path,
+                remedy=f"this layout needs {', '.join(keys or [*missing])}; check --format",
             )
         arrays = {key: npz[key] for key in (*keys, *optional) if key in npz}
         if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-            raise ValueError("a key that is not a numpy array")  # NpzFile gives the bytes of such a member
+            raise ValueError(
+                "a key that is not a numpy array"
+            )  # NpzFile gives the bytes of such a member
     return arrays
 
 

@@ -1,4 +1,5 @@
-"""The images of feature files, each checked, and those that are bad counted: told all at once, or left out."""
+"""The images of feature files, each checked, and those that are bad counted: told all at once, or
+left out."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,13 +13,16 @@ from capgrade.pipelines.features.numbers import LARGEST_FEATURE, float_types, pl
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import DAMAGED, Regions
 
-_FIRST = 20  # images: the length of features is that of most of them, and a file of which none is good is given up
+# images: the length of features is that of most of them, and a file of which none is good is given
+# up
+_FIRST = 20
 _NAMED = 3  # bad images in one message
 Read = tuple[Found, Regions | InputError]
 
 
 class BadRows:
-    """Images that cannot be read: with `skip` they are left out, else `InputError` counts them all at the end."""
+    """Images that cannot be read: with `skip` they are left out, else `InputError` counts them all
+    at the end."""
 
     def __init__(self, unreadable: str = "fail") -> None:
         if unreadable not in ("fail", "skip"):
@@ -29,7 +33,8 @@ class BadRows:
         self.images = 0
 
     def good(self, found: Iterable[Found]) -> Iterator[Regions]:
-        """The images that are good. After the first bad one only with `skip`: the others are checked all the same."""
+        """The images that are good. After the first bad one only with `skip`: the others are
+        checked all the same."""
         read = map(_read, found)
         first = list(islice(read, _FIRST))
         lengths = Counter(one.features.shape[1] for _, one in first if isinstance(one, Regions))
@@ -81,29 +86,43 @@ def _read(found: Found) -> Read:
 
 
 def _require_features(regions: Regions, found: Found) -> None:
-    """InputError for numbers that are no features, with the float type that the same bytes fit if there is one."""
+    """InputError for numbers that are no features, with the float type that the same bytes fit if
+    there is one."""
     x = regions.features
     if x.ndim != 2 or not x.size or plausible(x):
         return
     infinite = np.count_nonzero(~np.isfinite(x))
     beyond = f"feature value {np.abs(x).max():g} is beyond {LARGEST_FEATURE:,.0f}"
-    problem = f"image {regions.image_id!r}: {f'{infinite} feature values are NaN or infinite' if infinite else beyond}"
+    problem = (
+        f"image {regions.image_id!r}:"
+        f" {f'{infinite} feature values are NaN or infinite' if infinite else beyond}"
+    )
     step = x.shape[1] * x.itemsize
     fitting = [dtype for dtype in float_types([x.tobytes()], step) if dtype != x.dtype.name]
     remedy = DAMAGED
     if len(fitting) == 1:
-        remedy = f"the bytes look like {fitting[0]}, {step // size_of(fitting[0])} numbers a region: write them as such"
+        remedy = (
+            f"the bytes look like {fitting[0]}, {step // size_of(fitting[0])} numbers a region:"
+            " write them as such"
+        )
     raise InputError(problem, file=found.file, row=found.row, remedy=remedy)
 
 
-def _fit(found: Found, regions: Regions, length: int, places: dict[str, str]) -> Regions | InputError:
+def _fit(
+    found: Found, regions: Regions, length: int, places: dict[str, str]
+) -> Regions | InputError:
     """An image that is like the others and comes once, or the error."""
     if regions.features.shape[1] != length:
         problem = f"{regions.features.shape[1]} numbers per region, {length} in the others"
         remedy = "keep features of different detectors in different folders"
     elif regions.image_id in places:
-        problem, remedy = f"image {regions.image_id} is in {places[regions.image_id]} too", "give every image once"
+        problem, remedy = (
+            f"image {regions.image_id} is in {places[regions.image_id]} too",
+            "give every image once",
+        )
     else:
-        places[regions.image_id] = str(found.file) if found.row is None else f"{found.file} row {found.row}"
+        places[regions.image_id] = (
+            str(found.file) if found.row is None else f"{found.file} row {found.row}"
+        )
         return regions
     return InputError(problem, file=found.file, row=found.row, remedy=remedy)

@@ -1,4 +1,5 @@
-"""Tab-separated rows with base64 arrays: the bottom-up layout, and LXMERT's, which adds classes and attributes."""
+"""Tab-separated rows with base64 arrays: the bottom-up layout, and LXMERT's, which adds classes and
+attributes."""
 
 import base64
 import binascii
@@ -13,7 +14,14 @@ from typing import BinaryIO
 
 import numpy as np
 
-from capgrade.pipelines.features.damage import KEYS_OF_LISTS, Found, exact, feature_array, refused, require_boxes
+from capgrade.pipelines.features.damage import (
+    KEYS_OF_LISTS,
+    Found,
+    exact,
+    feature_array,
+    refused,
+    require_boxes,
+)
 from capgrade.pipelines.features.numbers import FLOATS, float_types, size_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
@@ -33,25 +41,30 @@ log = logging.getLogger(__name__)
 
 
 def read_tsv(path: Path, input_dtype: str | None = None) -> Iterator[Found]:
-    """Rows of `image_id image_w image_h num_boxes boxes features`, no header; base64 of little-endian numbers.
+    """Rows of `image_id image_w image_h num_boxes boxes features`, no header; base64 of
+    little-endian numbers.
 
-    boxes are n x 4 and features n x d, d the same in every row (bottom-up-attention, tools/generate_tsv.py). They are
-    float32 there; float16 and float64 are told by their size, see `_types`. `input_dtype` says the features' type.
-    Raises InputError for a row with other fields, bad base64, a wrong number of bytes and a row cut short.
+    boxes are n x 4 and features n x d, d the same in every row (bottom-up-attention,
+    tools/generate_tsv.py). They are float32 there; float16 and float64 are told by their size, see
+    `_types`. `input_dtype` says the features' type. Raises InputError for a row with other fields,
+    bad base64, a wrong number of bytes and a row cut short.
     """
     return _read(path, TSV, input_dtype)
 
 
 def read_lxmert(path: Path, input_dtype: str | None = None) -> Iterator[Found]:
-    """LXMERT's rows (src/utils.py, load_obj_tsv): height before width, objects_id and attrs_id base64 of int64 [n],
-    their confidences of float32 [n], then as in `read_tsv`. Ids count from 0 without the background class."""
+    """LXMERT's rows (src/utils.py, load_obj_tsv): height before width, objects_id and attrs_id
+    base64 of int64 [n], their confidences of float32 [n], then as in `read_tsv`. Ids count from 0
+    without the background class."""
     return _read(path, LXMERT, input_dtype)
 
 
 def write_tsv(path: Path, images: Iterable[Regions]) -> int:
-    """Write the layout that `read_tsv` reads; returns its rows. float16 features become float32, the same numbers.
+    """Write the layout that `read_tsv` reads; returns its rows. float16 features become float32,
+    the same numbers.
 
-    InputError for an image without boxes or size, which this layout needs, or an id that csv readers misread.
+    InputError for an image without boxes or size, which this layout needs, or an id that csv
+    readers misread.
     """
     rows = 0
     with atomic(path) as temporary, temporary.open("wb") as f:
@@ -59,10 +72,16 @@ def write_tsv(path: Path, images: Iterable[Regions]) -> int:
             require_boxes(regions.check())
             assert regions.boxes is not None
             if regions.image_id.startswith('"'):
-                problem = f"image id {regions.image_id!r} begins with a quote, which csv readers take for their own"
+                problem = (
+                    f"image id {regions.image_id!r} begins with a quote, which csv readers take for"
+                    " their own"
+                )
                 raise InputError(problem, remedy="export as npz or scan")
             numbers = (regions.image_id, regions.width, regions.height, len(regions))
-            arrays = [base64.b64encode(x.astype("<f4").tobytes()) for x in (regions.boxes, regions.features)]
+            arrays = [
+                base64.b64encode(x.astype("<f4").tobytes())
+                for x in (regions.boxes, regions.features)
+            ]
             f.write(b"\t".join([*(str(x).encode() for x in numbers), *arrays]) + b"\n")
             rows += 1
     return rows
@@ -91,13 +110,19 @@ def _line(f: BinaryIO, path: Path) -> bytes:
     return line
 
 
-def _types(rows: list[tuple[int, bytes]], names: tuple[str, ...], path: Path, input_dtype: str | None) -> Types:
-    """Of every base64 field its type and its bytes a region, which are those of most of the first rows.
+def _types(
+    rows: list[tuple[int, bytes]], names: tuple[str, ...], path: Path, input_dtype: str | None
+) -> Types:
+    """Of every base64 field its type and its bytes a region, which are those of most of the first
+    rows.
 
-    The bytes a region tell the type, except that of features, as d is not known: `float_types` looks at their values.
-    InputError where that leaves more than one type, or none, and `input_dtype` does not say it.
+    The bytes a region tell the type, except that of features, as d is not known: `float_types`
+    looks at their values. InputError where that leaves more than one type, or none, and
+    `input_dtype` does not say it.
     """
-    arrays: dict[str, list[tuple[int, bytes]]] = {name: [] for name in names if name in (*WIDTHS, "features")}
+    arrays: dict[str, list[tuple[int, bytes]]] = {
+        name: [] for name in names if name in (*WIDTHS, "features")
+    }
     for row, line in rows:
         with suppress(InputError):  # a bad row is told when it is read
             fields = _fields(line, names, path, row)
@@ -110,14 +135,22 @@ def _types(rows: list[tuple[int, bytes]], names: tuple[str, ...], path: Path, in
         sizes = Counter(step for step, _ in found)
         if name in WIDTHS:
             width = WIDTHS[name]
-            codes = {width * np.dtype(code).itemsize: code for code in (INTEGERS if name in _IDS else FLOATS.values())}
-            usual = next((step for step, _ in sizes.most_common() if step in codes), width * (8 if name in _IDS else 4))
+            codes = {
+                width * np.dtype(code).itemsize: code
+                for code in (INTEGERS if name in _IDS else FLOATS.values())
+            }
+            usual = next(
+                (step for step, _ in sizes.most_common() if step in codes),
+                width * (8 if name in _IDS else 4),
+            )
             types[name] = codes[usual], usual
         elif not sizes:
             types[name] = FLOATS["float32"], 0  # of no row: each is refused
         else:
             step = sizes.most_common(1)[0][0]
-            dtype = input_dtype or _one_type([raw for size, raw in found if size == step], step, path)
+            dtype = input_dtype or _one_type(
+                [raw for size, raw in found if size == step], step, path
+            )
             if step % size_of(dtype):
                 problem = f"features of {step} bytes a region are no {dtype}"
                 raise InputError(problem, file=path, remedy="give another --input-dtype, or none")
@@ -135,13 +168,17 @@ def _one_type(rows: list[bytes], step: int, path: Path) -> str:
     sizes = [f"{dtype}, {step // size_of(dtype)} a region" for dtype in fitting]
     problem = f"{step} bytes of features a region, which may be {' or '.join(sizes)}"
     if not possible:
-        problem = f"{step} bytes of features a region are plausible as none of {'; '.join(sizes) or ', '.join(FLOATS)}"
+        problem = (
+            f"{step} bytes of features a region are plausible as none of"
+            f" {'; '.join(sizes) or ', '.join(FLOATS)}"
+        )
     remedy = f"say which they are: --input-dtype {'|'.join(fitting)}" if fitting else _AGAIN
     raise InputError(problem, file=path, remedy=remedy)
 
 
 def _fields(line: bytes, names: tuple[str, ...], path: Path, row: int) -> dict[str, bytes]:
-    """The cells of a row by name; InputError for another number of them, and for a row that is cut short."""
+    """The cells of a row by name; InputError for another number of them, and for a row that is cut
+    short."""
     if not line.endswith(b"\n"):
         remedy = f"{_AGAIN}; if the row is whole, end it with a line feed"
         raise InputError("cut short: no line feed at its end", file=path, row=row, remedy=remedy)
@@ -163,10 +200,16 @@ def _parse(line: bytes, names: tuple[str, ...], types: Types, path: Path, row: i
     except UnicodeDecodeError:
         raise InputError(f"{names[0]} is not UTF-8", file=path, row=row, remedy=_AGAIN) from None
     prefix = "image" if names is TSV else "img"
-    width, height, n = (_whole(fields, name, path, row) for name in (f"{prefix}_w", f"{prefix}_h", "num_boxes"))
+    width, height, n = (
+        _whole(fields, name, path, row) for name in (f"{prefix}_w", f"{prefix}_h", "num_boxes")
+    )
     arrays = {name: _array(fields, name, *types[name], n, path, row) for name in types}
     lists = {
-        name: exact(arrays[key][:, 0], "int32", key, path, row) if key in _IDS else _float32(arrays[key][:, 0])
+        name: (
+            exact(arrays[key][:, 0], "int32", key, path, row)
+            if key in _IDS
+            else _float32(arrays[key][:, 0])
+        )
         for key, name in KEYS_OF_LISTS.items()
         if key in arrays
     }
@@ -191,10 +234,14 @@ def _raw(fields: dict[str, bytes], name: str, path: Path, row: int) -> bytes:
     try:
         return base64.b64decode(fields[name], validate=True)
     except binascii.Error as error:
-        raise InputError(f"{name} is not base64 ({error})", file=path, row=row, remedy=_AGAIN) from None
+        raise InputError(
+            f"{name} is not base64 ({error})", file=path, row=row, remedy=_AGAIN
+        ) from None
 
 
-def _array(fields: dict[str, bytes], name: str, code: str, step: int, n: int, path: Path, row: int) -> np.ndarray:
+def _array(
+    fields: dict[str, bytes], name: str, code: str, step: int, n: int, path: Path, row: int
+) -> np.ndarray:
     """Field `name` as [n, width]; `step` is 0 where no row tells the width."""
     raw = _raw(fields, name, path, row)
     if len(raw) != n * step or not raw:

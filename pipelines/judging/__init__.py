@@ -57,7 +57,9 @@ def judge(
     expected = dict(zip(("sent", "answered", "cost"), round_.expect(batches), strict=True))
     count = sum(map(len, batches))
     if count and asked.charges:
-        tokens = f"about {expected['sent']:,} tokens sent and at most {expected['answered']:,} answered"
+        tokens = (
+            f"about {expected['sent']:,} tokens sent and at most {expected['answered']:,} answered"
+        )
         price = f", cost {expected['cost']:.3g}" if params.price_in or params.price_out else ""
         tell(f"to ask: {count:,} questions in {len(batches):,} requests: {tokens}{price}")
     round_.run(batches, max_cost)
@@ -69,7 +71,9 @@ def judge(
         ids = captions.image_ids[i], captions.caption_ids[c]
         given = [one.score for one in questions if one.score is not None]
         if len(given) == len(questions):
-            scores.append((*ids, f"{sum(given) / len(given):g}", model, scale_text(*prompt.scale), name))
+            scores.append(
+                (*ids, f"{sum(given) / len(given):g}", model, scale_text(*prompt.scale), name)
+            )
         elif reason := next((one.reason for one in questions if one.reason is not None), None):
             reasons.append((*ids, reason))
     write_text(out, csv_text(HEAD, scores))

@@ -28,10 +28,15 @@ class CrossEncoderJudge:
     at_once, charges, alone = 1024, False, True
 
     def __init__(self, model: str, device: str) -> None:
-        self.name, self.model = f"cross encoder {fingerprint(model)}", load_cross_encoder(model, device)
+        self.name, self.model = (
+            f"cross encoder {fingerprint(model)}",
+            load_cross_encoder(model, device),
+        )
         if self.model.num_labels != 1:
             remedy = "give a model of one score, such as a reranker"
-            raise InputError(f"the model has {self.model.num_labels} labels", file=model, remedy=remedy)
+            raise InputError(
+                f"the model has {self.model.num_labels} labels", file=model, remedy=remedy
+            )
 
     def together(self, question: Question) -> object:
         return question.prompt.digest
@@ -42,20 +47,28 @@ class CrossEncoderJudge:
         prompt = questions[0].prompt
         assert isinstance(prompt, RankPrompt)
         if pictures and not self.model.supports("image"):
-            raise InputError("the model takes no pictures", remedy="leave --images out, or give another --model")
+            raise InputError(
+                "the model takes no pictures", remedy="leave --images out, or give another --model"
+            )
         shown = {image: Image.open(io.BytesIO(data)) for image, data in pictures.items()}
 
         def side(template: str, text: str, image: str | None) -> Any:
             return shown[image] if template == PICTURE and image is not None else text
 
         pairs = [
-            (side(prompt.query, one.text, one.image), side(prompt.document, one.document, one.image))
+            (
+                side(prompt.query, one.text, one.image),
+                side(prompt.document, one.document, one.image),
+            )
             for one in questions
         ]
         scores = self.model.predict(
-            pairs, batch_size=BATCH, activation_fn=torch.nn.Sigmoid(), prompt=prompt.instruction or None,
+            pairs,
+            batch_size=BATCH,
+            activation_fn=torch.nn.Sigmoid(),
+            prompt=prompt.instruction or None,
             show_progress_bar=False,
-        )  # fmt: skip
+        )
         return Reply([float(score) for score in scores], [""] * len(scores))
 
     def expect(self, questions: Sequence[Question]) -> tuple[int, int]:
@@ -76,9 +89,13 @@ def load_cross_encoder(model: str, device: str) -> CrossEncoder:
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         remedy = "give the folder of a sentence-transformers CrossEncoder, or a hub id when online"
-        raise InputError(f"cannot load the CrossEncoder '{model}': {reason}", remedy=remedy) from error
+        raise InputError(
+            f"cannot load the CrossEncoder '{model}': {reason}", remedy=remedy
+        ) from error
     kinds = getattr(found.config, "architectures", None) or [""]
     if len(found) == 1 and "For" not in kinds[0]:  # the library would put random weights there
         remedy = "give a model that was trained as a CrossEncoder"
-        raise InputError(f"{kinds[0] or 'the model'} has no layer that scores", file=model, remedy=remedy)
+        raise InputError(
+            f"{kinds[0] or 'the model'} has no layer that scores", file=model, remedy=remedy
+        )
     return found

@@ -23,8 +23,9 @@ _CHAT = "/chat/completions"
 ANSWER_SHOWN = 200  # characters of an answer that are told
 REFUSED = {401, 403, 404, 405}
 DOCUMENTS = 100  # of a request to rerank
-# For the estimate: characters of a token, tokens of a picture of 512 x 512 pixels (width x height / 750, as Anthropic
-# counts them; Qwen's models have one for each 28 x 28) and of an answer whose prompt sets no limit.
+# For the estimate: characters of a token, tokens of a picture of 512 x 512 pixels (width x height /
+# 750, as Anthropic counts them; Qwen's models have one for each 28 x 28) and of an answer whose
+# prompt sets no limit.
 CHARACTERS, OF_PICTURE, OF_ANSWER = 4, 350, 16
 
 
@@ -42,17 +43,27 @@ class Endpoint:
             parts, url = urlsplit(endpoint), httpx2.URL(endpoint)
             looked_up = url.host and url.raw_host.decode().encode("idna").decode("idna")
             there = parts.scheme in ("http", "https") and parts.port != 0 and bool(looked_up)
-        except (ValueError, httpx2.InvalidURL):  # of brackets, a port that is none, a name that no host has
+        except (
+            ValueError,
+            httpx2.InvalidURL,
+        ):  # of brackets, a port that is none, a name that no host has
             there = False
         if not there:
-            raise InputError("not an address", file=endpoint, remedy="give --endpoint like https://HOST/v1")
+            raise InputError(
+                "not an address", file=endpoint, remedy="give --endpoint like https://HOST/v1"
+            )
         if parts.username or parts.password or parts.query or parts.fragment:
             remedy = f"give the address alone, and the token in {TOKEN}"
             raise InputError("the endpoint's address carries more than a place", remedy=remedy)
         if not model.isprintable():
-            raise InputError("the model's name is no text", remedy="give --model as the endpoint lists it")
+            raise InputError(
+                "the model's name is no text", remedy="give --model as the endpoint lists it"
+            )
         if found and not (found.isascii() and found.isprintable() and " " not in found):
-            raise InputError(f"{TOKEN} holds a space or another character that no token has", remedy="set it anew")
+            raise InputError(
+                f"{TOKEN} holds a space or another character that no token has",
+                remedy="set it anew",
+            )
         if found and parts.scheme == "http" and not is_loopback(str(parts.hostname)):
             remedy = f"give an https address, or unset {TOKEN}"
             raise InputError("the token would be sent unencrypted", file=place, remedy=remedy)
@@ -60,9 +71,12 @@ class Endpoint:
         self.address = place if place.endswith(RERANK) else f"{place.removesuffix(_CHAT)}{_CHAT}"
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         limits = httpx2.Limits(max_connections=None)
-        # Under `mounts` and not as `transport`, which would not look for a proxy in the environment.
+        # Under `mounts` and not as `transport`, which would not look for a proxy in the
+        # environment.
         there_again = {"all://": httpx2.HTTPTransport(retries=retries, limits=limits)}
-        self.client = httpx2.Client(headers=headers, timeout=timeout, limits=limits, mounts=there_again)
+        self.client = httpx2.Client(
+            headers=headers, timeout=timeout, limits=limits, mounts=there_again
+        )
 
     def __repr__(self) -> str:
         return f"Endpoint({self.address})"
@@ -75,7 +89,9 @@ class Endpoint:
         except httpx2.ConnectError as error:
             raise LostError(f"cannot be reached ({self.clean(str(error))})") from None
         except httpx2.HTTPError as error:
-            raise LostError(f"{type(error).__name__}: {self.clean(str(error))}", charged=True) from None
+            raise LostError(
+                f"{type(error).__name__}: {self.clean(str(error))}", charged=True
+            ) from None
         if response.status_code != 200:
             self._refused(response)
         try:
@@ -137,8 +153,12 @@ class ChatJudge:
         (question,) = questions
         prompt = question.prompt
         assert isinstance(prompt, ChatPrompt)
-        most = prompt.request.get("max_tokens", prompt.request.get("max_completion_tokens", OF_ANSWER))
-        sent = (len(prompt.system) + len(question.text)) // CHARACTERS + OF_PICTURE * (question.image is not None)
+        most = prompt.request.get(
+            "max_tokens", prompt.request.get("max_completion_tokens", OF_ANSWER)
+        )
+        sent = (len(prompt.system) + len(question.text)) // CHARACTERS + OF_PICTURE * (
+            question.image is not None
+        )
         return sent, int(most)
 
 
@@ -172,8 +192,12 @@ class RerankJudge:
             self.endpoint.no_answer(f"not one result for each of {len(documents)} documents", found)
         if off := [score for score in scores.values() if not 0 <= score <= 1]:
             remedy = "serve the model with a sigmoid over its scores"
-            raise InputError(f"relevance_score {off[0]:g}, not 0 to 1", file=self.endpoint.address, remedy=remedy)
-        return Reply([scores[k] for k in range(len(documents))], [""] * len(documents), 0, *_tokens(found))
+            raise InputError(
+                f"relevance_score {off[0]:g}, not 0 to 1", file=self.endpoint.address, remedy=remedy
+            )
+        return Reply(
+            [scores[k] for k in range(len(documents))], [""] * len(documents), 0, *_tokens(found)
+        )
 
     def expect(self, questions: Sequence[Question]) -> tuple[int, int]:
         characters = sum(len(one.text) + len(one.document) for one in questions)

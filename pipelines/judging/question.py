@@ -32,7 +32,14 @@ from capgrade.schemas.reviews import LINES
 FOLDER = Path(__file__).parent  # of the prompts that come with capgrade
 YES_NO = "yes or no"
 PICTURE = "{picture}"
-_OURS = {"model", "messages", "query", "documents", "stream", "n"}  # of a request, not for the file to say
+_OURS = {
+    "model",
+    "messages",
+    "query",
+    "documents",
+    "stream",
+    "n",
+}  # of a request, not for the file to say
 _PLACES = re.compile(r"\{(caption|captions|reference)\}")
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
@@ -63,10 +70,16 @@ class Prompt(ParamsBlock):
     @model_validator(mode="after")
     def _can_be_sent(self) -> Prompt:
         if taken := sorted(_OURS & self.request.keys()):
-            raise ValueError(f"request: {taken[0]} is not for a prompt to say, but such as temperature: 0")
+            raise ValueError(
+                f"request: {taken[0]} is not for a prompt to say, but such as temperature: 0"
+            )
         try:
             json.dumps(self.model_dump(), ensure_ascii=False, allow_nan=False).encode()
-        except (TypeError, ValueError, RecursionError) as error:  # a date, not a number, half a character, in itself
+        except (
+            TypeError,
+            ValueError,
+            RecursionError,
+        ) as error:  # a date, not a number, half a character, in itself
             raise ValueError(f"what JSON cannot say ({error})") from error
         return self
 
@@ -106,7 +119,9 @@ class ChatPrompt(Prompt):
     def _asks_for_an_answer(self) -> ChatPrompt:
         if "{caption}" not in self.user:
             raise ValueError("no {caption} in user")
-        if not self.yes_no and not (_RANGE.fullmatch(self.answer) and self.scale[0] < self.scale[1]):
+        if not self.yes_no and not (
+            _RANGE.fullmatch(self.answer) and self.scale[0] < self.scale[1]
+        ):
             raise ValueError(f"answer: {self.answer}, where `0 to 5` or `{YES_NO}` could be")
         return self
 
@@ -132,7 +147,10 @@ class ChatPrompt(Prompt):
         """As a chat endpoint takes them; `picture` is a data URL."""
         said: Any = question.text
         if picture is not None:
-            said = [{"type": "text", "text": said}, {"type": "image_url", "image_url": {"url": picture}}]
+            said = [
+                {"type": "text", "text": said},
+                {"type": "image_url", "image_url": {"url": picture}},
+            ]
         first = [{"role": "system", "content": self.system}] if self.system else []
         return [*first, {"role": "user", "content": said}]
 
@@ -188,7 +206,9 @@ class RankPrompt(Prompt):
         if self.templates.count("{caption}") != 1:
             raise ValueError("{caption} has to stand once, in query or document")
         if any(PICTURE in side and side != PICTURE for side in (self.query, self.document)):
-            raise ValueError(f"{PICTURE} with other words, where it stands for a whole query or document")
+            raise ValueError(
+                f"{PICTURE} with other words, where it stands for a whole query or document"
+            )
         if self.reads_captions == self.shows_picture:
             raise ValueError(f"neither or both of {{reference}} and {PICTURE}")
         return self
@@ -233,7 +253,9 @@ def _inside(text: str) -> str:
     return text
 
 
-def load_prompts(given: Sequence[str], kind: Literal["chat", "rank"], pictures: bool) -> dict[str, Prompt]:
+def load_prompts(
+    given: Sequence[str], kind: Literal["chat", "rank"], pictures: bool
+) -> dict[str, Prompt]:
     """Name -> prompt, of files, or of names of those that come with capgrade; the usual one without
     any. InputError for a file that does not say what is asked or answered, or that shows neither
     captions nor picture, for two files of one name, and for two scales."""
@@ -241,18 +263,26 @@ def load_prompts(given: Sequence[str], kind: Literal["chat", "rank"], pictures: 
     found: dict[str, Prompt] = {}
     for one in given or (usual,):
         path = FOLDER / f"{one}.yaml" if (FOLDER / f"{one}.yaml").is_file() else Path(one)
-        prompt: Prompt = validated(ChatPrompt if kind == "chat" else RankPrompt, read_yaml(path), file=path)
+        prompt: Prompt = validated(
+            ChatPrompt if kind == "chat" else RankPrompt, read_yaml(path), file=path
+        )
         if not prompt.reads_captions and not pictures:
-            remedy = f"put {{{'captions' if kind == 'chat' else 'reference'}}} into it, or give --images"
+            remedy = (
+                f"put {{{'captions' if kind == 'chat' else 'reference'}}} into it, or give --images"
+            )
             raise InputError("it shows nothing of the image", file=path, remedy=remedy)
         if isinstance(prompt, RankPrompt) and pictures and not prompt.shows_picture:
             remedy = f"write {PICTURE} as query, or leave --images out"
             raise InputError("it does not show the picture", file=path, remedy=remedy)
         if path.stem in found:
-            raise InputError(f"two prompts are called {path.stem}", file=path, remedy="rename one of the files")
+            raise InputError(
+                f"two prompts are called {path.stem}", file=path, remedy="rename one of the files"
+            )
         first = next(iter(found.values()), prompt)
         if prompt.scale != first.scale:
-            raise InputError("another scale than the prompt before", file=path, remedy="ask for the same answers")
+            raise InputError(
+                "another scale than the prompt before", file=path, remedy="ask for the same answers"
+            )
         found[path.stem] = prompt
     return found
 
@@ -262,7 +292,9 @@ def read_pairs(given: str, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
     image_id and caption_id, of judgements, or with `all` every pair. InputError for ids that the
     captions do not have."""
     if given == ALL:
-        image, caption = np.divmod(np.arange(captions.n_images * captions.n_captions), captions.n_captions)
+        image, caption = np.divmod(
+            np.arange(captions.n_images * captions.n_captions), captions.n_captions
+        )
         return image, caption
     path = Path(given)
     path = path / LINES if path.is_dir() else path
@@ -283,11 +315,15 @@ def _lines(path: Path, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
         try:
             pair = parse_json(line, path, first_row=row)
             ids = (pair["image_id"], pair["caption_id"])
-            image, caption = (str(one) if type(one) is int else one for one in ids)  # as the captions have them
+            image, caption = (
+                str(one) if type(one) is int else one for one in ids
+            )  # as the captions have them
             found.append((captions.image_numbers[image], captions.caption_numbers[caption]))
         except (ValueError, TypeError, KeyError) as error:
             remedy = "give image_id and caption_id of these captions in each line"
-            raise InputError(f"not a pair of these captions ({error})", file=path, row=row, remedy=remedy) from error
+            raise InputError(
+                f"not a pair of these captions ({error})", file=path, row=row, remedy=remedy
+            ) from error
     if not found:
         raise InputError("no pairs", file=path)
     image, caption = np.array(found, np.int64).T

@@ -44,15 +44,25 @@ class JudgingRound:
     """
 
     def __init__(
-        self, judge: Judge, prompts: Sequence[Prompt], captions: Captions, pictures: PictureLookup | None,
-        image: np.ndarray, caption: np.ndarray, params: JudgeParams,
-    ) -> None:  # fmt: skip
+        self,
+        judge: Judge,
+        prompts: Sequence[Prompt],
+        captions: Captions,
+        pictures: PictureLookup | None,
+        image: np.ndarray,
+        caption: np.ndarray,
+        params: JudgeParams,
+    ) -> None:
         self.judge, self.captions, self.pictures, self.params = judge, captions, pictures, params
         self.stopped: str | None = None
         self.requests = self.sent = self.answered = self.expected = 0
         self.spent = 0.0
         self._changed = Condition()  # held to look at or change any of these, and what it tells of
-        self._flying, self._in_vain, self._free = 0, 0, 0.0  # requests; last ones in vain; when one may go
+        self._flying, self._in_vain, self._free = (
+            0,
+            0,
+            0.0,
+        )  # requests; last ones in vain; when one may go
         self._dearest, self._limit = 0.0, np.inf
         name = hashlib.sha256(judge.name.encode()).hexdigest()[:32]
         self.kept = cache_folder().parent / "judge" / f"{name}.jsonl"
@@ -74,11 +84,18 @@ class JudgingRound:
                 known[str(line["key"])] = float(line["score"])
             except (ValueError, KeyError, TypeError) as error:
                 problem = f"not an answer ({error})"
-                raise InputError(problem, file=self.kept, row=row, remedy="remove the line") from error
+                raise InputError(
+                    problem, file=self.kept, row=row, remedy="remove the line"
+                ) from error
         return known
 
     def _questions(
-        self, prompt: Prompt, image: int, caption: int, picture: str | None, known: Mapping[str, float]
+        self,
+        prompt: Prompt,
+        image: int,
+        caption: int,
+        picture: str | None,
+        known: Mapping[str, float],
     ) -> Batch:
         """Of one pair and prompt; one without a key where nothing can be asked."""
         rows = self.captions.rows_of(image) if prompt.reads_captions else ()
@@ -94,7 +111,9 @@ class JudgingRound:
         found = []
         for question in prompt.questions(self.captions.texts[caption], others, shown):
             seen = None if shown is None else [_SIDE, picture]
-            said = canonical([self.judge.name, prompt.digest, question.text, question.document, seen])
+            said = canonical(
+                [self.judge.name, prompt.digest, question.text, question.document, seen]
+            )
             question.key = hashlib.sha256(said.encode()).hexdigest()
             question.score = known.get(question.key)
             found.append(self._asked.setdefault(question.key, question))
@@ -112,12 +131,16 @@ class JudgingRound:
             if question.score is None:
                 groups.setdefault(self.judge.together(question), []).append(question)
         size = self.judge.at_once
-        return [group[at : at + size] for group in groups.values() for at in range(0, len(group), size)]
+        return [
+            group[at : at + size] for group in groups.values() for at in range(0, len(group), size)
+        ]
 
     def expect(self, batches: Sequence[Batch]) -> tuple[int, int, float]:
         """About how many tokens these will send, how many be answered at most, and what they will
         cost."""
-        sent, answered = np.sum([self.judge.expect(batch) for batch in batches] or [(0, 0)], axis=0).tolist()
+        sent, answered = np.sum(
+            [self.judge.expect(batch) for batch in batches] or [(0, 0)], axis=0
+        ).tolist()
         return sent, answered, self._price(sent, answered)
 
     def _price(self, sent: int, answered: int) -> float:
@@ -130,7 +153,10 @@ class JudgingRound:
         and their answers are kept."""
         self._limit = np.inf if max_cost is None else max_cost
         threads = 1 if self.judge.alone else self.params.parallel
-        with progress("asking", sum(map(len, batches))) as advance, ThreadPoolExecutor(threads) as pool:
+        with (
+            progress("asking", sum(map(len, batches))) as advance,
+            ThreadPoolExecutor(threads) as pool,
+        ):
             try:
                 for ended in as_completed([pool.submit(self._settle, batch) for batch in batches]):
                     advance(ended.result())
@@ -174,7 +200,9 @@ class JudgingRound:
             self._in_vain = 0 if answered else self._in_vain + bool(asked)
             if self._in_vain >= UNANSWERED_REQUESTS:
                 last = batch[-1].reason
-                self._stop(f"{UNANSWERED_REQUESTS} requests in a row had no answer, the last: {last}")
+                self._stop(
+                    f"{UNANSWERED_REQUESTS} requests in a row had no answer, the last: {last}"
+                )
         return len(batch)
 
     def _picture(self, image_id: str) -> bytes | None:
@@ -195,7 +223,9 @@ class JudgingRound:
                     self._flying += 1
                     break
                 if not fits and not self._flying:
-                    self._stop(f"the limit of cost ({self._limit:g}) leaves no room for another request")
+                    self._stop(
+                        f"the limit of cost ({self._limit:g}) leaves no room for another request"
+                    )
                 else:
                     self._changed.wait(pause)
             else:

@@ -1,7 +1,7 @@
 """A page: sections in, one HTML file out that needs nothing else; and its pictures as files.
 
-Every text is escaped by the template; the only scripts that may run are the two of this package, named by their hash,
-so that no caption can bring one.
+Every text is escaped by the template; the only scripts that may run are the two of this package,
+named by their hash, so that no caption can bring one.
 """
 
 import base64
@@ -40,15 +40,23 @@ def generated_by(generator: str) -> Recogniser:
     return signed(b"<!doctype html>", f'content="{generator}"')
 
 
-def render(title: str, opening: PageSection, sections: Sequence[PageSection], generator: str, **facts: Any) -> str:
+def render(
+    title: str, opening: PageSection, sections: Sequence[PageSection], generator: str, **facts: Any
+) -> str:
     """The whole page: `opening` is above all, the others are opened by the reader."""
-    environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined
+    )
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.globals.update(data_uri=data_uri, themes=themes())
     environment.filters["cell"] = cell
     scripts = [vega(), (_FOLDER / "page.js").read_text(encoding="utf-8")]
-    # No network, no frame, no form, no script but these. Charts bring style attributes of their own.
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    # No network, no frame, no form, no script but these. Charts bring style attributes of their
+    # own.
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'"
+        for s in scripts
+    )
     rest = "img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     return environment.get_template("page.html.j2").render(
         title=title,
@@ -63,8 +71,8 @@ def render(title: str, opening: PageSection, sections: Sequence[PageSection], ge
 
 
 def write_pictures(sections: Iterable[PageSection], folder: Path) -> list[Path]:
-    """NAME.png and NAME.svg of each chart, on white, and the other pictures; returns the files. InputError for a folder
-    that something else wrote."""
+    """NAME.png and NAME.svg of each chart, on white, and the other pictures; returns the files.
+    InputError for a folder that something else wrote."""
     with output_folder(folder, "pictures") as unfinished:
         files: dict[str, bytes] = {}
         for part in (part for section in sections for part in section.parts):
@@ -72,12 +80,16 @@ def write_pictures(sections: Iterable[PageSection], folder: Path) -> list[Path]:
                 spec = {**part.spec, "width": WIDE if part.wide else WIDTH, "title": part.title}
                 options: dict[str, Any] = {"vl_version": VEGA_LITE, "config": themes()["light"]}
                 files[f"{part.name}.svg"] = vl_convert.vegalite_to_svg(spec, **options).encode()
-                files[f"{part.name}.png"] = vl_convert.vegalite_to_png(spec, scale=_SCALE, **options)
+                files[f"{part.name}.png"] = vl_convert.vegalite_to_png(
+                    spec, scale=_SCALE, **options
+                )
             elif isinstance(part, PagePicture):
                 files[f"{part.name}.{part.suffix}"] = part.data
         for name, data in files.items():
             with atomic(unfinished / name) as temporary:
                 temporary.write_bytes(data)
         if files:
-            write_manifest(unfinished, "pictures", params={}, inputs={}, rows=dict.fromkeys(files, 0))
+            write_manifest(
+                unfinished, "pictures", params={}, inputs={}, rows=dict.fromkeys(files, 0)
+            )
     return [folder / name for name in files]

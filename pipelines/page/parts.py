@@ -1,4 +1,5 @@
-"""What a page is made of: sections of charts, pictures, tables, examples and words. The template draws each kind."""
+"""What a page is made of: sections of charts, pictures, tables, examples and words. The template
+draws each kind."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,8 @@ Value = Cell | str | int | float
 
 
 def cell(value: Value, digits: int = 3) -> Cell:
-    """Words as they are, whole numbers with commas, others with so many digits; NaN is a dash and sorts last."""
+    """Words as they are, whole numbers with commas, others with so many digits; NaN is a dash and
+    sorts last."""
     if isinstance(value, Cell):
         return value
     if isinstance(value, str):
@@ -80,15 +82,19 @@ def with_best(
     text: Callable[[float], str],
     best_of: Callable[..., float] | None = max,
 ) -> list[Cell]:
-    """A cell of each value, its interval below it. The best (None: none is) is bold if no other value is within its
-    interval; without one, if no other prints the same."""
+    """A cell of each value, its interval below it. The best (None: none is) is bold if no other
+    value is within its interval; without one, if no other prints the same."""
     known = [value for value in values if value == value]
     best = best_of(known) if best_of and known else float("nan")
     cells = []
     for value, between in zip(values, intervals, strict=True):
         low, high = between or (value, value)
         others = [one for one in known if one != value]
-        alone = value == best and len(known) - len(others) == 1 and not any(low <= one <= high for one in others)
+        alone = (
+            value == best
+            and len(known) - len(others) == 1
+            and not any(low <= one <= high for one in others)
+        )
         alone = alone and text(value) not in [text(one) for one in others]
         note = "–".join(text(end).removesuffix("%") for end in between) if between else ""
         sorted_by = value if value == value else float("-inf")
@@ -108,7 +114,8 @@ def share(value: float) -> Value:
 
 @dataclass(frozen=True)
 class PageTable:
-    """Rows that the reader can sort. `groups` are heads over the columns after the first: text, number of columns."""
+    """Rows that the reader can sort. `groups` are heads over the columns after the first: text,
+    number of columns."""
 
     title: str
     columns: Sequence[str]
@@ -148,8 +155,9 @@ class Examples:
 
 @dataclass(frozen=True)
 class Fit:
-    """A caption that probably fits another image: P that a person accepts it, by measure; the image's own captions;
-    how many captions say the same; `of`, the id of the image that the caption was written for, and the caption's."""
+    """A caption that probably fits another image: P that a person accepts it, by measure; the
+    image's own captions; how many captions say the same; `of`, the id of the image that the caption
+    was written for, and the caption's."""
 
     image: ExampleItem
     caption: str

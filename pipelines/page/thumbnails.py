@@ -1,4 +1,5 @@
-"""Small pictures of images, as text that a page can carry: as many as its limit allows, the others as links."""
+"""Small pictures of images, as text that a page can carry: as many as its limit allows, the others
+as links."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -13,11 +14,14 @@ MOST_BYTES = 6_000_000  # of pictures in a page, as text: it opens at once and c
 
 
 class PageThumbnails:
-    """Pictures of a captions folder's own, or from `images`: a folder, a zip, a list or a URL template (`lookup.py`).
-    Without pictures, of none: captions stand for images then. The page lies in the folder `beside`, and may carry
-    MOST_BYTES of them. InputError where `images` has none of these captions'."""
+    """Pictures of a captions folder's own, or from `images`: a folder, a zip, a list or a URL
+    template (`lookup.py`). Without pictures, of none: captions stand for images then. The page lies
+    in the folder `beside`, and may carry MOST_BYTES of them. InputError where `images` has none of
+    these captions'."""
 
-    def __init__(self, captions_dir: Path, images: str | Path | None = None, beside: Path = Path()) -> None:
+    def __init__(
+        self, captions_dir: Path, images: str | Path | None = None, beside: Path = Path()
+    ) -> None:
         self.images, self.beside, self.left = images, beside, MOST_BYTES
         self.uri = lru_cache(maxsize=None)(self._uri)
         self.pictures = PictureLookup()
@@ -31,7 +35,8 @@ class PageThumbnails:
         return None if self.images is None else self.pictures.link(image_id, self.beside)
 
     def _uri(self, image_id: str, side: int) -> str | None:
-        """A WebP of at most `side` pixels a side; None where there is no picture, or the page carries its share."""
+        """A WebP of at most `side` pixels a side; None where there is no picture, or the page
+        carries its share."""
         image = self.pictures.image(image_id) if self.left > 0 else None
         if image is None:
             return None

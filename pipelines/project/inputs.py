@@ -1,7 +1,7 @@
 """Stage `inputs`: what the other stages are made of, in small files that DVC can compare.
 
-A picture is known by its name and size: to read a hundred thousand of them at every run would take too long, and their
-dates change whenever they are copied.
+A picture is known by its name and size: to read a hundred thousand of them at every run would take
+too long, and their dates change whenever they are copied.
 """
 
 import os
@@ -20,7 +20,8 @@ PACKAGE = Path(__file__).parents[2]
 
 
 def write_inputs(params: Params, out: Path) -> dict[str, Any]:
-    """Write code.json, captions.json, images.json and judgements.json, and make the folder that times are kept in."""
+    """Write code.json, captions.json, images.json and judgements.json, and make the folder that
+    times are kept in."""
     captions, features = params.captions, params.regions.features
     images = [params.regions.images, params.regions.weights, *(features.input if features else ())]
     made = out.resolve().parent  # what lies below it the pipeline makes: DVC knows it as an output
@@ -45,7 +46,8 @@ def write_inputs(params: Params, out: Path) -> dict[str, Any]:
 
 
 def checkout_digest() -> dict[str, str]:
-    """Of a checkout the digest of its code, which changes while the version does not; nothing of an installed one."""
+    """Of a checkout the digest of its code, which changes while the version does not; nothing of an
+    installed one."""
     if not (PACKAGE.parent / "pyproject.toml").is_file():
         return {}
     paths = (path for path, _ in walk(PACKAGE) if path.suffix in CODE and not path.is_symlink())
@@ -53,8 +55,8 @@ def checkout_digest() -> dict[str, str]:
 
 
 def file_or_folder(path: Path, read: bool) -> Any:
-    """The size or, with `read`, the digest of a file; the names and sizes of a folder's files; None for what is no
-    path, such as the name of a dataset on the hub."""
+    """The size or, with `read`, the digest of a file; the names and sizes of a folder's files; None
+    for what is no path, such as the name of a dataset on the hub."""
     if path.is_file():
         size = path.stat().st_size
         return {"sha256": file_digest(path)} if read and size <= _READ else {"bytes": size}
@@ -64,7 +66,8 @@ def file_or_folder(path: Path, read: bool) -> Any:
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Files below a folder with their sizes, links followed, but for hidden ones and what Python keeps."""
+    """Files below a folder with their sizes, links followed, but for hidden ones and what Python
+    keeps."""
     seen = set()
     for at, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(at)
@@ -72,7 +75,9 @@ def walk(folder: Path) -> Iterator[tuple[Path, int]]:
             folders.clear()
             continue
         seen.add(real)
-        folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        folders[:] = [
+            name for name in folders if not name.startswith(".") and name != "__pycache__"
+        ]
         for name in files:
             path = Path(at, name)
             if not name.startswith(".") and path.exists():

@@ -10,8 +10,13 @@ DEEP = 3  # folders below the one given in which a file is looked for
 
 
 def flickr8k(data: Path, pictures: bool) -> Dataset:
-    """Karpathy's dataset_flickr8k.json, else the original token file with its lists, else Kaggle's captions.txt."""
-    images = str(_find(data, "Flicker8k_Dataset", "Flickr8k_Dataset", "Images", "images")) if pictures else None
+    """Karpathy's dataset_flickr8k.json, else the original token file with its lists, else Kaggle's
+    captions.txt."""
+    images = (
+        str(_find(data, "Flicker8k_Dataset", "Flickr8k_Dataset", "Images", "images"))
+        if pictures
+        else None
+    )
     karpathy = _found(data, "dataset_flickr8k.json")
     if karpathy:
         return Dataset({"source": "karpathy", "input": str(karpathy)}, images)
@@ -22,8 +27,13 @@ def flickr8k(data: Path, pictures: bool) -> Dataset:
 
 
 def flickr30k(data: Path, pictures: bool) -> Dataset:
-    """Karpathy's dataset_flickr30k.json, else the token file or Kaggle's results.csv, which have no splits."""
-    images = str(_find(data, "flickr30k-images", "flickr30k_images", "Images", "images")) if pictures else None
+    """Karpathy's dataset_flickr30k.json, else the token file or Kaggle's results.csv, which have no
+    splits."""
+    images = (
+        str(_find(data, "flickr30k-images", "flickr30k_images", "Images", "images"))
+        if pictures
+        else None
+    )
     karpathy = _found(data, "dataset_flickr30k.json")
     if karpathy:
         return Dataset({"source": "karpathy", "input": str(karpathy)}, images)
@@ -32,22 +42,33 @@ def flickr30k(data: Path, pictures: bool) -> Dataset:
 
 
 def coco(data: Path, pictures: bool) -> Dataset:
-    """Karpathy's dataset_coco.json, else the official annotations; pictures below train2014 and val2014, or 2017."""
-    images = str(_find(data, "train2014", "val2014", "train2017", "val2017").parent) if pictures else None
+    """Karpathy's dataset_coco.json, else the official annotations; pictures below train2014 and
+    val2014, or 2017."""
+    images = (
+        str(_find(data, "train2014", "val2014", "train2017", "val2017").parent)
+        if pictures
+        else None
+    )
     karpathy = _found(data, "dataset_coco.json")
     if karpathy:
         return Dataset({"source": "karpathy", "input": str(karpathy)}, images)
     known = [
-        path for year in ("2014", "2017") for part in ("train", "val")
+        path
+        for year in ("2014", "2017")
+        for part in ("train", "val")
         if (path := _found(data, f"captions_{part}{year}.json"))
-    ]  # fmt: skip
+    ]
     if not known:
         raise _missing(data, "dataset_coco.json", "captions_train2014.json")
     return Dataset({"source": "coco", "input": [str(path) for path in known]}, images)
 
 
 _LISTS = {"train": "train", "val": "dev", "test": "test"}
-LAYOUTS: dict[str, Callable[[Path, bool], Dataset]] = {"flickr8k": flickr8k, "flickr30k": flickr30k, "coco": coco}
+LAYOUTS: dict[str, Callable[[Path, bool], Dataset]] = {
+    "flickr8k": flickr8k,
+    "flickr30k": flickr30k,
+    "coco": coco,
+}
 
 
 def _found(data: Path, name: str) -> Path | None:
@@ -68,6 +89,8 @@ def _find(data: Path, *names: str) -> Path:
 
 def _missing(data: Path, *names: str) -> InputError:
     if not data.is_dir():
-        return InputError("no such folder", file=data, remedy="give --data the folder that the dataset lies in")
+        return InputError(
+            "no such folder", file=data, remedy="give --data the folder that the dataset lies in"
+        )
     remedy = "give --data the folder that has it, or --source, --input and --images by themselves"
     return InputError(f"none of {', '.join(names)} in it or below", file=data, remedy=remedy)

@@ -1,1 +1,2 @@
-"""A dataset on the Hugging Face hub: its folder (`folder`), its upload (`push`), and the proof of both (`check`)."""
+"""A dataset on the Hugging Face hub: its folder (`folder`), its upload (`push`), and the proof of
+both (`check`)."""

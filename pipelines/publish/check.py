@@ -1,4 +1,5 @@
-"""Proof that a published folder or repository is what was made: every byte against the manifest, nothing beside it."""
+"""Proof that a published folder or repository is what was made: every byte against the manifest,
+nothing beside it."""
 
 from __future__ import annotations
 
@@ -45,21 +46,31 @@ def check(target: str, made: Path | None = None) -> Checked:
             with asking(repo_id):
                 folder = Path(
                     snapshot_download(
-                        repo_id, repo_type="dataset", revision=revision, cache_dir=cache, allow_patterns=LAYOUT
+                        repo_id,
+                        repo_type="dataset",
+                        revision=revision,
+                        cache_dir=cache,
+                        allow_patterns=LAYOUT,
                     )
                 )
             name = f"{repo_id}@{folder.name[:7]}"
             manifest, problems = folder_problems(folder, name, PUSH)
-            problems += _tag_problems(repo_id, str(manifest["params"]["version"]), folder / MANIFEST)
+            problems += _tag_problems(
+                repo_id, str(manifest["params"]["version"]), folder / MANIFEST
+            )
     if made is not None:
         mine, wrong = folder_problems(made)
         names = sorted({*mine["files"], *manifest["files"]})
         differ = [file for file in names if mine["files"].get(file) != manifest["files"].get(file)]
         differ = differ or ([MANIFEST] if mine != manifest else [])
         problems += wrong
-        problems += [InputError(f"not the {file} of {made}", file=name, remedy=PUSH) for file in differ]
+        problems += [
+            InputError(f"not the {file} of {made}", file=name, remedy=PUSH) for file in differ
+        ]
     size = sum(entry["bytes"] for entry in manifest["files"].values())
-    return Checked(name, str(manifest["params"]["version"]), len(manifest["files"]) + 1, size, tuple(problems))
+    return Checked(
+        name, str(manifest["params"]["version"]), len(manifest["files"]) + 1, size, tuple(problems)
+    )
 
 
 def folder_problems(
@@ -76,11 +87,22 @@ def folder_problems(
         manifest = read_published(folder / MANIFEST)
     except InputError as error:
         raise InputError(error.problem, file=f"{name}/{MANIFEST}", remedy=remedy) from None
-    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-    extra = sorted(one for one in sizes if one.split("/")[0] in FOLDERS and one not in manifest["files"])
-    problem = f"not in {MANIFEST}, though among the dataset's files"  # `datasets` loads what fits the card's patterns
-    problems = [*altered(manifest["files"], sizes, f"{name}/", remedy, lambda one: digest(folder / one))]
-    return manifest, problems + [InputError(problem, file=f"{name}/{one}", remedy="delete it") for one in extra]
+    sizes = {
+        path.relative_to(folder).as_posix(): path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    extra = sorted(
+        one for one in sizes if one.split("/")[0] in FOLDERS and one not in manifest["files"]
+    )
+    # `datasets` loads what fits the card's patterns
+    problem = f"not in {MANIFEST}, though among the dataset's files"
+    problems = [
+        *altered(manifest["files"], sizes, f"{name}/", remedy, lambda one: digest(folder / one))
+    ]
+    return manifest, problems + [
+        InputError(problem, file=f"{name}/{one}", remedy="delete it") for one in extra
+    ]
 
 
 def read_published(path: Path) -> dict[str, Any]:
@@ -88,7 +110,11 @@ def read_published(path: Path) -> dict[str, Any]:
     manifest = parse_manifest(path, AGAIN)
     params = manifest.get("params")
     if manifest["kind"] != "publish" or not isinstance(params, dict) or "version" not in params:
-        raise InputError("not the manifest of a published dataset", file=path, remedy="run `capgrade publish` again")
+        raise InputError(
+            "not the manifest of a published dataset",
+            file=path,
+            remedy="run `capgrade publish` again",
+        )
     return manifest
 
 
@@ -100,17 +126,24 @@ def fetched_manifest(repo_id: str, commit: str) -> Path:
 
 
 def _tag_problems(repo_id: str, version: str, manifest: Path) -> list[InputError]:
-    """Whether the tag of a version is there, and has this manifest, which has the digest of every other file."""
+    """Whether the tag of a version is there, and has this manifest, which has the digest of every
+    other file."""
     from huggingface_hub import HfApi
 
     from capgrade.labels.hub import address_of, asking
 
     with asking(repo_id):
-        tags = {tag.name: tag.target_commit for tag in HfApi().list_repo_refs(repo_id, repo_type="dataset").tags}
+        tags = {
+            tag.name: tag.target_commit
+            for tag in HfApi().list_repo_refs(repo_id, repo_type="dataset").tags
+        }
         if version not in tags:
             problem, remedy = f"has no tag {version}, the version of its content", PUSH
         elif digest(fetched_manifest(repo_id, tags[version])) != digest(manifest):
-            problem, remedy = f"tag {version} has another {MANIFEST}", "give it a version of its own"
+            problem, remedy = (
+                f"tag {version} has another {MANIFEST}",
+                "give it a version of its own",
+            )
         else:
             return []
     return [InputError(problem, file=address_of(repo_id), remedy=remedy)]

@@ -1,4 +1,5 @@
-"""What the columns of a published dataset mean, those of a calibration included: what a label means to people."""
+"""What the columns of a published dataset mean, those of a calibration included: what a label means
+to people."""
 
 from __future__ import annotations
 
@@ -18,18 +19,25 @@ _COLUMNS = {
     "image_id": "the image's id in the source",
     "caption_id": "the caption's id in the source",
     "original": "the caption was written for this image",
-    "reasons": "why the pair was kept: `own` caption, among the highest (`top_*`), drawn from a window of a measure's "
-    "range (`window_*`), drawn uniformly (`uniform`)",
-    "weight": "1 / probability of being kept: `sum(weight * x) / captions` over an image's rows estimates the mean of "
-    "x over all captions without bias",
+    "reasons": (
+        "why the pair was kept: `own` caption, among the highest (`top_*`), drawn from a window of"
+        " a measure's range (`window_*`), drawn uniformly (`uniform`)"
+    ),
+    "weight": (
+        "1 / probability of being kept: `sum(weight * x) / captions` over an image's rows estimates"
+        " the mean of x over all captions without bias"
+    ),
     "caption": "the caption as the source has it",
     "tokens": "the caption's tokens; CIDEr and BLEU divide one with a no-break space inside",
     "image_file": "the image's file name, where the source knows it",
 }
 
 
-def meaning(column: str, used: dict[str, dict[str, Any]], calibrated: Calibrated | None = None) -> str:
-    """A column in words; `used` are the parameters of each measure, as `MeasuresParams.used` gives them."""
+def meaning(
+    column: str, used: dict[str, dict[str, Any]], calibrated: Calibrated | None = None
+) -> str:
+    """A column in words; `used` are the parameters of each measure, as `MeasuresParams.used` gives
+    them."""
     if calibrated and column in calibrated.columns:
         return calibrated.meaning(column)
     if column in _COLUMNS:
@@ -37,8 +45,9 @@ def meaning(column: str, used: dict[str, dict[str, Any]], calibrated: Calibrated
     if column not in used:
         name = column.removesuffix(LEFT_OUT)
         return (
-            f"of own pairs alone: `{name}` with the caption itself left out of the references; null for other pairs, "
-            "where it makes no difference, and where the image has no other caption"
+            f"of own pairs alone: `{name}` with the caption itself left out of the references; null"
+            " for other pairs, where it makes no difference, and where the image has no other"
+            " caption"
         )
     return meaning_of(column, used[column])
 
@@ -65,7 +74,8 @@ class Calibrated:
         return {name + end: name for name in self.measures for end in (SCORE, ACCEPTED)}
 
     def of_pairs(self, values: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
-        """Each column from the values of its measure, float32 [n]: the expected score 0..5, or the probability 0..1."""
+        """Each column from the values of its measure, float32 [n]: the expected score 0..5, or the
+        probability 0..1."""
         found = {}
         for column, name in self.columns.items():
             curve = self.calibration.curves[name]
@@ -74,14 +84,29 @@ class Calibrated:
         return found
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest says: the file, its digest, version and judgements, and each measure's error."""
+        """What the manifest says: the file, its digest, version and judgements, and each measure's
+        error."""
         known = self.calibration
-        of = {name: {"ece": known.curves[name].ece, "pairs": known.curves[name].pairs} for name in self.measures}
-        return {"file": self.file, "sha256": self.sha256, **known.facts, "measures": of, "columns": self.columns}
+        of = {
+            name: {"ece": known.curves[name].ece, "pairs": known.curves[name].pairs}
+            for name in self.measures
+        }
+        return {
+            "file": self.file,
+            "sha256": self.sha256,
+            **known.facts,
+            "measures": of,
+            "columns": self.columns,
+        }
 
     def meaning(self, column: str) -> str:
         facts, name = self.calibration.facts, self.columns[column]
-        judged = f"by `{name}` and the calibration; an own pair's is that of its value, as any other's"
+        judged = (
+            f"by `{name}` and the calibration; an own pair's is that of its value, as any other's"
+        )
         if column.endswith(SCORE):
             return f"human score to be expected, 0..5, {judged}"
-        return f"probability that a person gives at least {facts['accept']:g} of {facts['high']:g}, {judged}"
+        return (
+            f"probability that a person gives at least {facts['accept']:g} of {facts['high']:g},"
+            f" {judged}"
+        )

@@ -1,8 +1,8 @@
-"""Croissant metadata of a published folder: JSON-LD that search engines and ML frameworks read; and what whoever uses
-the labels must know of them, which the dataset card says too.
+"""Croissant metadata of a published folder: JSON-LD that search engines and ML frameworks read; and
+what whoever uses the labels must know of them, which the dataset card says too.
 
-Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html, with the fields of its RAI extension:
-https://docs.mlcommons.org/croissant/docs/croissant-rai-spec.html.
+Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html, with the fields of its
+RAI extension: https://docs.mlcommons.org/croissant/docs/croissant-rai-spec.html.
 """
 
 import json
@@ -19,31 +19,54 @@ CONFORMS_TO = ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/crois
 CONTEXT = Path(__file__).with_name("croissant_context.json")
 PARQUET = "application/x-parquet"
 TYPES = {
-    pa.string(): "sc:Text", pa.bool_(): "sc:Boolean", pa.float32(): "cr:Float32", pa.float64(): "cr:Float64",
+    pa.string(): "sc:Text",
+    pa.bool_(): "sc:Boolean",
+    pa.float32(): "cr:Float32",
+    pa.float64(): "cr:Float64",
     pa.int32(): "cr:Int32",
-}  # fmt: skip
+}
 
 LIMITS = (
-    "Labels are computed from text: a caption is compared with the image's own captions, and nobody looked at the "
-    "image. What those captions leave out counts as irrelevant.",
-    "Measures are not people, and differ from one another; where agreement with judgements is known, the dataset card "
-    "gives it.",
-    "Measures with an English lexicon or model (METEOR, scene graphs, SPICE, most Sentence-BERT models) say little in "
-    "other languages.",
-    "Values of different measures have different scales, and equal values of two measures do not mean the same.",
+    (
+        "Labels are computed from text: a caption is compared with the image's own captions, and"
+        " nobody looked at the image. What those captions leave out counts as irrelevant."
+    ),
+    (
+        "Measures are not people, and differ from one another; where agreement with judgements is"
+        " known, the dataset card gives it."
+    ),
+    (
+        "Measures with an English lexicon or model (METEOR, scene graphs, SPICE, most Sentence-BERT"
+        " models) say little in other languages."
+    ),
+    (
+        "Values of different measures have different scales, and equal values of two measures do"
+        " not mean the same."
+    ),
 )
 BIASES = (
-    "Captions carry what their writers assumed, such as gender, age, or origin of the people they describe.",
-    "Similarity of words or of sentence embeddings repeats that, and embeddings add what their training texts assumed.",
+    (
+        "Captions carry what their writers assumed, such as gender, age, or origin of the people"
+        " they describe."
+    ),
+    (
+        "Similarity of words or of sentence embeddings repeats that, and embeddings add what their"
+        " training texts assumed."
+    ),
 )
 
 
 def croissant(contents: Contents) -> dict[str, Any]:
-    """The JSON-LD document. What `params` leave open (authors, date, repository) is left out, never invented.
+    """The JSON-LD document. What `params` leave open (authors, date, repository) is left out, never
+    invented.
 
-    Files are addressed in the repository at its version, or relative to this document when there is no repository.
+    Files are addressed in the repository at its version, or relative to this document when there is
+    no repository.
     """
-    params, first = contents.params, dict[str, PublishedTable]()  # each file once, with a table that it is of
+    params, first = (
+        contents.params,
+        dict[str, PublishedTable](),
+    )  # each file once, with a table that it is of
     for table in (table for config in contents.configs for table in contents.tables(config)):
         for name in table.files:
             first.setdefault(name, table)
@@ -84,61 +107,78 @@ def croissant(contents: Contents) -> dict[str, Any]:
 
 
 def _records(contents: Contents, table: PublishedTable, file: str) -> dict[str, Any]:
-    """A record set a file: the reference library reads no columns of a file set but from a repository or archive."""
+    """A record set a file: the reference library reads no columns of a file set but from a
+    repository or archive."""
     record_set, fields = file.removesuffix(".parquet"), []
     for field in table.schema:
         is_list = pa.types.is_list(field.type)
-        fields.append({
-            "@type": "cr:Field",
-            "@id": f"{record_set}/{field.name}",
-            "name": field.name,
-            "description": contents.meaning(field.name),
-            "dataType": TYPES[field.type.value_type if is_list else field.type],
-            **({"repeated": True} if is_list else {}),
-            "source": {"fileObject": {"@id": file}, "extract": {"column": field.name}},
-        })  # fmt: skip
+        fields.append(
+            {
+                "@type": "cr:Field",
+                "@id": f"{record_set}/{field.name}",
+                "name": field.name,
+                "description": contents.meaning(field.name),
+                "dataType": TYPES[field.type.value_type if is_list else field.type],
+                **({"repeated": True} if is_list else {}),
+                "source": {"fileObject": {"@id": file}, "extract": {"column": field.name}},
+            }
+        )
     return {
         "@type": "cr:RecordSet",
         "@id": record_set,
         "name": record_set,
-        "description": f"Config `{table.config}`, split `{table.split}`: {table.files[file]} of {table.rows} rows.",
+        "description": (
+            f"Config `{table.config}`, split `{table.split}`: {table.files[file]} of {table.rows}"
+            " rows."
+        ),
         "field": fields,
     }
 
 
 def _responsible(contents: Contents) -> dict[str, Any]:
-    """The RAI fields of the Croissant document. What is not known of the captions is left out, never invented."""
+    """The RAI fields of the Croissant document. What is not known of the captions is left out,
+    never invented."""
     source = contents.captions_params.get("source")
     drawn = source == "scenes"
     measures = ", ".join(contents.measures)
-    whence = f"the captions of source `{source}`" if source else "captions whose source is not recorded"
+    whence = (
+        f"the captions of source `{source}`" if source else "captions whose source is not recorded"
+    )
     facts = {
         "rai:dataCollection": (
             "A program drew the images and wrote the captions."
             if drawn
-            else f"Images and captions were not collected for this dataset: it holds {whence}, under its terms."
+            else (
+                f"Images and captions were not collected for this dataset: it holds {whence}, under"
+                " its terms."
+            )
         ),
         "rai:dataAnnotationProtocol": (
-            "Every caption of a split was scored against the own captions of every image of it, and "
-            f"{contents.kept}. No person labelled them. Measures: {measures}."
+            "Every caption of a split was scored against the own captions of every image of it,"
+            f" and {contents.kept}. No person labelled them. Measures: {measures}."
         ),
-        "rai:machineAnnotationTools": [f"capgrade {contents.splits[0].manifest['package']}: {measures}"],
+        "rai:machineAnnotationTools": [
+            f"capgrade {contents.splits[0].manifest['package']}: {measures}"
+        ],
         "rai:dataAnnotationAnalysis": _judged(contents),
         "rai:dataUseCases": (
-            "Training and evaluating image-text retrieval with graded relevance; finding false negatives. Not for "
-            "judging people, nor as a replacement of people's judgements of single pairs."
+            "Training and evaluating image-text retrieval with graded relevance; finding false"
+            " negatives. Not for judging people, nor as a replacement of people's judgements of"
+            " single pairs."
         ),
         "rai:dataLimitations": [*LIMITS, contents.absent],
         "rai:dataBiases": list(BIASES),
         "rai:personalSensitiveInformation": (
             "None: texts and images are made by a program."
             if drawn
-            else "Captions are published as the source has them; nobody searched them for personal information. The "
-            "labels add none, and images are not included."
+            else (
+                "Captions are published as the source has them; nobody searched them for personal"
+                " information. The labels add none, and images are not included."
+            )
         ),
         "rai:dataSocialImpact": (
-            "Models are no longer taught that a fitting caption is wrong. Where the labels repeat assumptions of the "
-            "captions' writers, models trained on them do too."
+            "Models are no longer taught that a fitting caption is wrong. Where the labels repeat"
+            " assumptions of the captions' writers, models trained on them do too."
         ),
         "rai:hasSyntheticData": True if drawn else None,
         "prov:wasDerivedFrom": None if drawn else whence,
@@ -151,12 +191,19 @@ def _judged(contents: Contents) -> str:
     if not contents.agreement:
         return "Agreement of the measures with people was not measured on these captions."
     found = contents.agreement["measures"].items()
-    each = ", ".join(f"{name} {values['spearman']['all']:.3f}" for name, values in found if "all" in values["spearman"])
+    each = ", ".join(
+        f"{name} {values['spearman']['all']:.3f}"
+        for name, values in found
+        if "all" in values["spearman"]
+    )
     judged = contents.agreement["judgements"]
     others = (
         ""
         if judged["captions"] in {one.captions.digest for one in contents.splits}
         else " of other captions than these"
     )
-    pairs = f"{judged['pairs']:,} pairs of split `{judged['split']}`{others}, which `{judged['file']}` holds"
+    pairs = (
+        f"{judged['pairs']:,} pairs of split `{judged['split']}`{others}, which `{judged['file']}`"
+        " holds"
+    )
     return f"Spearman's rank correlation with {SAID[judged['by']]}, on {pairs}: {each}."

@@ -1,7 +1,9 @@
-"""The layout `mteb`: a retrieval benchmark in both directions, as mteb's loaders read it, with grades of one measure.
+"""The layout `mteb`: a retrieval benchmark in both directions, as mteb's loaders read it, with
+grades of one measure.
 
-Subsets are t2i and i2t, each with configs corpus, queries and qrels (query-id, corpus-id, score int32), and gains
-(query-id, corpus-id, gain float64), the values themselves: github.com/embeddings-benchmark/mteb/pull/5516.
+Subsets are t2i and i2t, each with configs corpus, queries and qrels (query-id, corpus-id, score
+int32), and gains (query-id, corpus-id, gain float64), the values themselves:
+github.com/embeddings-benchmark/mteb/pull/5516.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,40 +33,64 @@ _MEANINGS = {
 }
 
 
-def benchmark(captions_dir: Path, labels: Sequence[Labels], out: Path, params: PublishParams) -> Contents:
+def benchmark(
+    captions_dir: Path, labels: Sequence[Labels], out: Path, params: PublishParams
+) -> Contents:
     """Write the tables of every split. InputError where the labels do not have the measure."""
     splits = []
     for one in labels:
-        manifest, tables = parse_manifest(Path(one.file) / MANIFEST), tuple(_tables(one, one.table, out, params))
-        known = manifest["pairs"] if one.stored.sampled else one.table.n_images * one.table.n_captions
+        manifest, tables = (
+            parse_manifest(Path(one.file) / MANIFEST),
+            tuple(_tables(one, one.table, out, params)),
+        )
+        known = (
+            manifest["pairs"] if one.stored.sampled else one.table.n_images * one.table.n_captions
+        )
         splits.append(PublishedSplit(one, manifest, tables, known))
     measure = labels[0].chosen(params.measure)
     absent = "A pair that is absent is below the first threshold, and mteb counts it as 0."
     if any(one.stored.sampled for one in labels):
         absent = (
-            "mteb counts a pair that is absent as 0, also one that was not sampled: scores are of the sampled pairs "
-            "alone, and dense labels are the right source."
+            "mteb counts a pair that is absent as 0, also one that was not sampled: scores are of"
+            " the sampled pairs alone, and dense labels are the right source."
         )
     gain = f"the value, at least 0: {meaning(measure, splits[0].params['measures'])}"
     return Contents(
-        params, out, captions_dir, tuple(splits), [measure],
+        params,
+        out,
+        captions_dir,
+        tuple(splits),
+        [measure],
         row=f"A retrieval benchmark in both directions, with grades by {measure}.",
-        kept=f"pairs that reach the first threshold ({next(iter(params.grades.values())):g}) were kept",
+        kept=(
+            f"pairs that reach the first threshold ({next(iter(params.grades.values())):g}) were"
+            " kept"
+        ),
         absent=absent,
         meaning={**_MEANINGS, "gain": gain}.__getitem__,
-    )  # fmt: skip
+    )
 
 
-def _tables(labels: Labels, captions: Captions, out: Path, params: PublishParams) -> Iterator[PublishedTable]:
+def _tables(
+    labels: Labels, captions: Captions, out: Path, params: PublishParams
+) -> Iterator[PublishedTable]:
     split = hub_split(captions.split)
     first = np.unique(captions.owner, return_index=True)[1]
     files = captions.table["image_file"].take(pa.array(first)).combine_chunks()
     named = {} if files.null_count else {"image_file": files}  # mteb's loader refuses a null
     image = pa.table({"id": pa.array(captions.image_ids, pa.string()), **named})
-    text = pa.table({"id": captions.table["caption_id"], "text": captions.table["caption"]}).combine_chunks()
-    items = {name: write_table(table, "", name, split, out) for name, table in (("images", image), ("texts", text))}
+    text = pa.table(
+        {"id": captions.table["caption_id"], "text": captions.table["caption"]}
+    ).combine_chunks()
+    items = {
+        name: write_table(table, "", name, split, out)
+        for name, table in (("images", image), ("texts", text))
+    }
     image_row, caption_row, values, _ = _pairs(labels, params)
-    grades, values = reached(values, list(params.grades.values())).astype(np.int32), values.astype(np.float64)
+    grades, values = (
+        reached(values, list(params.grades.values())).astype(np.int32),
+        values.astype(np.float64),
+    )
     ids = (
         image["id"].combine_chunks().take(pa.array(image_row)),
         text["id"].combine_chunks().take(pa.array(caption_row)),
@@ -72,9 +98,14 @@ def _tables(labels: Labels, captions: Captions, out: Path, params: PublishParams
     for way, (queries, corpus) in {"t2i": ("texts", "images"), "i2t": ("images", "texts")}.items():
         yield replace(items[corpus], config=f"{way}-corpus")
         yield replace(items[queries], config=f"{way}-queries")
-        order = pa.array(np.argsort(caption_row, kind="stable") if way == "t2i" else np.arange(len(values)))
+        order = pa.array(
+            np.argsort(caption_row, kind="stable") if way == "t2i" else np.arange(len(values))
+        )
         pair = dict(zip(("query-id", "corpus-id"), ids[::-1] if way == "t2i" else ids, strict=True))
-        for config, column in (("qrels", {"score": grades}), ("gains", {"gain": np.maximum(values, 0.0)})):
+        for config, column in (
+            ("qrels", {"score": grades}),
+            ("gains", {"gain": np.maximum(values, 0.0)}),
+        ):
             table = pa.table({**pair, **column}).take(order).combine_chunks()
             yield write_table(table, f"{way}-{config}", f"{way}-{config}", split, out)
 

@@ -48,7 +48,9 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
 
     manifest, problems = folder_problems(folder)
     if problems:
-        raise InputError(f"not uploaded: {problems[0].problem}", file=problems[0].file, remedy=problems[0].remedy)
+        raise InputError(
+            f"not uploaded: {problems[0].problem}", file=problems[0].file, remedy=problems[0].remedy
+        )
     require_name(repo_id)
     version, files = str(manifest["params"]["version"]), {MANIFEST, *manifest["files"]}
     api = HfApi(library_name="capgrade", library_version=package_version())
@@ -60,18 +62,28 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
             gone = [one for one in before if one not in files and one.split("/")[0] in FOLDERS]
         else:
             gone = _no_longer_listed(repo_id, head, manifest)
-        tags = {tag.name: tag.target_commit for tag in api.list_repo_refs(repo_id, repo_type="dataset").tags}
-        if version in tags and digest(fetched_manifest(repo_id, tags[version])) != digest(folder / MANIFEST):
+        tags = {
+            tag.name: tag.target_commit
+            for tag in api.list_repo_refs(repo_id, repo_type="dataset").tags
+        }
+        if version in tags and digest(fetched_manifest(repo_id, tags[version])) != digest(
+            folder / MANIFEST
+        ):
             # Somebody may have loaded it, so a version keeps its content for ever.
             problem = f"version {version} is already published with other content"
-            remedy = "publish this content under a version of its own: --set publish.version=VERSION"
+            remedy = (
+                "publish this content under a version of its own: --set publish.version=VERSION"
+            )
             raise InputError(problem, file=address_of(repo_id), remedy=remedy)
         done = api.upload_folder(
-            repo_id=repo_id, repo_type="dataset", folder_path=folder, parent_commit=head.sha,
+            repo_id=repo_id,
+            repo_type="dataset",
+            folder_path=folder,
+            parent_commit=head.sha,
             allow_patterns=[escape(one) for one in files],
             delete_patterns=[escape(one) for one in gone] or None,
             commit_message=f"Version {version}, by capgrade {package_version()}",
-        )  # fmt: skip
+        )
         if version not in tags:
             api.create_tag(repo_id, repo_type="dataset", tag=version, revision=done.oid)
         after = _blobs(api.dataset_info(repo_id, revision=done.oid, files_metadata=True))
@@ -108,7 +120,11 @@ def _no_longer_listed(repo_id: str, head: DatasetInfo, manifest: dict[str, Any])
     if reason:
         inside = [one for one in gone if one.split("/")[0] in FOLDERS]
         lost = {"overwrite": sorted(there & files), "delete": inside}
-        would = " and ".join(f"{what} {first_of(names, NAMED)}" for what, names in lost.items() if names)
+        would = " and ".join(
+            f"{what} {first_of(names, NAMED)}" for what, names in lost.items() if names
+        )
         problem = f"{reason}; to push would {would or 'add the dataset to it'}"
-        raise InputError(problem, file=address_of(repo_id), remedy="check the name, or give --replace to do so")
+        raise InputError(
+            problem, file=address_of(repo_id), remedy="check the name, or give --replace to do so"
+        )
     return [one for one in gone if one in earlier["files"]]

@@ -1,5 +1,6 @@
-"""The tables of a published dataset as Parquet: captions, pairs with their values, own pairs without themselves; and
-what a published folder holds, from which its card, Croissant metadata and manifest are written."""
+"""The tables of a published dataset as Parquet: captions, pairs with their values, own pairs
+without themselves; and what a published folder holds, from which its card, Croissant metadata and
+manifest are written."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +42,8 @@ PARQUET_ROWS = 4_000_000  # pairs per file, about 60 MB
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """One split of one config, as written: the rows of each file, and the bytes the split has in memory."""
+    """One split of one config, as written: the rows of each file, and the bytes the split has in
+    memory."""
 
     config: str
     split: str
@@ -61,11 +63,15 @@ def write_table(table: pa.Table, config: str, folder: str, split: str, out: Path
 
 
 def write_pairs(
-    labels: Labels, pairs: int, out: Path, own: dict[str, np.ndarray], calibrated: Calibrated | None = None
+    labels: Labels,
+    pairs: int,
+    out: Path,
+    own: dict[str, np.ndarray],
+    calibrated: Calibrated | None = None,
 ) -> PublishedTable:
-    """So many pairs of shards in the order of images and captions, over as many files as their number needs; `own`:
-    measure -> float32 [n_captions], of own pairs without the caption among its references. InputError when two columns
-    have one name."""
+    """So many pairs of shards in the order of images and captions, over as many files as their
+    number needs; `own`: measure -> float32 [n_captions], of own pairs without the caption among its
+    references. InputError when two columns have one name."""
     split, n_files = hub_split(labels.table.split), max(1, -(-pairs // PARQUET_ROWS))
     beside = [*(name + LEFT_OUT for name in own), *(calibrated.columns if calibrated else [])]
     if taken := sorted(set(beside) & set(labels.measures)):
@@ -80,7 +86,9 @@ def write_pairs(
         files[name], size = write_parquet(out / name, first.schema, batches, most)
         nbytes += size
     if sum(files.values()) != pairs:
-        raise InputError(f"{sum(files.values())} pairs where the manifest says {pairs}", file=labels.file)
+        raise InputError(
+            f"{sum(files.values())} pairs where the manifest says {pairs}", file=labels.file
+        )
     return PublishedTable("relevance", split, first.schema, files, nbytes)
 
 
@@ -89,9 +97,14 @@ def _pair_batches(
 ) -> Iterator[pa.RecordBatch]:
     stored = labels.stored
     assert isinstance(stored, Sampled)
-    image_ids, caption_ids = pa.array(labels.image_ids), labels.table.table["caption_id"].combine_chunks()
+    image_ids, caption_ids = (
+        pa.array(labels.image_ids),
+        labels.table.table["caption_id"].combine_chunks(),
+    )
     names = pa.array(stored.reasons)
-    for part, (image, caption, *_) in zip(stored.parts, stored.pairs(labels.measures[0]), strict=True):
+    for part, (image, caption, *_) in zip(
+        stored.parts, stored.pairs(labels.measures[0]), strict=True
+    ):
         original = labels.owner[caption] == image
         without = {name + LEFT_OUT: values[caption] for name, values in own.items()}
         bits = (part.reasons[:, None] >> np.arange(len(names), dtype=np.uint32)) & 1
@@ -101,9 +114,14 @@ def _pair_batches(
             "caption_id": caption_ids.take(pa.array(caption)),
             "original": pa.array(original),
             **{name: pa.array(values) for name, values in part.values.items()},
-            **{name: pa.array(values, mask=~original | np.isnan(values)) for name, values in without.items()},
+            **{
+                name: pa.array(values, mask=~original | np.isnan(values))
+                for name, values in without.items()
+            },
             **(calibrated.of_pairs(part.values) if calibrated else {}),
-            "reasons": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), names.take(pa.array(which))),
+            "reasons": pa.ListArray.from_arrays(
+                pa.array(offsets, pa.int32()), names.take(pa.array(which))
+            ),
             "weight": pa.array(part.weights),
         }
         yield pa.record_batch(columns)
@@ -131,27 +149,33 @@ def write_parquet(
 
 
 def own_without_themselves(labels: Labels) -> dict[str, np.ndarray]:
-    """float32 [n_captions] of each measure whose own pairs were scored with the caption among its references; NaN
-    where an image has no other caption. A matrix that was imported, and a mixture with one, has none.
+    """float32 [n_captions] of each measure whose own pairs were scored with the caption among its
+    references; NaN where an image has no other caption. A matrix that was imported, and a mixture
+    with one, has none.
 
     Raises InputError for shards that were made before these values were stored with them.
     """
     shards, found = read_shards(Path(labels.file)), {}
     if not shards.has_left_out:
         problem = "made before shards had the values of own captions without themselves"
-        remedy = "make the shards again, or publish without these values: --set publish.left_out=false"
+        remedy = (
+            "make the shards again, or publish without these values: --set publish.left_out=false"
+        )
         raise InputError(problem, file=shards.folder, remedy=remedy)
     for name, params in (labels.made_with or {}).items():
         parts = params["measures"].values() if "weights" in params else [params]
         values = shards.left_out(name)
-        if values is not None and any(part.get("self_reference", "included") == "included" for part in parts):
+        if values is not None and any(
+            part.get("self_reference", "included") == "included" for part in parts
+        ):
             found[name] = values
     return found
 
 
 @dataclass(frozen=True)
 class PublishedSplit:
-    """A split's labels, with their folder's manifest, its tables, and how many pairs' values are known."""
+    """A split's labels, with their folder's manifest, its tables, and how many pairs' values are
+    known."""
 
     labels: Labels
     manifest: dict[str, Any]
@@ -180,8 +204,9 @@ class PublishedSplit:
 
 @dataclass(frozen=True)
 class Contents:
-    """What the card, the Croissant metadata and the manifest are written from, whatever the layout. `row`, `kept` and
-    `absent` say what a row is, which pairs are there, and what it means that one is not."""
+    """What the card, the Croissant metadata and the manifest are written from, whatever the layout.
+    `row`, `kept` and `absent` say what a row is, which pairs are there, and what it means that one
+    is not."""
 
     params: PublishParams
     out: Path
@@ -193,16 +218,27 @@ class Contents:
     absent: str
     meaning: Callable[[str], str]  # a column in words
     agreement: dict[str, Any] | None = None
-    read: dict[str, str] = field(default_factory=dict)  # digests of the files that the measures read
+    read: dict[str, str] = field(
+        default_factory=dict
+    )  # digests of the files that the measures read
     relevance_dir: Path | None = None
     calibrated: Calibrated | None = None
 
     @cached_property
     def files(self) -> dict[str, dict[str, Any]]:
         """Rows, bytes and digest of each table's file."""
-        rows = {name: count for split in self.splits for table in split.tables for name, count in table.files.items()}
+        rows = {
+            name: count
+            for split in self.splits
+            for table in split.tables
+            for name, count in table.files.items()
+        }
         return {
-            name: {"rows": rows[name], "bytes": (self.out / name).stat().st_size, "sha256": digest(self.out / name)}
+            name: {
+                "rows": rows[name],
+                "bytes": (self.out / name).stat().st_size,
+                "sha256": digest(self.out / name),
+            }
             for name in sorted(rows)
         }
 
@@ -233,16 +269,26 @@ class Contents:
     @property
     def left_out(self) -> list[str]:
         """The measures that have a column of own pairs without the caption among its references."""
-        return [name for name in self.measures if name + LEFT_OUT in self.splits[0].tables[0].schema.names]
+        return [
+            name
+            for name in self.measures
+            if name + LEFT_OUT in self.splits[0].tables[0].schema.names
+        ]
 
     @cached_property
     def captions_counts(self) -> list[str]:
-        """What the captions table left out, by reason, and the captions that repeat another of their image."""
+        """What the captions table left out, by reason, and the captions that repeat another of
+        their image."""
         manifest = read_manifest(self.captions_dir, "captions")
-        counts = [f"{count:,} {reason} were left out" for reason, count in manifest.get("left_out", {}).items()]
+        counts = [
+            f"{count:,} {reason} were left out"
+            for reason, count in manifest.get("left_out", {}).items()
+        ]
         if twins := manifest.get("duplicates"):
             told = "their `*_left_out` values are of a reference that is the caption's twin"
-            counts.append(f"{twins:,} captions repeat another caption of their image word for word: {told}")
+            counts.append(
+                f"{twins:,} captions repeat another caption of their image word for word: {told}"
+            )
         return counts
 
     @cached_property
@@ -253,13 +299,22 @@ class Contents:
     @cached_property
     def relevance_params(self) -> dict[str, Any] | None:
         """How dense relevance was made; None where there is none."""
-        return base_names(read_manifest(self.relevance_dir, "relevance")["params"]) if self.relevance_dir else None
+        return (
+            base_names(read_manifest(self.relevance_dir, "relevance")["params"])
+            if self.relevance_dir
+            else None
+        )
 
 
 def sampled_pairs(
-    captions_dir: Path, labels: Sequence[Labels], out: Path, params: PublishParams, calibration: Path | None
+    captions_dir: Path,
+    labels: Sequence[Labels],
+    out: Path,
+    params: PublishParams,
+    calibration: Path | None,
 ) -> Contents:
-    """Write the layout `pairs`. InputError for splits of other measures or columns, and as `own_without_themselves`."""
+    """Write the layout `pairs`. InputError for splits of other measures or columns, and as
+    `own_without_themselves`."""
     splits: list[PublishedSplit] = []
     calibrated: Calibrated | None = None
     read: dict[str, str] = {}  # digests of the files that the measures read
@@ -280,7 +335,9 @@ def sampled_pairs(
             known = fitting.of(one.made_with or {}, folder, calibration)  # those that both have
             calibrated = Calibrated(calibration.name, file_digest(calibration), known)
         pairs = write_pairs(one, manifest["pairs"], out, own, calibrated)
-        texts = pa.Table.from_batches(one.table.table.select(CAPTIONS_SCHEMA.names).to_batches(), CAPTIONS_SCHEMA)
+        texts = pa.Table.from_batches(
+            one.table.table.select(CAPTIONS_SCHEMA.names).to_batches(), CAPTIONS_SCHEMA
+        )
         tables = pairs, write_table(texts, "captions", "captions", pairs.split, out)
         if splits and tables[0].schema != splits[0].tables[0].schema:
             remedy = "make their shards with the same self_reference"
@@ -288,11 +345,16 @@ def sampled_pairs(
         splits.append(PublishedSplit(one, manifest, tables, manifest["pairs"]))
     used, names = splits[0].params["measures"], labels[0].measures
     return Contents(
-        params, out, captions_dir, tuple(splits), names,
+        params,
+        out,
+        captions_dir,
+        tuple(splits),
+        names,
         row="Each row of `relevance` is an image and a caption with their graded relevance by "
         f"{len(names)} measure(s): {', '.join(names)}.",
         kept="a sample of the pairs was kept, each with the probability of being drawn",
         absent="A pair that is absent was not sampled, which does not make it irrelevant.",
         meaning=lambda column: meaning(column, used, calibrated),
-        read=read, calibrated=calibrated,
-    )  # fmt: skip
+        read=read,
+        calibrated=calibrated,
+    )

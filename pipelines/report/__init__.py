@@ -30,30 +30,41 @@ class WrittenReport:
 
 
 def opening(data: ReportData) -> PageSection:
-    """What the numbers below come to: a figure and a chart of the labels, a sentence of the judgements and the runs."""
+    """What the numbers below come to: a figure and a chart of the labels, a sentence of the
+    judgements and the runs."""
     said = [*best(data), first_runs(data)]
-    return PageSection("opening", "", "", [*headline(data), *(Note(sentence) for sentence in said if sentence)])
+    return PageSection(
+        "opening", "", "", [*headline(data), *(Note(sentence) for sentence in said if sentence)]
+    )
 
 
 def sections_of(data: ReportData, thumbnails: PageThumbnails) -> list[PageSection]:
-    """Every section with something to show, in order; at the end all that is not there, in one list."""
+    """Every section with something to show, in order; at the end all that is not there, in one
+    list."""
     labels = [distributions(data), agreement(data), mined(data)]
     models = [runs_section(data), curves(data), training(data), embedding_map(data, thumbnails)]
     seen = [examples(data, thumbnails), alignments(data), regions(data, thumbnails)]
     every = [*labels, *models, *seen, corpus(data), cost(data)]
-    every.append(PageSection("missing", f"Not here ({len(data.lacking)})", "", list(data.lacking.values())))
+    every.append(
+        PageSection("missing", f"Not here ({len(data.lacking)})", "", list(data.lacking.values()))
+    )
     return [section for section in every if section.parts]
 
 
 def report(
-    folder: Path, out: Path, pictures: Path | None = None, title: str | None = None, images: str | Path | None = None
+    folder: Path,
+    out: Path,
+    pictures: Path | None = None,
+    title: str | None = None,
+    images: str | Path | None = None,
 ) -> WrittenReport:
-    """Write the page of a folder of outputs (captions, relevance, runs, ... as dvc.yaml names them), and its pictures
-    in the folder `pictures`. `images` are the corpus' pictures: a folder, a zip, or a URL template (`lookup.py`). What
-    is not there is said on the page, with the command that makes it.
+    """Write the page of a folder of outputs (captions, relevance, runs, ... as dvc.yaml names
+    them), and its pictures in the folder `pictures`. `images` are the corpus' pictures: a folder, a
+    zip, or a URL template (`lookup.py`). What is not there is said on the page, with the command
+    that makes it.
 
-    Raises InputError without captions, for an output that is damaged or belongs to other captions, and where something
-    else stands at `out` or in `pictures`.
+    Raises InputError without captions, for an output that is damaged or belongs to other captions,
+    and where something else stands at `out` or in `pictures`.
     """
     refuse_file(out, "report of capgrade", generated_by(_GENERATOR))
     if pictures:
@@ -62,8 +73,18 @@ def report(
     thumbnails = PageThumbnails(data.at(CAPTIONS_KIND), images, out.parent)
     sections, first = sections_of(data, thumbnails), opening(data)
     thumbnails.pictures.tell()
-    foot = f"capgrade {package_version()}; captions {data.captions.digest[:12]}, evaluated split {data.captions.split}."
-    page = render(title or f"capgrade: {folder.resolve().name}", first, sections, _GENERATOR, foot=foot, runs=data.runs)
+    foot = (
+        f"capgrade {package_version()}; captions {data.captions.digest[:12]}, evaluated split"
+        f" {data.captions.split}."
+    )
+    page = render(
+        title or f"capgrade: {folder.resolve().name}",
+        first,
+        sections,
+        _GENERATOR,
+        foot=foot,
+        runs=data.runs,
+    )
     write_text(out, page)
     files = write_pictures([first, *sections], pictures) if pictures else []
     return WrittenReport(len(page.encode()), len(sections), list(data.lacking), files)

@@ -25,18 +25,38 @@ from capgrade.trainer.fit import CONFIG, EPOCHS
 
 CAPTIONS_KIND, RELEVANCE, SHARDS = "captions", "relevance", "shards"
 AGREEMENT, JUDGED_PAIRS = "agreement.json", "judged.arrow"
-REGIONS, RUNS, EMBEDDINGS, EVALUATION, ALIGNMENT = "regions", "runs", "embeddings", "evaluation", "alignment"
+REGIONS, RUNS, EMBEDDINGS, EVALUATION, ALIGNMENT = (
+    "regions",
+    "runs",
+    "embeddings",
+    "evaluation",
+    "alignment",
+)
 METRICS = "metrics.json"  # of an evaluation
-NEAREST_TO_PEOPLE = ("people", "sbert")  # the measures that agree best with people, as `audit` prefers them
+NEAREST_TO_PEOPLE = (
+    "people",
+    "sbert",
+)  # the measures that agree best with people, as `audit` prefers them
 _COMMANDS = {  # of what a page may lack; {name} is a folder of the outputs'
     RELEVANCE: "relevance --captions {captions} --out {relevance}",
     SHARDS: "shards --captions {captions} --out {shards}",
-    AGREEMENT: "agree --captions {captions} --judgements FILE --out {agreement.json} --pairs {judged.arrow}",
+    AGREEMENT: (
+        "agree --captions {captions} --judgements FILE --out {agreement.json} --pairs"
+        " {judged.arrow}"
+    ),
     RUNS: "train --preset bcls --captions {captions} --regions {regions} --out {runs/bcls}",
-    EMBEDDINGS: "evaluate --run {runs/RUN} --captions {captions} --regions {regions} --index {embeddings/RUN}",
-    EVALUATION: "evaluate --captions {captions} --similarity FILE --relevance {relevance} --out {evaluation/RUN}",
-    ALIGNMENT: "search --run {runs/teran} --captions {captions} --regions {regions} --images {captions} "
-    "--words {alignment}",
+    EMBEDDINGS: (
+        "evaluate --run {runs/RUN} --captions {captions} --regions {regions} --index"
+        " {embeddings/RUN}"
+    ),
+    EVALUATION: (
+        "evaluate --captions {captions} --similarity FILE --relevance {relevance} --out"
+        " {evaluation/RUN}"
+    ),
+    ALIGNMENT: (
+        "search --run {runs/teran} --captions {captions} --regions {regions} --images {captions} "
+        "--words {alignment}"
+    ),
 }
 
 
@@ -45,10 +65,11 @@ _BLOCK = 64  # images compared together
 
 @dataclass(frozen=True)
 class OwnAndOther:
-    """Medians of own captions (as they are stored; with the caption left out of the references), of others the median
-    and 99th percentile; NaN where no value is known. Then of each caption, own left out where there is such a value:
-    `above`, the mean share of other images that are less relevant to it than its own image (ties half), and `rivals`,
-    int64 [captions with a value], how many other images are as relevant as its own or more."""
+    """Medians of own captions (as they are stored; with the caption left out of the references), of
+    others the median and 99th percentile; NaN where no value is known. Then of each caption, own
+    left out where there is such a value: `above`, the mean share of other images that are less
+    relevant to it than its own image (ties half), and `rivals`, int64 [captions with a value], how
+    many other images are as relevant as its own or more."""
 
     own: float
     left_out: float
@@ -68,14 +89,22 @@ class OwnAndOther:
         return _of(np.median, self.rivals[self.rivals > 0])
 
 
-def own_and_other(relevance: Relevance, owner: np.ndarray, own: np.ndarray, left_out: np.ndarray | None) -> OwnAndOther:
-    """Of a dense file, images x captions; owner int [n_captions], own and left_out float32 [n_captions], the latter NaN
-    where an image has no other caption, and None for a measure that has no such values."""
+def own_and_other(
+    relevance: Relevance, owner: np.ndarray, own: np.ndarray, left_out: np.ndarray | None
+) -> OwnAndOther:
+    """Of a dense file, images x captions; owner int [n_captions], own and left_out float32
+    [n_captions], the latter NaN where an image has no other caption, and None for a measure that
+    has no such values."""
     stored = numpy_type(relevance.schema.field("relevance").type.value_type)
-    compared = (own if left_out is None else left_out).astype(stored).astype(np.float32)  # rounded as others are
+    compared = (
+        (own if left_out is None else left_out).astype(stored).astype(np.float32)
+    )  # rounded as others are
     images = len(relevance.image_ids)
     others, end = images - 1, 0
-    values, (lower, equal) = np.empty(others * len(owner), np.float32), np.zeros((2, len(owner)), np.int64)
+    values, (lower, equal) = (
+        np.empty(others * len(owner), np.float32),
+        np.zeros((2, len(owner)), np.int64),
+    )
     for at in range(0, images, _BLOCK):
         rows = np.arange(at, min(at + _BLOCK, images))
         block, other = relevance.rows(rows), owner != rows[:, None]
@@ -85,8 +114,14 @@ def own_and_other(relevance: Relevance, owner: np.ndarray, own: np.ndarray, left
     known = np.isfinite(compared) & (others > 0)
     above, rivals = ((lower + equal / 2) / max(others, 1))[known], (others - lower)[known]
     alone = np.array([]) if left_out is None else left_out[np.isfinite(left_out)]
-    median, high = np.quantile(values, (0.5, 0.99), overwrite_input=True).tolist() if others else (math.nan,) * 2
-    return OwnAndOther(_of(np.median, own), _of(np.median, alone), median, high, _of(np.mean, above), rivals)
+    median, high = (
+        np.quantile(values, (0.5, 0.99), overwrite_input=True).tolist()
+        if others
+        else (math.nan,) * 2
+    )
+    return OwnAndOther(
+        _of(np.median, own), _of(np.median, alone), median, high, _of(np.mean, above), rivals
+    )
 
 
 def _of(figure: Callable[[np.ndarray], np.floating], values: np.ndarray) -> float:
@@ -95,15 +130,19 @@ def _of(figure: Callable[[np.ndarray], np.floating], values: np.ndarray) -> floa
 
 @dataclass(frozen=True)
 class ReportData:
-    """Outputs of the stages under the names that dvc.yaml gives them. Of what is not there `lacking` is filled by
-    whoever looks for it; what is there and damaged raises InputError when it is read. InputError without captions."""
+    """Outputs of the stages under the names that dvc.yaml gives them. Of what is not there
+    `lacking` is filled by whoever looks for it; what is there and damaged raises InputError when it
+    is read. InputError without captions."""
 
     folder: Path
     lacking: dict[str, Note] = field(default_factory=dict)  # by its text, what the page cannot show
 
     def __post_init__(self) -> None:
         if not self.at(CAPTIONS_KIND, CAPTIONS_FILE).is_file():
-            remedy = "give --data a folder that holds captions/, relevance/ and the other outputs, or run `make repro`"
+            remedy = (
+                "give --data a folder that holds captions/, relevance/ and the other outputs, or"
+                " run `make repro`"
+            )
             raise InputError("no captions to report on", file=self.at(CAPTIONS_KIND), remedy=remedy)
 
     def at(self, *names: str) -> Path:
@@ -139,11 +178,14 @@ class ReportData:
 
     @cached_property
     def captions(self) -> Captions:
-        """Those of the evaluated split: the one that has dense relevance, else the only one, else `test`."""
+        """Those of the evaluated split: the one that has dense relevance, else the only one, else
+        `test`."""
         splits = list(self.captions_manifest["splits"])
         split = splits[0] if len(splits) == 1 else "test" if "test" in splits else splits[-1]
         graded = self.has(RELEVANCE)
-        return read_captions(self.at(CAPTIONS_KIND), self.relevance_manifest["inputs"]["split"] if graded else split)
+        return read_captions(
+            self.at(CAPTIONS_KIND), self.relevance_manifest["inputs"]["split"] if graded else split
+        )
 
     @cached_property
     def agreement(self) -> dict[str, Any] | None:
@@ -171,7 +213,8 @@ class ReportData:
 
     @cached_property
     def own_pairs(self) -> dict[str, np.ndarray]:
-        """Column -> float32 [n_captions] of own pairs, NaN where null; columns as `write_own_pairs` names them."""
+        """Column -> float32 [n_captions] of own pairs, NaN where null; columns as `write_own_pairs`
+        names them."""
         if OWN_PAIRS not in self.relevance_manifest["files"]:
             remedy = "run `capgrade relevance` again: own pairs were not kept then"
             raise InputError(f"no {OWN_PAIRS}", file=self.at(RELEVANCE), remedy=remedy)
@@ -187,16 +230,22 @@ class ReportData:
         }
 
     def of_these(self, folder: Path) -> bool:
-        """Whether an output says that it was made from these captions: their table, or their folder's manifest. Where
-        it names a split, that is the evaluated one."""
-        path = next((folder / name for name in (CONFIG, MANIFEST) if (folder / name).is_file()), None)
+        """Whether an output says that it was made from these captions: their table, or their
+        folder's manifest. Where it names a split, that is the evaluated one."""
+        path = next(
+            (folder / name for name in (CONFIG, MANIFEST) if (folder / name).is_file()), None
+        )
         inputs = {} if path is None else read_json(path).get("inputs", {})
         these = (self.captions.digest, file_digest(self.at(CAPTIONS_KIND, MANIFEST)))
-        return inputs.get("captions") in these and inputs.get("split", self.captions.split) == self.captions.split
+        return (
+            inputs.get("captions") in these
+            and inputs.get("split", self.captions.split) == self.captions.split
+        )
 
     def folders(self, stage: str, file: str, what: str = "") -> dict[str, Path]:
-        """The folders below a stage's that hold `file` and are of these captions, by name in order. The page lacks
-        those that are of others, or `what` it has where there are none. A run counts while it trains."""
+        """The folders below a stage's that hold `file` and are of these captions, by name in order.
+        The page lacks those that are of others, or `what` it has where there are none. A run counts
+        while it trains."""
         at = self.at(stage)
         found = sorted(path.parent for path in at.glob(f"*/{file}"))
         training = [path for path in found if stage == RUNS and path.name.endswith(UNFINISHED)]
@@ -205,7 +254,10 @@ class ReportData:
         these = {name: path for name, path in below.items() if self.of_these(path)}
         others = [name for name in below if name not in these]
         if others:
-            what = f"{', '.join(others)} in {stage}: made with other captions or another split than this page's"
+            what = (
+                f"{', '.join(others)} in {stage}: made with other captions or another split than"
+                " this page's"
+            )
         if others or (what and not these):
             self.lacks(what, stage)
         return these
@@ -223,4 +275,6 @@ def columns(path: Path) -> dict[str, np.ndarray]:
         table = pa.csv.read_csv(path, convert_options=pa.csv.ConvertOptions(null_values=["nan"]))
         return {name: table[name].cast(pa.float64()).to_numpy() for name in table.column_names}
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise InputError(f"not a table of numbers ({error})", file=path, remedy="run its stage again") from None
+        raise InputError(
+            f"not a table of numbers ({error})", file=path, remedy="run its stage again"
+        ) from None

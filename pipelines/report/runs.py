@@ -1,6 +1,8 @@
-"""Sections about trained models: metrics with intervals, the best in bold; metrics against K and after each epoch.
+"""Sections about trained models: metrics with intervals, the best in bold; metrics against K and
+after each epoch.
 
-Metrics stand as every page prints them: fractions in percent with their sign, sums, ranks, tau and cosine as they are.
+Metrics stand as every page prints them: fractions in percent with their sign, sums, ranks, tau and
+cosine as they are.
 """
 
 import json
@@ -12,21 +14,38 @@ from typing import Any
 import numpy as np
 
 from capgrade.pipelines.page.charts import chart, colour_of, layer, of
-from capgrade.pipelines.page.parts import Cell, Chart, Note, PageSection, PageTable, Part, Value, percent, with_best
+from capgrade.pipelines.page.parts import (
+    Cell,
+    Chart,
+    Note,
+    PageSection,
+    PageTable,
+    Part,
+    Value,
+    percent,
+    with_best,
+)
 from capgrade.pipelines.report.data import EVALUATION, METRICS, RUNS, ReportData, columns
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
 from capgrade.trainer.evaluation.compare import compare
 from capgrade.trainer.evaluation.evaluate import PER_QUERY_FILE
-from capgrade.trainer.evaluation.tables import SUM_NAMES, best_of, first_measure, place, scale, shown
+from capgrade.trainer.evaluation.tables import (
+    SUM_NAMES,
+    best_of,
+    first_measure,
+    place,
+    scale,
+    shown,
+)
 from capgrade.trainer.fit import EPOCHS
 
 DIRECTION_WORDS = {"i2t": "image to text", "t2i": "text to image"}
 SHORT_METRICS = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
 _INTRO = (
-    "Each run on the evaluation split, and below each value its 95% interval over images. Image to text finds captions "
-    "for an image, text to image finds images for a caption. The best run is bold where no other run's value lies "
-    "within its interval."
+    "Each run on the evaluation split, and below each value its 95% interval over images. Image to"
+    " text finds captions for an image, text to image finds images for a caption. The best run is"
+    " bold where no other run's value lies within its interval."
 )
 GRADED = " Graded metrics without a measure in brackets are by {}."
 Run = dict[str, Any]
@@ -44,18 +63,35 @@ def _axis(parameter: str, names: Iterable[str]) -> dict[str, Any]:
 
 
 _MEANINGS = {
-    "recall@k": "Share of queries with one of their own items among the first k. Binary: nothing else counts.",
+    "recall@k": (
+        "Share of queries with one of their own items among the first k. Binary: nothing else"
+        " counts."
+    ),
     "rsum": "Sum of recall@1, @5 and @10 of both directions, in percent: 0 to 600.",
-    "ncs@k": "Normalised cumulative semantic score: relevance among the first k over the most that k can have.",
-    "nsum": "Sum of ncs@1, @5 and @10 of both directions, in percent: 0 to 600. The graded counterpart of rsum.",
+    "ncs@k": (
+        "Normalised cumulative semantic score: relevance among the first k over the most that k can"
+        " have."
+    ),
+    "nsum": (
+        "Sum of ncs@1, @5 and @10 of both directions, in percent: 0 to 600. The graded counterpart"
+        " of rsum."
+    ),
     "ndcg@k": "Like ncs, but an item counts less the later it comes.",
-    "asp": "Average semantic precision: how near ranks by similarity are to ranks by relevance. Chance is not 0.",
-    "kendall_tau_b": "Rank correlation of similarity and relevance: 1 for the same order, 0 for none.",
+    "asp": (
+        "Average semantic precision: how near ranks by similarity are to ranks by relevance. Chance"
+        " is not 0."
+    ),
+    "kendall_tau_b": (
+        "Rank correlation of similarity and relevance: 1 for the same order, 0 for none."
+    ),
 }  # docs/metrics.md has the formulas
 
 
 def _read(data: ReportData) -> dict[str, Run]:
-    return {name: read_json(at / METRICS) for name, at in data.folders(EVALUATION, METRICS, "evaluated runs").items()}
+    return {
+        name: read_json(at / METRICS)
+        for name, at in data.folders(EVALUATION, METRICS, "evaluated runs").items()
+    }
 
 
 def _value(run: Run, way: str, name: str) -> float:
@@ -72,27 +108,40 @@ def runs_section(data: ReportData) -> PageSection:
     runs = _read(data)
     parts: list[Part] = []
     if runs:
-        known = {name for run in runs.values() for way in DIRECTION_WORDS for name in run.get(way, {})}
-        names = [*(name for name in SHORT_METRICS if name in known), *sorted(known - set(SHORT_METRICS), key=place)]
+        known = {
+            name for run in runs.values() for way in DIRECTION_WORDS for name in run.get(way, {})
+        }
+        names = [
+            *(name for name in SHORT_METRICS if name in known),
+            *sorted(known - set(SHORT_METRICS), key=place),
+        ]
         every = [("", name) for name in SUM_NAMES if any(name in run for run in runs.values())]
         every += [(way, name) for way in DIRECTION_WORDS for name in names]
         short = [
-            (way, name) for way, name in every
+            (way, name)
+            for way, name in every
             if name in (*SUM_NAMES, *SHORT_METRICS)
             and all(not math.isnan(_value(run, way, name)) for run in runs.values())
-        ]  # fmt: skip
+        ]
         heads = [(way, sum(one == way for one, _ in short)) for way in ("", *DIRECTION_WORDS)]
         lines: list[list[Value]] = [
-            [label, *row] for label, *row in zip(runs, *(_cells(runs, *column) for column in short), strict=True)
+            [label, *row]
+            for label, *row in zip(runs, *(_cells(runs, *column) for column in short), strict=True)
         ]
         groups = [(DIRECTION_WORDS.get(way, ""), n) for way, n in heads if n]
         parts = [PageTable("Runs", ("run", *(name for _, name in short)), lines, groups=groups)]
         if len(runs) > 1:
             parts.append(Note(first_runs(data)))
         ordered = sorted(every, key=lambda column: (column[0], place(column[1])))
-        whole: list[list[Value]] = [[f"{way} {name}".strip(), *_cells(runs, way, name)] for way, name in ordered]
-        bases = {name.split("[")[0].split("@")[0] for _, name in every}  # ncs@10[sbert] is a kind of ncs@k
-        terms = [(term, meaning) for term, meaning in _MEANINGS.items() if term.split("@")[0] in bases]
+        whole: list[list[Value]] = [
+            [f"{way} {name}".strip(), *_cells(runs, way, name)] for way, name in ordered
+        ]
+        bases = {
+            name.split("[")[0].split("@")[0] for _, name in every
+        }  # ncs@10[sbert] is a kind of ncs@k
+        terms = [
+            (term, meaning) for term, meaning in _MEANINGS.items() if term.split("@")[0] in bases
+        ]
         parts += [_chart(runs, data.runs, names)]
         parts += [PageTable("What the names mean", ("metric", "meaning"), terms, folded=True)]
         parts += [PageTable("All metrics of all runs", ("metric", *runs), whole, folded=True)]
@@ -116,42 +165,76 @@ def _chart(runs: dict[str, Run], order: Sequence[str], names: Sequence[str]) -> 
                 if not math.isnan(value):
                     low, high = between or (value, value)
                     of_run = {"run": label, "direction": direction, "metric": name}
-                    numbers = {"value": scale(name) * value, "low": scale(name) * low, "high": scale(name) * high}
+                    numbers = {
+                        "value": scale(name) * value,
+                        "low": scale(name) * low,
+                        "high": scale(name) * high,
+                    }
                     cell = with_best([value], [between], partial(said, name))[0]
                     texts = {"said": cell.text, "interval": cell.note}
                     values.append(of_run | numbers | texts)
     axis = _axis("metric", names)
-    y, offset, colour = of("run:N", title=None, axis=None), of("direction:N"), colour_of(order, runs)
+    y, offset, colour = (
+        of("run:N", title=None, axis=None),
+        of("direction:N"),
+        colour_of(order, runs),
+    )
     x = of("value:Q", title=None, scale={"zero": False}, axis=axis)
     tip: list[Any] = ["run:N", "direction:N", "metric:N", of("said:N", title="value"), "interval:N"]
     bars = layer(
-        "rule", of("low:Q", title=None, axis=axis), y, x2={"field": "high"}, yOffset=offset, color=colour,
+        "rule",
+        of("low:Q", title=None, axis=axis),
+        y,
+        x2={"field": "high"},
+        yOffset=offset,
+        color=colour,
         of_mark={"strokeWidth": 3, "opacity": 0.5},
-    )  # fmt: skip
+    )
     dots = layer(
-        "point", x, y, yOffset=offset, color=colour, shape=of("direction:N", title=None), tip=tip,
+        "point",
+        x,
+        y,
+        yOffset=offset,
+        color=colour,
+        shape=of("direction:N", title=None),
+        tip=tip,
         of_mark={"size": 70, "filled": True, "opacity": 1},
-    )  # fmt: skip
-    told = f"Value and 95% interval of a metric for {', '.join(runs)}, in both directions, in the units of the tables."
+    )
+    told = (
+        f"Value and 95% interval of a metric for {', '.join(runs)}, in both directions, in the"
+        " units of the tables."
+    )
     title = "Any metric with its interval"
-    return chart("runs", title, told, values, bars, dots, wide=True, by_run=True, choose=("metric", names))
+    return chart(
+        "runs", title, told, values, bars, dots, wide=True, by_run=True, choose=("metric", names)
+    )
 
 
 LEVEL = 0.05  # of the test of a lead
-GRADED_METRICS = ("nsum", "ndcg@25", "ncs@10")  # the first that all runs have stands for graded labels
+GRADED_METRICS = (
+    "nsum",
+    "ndcg@25",
+    "ncs@10",
+)  # the first that all runs have stands for graded labels
 
 
 def first_runs(data: ReportData) -> str:
-    """A sentence: whether binary and graded metrics put the same run first; empty for fewer than two runs."""
+    """A sentence: whether binary and graded metrics put the same run first; empty for fewer than
+    two runs."""
     runs = _read(data)
 
     def means(name: str) -> dict[str, float]:
         """Of both directions where a metric has two."""
-        of_both = {k: float(np.mean([_value(run, way, name) for way in DIRECTION_WORDS])) for k, run in runs.items()}
+        of_both = {
+            k: float(np.mean([_value(run, way, name) for way in DIRECTION_WORDS]))
+            for k, run in runs.items()
+        }
         return {k: _value(run, "", name) if name in run else of_both[k] for k, run in runs.items()}
 
     def shared(names: Sequence[str]) -> str | None:
-        return next((name for name in names if not np.isnan(list(means(name).values())).any()), None)
+        return next(
+            (name for name in names if not np.isnan(list(means(name).values())).any()), None
+        )
 
     binary, graded = shared(("rsum", "recall@1")), shared(GRADED_METRICS)
     if len(runs) < 2 or binary is None:
@@ -174,8 +257,8 @@ def first_runs(data: ReportData) -> str:
 
 
 def _lead(data: ReportData, means: dict[str, float], name: str) -> str:
-    """What paired tests say of the lead of the first run on the next: of a sum one, of another metric one a direction.
-    Where the queries of both are not there, that it was not tested."""
+    """What paired tests say of the lead of the first run on the next: of a sum one, of another
+    metric one a direction. Where the queries of both are not there, that it was not tested."""
     first, following = sorted(means, key=means.__getitem__, reverse=True)[:2]
     folders = data.folders(EVALUATION, PER_QUERY_FILE)
     if not {first, following} <= folders.keys():
@@ -195,15 +278,32 @@ def _lead(data: ReportData, means: dict[str, float], name: str) -> str:
 
 
 CURVES = "curves_k.json"
-STROKES = {"symbolType": "stroke", "symbolSize": 600, "symbolStrokeColor": "#808080", "symbolFillColor": "transparent"}
-CURVE_TITLES = {"recall": "Recall of any own item", "ncs": "NCS: relevance found of what could be", "ndcg": "NDCG"}
+STROKES = {
+    "symbolType": "stroke",
+    "symbolSize": 600,
+    "symbolStrokeColor": "#808080",
+    "symbolFillColor": "transparent",
+}
+CURVE_TITLES = {
+    "recall": "Recall of any own item",
+    "ncs": "NCS: relevance found of what could be",
+    "ndcg": "NDCG",
+}
 
 
 def curves(data: ReportData) -> PageSection:
     """One chart per metric; a line is solid from image to text and dashed from text to image."""
     folders = data.folders(EVALUATION, CURVES, "curves of evaluated runs")
-    points = [{"run": name, **row} for name, folder in folders.items() for row in read_json(folder / CURVES)]
-    parts = [_curve(name, points, data.runs) for name in CURVE_TITLES if any(name in row for row in points)]
+    points = [
+        {"run": name, **row}
+        for name, folder in folders.items()
+        for row in read_json(folder / CURVES)
+    ]
+    parts = [
+        _curve(name, points, data.runs)
+        for name in CURVE_TITLES
+        if any(name in row for row in points)
+    ]
     intro = "The same runs at other depths: a metric may rank runs differently at another K."
     return PageSection("curves", "Curves against K", intro, parts)
 
@@ -211,17 +311,24 @@ def curves(data: ReportData) -> PageSection:
 def _curve(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:
     some = [row for row in points if name in row]
     values = [
-        {"direction": DIRECTION_WORDS[row["direction"]], **{k: row[k] for k in ("run", "k", name)}} for row in some
+        {"direction": DIRECTION_WORDS[row["direction"]], **{k: row[k] for k in ("run", "k", name)}}
+        for row in some
     ]
     dashes = {"domain": list(DIRECTION_WORDS.values()), "range": [[1, 0], [4, 3]]}
     stroke = of("direction:N", title=None, scale=dashes, legend=STROKES)
     colour = colour_of(runs, (row["run"] for row in some))
     line = layer(
-        "line", of("k:Q", title="K", scale={"type": "log"}, axis={"values": [1, 2, 3, 5, 10, 20, 50]}),
-        of(f"{name}:Q", title=name, scale={"zero": False}, axis={"format": "%"}), color=colour,
-        strokeDash=stroke, tip=["run:N", "direction:N", "k:Q", f"{name}:Q:.1%"], of_mark={"point": {"size": 22}},
-    )  # fmt: skip
-    at = ", ".join(f"{row['run']} {row['direction']} {percent(row[name])}" for row in some if row["k"] == 10)
+        "line",
+        of("k:Q", title="K", scale={"type": "log"}, axis={"values": [1, 2, 3, 5, 10, 20, 50]}),
+        of(f"{name}:Q", title=name, scale={"zero": False}, axis={"format": "%"}),
+        color=colour,
+        strokeDash=stroke,
+        tip=["run:N", "direction:N", "k:Q", f"{name}:Q:.1%"],
+        of_mark={"point": {"size": 22}},
+    )
+    at = ", ".join(
+        f"{row['run']} {row['direction']} {percent(row[name])}" for row in some if row["k"] == 10
+    )
     told = f"{name} against K, one line per run and direction{'; at 10: ' + at if at else ''}."
     return chart(f"against-k-{name}", CURVE_TITLES[name], told, values, line, by_run=True)
 
@@ -229,8 +336,8 @@ def _curve(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:
 NO_VALIDATION = ("epoch", "loss", "pairs_per_s")
 _ACTIVE = "active_"  # shares of hinges in training
 VALIDATION = (
-    "Validation is measured after every epoch. Runs of other lengths end at the same place. capgrade train keeps its "
-    "losses in steps.csv."
+    "Validation is measured after every epoch. Runs of other lengths end at the same place."
+    " capgrade train keeps its losses in steps.csv."
 )
 
 
@@ -244,21 +351,36 @@ def training(data: ReportData) -> PageSection:
 
 def _validation(epochs: dict[str, dict[str, np.ndarray]], runs: list[str]) -> Chart:
     every = dict.fromkeys(name for table in epochs.values() for name in table)
-    names = [name for name in every if name not in NO_VALIDATION and not name.startswith(_ACTIVE)] or ["-"]
+    names = [
+        name for name in every if name not in NO_VALIDATION and not name.startswith(_ACTIVE)
+    ] or ["-"]
     values = [
-        {"run": run, "epoch": int(epoch), "done": epoch / table["epoch"].max(), "metric": name,
-         "value": scale(name) * value, "said": said(name, value)}
-        for run, table in epochs.items() for name in names if name in table
+        {
+            "run": run,
+            "epoch": int(epoch),
+            "done": epoch / table["epoch"].max(),
+            "metric": name,
+            "value": scale(name) * value,
+            "said": said(name, value),
+        }
+        for run, table in epochs.items()
+        for name in names
+        if name in table
         for epoch, value in zip(table["epoch"].tolist(), table[name].tolist(), strict=True)
-    ]  # fmt: skip
+    ]
     x = of("done:Q", title="share of the steps", axis={"format": "%"}, scale={"domain": [0, 1]})
     line = layer(
-        "line", x, of("value:Q", title="validation", scale={"zero": False}, axis=_axis("validated", names)),
-        color=colour_of(runs, epochs), tip=["run:N", "epoch:Q", "metric:N", of("said:N", title="value")],
+        "line",
+        x,
+        of("value:Q", title="validation", scale={"zero": False}, axis=_axis("validated", names)),
+        color=colour_of(runs, epochs),
+        tip=["run:N", "epoch:Q", "metric:N", of("said:N", title="value")],
         of_mark={"point": True},
-    )  # fmt: skip
+    )
     last = {run: table[names[0]][-1] for run, table in epochs.items() if names[0] in table}
     ends = ", ".join(f"{run} {said(names[0], value)}" for run, value in last.items())
     told = f"Validation after each epoch; {names[0]} at the end: {ends}."
     choose = ("validated", names)
-    return chart("training-validation", "Validation", told, values, line, by_run=True, choose=choose)
+    return chart(
+        "training-validation", "Validation", told, values, line, by_run=True, choose=choose
+    )

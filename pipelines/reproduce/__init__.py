@@ -1,1 +1,2 @@
-"""A table of a paper by one command: what it needs is trained, and stands beside what was published."""
+"""A table of a paper by one command: what it needs is trained, and stands beside what was
+published."""

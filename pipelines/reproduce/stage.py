@@ -25,7 +25,14 @@ from capgrade.pipelines.reproduce.table import as_json, keep_rows, markdown, sec
 from capgrade.pretrained import load_weights
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, digest, read_manifest, write_json, write_manifest, write_text
+from capgrade.schemas.files import (
+    MANIFEST,
+    digest,
+    read_manifest,
+    write_json,
+    write_manifest,
+    write_text,
+)
 from capgrade.schemas.inputs import found_digests
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
@@ -39,7 +46,12 @@ from capgrade.trainer.fit.train import train
 from capgrade.trainer.search.index import INDEX, SIMILARITY, embed, made_from
 
 _Numbers = list[float | None]
-_LISTS = {"map@r": "eccv", "r_precision": "eccv", "eccv_recall": "eccv", "cxc_recall": "cxc"}  # of people
+_LISTS = {
+    "map@r": "eccv",
+    "r_precision": "eccv",
+    "eccv_recall": "eccv",
+    "cxc_recall": "cxc",
+}  # of people
 _KIND = "reproduction"
 JSON, MARKDOWN = "table.json", "table.md"
 _READ = ("captions", "regions", "judgements", "params")
@@ -47,19 +59,33 @@ _SPLIT = "test"
 
 
 def reproduce(
-    name: str, captions: Path, regions: Path | None, out: Path, *, judgements: Path | None = None, split: str = _SPLIT,
-    rows: Sequence[str] = (), params: Path | None = None, sets: Sequence[str] = (), small: bool = False,
-) -> dict[str, Any]:  # fmt: skip
-    """Train what the table's rows need, score them on the split, and write `out`/NAME/table.md and table.json, whose
-    content is returned. Runs lie in `out`/runs, labels in `out`/relevance: recipes with one `out` share them, and a run
-    that has ended is not trained again. `rows` are those to reproduce (none: all); a finished table keeps its others.
+    name: str,
+    captions: Path,
+    regions: Path | None,
+    out: Path,
+    *,
+    judgements: Path | None = None,
+    split: str = _SPLIT,
+    rows: Sequence[str] = (),
+    params: Path | None = None,
+    sets: Sequence[str] = (),
+    small: bool = False,
+) -> dict[str, Any]:
+    """Train what the table's rows need, score them on the split, and write `out`/NAME/table.md and
+    table.json, whose content is returned. Runs lie in `out`/runs, labels in `out`/relevance:
+    recipes with one `out` share them, and a run that has ended is not trained again. `rows` are
+    those to reproduce (none: all); a finished table keeps its others.
 
-    Raises InputError for an unknown recipe or row, for what it needs and was not given, for folders that do not fit
-    together, and where a run's folder, or with `rows` a finished table, is of other data or parameters.
+    Raises InputError for an unknown recipe or row, for what it needs and was not given, for folders
+    that do not fit together, and where a run's folder, or with `rows` a finished table, is of other
+    data or parameters.
     """
     recipe = load_recipe(name)
     settings = settings_of(recipe, params, sets, small)
-    read = {"--regions": (regions, ("regions", "resnet152")), "--judgements": (judgements, ("judgements",))}
+    read = {
+        "--regions": (regions, ("regions", "resnet152")),
+        "--judgements": (judgements, ("judgements",)),
+    }
     for option, (path, kinds) in read.items():
         need = next((need for need in recipe.needs if need in kinds), None)
         if need and path is None:
@@ -73,7 +99,9 @@ def reproduce(
     asked = {"recipe": name, "set": list(sets), "small": small, "split": split}
     kept = _earlier(out / name, asked, inputs, rows)
     chosen = [row for row in recipe.rows if not rows or row.row in rows]
-    given = _Inputs(recipe, settings, read_captions(captions, split), captions, regions, judgements, out)
+    given = _Inputs(
+        recipe, settings, read_captions(captions, split), captions, regions, judgements, out
+    )
     given.require(chosen)
     with output_folder(out / name, _KIND) as folder:
         parts = given.by_runs(chosen) if recipe.runs else given.by_people(chosen)
@@ -90,7 +118,8 @@ def reproduce(
 
 @dataclass
 class _Inputs:
-    """What a table is made of; `missing` says what cannot be computed here and why, `seen` what was seen of rows."""
+    """What a table is made of; `missing` says what cannot be computed here and why, `seen` what was
+    seen of rows."""
 
     recipe: Recipe
     settings: RunSettings
@@ -101,27 +130,47 @@ class _Inputs:
     out: Path
     missing: dict[str, str] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
-    similarities: dict[tuple[str, str | None], Path] = field(default_factory=dict)  # sections and ensembles share runs
+    similarities: dict[tuple[str, str | None], Path] = field(
+        default_factory=dict
+    )  # sections and ensembles share runs
 
     def run(self, name: str) -> Path:
         return self.out / "runs" / name
 
     @property
     def notes(self) -> list[str]:
-        return [*self.recipe.notes, *(f"{name} not computed: {why}" for name, why in self.missing.items()), *self.seen]
+        return [
+            *self.recipe.notes,
+            *(f"{name} not computed: {why}" for name, why in self.missing.items()),
+            *self.seen,
+        ]
 
     def require(self, chosen: Sequence[Row]) -> None:
-        """Look for what the chosen rows need, before anything is trained, and say what is not there. InputError for a
-        text encoder that cannot be loaded, and where no number is left (but with `small`)."""
-        sections = [section for section in self.recipe.sections if any(row in section.rows for row in chosen)]
-        needed = {_needs(column, row) for section in sections for column in section.parsed for row in chosen}
+        """Look for what the chosen rows need, before anything is trained, and say what is not
+        there. InputError for a text encoder that cannot be loaded, and where no number is left (but
+        with `small`)."""
+        sections = [
+            section
+            for section in self.recipe.sections
+            if any(row in section.rows for row in chosen)
+        ]
+        needed = {
+            _needs(column, row)
+            for section in sections
+            for column in section.parsed
+            for row in chosen
+        }
         for name, find in {"spice": self._spice, "eccv": self._eccv}.items():
             try:
                 find() if name in needed else None
             except InputError as error:
-                self.missing[name] = f"{error.problem}{f' ({error.remedy})' if error.remedy else ''}"
+                self.missing[name] = (
+                    f"{error.problem}{f' ({error.remedy})' if error.remedy else ''}"
+                )
         if self.missing and needed <= self.missing.keys() and not self.settings.small:
-            problem = f"no number of these rows can be computed: {next(iter(self.missing.values()))}"
+            problem = (
+                f"no number of these rows can be computed: {next(iter(self.missing.values()))}"
+            )
             raise InputError(problem, remedy="choose other rows, or another recipe")
         for run in dict.fromkeys(run for row in chosen for run in row.runs):
             if text_model := self.settings.runs[run].model.options.get("text_model"):
@@ -167,14 +216,19 @@ class _Inputs:
         return found
 
     def _similarity(self, name: str, pooling: str | None) -> Path:
-        """similarity.npy of a run on the captions' split. A finished run is left as it is, a stopped one goes on; an
-        index of this model, captions and regions is not made again."""
+        """similarity.npy of a run on the captions' split. A finished run is left as it is, a
+        stopped one goes on; an index of this model, captions and regions is not made again."""
         assert self.regions is not None
         run, split = self.run(name), self.captions.split
         index = run / (f"index-{pooling}" if pooling else "index")
         if (name, pooling) not in self.similarities:
             tell(f"run {name}")
-            train(Data(self.captions_dir, self.regions), run, self.settings.runs[name], self.settings.measures)
+            train(
+                Data(self.captions_dir, self.regions),
+                run,
+                self.settings.runs[name],
+                self.settings.measures,
+            )
             wanted = made_from(run, self.captions, {"regions": digest(self.regions / MANIFEST)})
             try:
                 made = read_manifest(index, INDEX)["inputs"]
@@ -192,13 +246,22 @@ class _Inputs:
         for name in dict.fromkeys(row.measure for row in chosen if row.measure):
             if name not in self.missing:
                 names = [] if name == "binary" else [name]  # which comes with any, and with none
-                found |= agree(self.captions_dir, self.judgements, names, self.settings.measures, self.captions.split)
+                found |= agree(
+                    self.captions_dir,
+                    self.judgements,
+                    names,
+                    self.settings.measures,
+                    self.captions.split,
+                )
         parts = []
         for section in self.recipe.sections:
             ours: list[_Numbers] = []
             for row in section.rows:
                 of = found.get(row.measure) if row in chosen else None
-                values = [(one, of[one.metric].get(one.scope or "all") if of else None) for one in section.parsed]
+                values = [
+                    (one, of[one.metric].get(one.scope or "all") if of else None)
+                    for one in section.parsed
+                ]
                 ours.append([None if value is None else one.times * value for one, value in values])
             parts.append(section_of(section, self.judgements.name, ours))
         return parts
@@ -207,20 +270,28 @@ class _Inputs:
 def metrics_of(
     task: Task, section: Section, labels: Mapping[str, Path], captions: Captions, fold: int | None
 ) -> tuple[_Numbers, dict[str, Collapse]]:
-    """A number for each column, None where its labels or lists are not there; beside lambda@K, whether each direction
-    has collapsed."""
+    """A number for each column, None where its labels or lists are not there; beside lambda@K,
+    whether each direction has collapsed."""
     columns, found = section.parsed, {}
     human = task.positives if fold is None else {}  # lists of people are of the whole gallery
     for name in {column.relevance for column in columns if column.relevance in (None, *labels)}:
-        asked = [column for column in columns if column.relevance == name and _lists(column) in (None, *human)]
+        asked = [
+            column
+            for column in columns
+            if column.relevance == name and _lists(column) in (None, *human)
+        ]
         if asked:
             known = {}
             if name is not None:
                 stored = read_relevance(labels[name])
                 stored.require(captions)
                 known[name] = task.part(stored.matrix())
-            plain = EvaluateParams(samples=0, metric=tuple(sorted({one for column in asked for one in column.metrics})))
-            found[name] = score(replace(task, relevance=known, positives=human), plain, fold=fold).json()
+            plain = EvaluateParams(
+                samples=0, metric=tuple(sorted({one for column in asked for one in column.metrics}))
+            )
+            found[name] = score(
+                replace(task, relevance=known, positives=human), plain, fold=fold
+            ).json()
     states = found.get(None, {}).get("collapse", {})
     numbers = [_number(column, found.get(column.relevance)) for column in columns]
     return numbers, {way: Collapse(**state) for way, state in states.items()}
@@ -231,16 +302,20 @@ def _needs(column: Column, row: Row) -> str | None:
     return _lists(column) or column.relevance or row.measure
 
 
-def _earlier(folder: Path, asked: Mapping[str, Any], inputs: Mapping[str, str], rows: Sequence[str]) -> dict[str, Any]:
-    """The finished table whose other rows stay; none where all are asked for. InputError for one of other data or
-    parameters, beside whose rows no new one may stand."""
+def _earlier(
+    folder: Path, asked: Mapping[str, Any], inputs: Mapping[str, str], rows: Sequence[str]
+) -> dict[str, Any]:
+    """The finished table whose other rows stay; none where all are asked for. InputError for one of
+    other data or parameters, beside whose rows no new one may stand."""
     if not rows or not (folder / MANIFEST).is_file():
         return {}
     before = read_manifest(folder, _KIND)
     made = {key: value for key, value in before["params"].items() if key != "rows"}
     if made != asked or any(before["inputs"].get(name) != inputs.get(name) for name in _READ):
         problem = "a table of other data or parameters, of which --row would keep the other rows"
-        raise InputError(problem, file=folder, remedy="leave --row out to make it anew, or give another --out")
+        raise InputError(
+            problem, file=folder, remedy="leave --row out to make it anew, or give another --out"
+        )
     return dict(read_json(folder / JSON))
 
 

@@ -65,7 +65,8 @@ def cells_of(plan: Plan) -> Cells:
     # A window holds the cell that starts at c edges if it has begun there and ends later.
     starts = [np.append(-np.inf, bounds) for _, bounds in cut]
     holds = [
-        (windows[:, :1] <= start) & (start < windows[:, 1:]) for (windows, _), start in zip(cut, starts, strict=True)
+        (windows[:, :1] <= start) & (start < windows[:, 1:])
+        for (windows, _), start in zip(cut, starts, strict=True)
     ]
     together = max(1, *(int(one.sum(axis=0).max()) for one in holds))
     most = max(len(bounds) for _, bounds in cut)

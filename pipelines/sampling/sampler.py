@@ -108,13 +108,23 @@ class Sampler:
         wanted = own if share is None else np.unique(np.concatenate([own, uniform, share]))
         read = [self._read(m, images, wanted) for m in range(len(self.measures))]
         none = np.empty(0, np.int64)
-        tops = [highest_pairs(one.values, plan.top, seeds, self.caption_keys) if plan.top else none for one in read]
+        tops = [
+            highest_pairs(one.values, plan.top, seeds, self.caption_keys) if plan.top else none
+            for one in read
+        ]
         cells, counts = self._find_cells(read, len(images), share)
         members = self.cells.members(counts, max(len(plan.windows(m)) for m in range(len(read))))
         begin = np.arange(len(images) + 1) * n
         listed, ptr = (none, begin) if share is None else (share % n, np.searchsorted(share, begin))
         drawn, measure = draw(
-            seeds, self.caption_keys, listed, ptr, cells, members, plan.per_window, self.cells.windows
+            seeds,
+            self.caption_keys,
+            listed,
+            ptr,
+            cells,
+            members,
+            plan.per_window,
+            self.cells.windows,
         )
         pairs = [own, uniform, *tops, drawn]
         bits = [np.full(len(own), OWN), np.full(len(uniform), UNIFORM)]

@@ -59,7 +59,9 @@ def _pairs_from_the_kth(values: np.ndarray, k: int) -> np.ndarray:
     return np.concatenate(pairs)
 
 
-def highest_pairs(values: np.ndarray, k: int, seeds: np.ndarray, caption_keys: np.ndarray) -> np.ndarray:
+def highest_pairs(
+    values: np.ndarray, k: int, seeds: np.ndarray, caption_keys: np.ndarray
+) -> np.ndarray:
     """The pairs of the k highest values of each image: int64, rising, image x captions + caption.
 
     values float32 [images, captions], without NaN. Of equal ones those of the lowest hashes.

@@ -10,18 +10,25 @@ from capgrade.schemas.errors import InputError
 _REST = "train"  # what is in no other split
 
 
-def divide(captions: Iterable[Caption], sizes: Mapping[str, float], file: str | None) -> Iterator[Caption]:
-    """The captions in their order, those of each image in one split: of `sizes` a share below 1 of the images, or so
-    many images; the others are `train`. Which image goes where is decided by a hash of its id alone.
+def divide(
+    captions: Iterable[Caption], sizes: Mapping[str, float], file: str | None
+) -> Iterator[Caption]:
+    """The captions in their order, those of each image in one split: of `sizes` a share below 1 of
+    the images, or so many images; the others are `train`. Which image goes where is decided by a
+    hash of its id alone.
 
-    Raises InputError where the source has splits of its own, and where no image would be left to train on.
+    Raises InputError where the source has splits of its own, and where no image would be left to
+    train on.
     """
     read = list(captions)
     if len(names := {caption.split for caption in read}) > 1:
         problem = f"captions.divide for a source that has splits: {', '.join(sorted(names))}"
         raise InputError(problem, file=file, remedy="leave captions.divide out")
     images = sorted({caption.image_id for caption in read}, key=_hashed)
-    counts = {split: max(1, round(size * len(images))) if size < 1 else int(size) for split, size in sizes.items()}
+    counts = {
+        split: max(1, round(size * len(images))) if size < 1 else int(size)
+        for split, size in sizes.items()
+    }
     if sum(counts.values()) >= len(images):
         problem = f"captions.divide asks for {sum(counts.values()):,} of {len(images):,} images"
         raise InputError(problem, file=file, remedy="leave some to train on")

@@ -22,7 +22,9 @@ def _text(value: Any) -> str:
         raise ValueError("not a text")
     try:
         value.encode("utf-8")
-    except UnicodeEncodeError:  # JSON's \ud83d without its second half parses, yet no file can hold it
+    except (
+        UnicodeEncodeError
+    ):  # JSON's \ud83d without its second half parses, yet no file can hold it
         raise ValueError("with half of a surrogate pair, usually an emoji cut in two") from None
     return value
 
@@ -47,21 +49,30 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-Text = Annotated[str, PlainValidator(_text)]  # a caption, unchanged; whether it may be empty is the stage's choice
+Text = Annotated[
+    str, PlainValidator(_text)
+]  # a caption, unchanged; whether it may be empty is the stage's choice
 Id = Annotated[str, PlainValidator(_id)]  # an integer is written in decimal
 File = Annotated[str | None, PlainValidator(_file)]  # an image's file, where it is known
-TextList = Annotated[list[Text], BeforeValidator(_listed), Field(min_length=1)]  # one alone is a list of one
-CaptionText = Annotated[Text, BeforeValidator(lambda value: "" if value is None else value)]  # absent: an empty one
+TextList = Annotated[
+    list[Text], BeforeValidator(_listed), Field(min_length=1)
+]  # one alone is a list of one
+CaptionText = Annotated[
+    Text, BeforeValidator(lambda value: "" if value is None else value)
+]  # absent: an empty one
 CaptionTexts = Annotated[list[CaptionText], BeforeValidator(lambda value: _listed(value) or [""])]
 IdList = Annotated[list[Id], BeforeValidator(_listed)]
-_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)  # as Python writes a text
+_TEXT = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL
+)  # as Python writes a text
 _WITHOUT_COMMA = re.compile(r'""\s*""')
 _Fields = TypeVar("_Fields", bound=BaseModel)
 
 
 def listed_cell(text: str) -> Any:
-    """The list that a cell holds as JSON or Python write one; other text as it is. ValueError for what only looks like
-    a list, and for numpy's way without commas, which Python would read as one text."""
+    """The list that a cell holds as JSON or Python write one; other text as it is. ValueError for
+    what only looks like a list, and for numpy's way without commas, which Python would read as one
+    text."""
     if not text.strip().startswith("["):
         return text
     for read in (json.loads, ast.literal_eval):
@@ -75,8 +86,11 @@ def listed_cell(text: str) -> Any:
     raise ValueError("a list that neither JSON nor Python reads")
 
 
-def entry(fields: type[_Fields], value: Any, file: str | Path, row: int | str, remedy: str) -> _Fields:
-    """The fields of a mapping, checked. InputError that names the first one that is missing or wrong."""
+def entry(
+    fields: type[_Fields], value: Any, file: str | Path, row: int | str, remedy: str
+) -> _Fields:
+    """The fields of a mapping, checked. InputError that names the first one that is missing or
+    wrong."""
     try:
         return fields.model_validate(value)
     except ValidationError as error:
@@ -91,14 +105,21 @@ def entry(fields: type[_Fields], value: Any, file: str | Path, row: int | str, r
         if first["type"] == "missing":
             problem = f"no '{name}' (there is {', '.join(map(str, given)) or 'nothing'})"
         else:
-            problem = f"'{name}' is {reprlib.repr(given)}, {first['msg'].removeprefix('Value error, ')}"
+            problem = (
+                f"'{name}' is {reprlib.repr(given)}, {first['msg'].removeprefix('Value error, ')}"
+            )
             remedy = f"correct '{name}' there"
     below = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    raise InputError(problem, file=file, row=f"{row}{below}".removeprefix(".") if below else row, remedy=remedy)
+    raise InputError(
+        problem, file=file, row=f"{row}{below}".removeprefix(".") if below else row, remedy=remedy
+    )
 
 
-def entries(document: Any, key: str, fields: type[_Fields], path: Path, remedy: str) -> Iterator[tuple[str, _Fields]]:
-    """The objects listed under `key` of a JSON object, checked, and where each stands, such as "images[3]".
+def entries(
+    document: Any, key: str, fields: type[_Fields], path: Path, remedy: str
+) -> Iterator[tuple[str, _Fields]]:
+    """The objects listed under `key` of a JSON object, checked, and where each stands, such as
+    "images[3]".
 
     Raises InputError when `document` is no object, has no list there, or lists something else.
     """
@@ -113,8 +134,8 @@ def entries(document: Any, key: str, fields: type[_Fields], path: Path, remedy: 
 def keep_splits(captions: Iterable[Caption], split: str | None, file: str) -> Iterator[Caption]:
     """The captions of `split`, say "test" or "train+restval", in their order; all of them for None.
 
-    Splits keep the names they have in the source. All of `captions` is read, so its own checks run to the end.
-    Raises InputError when a split asked for never came.
+    Splits keep the names they have in the source. All of `captions` is read, so its own checks run
+    to the end. Raises InputError when a split asked for never came.
     """
     if split is None:
         yield from captions

@@ -14,8 +14,13 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.params import CaptionsParams
 
-_COCO = "give a COCO caption file, such as captions_val2014.json, not instances_*.json or image_info_*.json"
-KARPATHY = "give one of Karpathy's files: images[] with filename, split and sentences[] of raw and sentid"
+_COCO = (
+    "give a COCO caption file, such as captions_val2014.json, not instances_*.json or"
+    " image_info_*.json"
+)
+KARPATHY = (
+    "give one of Karpathy's files: images[] with filename, split and sentences[] of raw and sentid"
+)
 UNDESCRIBED = "images with rejected or precanned captions alone"
 TWICE = "keep one of the two entries"
 
@@ -47,12 +52,12 @@ class KarpathyImage(BaseModel):
 
 
 def read_coco(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iterator[Caption]:
-    """Captions of captions_train2014.json, or of a file laid out like it, in the order of `annotations`; ids as COCO
-    gives them. Of a folder, all its captions_*.json.
+    """Captions of captions_train2014.json, or of a file laid out like it, in the order of
+    `annotations`; ids as COCO gives them. Of a folder, all its captions_*.json.
 
-    The split is the middle of the file name: captions_train2014.json is "train2014". Of one file alone it is
-    `params.split` where that is given. Raises InputError for a malformed file, an image listed twice or without a
-    caption, and a caption of an image that is not listed.
+    The split is the middle of the file name: captions_train2014.json is "train2014". Of one file
+    alone it is `params.split` where that is given. Raises InputError for a malformed file, an image
+    listed twice or without a caption, and a caption of an image that is not listed.
     """
     paths = sorted(Path(name).glob("captions_*.json")) if Path(name).is_dir() else [Path(name)]
     if not paths:
@@ -69,7 +74,9 @@ def read_coco(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iter
 
 def _coco(path: Path, split: str, left_out: Counter[str]) -> Iterator[Caption]:
     document = read_json(path)
-    listed = not isinstance(document, dict) or "images" in document  # else the images are those of the captions
+    listed = (
+        not isinstance(document, dict) or "images" in document
+    )  # else the images are those of the captions
     files: dict[str, str | None] = {}
     bare: dict[str, str] = {}  # images without a caption so far, and where they are listed
     numbers = Counter[str]()
@@ -82,7 +89,9 @@ def _coco(path: Path, split: str, left_out: Counter[str]) -> Iterator[Caption]:
         image_id = one.image_id
         if image_id not in files and listed:
             problem = f"image {image_id} is not in 'images'"
-            raise InputError(problem, file=path, row=row, remedy="list the image or drop the caption")
+            raise InputError(
+                problem, file=path, row=row, remedy="list the image or drop the caption"
+            )
         bare.pop(image_id, None)
         if one.is_rejected or one.is_precanned:
             left_out[REJECTED if one.is_rejected else PRECANNED] += 1
@@ -91,7 +100,9 @@ def _coco(path: Path, split: str, left_out: Counter[str]) -> Iterator[Caption]:
         kept.add(image_id)
         if one.id is None and listed:
             raise InputError("no 'id'", file=path, row=row, remedy=_COCO)
-        caption_id = one.id or f"{image_id}#{numbers[image_id]}"  # as `score` reads it, without ids and images
+        caption_id = (
+            one.id or f"{image_id}#{numbers[image_id]}"
+        )  # as `score` reads it, without ids and images
         numbers[image_id] += 1
         yield Caption(image_id, caption_id, split, one.caption, str(path), row, files.get(image_id))
     if out - kept:
@@ -102,12 +113,12 @@ def _coco(path: Path, split: str, left_out: Counter[str]) -> Iterator[Caption]:
 
 
 def read_karpathy(name: str, _: CaptionsParams, __: Counter[str]) -> Iterator[Caption]:
-    """Captions of dataset_coco.json, dataset_flickr30k.json or dataset_flickr8k.json, image by image, in file order:
-    the text is `raw`, the caption id `sentid` (COCO's own there).
+    """Captions of dataset_coco.json, dataset_flickr30k.json or dataset_flickr8k.json, image by
+    image, in file order: the text is `raw`, the caption id `sentid` (COCO's own there).
 
-    The image id is `cocoid` where images have one, else the file name. Splits keep their names, `restval` included.
-    Raises InputError for a malformed file, an image listed twice or without sentences, and a `cocoid` that only some
-    images have.
+    The image id is `cocoid` where images have one, else the file name. Splits keep their names,
+    `restval` included. Raises InputError for a malformed file, an image listed twice or without
+    sentences, and a `cocoid` that only some images have.
     """
     path, seen = Path(name), set[str]()
     numbered: bool | None = None  # whether images have a cocoid
@@ -123,7 +134,9 @@ def read_karpathy(name: str, _: CaptionsParams, __: Counter[str]) -> Iterator[Ca
         seen.add(image_id)
         if not image.sentences:
             remedy = "drop the image or add its captions"
-            raise InputError(f"image {image_id} has no sentences", file=path, row=row, remedy=remedy)
+            raise InputError(
+                f"image {image_id} has no sentences", file=path, row=row, remedy=remedy
+            )
         file = image.filename if image.filepath is None else f"{image.filepath}/{image.filename}"
         for k, one in enumerate(image.sentences):
             at = f"{row}.sentences[{k}]"

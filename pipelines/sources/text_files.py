@@ -1,4 +1,5 @@
-"""Text files with a caption a row, of fixed layouts: Flickr8k's and Flickr30K's, and SCAN's folders."""
+"""Text files with a caption a row, of fixed layouts: Flickr8k's and Flickr30K's, and SCAN's
+folders."""
 
 import re
 from collections import Counter
@@ -18,19 +19,24 @@ from capgrade.schemas.scan_ids import REPEAT, read_ids
 _LAYOUT = "write each row as file.jpg#k, a tab, the caption"
 _TABLE = "use --source tsv, which takes any number of captions per image"
 _NOT_LISTED = "captions of images in no list"
-_HEADS = {"image": ("caption",), "image_name": ("comment",)}  # of Kaggle's tables: the first column, and the last
+_HEADS = {
+    "image": ("caption",),
+    "image_name": ("comment",),
+}  # of Kaggle's tables: the first column, and the last
 BARRED = re.compile(r"(?P<image>[^|]+)\|\s*(?P<number>\d+)(?:\s*(?P<bar>\|) ?|\s+)(?P<text>.*)")
 Listed = tuple[str, str, int]  # the split that a list gives an image, the list, and its row
 
 
 def read_flickr(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iterator[Caption]:
-    """Captions of Flickr8k.token.txt or results_20130124.token, or of Kaggle's captions.txt and results.csv, in file
-    order; the image id is the file name, the caption id `file.jpg#k`. The first row tells which of the layouts it is.
+    """Captions of Flickr8k.token.txt or results_20130124.token, or of Kaggle's captions.txt and
+    results.csv, in file order; the image id is the file name, the caption id `file.jpg#k`. The
+    first row tells which of the layouts it is.
 
-    Without `params.split_lists` everything is in `params.split`, or "all". With lists the split of a caption is
-    the name of the list that has its image, with or without the file's ending, and captions of images in no list are
-    left out: 460 of Flickr8k's, one of them of 2258277193_586949ec62.jpg.1, a slip in the file.
-    Raises InputError for a malformed row, an image in two lists, and a listed image without captions.
+    Without `params.split_lists` everything is in `params.split`, or "all". With lists the split of
+    a caption is the name of the list that has its image, with or without the file's ending, and
+    captions of images in no list are left out: 460 of Flickr8k's, one of them of
+    2258277193_586949ec62.jpg.1, a slip in the file. Raises InputError for a malformed row, an image
+    in two lists, and a listed image without captions.
     """
     listed = _read_lists(params.split_lists)
     bare = dict(listed)  # listed images without a caption so far
@@ -46,7 +52,9 @@ def read_flickr(name: str, params: CaptionsParams, left_out: Counter[str]) -> It
             left_out[_NOT_LISTED] += 1
     for image, (_, file, row) in bare.items():
         remedy = f"drop it from the list, or name images as {Path(name).name} does"
-        raise InputError(f"image '{image}' has no caption in {name}", file=file, row=row, remedy=remedy)
+        raise InputError(
+            f"image '{image}' has no caption in {name}", file=file, row=row, remedy=remedy
+        )
 
 
 def _flickr_rows(path: Path, split: str) -> Iterator[Caption]:
@@ -60,7 +68,15 @@ def _flickr_rows(path: Path, split: str) -> Iterator[Caption]:
         if not image or image != image.strip():
             remedy = f"write the picture's file name under {head[0]}"
             raise InputError(f"'{image}' is not a file name", file=path, row=row, remedy=remedy)
-        yield Caption(image, f"{image}#{number or counts[image]}", split, text, str(path), row, image_file=image)
+        yield Caption(
+            image,
+            f"{image}#{number or counts[image]}",
+            split,
+            text,
+            str(path),
+            row,
+            image_file=image,
+        )
         counts[image] += 1
 
 
@@ -71,13 +87,19 @@ def _quoted(path: Path) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _barred(path: Path) -> Iterator[tuple[int, str, str, str]]:
-    """Rows `image| number| caption`. Of Flickr30K's, one lacks the second bar: `2199200615.jpg| 4   A dog runs ...`."""
+    """Rows `image| number| caption`. Of Flickr30K's, one lacks the second bar: `2199200615.jpg| 4
+    A dog runs ...`."""
     for row, line in islice(read_lines(path), 1, None):
         if (match := BARRED.fullmatch(line)) is None:
             remedy = "write each row as image| number| caption"
-            raise InputError(f"{shorten(line, 60)!r} has too few bars", file=path, row=row, remedy=remedy)
+            raise InputError(
+                f"{shorten(line, 60)!r} has too few bars", file=path, row=row, remedy=remedy
+            )
         if match["bar"] is None:
-            tell(f"{path} row {row}: the bar behind the number is missing; read as caption {match['number']}")
+            tell(
+                f"{path} row {row}: the bar behind the number is missing; read as caption"
+                f" {match['number']}"
+            )
         yield row, match["image"], match["number"], match["text"]
 
 
@@ -100,7 +122,9 @@ def _read_lists(lists: Mapping[str, str]) -> dict[str, Listed]:
         for row, line in read_lines(Path(file)):
             image = line.strip()
             if not image:
-                raise InputError("no image in this row", file=file, row=row, remedy="delete the empty row")
+                raise InputError(
+                    "no image in this row", file=file, row=row, remedy="delete the empty row"
+                )
             if image in listed:
                 problem = f"image '{image}' is already in {listed[image][1]} row {listed[image][2]}"
                 raise InputError(problem, file=file, row=row, remedy="keep it in one list, once")
@@ -112,31 +136,42 @@ def _read_lists(lists: Mapping[str, str]) -> dict[str, Listed]:
 
 
 def read_precomp(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator[Caption]:
-    """Captions of `{params.split}_caps.txt` in a folder that SCAN shared, in file order, five per image; caption ids
-    are `<image id>#<k>`. Of several splits joined by `+`, one after the other.
+    """Captions of `{params.split}_caps.txt` in a folder that SCAN shared, in file order, five per
+    image; caption ids are `<image id>#<k>`. Of several splits joined by `+`, one after the other.
 
     `{split}_ids.txt`, where it exists, holds image ids, one per row of image features: SCAN's
-    util/convert_data.py makes `{split}_ims.npy` from it row by row. So there is one per caption, repeated five
-    times, or one per image. They are COCO's image ids in coco_precomp and `imgid` of Karpathy's JSON in f30k_precomp,
-    never sentence ids. Without the file, images are called `{split}-0`, `{split}-1` and so on, as `regions import
-    --format scan` calls them.
-    Raises InputError for a missing split, a count of rows that fits neither form, and five rows that do not
-    share one image id.
+    util/convert_data.py makes `{split}_ims.npy` from it row by row. So there is one per caption,
+    repeated five times, or one per image. They are COCO's image ids in coco_precomp and `imgid` of
+    Karpathy's JSON in f30k_precomp, never sentence ids. Without the file, images are called
+    `{split}-0`, `{split}-1` and so on, as `regions import --format scan` calls them. Raises
+    InputError for a missing split, a count of rows that fits neither form, and five rows that do
+    not share one image id.
     """
     folder, split = Path(name), params.split
     splits = sorted(path.name.removesuffix("_caps.txt") for path in folder.glob("*_caps.txt"))
     if not splits:
-        raise InputError("no {split}_caps.txt", file=folder, remedy="give the folder that holds them as --input")
+        raise InputError(
+            "no {split}_caps.txt", file=folder, remedy="give the folder that holds them as --input"
+        )
     if split is None:
         problem = "which split is not said"
-        raise InputError(problem, file=folder, remedy=f"choose with --split from: {', '.join(splits)}")
+        raise InputError(
+            problem, file=folder, remedy=f"choose with --split from: {', '.join(splits)}"
+        )
     for part in parts_of(split, splits, folder):
         path = folder / f"{part}_caps.txt"
         captions, ids = list(read_lines(path)), folder / f"{part}_ids.txt"
         images, times = read_ids(ids, len(captions), f"captions of {path.name}", _TABLE)
         if times != REPEAT:
-            remedy = f"give image ids, not sentence ids, each once or {REPEAT} times in a row, or {_TABLE}"
-            raise InputError(f"{len(captions)} different ids for {len(captions)} captions", file=ids, remedy=remedy)
+            remedy = (
+                f"give image ids, not sentence ids, each once or {REPEAT} times in a row, or"
+                f" {_TABLE}"
+            )
+            raise InputError(
+                f"{len(captions)} different ids for {len(captions)} captions",
+                file=ids,
+                remedy=remedy,
+            )
         for index, (row, text) in enumerate(captions):
             image, k = divmod(index, REPEAT)
             yield Caption(images[image], f"{images[image]}#{k}", part, text, str(path), row)

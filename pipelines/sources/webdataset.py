@@ -1,4 +1,5 @@
-"""Captions of WebDataset tars: one sample of a picture and its texts a key, as img2dataset writes them."""
+"""Captions of WebDataset tars: one sample of a picture and its texts a key, as img2dataset writes
+them."""
 
 import codecs
 from collections import Counter
@@ -22,12 +23,13 @@ KEY_OF_JSON = "name the key of KEY.json that holds it: --column caption=NAME"
 
 
 def read_webdataset(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iterator[Caption]:
-    """Captions of a tar, a folder of tars or a pattern such as {00000..00331}.tar, sample by sample; the image id is
-    the sample's KEY, its image_file the picture's name, and caption ids are KEY#0, KEY#1.
+    """Captions of a tar, a folder of tars or a pattern such as {00000..00331}.tar, sample by
+    sample; the image id is the sample's KEY, its image_file the picture's name, and caption ids are
+    KEY#0, KEY#1.
 
-    The text is KEY.txt, a caption a line, or the key `params.columns.caption` of KEY.json, a text or a list of them.
-    Samples without a picture or without a caption are left out. InputError for a tar that is not whole, a KEY that
-    comes twice, and where no sample has a caption.
+    The text is KEY.txt, a caption a line, or the key `params.columns.caption` of KEY.json, a text
+    or a list of them. Samples without a picture or without a caption are left out. InputError for a
+    tar that is not whole, a KEY that comes twice, and where no sample has a caption.
     """
     key_of_json, tar_of = params.columns.caption, dict[str, Path]()
     kind, empty, endings = "txt" if key_of_json is None else "json", True, Counter[str]()
@@ -35,7 +37,9 @@ def read_webdataset(name: str, params: CaptionsParams, left_out: Counter[str]) -
         for key, members in groupby(tar_members(tar), key=lambda one: one.key):
             if key in tar_of:
                 problem = f"sample '{key}' is in {tar_of[key]} already"
-                raise InputError(problem, file=tar, row=key, remedy="give every sample a key of its own")
+                raise InputError(
+                    problem, file=tar, row=key, remedy="give every sample a key of its own"
+                )
             tar_of[key] = tar
             sample = {one.ending: one for one in members}
             endings.update(sample.keys())
@@ -46,9 +50,14 @@ def read_webdataset(name: str, params: CaptionsParams, left_out: Counter[str]) -
                 left_out[_NO_PICTURE if texts else NO_CAPTION] += 1
                 continue
             for k, text in enumerate(texts):
-                yield Caption(key, f"{key}#{k}", params.split or "all", text, str(tar), picture, picture)
+                yield Caption(
+                    key, f"{key}#{k}", params.split or "all", text, str(tar), picture, picture
+                )
     if empty:
-        there = ", ".join(f"{ending} {count:,}" for ending, count in endings.most_common(5)) or "nothing"
+        there = (
+            ", ".join(f"{ending} {count:,}" for ending, count in endings.most_common(5))
+            or "nothing"
+        )
         what = "a KEY.txt" if key_of_json is None else f"'{key_of_json}' in a KEY.json"
         raise InputError(f"no sample has {what}; members: {there}", file=name, remedy=KEY_OF_JSON)
 

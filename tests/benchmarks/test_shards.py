@@ -18,24 +18,32 @@ from tests.conftest import call, caption_table, random_sets, refusal, write_capt
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Captions:
     folder = tmp_path_factory.mktemp("real") / "captions"
-    return read_captions(write_captions_folder(folder, [caption_table(random_sets(40, seed=5, least=2))]))
+    return read_captions(
+        write_captions_folder(folder, [caption_table(random_sets(40, seed=5, least=2))])
+    )
 
 
 @pytest.mark.parametrize("images", [7, 123])
-def test_a_corpus_is_a_captions_folder_of_the_size_asked_for(real: Captions, tmp_path: Path, images: int) -> None:
+def test_a_corpus_is_a_captions_folder_of_the_size_asked_for(
+    real: Captions, tmp_path: Path, images: int
+) -> None:
     for name in ("one", "two"):
         corpus(real, images, tmp_path / name, vectors=True)
     made = read_captions(tmp_path / "one")
     assert (made.n_images, made.n_captions, made.split) == (images, 5 * images, "train")
     assert (np.diff(made.ref_ptr) == 5).all()
-    assert all(text.split() == words for text, words in zip(made.texts, made.table["tokens"].to_pylist(), strict=True))
+    assert all(
+        text.split() == words
+        for text, words in zip(made.texts, made.table["tokens"].to_pylist(), strict=True)
+    )
     assert np.allclose(np.linalg.norm(stand_ins(made), axis=1), 1, atol=1e-5)
     for file in ("captions.arrow", "vectors.npy"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
 def test_only_what_a_corpus_wrote_is_written_over(real: Captions, tmp_path: Path) -> None:
-    """Vectors of somebody else are refused, and the captions stay; those of a run before go with it."""
+    """Vectors of somebody else are refused, and the captions stay; those of a run before go with
+    it."""
     out, mine = tmp_path / "c", b"\x93NUMPY of mine"
     corpus(real, 7, out, vectors=False)
     (out / "vectors.npy").write_bytes(mine)
@@ -49,18 +57,30 @@ def test_only_what_a_corpus_wrote_is_written_over(real: Captions, tmp_path: Path
 
 
 def run_here(command: str, options: Sequence[str], **environment: str) -> dict[str, float]:
-    """As `capgrade.benchmarks.shards.run`, without a process of its own, which takes ten seconds to start."""
+    """As `capgrade.benchmarks.shards.run`, without a process of its own, which takes ten seconds to
+    start."""
     assert call(command, *options) == 0
     return {"seconds": 2.0, "processor_seconds": 3.0, "peak_mb": 60.0}
 
 
 def test_bench_shards_with_stand_in_vectors(
-    real: Captions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    real: Captions,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Those of another corpus are refused."""
     corpus(real, 80, tmp_path / "c", vectors=True)
     monkeypatch.setattr("capgrade.benchmarks.shards.run", run_here)
-    line = ["bench", "shards", "--captions", tmp_path / "c", "--measures", "rouge_l,sbert", "--json"]
+    line = [
+        "bench",
+        "shards",
+        "--captions",
+        tmp_path / "c",
+        "--measures",
+        "rouge_l,sbert",
+        "--json",
+    ]
     line += ["--set", "shards.windows.among=0.1", "--set"]
     assert call(*line, f"bench.embeddings={tmp_path}/c/vectors.npy") == 0
     said = capsys.readouterr().out  # the stage's line comes first
@@ -73,24 +93,35 @@ def test_bench_shards_with_stand_in_vectors(
 
 def test_what_a_command_takes_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     took = run("--help", [])
-    assert 0.1 < took["seconds"] < 60 and took["processor_seconds"] > 0.05 and 10 < took["peak_mb"] < 10_000
+    assert (
+        0.1 < took["seconds"] < 60
+        and took["processor_seconds"] > 0.05
+        and 10 < took["peak_mb"] < 10_000
+    )
     monkeypatch.setattr("sys.executable", "false")  # a program that fails, sooner than Python does
     with pytest.raises(InputError, match="capgrade shards ended with status 1"):
         run("shards", [])
 
 
 def test_the_gates_beside_the_figures(
-    real: Captions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    real: Captions,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each in its row, in the order of the table; that of Flickr30K only where its captions are given. Both runs of a
-    stage keep kernels in the same folder, which is empty at first."""
+    """Each in its row, in the order of the table; that of Flickr30K only where its captions are
+    given. Both runs of a stage keep kernels in the same folder, which is empty at first."""
     runs: list[tuple[str, str]] = []
 
-    def first_and_next(command: str, options: Sequence[str], **environment: str) -> dict[str, float]:
+    def first_and_next(
+        command: str, options: Sequence[str], **environment: str
+    ) -> dict[str, float]:
         runs.append((command, environment["NUMBA_CACHE_DIR"]))
         return {"seconds": 9.0 if runs.count(runs[-1]) == 1 else 2.0, "peak_mb": 60.0}
 
-    folder = write_captions_folder(tmp_path / "c", [caption_table(random_sets(30, seed=5, least=2))])
+    folder = write_captions_folder(
+        tmp_path / "c", [caption_table(random_sets(30, seed=5, least=2))]
+    )
     monkeypatch.setattr(gates, "EIGHTH", 60)
     monkeypatch.setattr("capgrade.benchmarks.shards.run", run_here)
     monkeypatch.setattr("capgrade.benchmarks.start.run", first_and_next)
@@ -107,4 +138,8 @@ def test_the_gates_beside_the_figures(
     assert [row["now"] for row in small] == [80_000, 19_000, 60, modules, seconds, 9, 9]
     assert modules > 5 and seconds > 0.05
     assert [row["holds"] for row in small[:3] + small[5:]] == [False, True, True, True, True]
-    assert small[0]["gate"] == "at least 90,000" and (best["now"], memory["now"]) == (1, 60) and product["now"] > 0
+    assert (
+        small[0]["gate"] == "at least 90,000"
+        and (best["now"], memory["now"]) == (1, 60)
+        and product["now"] > 0
+    )

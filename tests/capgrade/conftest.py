@@ -1,4 +1,5 @@
-"""A small world of scenes: captions, shards, dense relevance and the dataset published from them."""
+"""A small world of scenes: captions, shards, dense relevance and the dataset published from
+them."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""pycocoevalcap's own example program with one import line changed, and the classes beside its classes."""
+"""pycocoevalcap's own example program with one import line changed, and the classes beside its
+classes."""
 
 import json
 import shutil
@@ -14,9 +15,21 @@ from capgrade import coco
 from capgrade.schemas.errors import InputError
 
 CAPTIONS = {
-    7: ["A man riding a wave on top of a surfboard.", "a surfer rides a big wave", "A man's surfboard is on a wave!"],
-    3: ["Two dogs (brown) play with a ball.", "puppies playing in the park", "the dogs are running, jumping"],
-    5: ["a red double-decker bus drives down the street", "A bus on the road", "3 1/2 buses parked"],
+    7: [
+        "A man riding a wave on top of a surfboard.",
+        "a surfer rides a big wave",
+        "A man's surfboard is on a wave!",
+    ],
+    3: [
+        "Two dogs (brown) play with a ball.",
+        "puppies playing in the park",
+        "the dogs are running, jumping",
+    ],
+    5: [
+        "a red double-decker bus drives down the street",
+        "A bus on the road",
+        "3 1/2 buses parked",
+    ],
 }
 RESULTS = {
     7: "a man surfing on a wave",
@@ -39,9 +52,19 @@ class NoSpice:
 def test_the_example_program_with_one_line_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    rows = [{"image_id": i, "id": 10 * i + k, "caption": t} for i, own in CAPTIONS.items() for k, t in enumerate(own)]
+    rows = [
+        {"image_id": i, "id": 10 * i + k, "caption": t}
+        for i, own in CAPTIONS.items()
+        for k, t in enumerate(own)
+    ]
     images = [{"id": i} for i in (*CAPTIONS, 9)]
-    document = {"info": {}, "licenses": [], "type": "captions", "images": images, "annotations": rows}
+    document = {
+        "info": {},
+        "licenses": [],
+        "type": "captions",
+        "images": images,
+        "annotations": rows,
+    }
     (tmp_path / "captions_val2014.json").write_text(json.dumps(document))
     results = [{"image_id": i, "caption": text} for i, text in RESULTS.items()]
     (tmp_path / "captions_val2014_fakecap_results.json").write_text(json.dumps(results))
@@ -70,12 +93,16 @@ GTS = {2: ["a dog runs", "the dog is running"], 1: ["two men talk", "men talking
 RES = {1: ["two men talk"], 2: ["a dog runs"]}  # in another order
 
 
-@pytest.mark.parametrize(("name", "n"), [*(("Bleu", n) for n in (1, 2, 3, 4)), ("Cider", 4), ("Rouge", None)])
+@pytest.mark.parametrize(
+    ("name", "n"), [*(("Bleu", n) for n in (1, 2, 3, 4)), ("Cider", 4), ("Rouge", None)]
+)
 def test_order_and_kinds_of_what_is_returned(name: str, n: int | None) -> None:
     peer = getattr(import_module(f"pycocoevalcap.{name.lower()}.{name.lower()}"), name)
     theirs, ours = (scorer(**({"n": n} if n else {})) for scorer in (peer, getattr(coco, name)))
     more = (0,) if name == "Bleu" else ()
-    for mine, other in zip(ours.compute_score(GTS, RES, *more), theirs.compute_score(GTS, RES, *more), strict=True):
+    for mine, other in zip(
+        ours.compute_score(GTS, RES, *more), theirs.compute_score(GTS, RES, *more), strict=True
+    ):
         np.testing.assert_allclose(mine, other, atol=1e-9)
         assert type(mine) is type(other)
     assert ours.method() == theirs.method()
@@ -84,7 +111,9 @@ def test_order_and_kinds_of_what_is_returned(name: str, n: int | None) -> None:
 def test_a_subclass_finds_the_methods_of_pycocoevalcap() -> None:
     from pycocoevalcap.eval import COCOEvalCap
 
-    assert {name for name in vars(COCOEvalCap) if not name.startswith("_")} <= vars(coco.COCOEvalCap).keys()
+    assert {name for name in vars(COCOEvalCap) if not name.startswith("_")} <= vars(
+        coco.COCOEvalCap
+    ).keys()
 
 
 @pytest.mark.parametrize(

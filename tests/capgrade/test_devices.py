@@ -24,15 +24,27 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         ("cuda", 1, 2, "cuda:1"),
         ("cuda:0", 1, 2, "cuda:0"),
         ("cuda:7", 0, 8, "cuda:7"),
-        ("cuda", 0, 0, "no GPU 0 for device cuda: torch sees 0 -> use device cpu, or install a torch build"),
+        (
+            "cuda",
+            0,
+            0,
+            "no GPU 0 for device cuda: torch sees 0 -> use device cpu, or install a torch build",
+        ),
         ("cuda:7", 0, 2, "no GPU 7 for device cuda:7: torch sees 2 -> use cuda:0 to cuda:1"),
-        ("cuda", 2, 2, "no GPU 2 for device cuda: torch sees 2 -> start at most 2 processes, one on each GPU"),
+        (
+            "cuda",
+            2,
+            2,
+            "no GPU 2 for device cuda: torch sees 2 -> start at most 2 processes, one on each GPU",
+        ),
         ("auto", 5, 2, "no GPU 5 for device auto: torch sees 2 -> start at most 2 processes"),
         ("mps", 0, 2, "unknown device 'mps' -> choose from: auto, cpu, cuda, cuda:N"),
         ("cuda:", 0, 2, "unknown device 'cuda:' -> choose from"),
     ],
 )
-def test_a_name_is_a_device_or_an_error(monkeypatch, name: str, local: int, count: int, expected: str) -> None:
+def test_a_name_is_a_device_or_an_error(
+    monkeypatch, name: str, local: int, count: int, expected: str
+) -> None:
     gpus(monkeypatch, count)
     if "->" not in expected:
         assert device_of(name, local) == torch.device(expected)
@@ -51,7 +63,9 @@ def test_auto_is_never_another_accelerator(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(InputError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"):
+    with pytest.raises(
+        InputError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"
+    ):
         device_of("cpu")
 
 

@@ -1,5 +1,5 @@
-"""The examples of public docstrings run, on a small published dataset; nothing public is without a docstring, an
-example and a line in docs/library.md or docs/scores.md."""
+"""The examples of public docstrings run, on a small published dataset; nothing public is without a
+docstring, an example and a line in docs/library.md or docs/scores.md."""
 
 import contextlib
 import doctest
@@ -22,14 +22,19 @@ MODULES = [
     "capgrade.with_sentence_transformers",
 ]  # fmt: skip
 WITHOUT = {"coco.Spice"}  # needs a parser that nobody may ship
-PAGE = "".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("library", "scores"))
+PAGE = "".join(
+    (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("library", "scores")
+)
 
 
 def public() -> dict[str, object]:
     """What a user may type after `capgrade.`."""
     named = {name: getattr(capgrade, name) for name in capgrade.PUBLIC}
     for module in (coco, losses, metrics):
-        named |= {f"{module.__name__.split('.')[-1]}.{name}": getattr(module, name) for name in module.__all__}
+        named |= {
+            f"{module.__name__.split('.')[-1]}.{name}": getattr(module, name)
+            for name in module.__all__
+        }
     return named
 
 
@@ -44,9 +49,18 @@ EXAMPLES = {name: import_module(name) for name in MODULES} | {
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_of_docstrings_run(name: str, dataset: Path, tmp_path: Path) -> None:
-    globs = {"torch": torch, "np": np, "Path": Path, "Positives": metrics.Positives, "Labels": capgrade.Labels}
+    globs = {
+        "torch": torch,
+        "np": np,
+        "Path": Path,
+        "Positives": metrics.Positives,
+        "Labels": capgrade.Labels,
+    }
     finder = doctest.DocTestFinder(exclude_empty=True, recurse=name in MODULES)
-    runner, said = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE), list[str]()
+    runner, said = (
+        doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE),
+        list[str](),
+    )
     (tmp_path / "dataset").symlink_to(dataset)
     with contextlib.chdir(tmp_path):
         for test in finder.find(EXAMPLES[name], name, extraglobs=globs):
@@ -59,11 +73,21 @@ def test_a_public_name_is_documented(name: str) -> None:
     found = public()[name]
     assert (found.__doc__ or "").strip(), name
     shown = (f"`{name}", f"`capgrade.{name}", f"`{name.removeprefix('coco.')}")
-    assert any(text in PAGE for text in shown), f"docs/library.md and docs/scores.md have no line of {name}"
+    assert any(text in PAGE for text in shown), (
+        f"docs/library.md and docs/scores.md have no line of {name}"
+    )
     docs = [inspect.getdoc(found) or ""]
     if inspect.isclass(found):
-        own = {key: value for key, value in vars(found).items() if not key.startswith("_") and callable(value)}
-        own |= {key: value for key, value in vars(found).items() if isinstance(value, property | classmethod)}
+        own = {
+            key: value
+            for key, value in vars(found).items()
+            if not key.startswith("_") and callable(value)
+        }
+        own |= {
+            key: value
+            for key, value in vars(found).items()
+            if isinstance(value, property | classmethod)
+        }
         for key, value in own.items():
             if key == "forward":
                 continue

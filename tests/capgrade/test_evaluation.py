@@ -1,4 +1,5 @@
-"""`evaluate` against plain loops and against eccv_caption's own code: both directions, rsum, folds, lists of people."""
+"""`evaluate` against plain loops and against eccv_caption's own code: both directions, rsum, folds,
+lists of people."""
 
 import inspect
 import warnings
@@ -22,7 +23,9 @@ KS = (1, 5, 10)
 def world(seed: int, images: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores without ties, relevance, and one to four captions an image in any order."""
     rng = np.random.default_rng(seed)
-    owner = rng.permutation(np.concatenate([np.arange(images), rng.integers(0, images, rng.integers(0, 3 * images))]))
+    owner = rng.permutation(
+        np.concatenate([np.arange(images), rng.integers(0, images, rng.integers(0, 3 * images))])
+    )
     scores = rng.permutation(images * len(owner)).reshape(images, -1) / 1000
     return scores, rng.uniform(0, 1, scores.shape), owner
 
@@ -32,10 +35,16 @@ def world(seed: int, images: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_rsum_and_nsum_are_sums_of_both_directions(seed, images):
     scores, relevance, owner = world(seed, images)
     found = evaluate(
-        scores, relevance, [f"{m}@{k}" for m in ("recall", "ncs") for k in KS], owner=owner, intervals=None
+        scores,
+        relevance,
+        [f"{m}@{k}" for m in ("recall", "ncs") for k in KS],
+        owner=owner,
+        intervals=None,
     )
     for name, total in (("recall", found.rsum), ("ncs", found.sums["nsum"])):
-        assert total == pytest.approx(100 * sum(way.mean[f"{name}@{k}"] for way in found.scored.values() for k in KS))
+        assert total == pytest.approx(
+            100 * sum(way.mean[f"{name}@{k}"] for way in found.scored.values() for k in KS)
+        )
     own = owner[None, :] == np.arange(images)[:, None]
     assert evaluate(scores, owner=own).rsum == pytest.approx(found.rsum)
 
@@ -48,11 +57,17 @@ def test_folds_are_the_mean_over_blocks_of_images(seed, size, folds):
     found, parts = evaluate(scores, relevance, names, owner=owner, fold=size, intervals=None), []
     for first in range(0, size * folds, size):
         cut = np.ix_(range(first, first + size), (owner >= first) & (owner < first + size))
-        parts.append(evaluate(scores[cut], relevance[cut], names, owner=owner[cut[1][0]] - first, intervals=None))
+        parts.append(
+            evaluate(
+                scores[cut], relevance[cut], names, owner=owner[cut[1][0]] - first, intervals=None
+            )
+        )
     assert found.protocol == f"folds of {size}"
     for way, scored in found.scored.items():
         for name in names:
-            assert scored.mean[name] == pytest.approx(np.mean([part.scored[way].mean[name] for part in parts]))
+            assert scored.mean[name] == pytest.approx(
+                np.mean([part.scored[way].mean[name] for part in parts])
+            )
 
 
 def test_a_name_is_a_text_and_recall_needs_no_relevance(dataset: Path):
@@ -66,16 +81,27 @@ def test_a_name_is_a_text_and_recall_needs_no_relevance(dataset: Path):
 
 
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10**6), queries=st.integers(6, 30))  # of few queries the means are a few numbers
+@given(
+    seed=st.integers(0, 10**6), queries=st.integers(6, 30)
+)  # of few queries the means are a few numbers
 def test_intervals_are_percentiles_of_means_over_drawn_queries(seed, queries):
     """Against draws one by one; of several folds the draws' means are averaged."""
     scores, relevance, owner = world(seed, 2 * queries)
-    found = evaluate(scores, relevance, ["ndcg@3"], owner=owner, fold=queries, intervals=Draws(0.9, 2000, seed % 7))
+    found = evaluate(
+        scores,
+        relevance,
+        ["ndcg@3"],
+        owner=owner,
+        fold=queries,
+        intervals=Draws(0.9, 2000, seed % 7),
+    )
     values = np.split(found.i2t.values["ndcg@3"], 2)
     rng = np.random.default_rng(seed)
     means = [np.mean([rng.choice(part, queries).mean() for part in values]) for _ in range(2000)]
     spread = 6 * np.std(means) / np.sqrt(2000) + 1e-9
-    assert found.i2t.intervals["ndcg@3"] == pytest.approx(tuple(np.quantile(means, [0.05, 0.95])), abs=3 * spread)
+    assert found.i2t.intervals["ndcg@3"] == pytest.approx(
+        tuple(np.quantile(means, [0.05, 0.95])), abs=3 * spread
+    )
 
 
 def test_one_direction_alone():
@@ -85,7 +111,9 @@ def test_one_direction_alone():
     assert one.sums == {} and list(one.scored) == ["t2i"]
     with pytest.raises(InputError, match="direction i2t was not evaluated"):
         one.i2t  # noqa: B018
-    with pytest.raises(InputError, match="rsum was not evaluated -> ask for recall@1, recall@5, recall@10"):
+    with pytest.raises(
+        InputError, match="rsum was not evaluated -> ask for recall@1, recall@5, recall@10"
+    ):
         one.rsum  # noqa: B018
 
 
@@ -98,7 +126,12 @@ def test_what_is_printed_is_both_directions_and_the_sums():
 
 def test_several_relevances_are_told_apart():
     scores, relevance, owner = world(3, 6)
-    found = evaluate(scores, {"one": relevance, "two": relevance**2}, ["ndcg@3", "recall@1", "asp_a"], owner=owner)
+    found = evaluate(
+        scores,
+        {"one": relevance, "two": relevance**2},
+        ["ndcg@3", "recall@1", "asp_a"],
+        owner=owner,
+    )
     assert list(found.i2t.mean) == ["ndcg@3", "recall@1", "ndcg@3[two]", "asp_a"]
     alone = evaluate(scores, relevance**2, "ndcg@3")
     assert found.t2i.mean["ndcg@3[two]"] == alone.t2i.mean["ndcg@3"]
@@ -106,56 +139,97 @@ def test_several_relevances_are_told_apart():
 
 def test_asp_a_of_folds_divides_each_matrix_by_its_maximum_over_all_folds():
     scores, relevance, owner = world(3, 6)
-    both = {"one": relevance, "two": np.random.default_rng(0).random(relevance.shape) * np.arange(1, 7)[:, None]}
+    both = {
+        "one": relevance,
+        "two": np.random.default_rng(0).random(relevance.shape) * np.arange(1, 7)[:, None],
+    }
     mean = sum(matrix / matrix.max() for matrix in both.values()) / 2
-    found, plain = (evaluate(scores, r, name, owner=owner, fold=2) for r, name in ((both, "asp_a"), (mean, "asp")))
+    found, plain = (
+        evaluate(scores, r, name, owner=owner, fold=2)
+        for r, name in ((both, "asp_a"), (mean, "asp"))
+    )
     for way in ("i2t", "t2i"):
-        assert found.scored[way].mean["asp_a"] == pytest.approx(plain.scored[way].mean["asp"], abs=1e-9)
+        assert found.scored[way].mean["asp_a"] == pytest.approx(
+            plain.scored[way].mean["asp"], abs=1e-9
+        )
 
 
-@pytest.mark.parametrize("given_", [set(), {"owner"}, {"relevance"}, {"owner", "relevance"}, {"owner", "eccv"}])
+@pytest.mark.parametrize(
+    "given_", [set(), {"owner"}, {"relevance"}, {"owner", "relevance"}, {"owner", "eccv"}]
+)
 def test_the_error_of_an_unknown_name_lists_what_works_and_nothing_else(given_):
     scores, relevance, owner = world(4, 6)
     lists = Positives.from_lists([[0]] * 6), Positives.from_lists([[0]] * len(owner))
     have = {"owner": owner, "relevance": relevance, "positives": {"eccv": lists}}
-    some = {name: value for name, value in have.items() if {"positives": "eccv"}.get(name, name) in given_}
+    some = {
+        name: value
+        for name, value in have.items()
+        if {"positives": "eccv"}.get(name, name) in given_
+    }
     with pytest.raises(InputError, match="metric 'ndgc@5' is not known") as caught:
         evaluate(scores / 10, metrics="ndgc@5", **some)
     listed = str(caught.value).split("one of: ")[1].split(", ")
     with pytest.raises(InputError) as scaled:
         evaluate(scores * 99, metrics="ndgc@5", **some)
-    assert {name for name in listed if name not in str(scaled.value)} == {u for u in listed if u.startswith("lambda")}
-    assert ("recall@K" in listed) == ("owner" in given_) and ("ndcg@K" in listed) == ("relevance" in given_)
-    assert ("ncs_other@K" in listed) == ({"owner", "relevance"} <= given_) and ("map@r" in listed) == ("eccv" in given_)
+    assert {name for name in listed if name not in str(scaled.value)} == {
+        u for u in listed if u.startswith("lambda")
+    }
+    assert ("recall@K" in listed) == ("owner" in given_) and ("ndcg@K" in listed) == (
+        "relevance" in given_
+    )
+    assert ("ncs_other@K" in listed) == ({"owner", "relevance"} <= given_) and (
+        "map@r" in listed
+    ) == ("eccv" in given_)
     for usage in listed:
         name = usage.replace("K", "2").replace("M", "2")
         assert name in evaluate(scores / 10, metrics=name, **some, intervals=None).i2t.mean
 
 
-def best(matrix: np.ndarray, queries: list[str], items: list[str], wanted: set[str]) -> dict[int, list[int]]:
-    """As eccv_caption takes it: the ids of the first 60 candidates of the wanted queries, best first."""
+def best(
+    matrix: np.ndarray, queries: list[str], items: list[str], wanted: set[str]
+) -> dict[int, list[int]]:
+    """As eccv_caption takes it: the ids of the first 60 candidates of the wanted queries, best
+    first."""
     rows = [row for row, query in enumerate(queries) if query in wanted]
     top = {row: np.argpartition(-matrix[row], 60)[:60] for row in rows}
     return {
-        int(queries[row]): [int(items[c]) for c in some[np.argsort(-matrix[row, some])]] for row, some in top.items()
+        int(queries[row]): [int(items[c]) for c in some[np.argsort(-matrix[row, some])]]
+        for row, some in top.items()
     }
 
 
 def test_lists_of_people_on_coco_score_as_in_the_package():
-    """All 5,000 images and 25,000 captions by the package's own ids; two of its positives are not among them."""
+    """All 5,000 images and 25,000 captions by the package's own ids; two of its positives are not
+    among them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         eccv_caption = pytest.importorskip("eccv_caption")
     original = read_lists("original_image_to_caption.json")
-    images, captions = list(original), [str(caption) for row in original.values() for caption in row]
+    images, captions = (
+        list(original),
+        [str(caption) for row in original.values() for caption in row],
+    )
     owner = np.repeat(np.arange(len(images)), [len(row) for row in original.values()])
     vectors = np.random.default_rng(0).standard_normal((5000, 12)).astype(np.float32)
     noisy = vectors[owner] + np.random.default_rng(1).normal(0, 0.3, (25000, 12)).astype(np.float32)
-    scores, lists = vectors @ noisy.T, {name: metrics.human_lists(name, images, captions) for name in ("eccv", "cxc")}
+    scores, lists = (
+        vectors @ noisy.T,
+        {name: metrics.human_lists(name, images, captions) for name in ("eccv", "cxc")},
+    )
     eccv = {"map@r": "eccv_map_at_r", "r_precision": "eccv_rprecision", "eccv_recall@1": "eccv_r1"}
-    found = evaluate(scores, None, [*eccv, "cxc_recall@5", "recall@5"], owner=owner, positives=lists, intervals=None)
+    found = evaluate(
+        scores,
+        None,
+        [*eccv, "cxc_recall@5", "recall@5"],
+        owner=owner,
+        positives=lists,
+        intervals=None,
+    )
     wanted = set(read_lists("original_caption_to_image.json"))
-    ranked = {"i2t": best(scores, images, captions, set(images)), "t2i": best(scores.T, captions, images, wanted)}
+    ranked = {
+        "i2t": best(scores, images, captions, set(images)),
+        "t2i": best(scores.T, captions, images, wanted),
+    }
     peer = eccv_caption.Metrics()
     theirs = peer.eccv_metrics(ranked, "all")
     for way in ("i2t", "t2i"):
@@ -163,7 +237,9 @@ def test_lists_of_people_on_coco_score_as_in_the_package():
         expected["cxc_recall@5"] = peer.cxc_recalls(ranked, way, K=5)[way]
         expected["recall@5"] = peer.coco_5k_recalls(ranked, way, K=5)[way]
         assert found.scored[way].mean == pytest.approx(expected, abs=1e-9)
-    held = [replace(one, absent=np.zeros_like(one.absent)) for one in lists["eccv"]]  # what a bool matrix can say
+    held = [
+        replace(one, absent=np.zeros_like(one.absent)) for one in lists["eccv"]
+    ]  # what a bool matrix can say
     assert sum(one.absent.sum() for one in lists["eccv"]) > 0
     assert any(
         np.nanmean(metrics.map_at_r(matrix, one)) > found.scored[way].mean["map@r"] + 1e-6
@@ -187,16 +263,23 @@ def test_a_metric_of_tensors_is_that_of_arrays(name):
     found = function(scores, *others)
     assert isinstance(found, np.ndarray) and found.shape == (6,) and found.dtype == np.float64
     tensor = function(torch.from_numpy(scores).requires_grad_(), *map(torch.from_numpy, others))
-    assert isinstance(tensor, torch.Tensor) and np.array_equal(tensor.numpy(), found, equal_nan=True)
+    assert isinstance(tensor, torch.Tensor) and np.array_equal(
+        tensor.numpy(), found, equal_nan=True
+    )
     coarse = torch.from_numpy(scores).bfloat16()
-    assert function(coarse, *others).equal(function(coarse.float(), *others)) or np.isnan(found).any()
+    assert (
+        function(coarse, *others).equal(function(coarse.float(), *others)) or np.isnan(found).any()
+    )
     assert metrics.collapse(torch.from_numpy(scores)) == metrics.collapse(scores)
 
 
 def test_a_collapse_is_seen_in_folds_too():
-    """Within a fold all cosines are alike; over the whole the folds stand apart, which no fold's query sees."""
+    """Within a fold all cosines are alike; over the whole the folds stand apart, which no fold's
+    query sees."""
     scores = np.kron(np.eye(2), np.full((2, 4), 0.99)).astype(np.float32)
-    found = evaluate(scores, None, ["lambda@1"], owner=[0, 0, 1, 1, 2, 2, 3, 3], fold=2, intervals=None)
+    found = evaluate(
+        scores, None, ["lambda@1"], owner=[0, 0, 1, 1, 2, 2, 3, 3], fold=2, intervals=None
+    )
     assert {way: (one.collapsed, one.contrast) for way, one in found.collapse.items()} == {
         "i2t": (True, pytest.approx(0, abs=1e-6)), "t2i": (True, pytest.approx(0, abs=1e-6)),
     }  # fmt: skip
@@ -207,7 +290,10 @@ def test_labels_bring_relevance_and_own_items(dataset: Path):
     labels = Labels.load(dataset)
     scores = np.random.default_rng(0).random((12, 60))
     for ask, message in (
-        (lambda: evaluate(scores, labels, measure="rouge_l"), "of the pairs are known -> evaluate by labels.exact"),
+        (
+            lambda: evaluate(scores, labels, measure="rouge_l"),
+            "of the pairs are known -> evaluate by labels.exact",
+        ),
         (lambda: evaluate(scores.T, labels, "recall@1"), "give scores.T: rows are images"),
         (lambda: evaluate_lists({"q": {"a": 1.0}}, labels), "give Qrels.from_labels"),
     ):
@@ -216,5 +302,7 @@ def test_labels_bring_relevance_and_own_items(dataset: Path):
     exact = labels.exact("rouge_l")
     found = evaluate(scores, exact, ["ndcg@25", "recall@5"]).i2t
     own = labels.owner[None, :] == np.arange(12)[:, None]
-    assert found.values["ndcg@25"] == pytest.approx(metrics.ndcg(scores, exact.block(range(12), range(60))[0]))
+    assert found.values["ndcg@25"] == pytest.approx(
+        metrics.ndcg(scores, exact.block(range(12), range(60))[0])
+    )
     assert found.values["recall@5"] == pytest.approx(metrics.recall(scores, own, k=5))

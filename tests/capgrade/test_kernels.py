@@ -1,5 +1,5 @@
-"""Kept machine code is of the sources that are there: of every file with kernels. Runs of a loop on threads: each
-number once, on as many threads as are set."""
+"""Kept machine code is of the sources that are there: of every file with kernels. Runs of a loop on
+threads: each number once, on as many threads as are set."""
 
 import ast
 import importlib
@@ -31,16 +31,25 @@ from capgrade.kernels import njit
 def outer(x):
     return ones(x)
 """
-CALL = "from capgrade.caller import np, outer; print(outer(np.uint64(7)), sum(outer.stats.cache_hits.values()))"
+CALL = (
+    "from capgrade.caller import np, outer; print(outer(np.uint64(7)),"
+    " sum(outer.stats.cache_hits.values()))"
+)
 CHANGED = "\n@njit(cache=True)\ndef ones(x):\n    return 1234\n"
 
 
 def started(package: Path, **environment: str) -> subprocess.Popen[str]:
-    """A new process with this package, which prints what a kernel gives and how often it was found."""
+    """A new process with this package, which prints what a kernel gives and how often it was
+    found."""
     env = {**os.environ, "PYTHONPATH": str(package.parent), **environment}
     command = [sys.executable, "-c", CALL]
     return subprocess.Popen(
-        command, env=env, cwd=package.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=env,
+        cwd=package.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -59,13 +68,16 @@ def package(tmp_path: Path) -> Path:
     package.mkdir(parents=True)
     for name in ("__init__.py", "kernels.py", "bits.py"):
         shutil.copy(ROOT / "capgrade" / name, package)
-    shutil.copytree(ROOT / "schemas", package / "schemas", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "schemas", package / "schemas", ignore=shutil.ignore_patterns("__pycache__")
+    )
     (package / "caller.py").write_text(CALLER)
     return package
 
 
 def test_an_edited_callee_of_another_file_is_compiled_anew(package: Path, tmp_path: Path) -> None:
-    """numba alone would look at the caller's file only. Where sources were before, their code is found again."""
+    """numba alone would look at the caller's file only. Where sources were before, their code is
+    found again."""
     kept = {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
     assert [said(package, **kept)[0] for _ in range(2)] == ["3 0", "3 1"]
     before = (package / "bits.py").read_text()
@@ -80,12 +92,17 @@ def test_code_is_kept_in_the_user_s_cache_folder(package: Path, tmp_path: Path) 
     home = {"XDG_CACHE_HOME": str(tmp_path / "home"), "NUMBA_CACHE_DIR": ""}
     (out, err), again = said(package, **home), said(package, **home)
     assert (out, err) == ("3 0", f"{module.COMPILING}\n") and again == ("3 1", "")
-    assert {path.name[:9] for path in (tmp_path / "home" / "capgrade" / "kernels").iterdir()} == {"capgrade-"}
+    assert {path.name[:9] for path in (tmp_path / "home" / "capgrade" / "kernels").iterdir()} == {
+        "capgrade-"
+    }
 
 
 @pytest.mark.parametrize("what", ["root", "folder"])
-def test_where_code_cannot_be_kept_each_run_compiles(package: Path, tmp_path: Path, what: str) -> None:
-    """A file where the folder would be, as everything may be written by root. The sources' folder is not taken."""
+def test_where_code_cannot_be_kept_each_run_compiles(
+    package: Path, tmp_path: Path, what: str
+) -> None:
+    """A file where the folder would be, as everything may be written by root. The sources' folder
+    is not taken."""
     place = tmp_path / "kept"
     if what == "folder":
         place.mkdir()
@@ -93,7 +110,9 @@ def test_where_code_cannot_be_kept_each_run_compiles(package: Path, tmp_path: Pa
     place.write_text("")
     for _ in range(2):
         out, err = said(package, NUMBA_CACHE_DIR=str(tmp_path / "kept"))
-        assert out == "3 0" and err.count("set NUMBA_CACHE_DIR to a folder that may be written") == 1
+        assert (
+            out == "3 0" and err.count("set NUMBA_CACHE_DIR to a folder that may be written") == 1
+        )
     assert not list(package.rglob("*.nbi"))
 
 
@@ -105,7 +124,9 @@ def test_several_processes_may_compile_at_once(package: Path, tmp_path: Path) ->
 
 
 def test_the_caller_s_own_kernels_are_kept_where_they_were() -> None:
-    before, ours, after = (decorate(cache=True)(mine).stats.cache_path for decorate in (numba.njit, njit, numba.njit))
+    before, ours, after = (
+        decorate(cache=True)(mine).stats.cache_path for decorate in (numba.njit, njit, numba.njit)
+    )
     assert before == after and Path(ours).parent == module.cache_folder()
 
 
@@ -131,7 +152,11 @@ def test_a_first_run_says_once_what_it_waits_for(monkeypatch, capsys) -> None:
 
 def kernels_of(module: str) -> list[FunctionType]:
     found = vars(importlib.import_module(module)).values()
-    return [one.py_func for one in found if isinstance(one, Dispatcher) and one.py_func.__module__ == module]
+    return [
+        one.py_func
+        for one in found
+        if isinstance(one, Dispatcher) and one.py_func.__module__ == module
+    ]
 
 
 def file_of(module: str) -> Path:
@@ -152,7 +177,9 @@ def test_what_is_compiled_into_kernels_stands_where_the_digest_sees_it() -> None
     """Each constant and kernel that a kernel names is of a file with kernels or named tuples."""
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     modules = [
-        ".".join(("capgrade", *path.relative_to(ROOT).with_suffix("").parts)).replace("capgrade.capgrade", "capgrade")
+        ".".join(("capgrade", *path.relative_to(ROOT).with_suffix("").parts)).replace(
+            "capgrade.capgrade", "capgrade"
+        )
         for path in files
         if re.search(r"^@njit", path.read_text(), re.M)
     ]
@@ -165,13 +192,19 @@ def test_what_is_compiled_into_kernels_stands_where_the_digest_sees_it() -> None
         if isinstance(function.__globals__.get(name), kinds)
     }
     sources = {name: source_of(*name) for name in names}
-    assert sum(path != file_of(module) for (_, module), path in sources.items()) > 20  # of other files
-    assert {path.name for path in sources.values() if not module.COMPILED.search(path.read_bytes())} == set()
+    assert (
+        sum(path != file_of(module) for (_, module), path in sources.items()) > 20
+    )  # of other files
+    assert {
+        path.name for path in sources.values() if not module.COMPILED.search(path.read_bytes())
+    } == set()
 
 
 def test_no_kernel_is_compiled_by_numba_s_own_decorator() -> None:
     """Its cache would not see what the kernel calls."""
-    texts = {path: path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    texts = {
+        path: path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py")
+    }
     own = re.compile(r"^from numba import .*\b(njit|jit|vectorize|guvectorize)\b|@numba\.", re.M)
     assert [path.name for path, text in texts.items() if own.search(text)] == []
 
@@ -182,7 +215,12 @@ def test_the_digest_is_of_names_and_contents_of_files_with_kernels(tmp_path: Pat
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "linked").symlink_to(tmp_path / "real")
     found = [module.source_digest(tmp_path / "package")]
-    for name, text, new in (("b.py", "x = 1", 0), ("b.py", "njit", 1), ("b.py", "njit()", 1), ("a.py", "njit", 1)):
+    for name, text, new in (
+        ("b.py", "x = 1", 0),
+        ("b.py", "njit", 1),
+        ("b.py", "njit()", 1),
+        ("a.py", "njit", 1),
+    ):
         (tmp_path / "real" / name).write_text(text)
         found.append(module.source_digest(tmp_path / "package"))
         assert (found[-1] != found[-2]) == new
@@ -251,12 +289,14 @@ def test_after_a_fork() -> None:
 
 @pytest.mark.parametrize("torch_first", [True, False])
 def test_torch_keeps_the_number_of_threads_that_it_was_given(torch_first: bool) -> None:
-    """numba's own threads would set OpenMP's number, which torch has too: training had one thread or two by what was
-    computed before it, and other last bits."""
+    """numba's own threads would set OpenMP's number, which torch has too: training had one thread
+    or two by what was computed before it, and other last bits."""
     pytest.importorskip("torch")
     code = "import torch\n" if torch_first else ""
     code += "from capgrade.kernels import in_threads; in_threads(lambda first, last: None, 2)\n"
     code += "import torch; print(torch.get_num_threads())"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "1"

@@ -25,7 +25,11 @@ class Runs:
 
 
 CONTENT = collections.OrderedDict(
-    model={"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.float64(2.5), "c": np.array([], np.int64)},
+    model={
+        "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "b": np.float64(2.5),
+        "c": np.array([], np.int64),
+    },
     facts=[1, 2.5, None, True, "naïve", b"bytes", (3, "x"), {"y"}],
 )
 
@@ -37,7 +41,9 @@ def test_arrays_and_builtin_containers_are_read(tmp_path, protocol):
     found = read_pickle(path)
     assert isinstance(found, collections.OrderedDict) and found["facts"] == CONTENT["facts"]
     for name, value in CONTENT["model"].items():
-        assert found["model"][name].dtype == value.dtype and np.array_equal(found["model"][name], value)
+        assert found["model"][name].dtype == value.dtype and np.array_equal(
+            found["model"][name], value
+        )
 
 
 def test_names_of_numpy_1_and_text_of_python_2_are_read(tmp_path):
@@ -57,7 +63,9 @@ def test_names_of_numpy_1_and_text_of_python_2_are_read(tmp_path):
 WRITERS = {
     "pickle": lambda content, path: path.write_bytes(pickle.dumps(content, protocol=2)),
     "torch": torch.save,
-    "torch 1.4": lambda content, path: torch.save(content, path, _use_new_zipfile_serialization=False),
+    "torch 1.4": lambda content, path: torch.save(
+        content, path, _use_new_zipfile_serialization=False
+    ),
 }
 
 
@@ -66,11 +74,15 @@ def test_a_file_that_runs_something_is_refused_and_does_not_run(tmp_path, kind):
     path, made = tmp_path / "w", tmp_path / "made"
     read, of = (read_pickle, "arrays") if kind == "pickle" else (read_torch, "tensors")
     traps = [np.array([Runs(made)], object), Runs(made)]
-    for trap, told in zip(traps, ["holds an array of 'O8', not of numbers", "names (posix|nt).mkdir"], strict=True):
+    for trap, told in zip(
+        traps, ["holds an array of 'O8', not of numbers", "names (posix|nt).mkdir"], strict=True
+    ):
         for content in (trap, {"model": {"a": np.ones(2), "b": trap}}):
             WRITERS[kind](content, path)
             for one in (read, load_bottom_up):
-                with pytest.raises(InputError, match=f"more than {of}, not read: it {told}") as error:
+                with pytest.raises(
+                    InputError, match=f"more than {of}, not read: it {told}"
+                ) as error:
                     one(path)
                 assert error.value.file == path
     assert not made.exists()
@@ -99,7 +111,8 @@ FLOATS = F4 + b"(K\x03X\x01\0\0\0<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
 
 OTHERS = ("builtins eval", "builtins getattr", "numpy load", "numpy.testing measure", "torch load",
           "collections defaultdict", "os system", "numpy ndarray.tofile")  # fmt: skip
-POINTER = b"c__builtin__\nset\ncnumpy\nndarray\n(K\x01\x85X\x01\0\0\0OC\x08AAAAAAAAtR\x85R."  # an address to read from
+# an address to read from
+POINTER = b"c__builtin__\nset\ncnumpy\nndarray\n(K\x01\x85X\x01\0\0\0OC\x08AAAAAAAAtR\x85R."
 
 
 @pytest.mark.parametrize(
@@ -129,9 +142,12 @@ def test_what_the_names_may_not_be_given(tmp_path, program, told):
 
 
 def test_what_a_type_says_of_itself_does_not_count(tmp_path):
-    """numpy would take the flag that these numbers are objects, and then their bytes for addresses."""
+    """numpy would take the flag that these numbers are objects, and then their bytes for
+    addresses."""
     state = b"(K\x03X\x01\0\0\0<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x3ftb"
-    (tmp_path / "w").write_bytes(b"\x80\x04" + ARRAY + b"(K\x01K\x01\x85" + F4 + state + b"\x89C\x04abcdtb.")
+    (tmp_path / "w").write_bytes(
+        b"\x80\x04" + ARRAY + b"(K\x01K\x01\x85" + F4 + state + b"\x89C\x04abcdtb."
+    )
     found = read_pickle(tmp_path / "w")
     assert found.tobytes() == b"abcd" and not found.dtype.hasobject
 

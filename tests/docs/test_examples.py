@@ -1,6 +1,6 @@
-"""Every example of README.md and docs/*.md is run, on small inputs that stand in for the reader's; what cannot be run
-here is in NOT_RUN, with the reason; tests/peers runs docs/with_others.md. Every command that is shown or mentioned has
-the options that it is given."""
+"""Every example of README.md and docs/*.md is run, on small inputs that stand in for the reader's;
+what cannot be run here is in NOT_RUN, with the reason; tests/peers runs docs/with_others.md. Every
+command that is shown or mentioned has the options that it is given."""
 
 import contextlib
 import re
@@ -31,10 +31,16 @@ from .world import TINY, make_world
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = {path.name: examples(path) for path in PAGES}
 ENDPOINT = "http://localhost:8000/v1"
-SOME = ["captions.scenes.train=5", "captions.scenes.val=3", "captions.scenes.test=4", "captions.scenes.size=64"]
+SOME = [
+    "captions.scenes.train=5",
+    "captions.scenes.val=3",
+    "captions.scenes.test=4",
+    "captions.scenes.size=64",
+]
 FEW = " ".join(f"--set {one}" for one in SOME)
 
-# Page -> what its text says -> what is there instead, or what makes it small. The first that fits, each in turn.
+# Page -> what its text says -> what is there instead, or what makes it small. The first that fits,
+# each in turn.
 INSTEAD: dict[str, dict[str, str]] = {
     "captions.md": {
         "'cc3m/{00000..00331}.tar'": "cc3m",
@@ -49,25 +55,36 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--folds 10": "--folds 3",
     },
     "metrics.md": {
-        "--compare runA --compare runB": "--compare data/evaluation/scenes_sam --compare b=data/evaluation/scenes_sam",
-        "A=runA --compare B=runB": "A=data/evaluation/scenes_sam --compare B=data/evaluation/scenes_sam",
+        "--compare runA --compare runB": (
+            "--compare data/evaluation/scenes_sam --compare b=data/evaluation/scenes_sam"
+        ),
+        "A=runA --compare B=runB": (
+            "A=data/evaluation/scenes_sam --compare B=data/evaluation/scenes_sam"
+        ),
     },
     "papers.md": {
-        "--captions captions --regions regions --out tables": "--captions data/captions --regions data/regions "
-        "--out tables --small --row VSRN",
+        "--captions captions --regions regions --out tables": (
+            "--captions data/captions --regions data/regions --out tables --small --row VSRN"
+        ),
         "--captions coco5k": "--captions one",
     },
     "publish.md": {"--captions DIR --shards OUT": "--captions data/captions --shards data/shards"},
     "regions.md": {
-        "--images data/captions --out data/regions": "--images data/captions --boxes 4-8 --out data/regions",
-        "--format tsv|npz|teran|scan|h5|lxmert|npy --input PATH --out DIR": "--format npz --input features "
-        "--out imported",
+        "--images data/captions --out data/regions": (
+            "--images data/captions --boxes 4-8 --out data/regions"
+        ),
+        "--format tsv|npz|teran|scan|h5|lxmert|npy --input PATH --out DIR": (
+            "--format npz --input features --out imported"
+        ),
         "--format tsv|scan|npz --regions DIR": "--format npz --regions data/regions",
-        "--set captions.scenes.train=6000 --set captions.scenes.val=100 --set captions.scenes.test=1000": FEW,
+        "--set captions.scenes.train=6000 --set captions.scenes.val=100 --set captions.scenes.test=1000": (
+            FEW
+        ),
     },
     "training.md": {
-        "--preset sam --captions DIR --regions DIR": f"--preset sam --captions data/captions --regions "
-        f"data/regions {TINY}",
+        "--preset sam --captions DIR --regions DIR": (
+            f"--preset sam --captions data/captions --regions data/regions {TINY}"
+        ),
         "--captions DIR --regions DIR": "--captions data/captions --regions data/regions",
         "--captions DIR": "--captions data/captions",
         "--relevance DIR": "--relevance data/relevance",
@@ -78,17 +95,23 @@ INSTEAD: dict[str, dict[str, str]] = {
         "relevance ... --": "relevance --captions one --measures rouge_l --out again --",
         "np.array([17])": "np.array([7])",  # this world has fourteen images
         "--split train": "--split test",
-        "--captions s3://BUCKET/captions --out OUT": "--captions file://one --measures rouge_l --out from_url",
-        '"file:///tmp/capgrade-exchange"': 'f"file://{__import__(\'os\').getcwd()}/exchange"',
-        '"file:///tmp/capgrade-shards"': 'f"file://{__import__(\'os\').getcwd()}/written"',
+        "--captions s3://BUCKET/captions --out OUT": (
+            "--captions file://one --measures rouge_l --out from_url"
+        ),
+        '"file:///tmp/capgrade-exchange"': "f\"file://{__import__('os').getcwd()}/exchange\"",
+        '"file:///tmp/capgrade-shards"': "f\"file://{__import__('os').getcwd()}/written\"",
         '(Path("DIR"), Path("OUT"),': '(Path("one"), Path("pooled"),',
-        "--out OUT --set shards.windows.among": "--measures rouge_l --out among --set shards.windows.among",
+        "--out OUT --set shards.windows.among": (
+            "--measures rouge_l --out among --set shards.windows.among"
+        ),
         "OUT --part": "parted --measures rouge_l --set shards.block_images=4 --part",
         "OUT --join": "parted --measures rouge_l --set shards.block_images=4 --join",
         "--captions DIR": "--captions one",
     },
     "false_negatives.md": {
-        "--captions coco/captions --relevance coco/relevance": "--captions data/captions --relevance data/relevance",
+        "--captions coco/captions --relevance coco/relevance": (
+            "--captions data/captions --relevance data/relevance"
+        ),
         "model.npy --out audit.html": "sims.npy --out audit.html",
         "cross-encoder/stsb-roberta-base": "crossencoder",
     },
@@ -100,53 +123,75 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "scores.md": {"--captions coco/captions": "--captions one"},
     "first_hour.md": {"--fold 1000": "--fold 7"},
-}  # fmt: skip
+}
 
 # Page -> how a command starts -> why it is not run. Its options are checked all the same.
 ELSEWHERE = "a program of others on the whole checkout"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
-    "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
+    "captions.md": {
+        "capgrade captions --source hub": (
+            "wants a dataset of the hub; see pipelines/sources/test_hub.py"
+        )
+    },
     "measures.md": {
-        "capgrade relevance --captions data/captions --split test --measures image_text": "wants published weights; "
-        "capgrade/measures/test_image_text.py has random ones",
+        "capgrade relevance --captions data/captions --split test --measures image_text": (
+            "wants published weights; capgrade/measures/test_image_text.py has random ones"
+        ),
     },
     "metrics.md": {
-        "capgrade captions --set captions.scenes.test=3000": "half a minute, for the study below it",
+        "capgrade captions --set captions.scenes.test=3000": (
+            "half a minute, for the study below it"
+        ),
         "python -m studies.judged": "half an hour; tests/studies/test_judged.py runs a smaller one",
     },
     "papers.md": {"make": ELSEWHERE, "python": "hours"},
     "publish.md": {
-        "capgrade publish --calibration": "wants a calibration; pipelines/publish/test_columns.py has one",
+        "capgrade publish --calibration": (
+            "wants a calibration; pipelines/publish/test_columns.py has one"
+        ),
     },
     "regrade.md": {"capgrade regrade": "wants a judge; tests/pipelines/test_regrade.py has one"},
     "regions.md": {
         "capgrade regions --images DIR --detector bottom_up": "wants published weights",
-        "capgrade regions --images DIR --detector patches": "wants a model; detectors/test_patches.py has some",
+        "capgrade regions --images DIR --detector patches": (
+            "wants a model; detectors/test_patches.py has some"
+        ),
         "capgrade regions import --format weights": "wants published weights",
-        "python -m studies.train_detector": "26 minutes; tests/studies/test_train_detector.py trains a smaller one",
+        "python -m studies.train_detector": (
+            "26 minutes; tests/studies/test_train_detector.py trains a smaller one"
+        ),
     },
     "shards.md": {
-        "capgrade shards --captions one --out OUT --set shards.exchange": "wants a store and a cluster; "
-        "tests/pipelines/execution/test_runners.py has stand-ins",
+        "capgrade shards --captions one --out OUT --set shards.exchange": (
+            "wants a store and a cluster; tests/pipelines/execution/test_runners.py has stand-ins"
+        ),
         "capgrade shards --captions one --out OUT --set shards.device=cuda": "wants a GPU",
         "capgrade verify": "shows damage; tests/test_reliability.py makes it",
     },
     "training.md": {
-        "capgrade train --preset clip": "wants published weights; trainer/fit/test_pictures.py has random ones",
+        "capgrade train --preset clip": (
+            "wants published weights; trainer/fit/test_pictures.py has random ones"
+        ),
         "capgrade evaluate --run RUN --captions data/captions --images": "of the run before",
     },
     "false_negatives.md": {
-        "capgrade agree --captions coco": "wants a hundred judgements; test_calibration.py has them",
+        "capgrade agree --captions coco": (
+            "wants a hundred judgements; test_calibration.py has them"
+        ),
         "capgrade agree --captions captions": "wants judged captions of Flickr8k",
-        "capgrade evaluate --similarity sims.npy --lists": "wants a matrix of MS-COCO; test_lists.py has small ones",
+        "capgrade evaluate --similarity sims.npy --lists": (
+            "wants a matrix of MS-COCO; test_lists.py has small ones"
+        ),
     },
     "notebook.md": {
         "capgrade bench shards": "tests/benchmarks/test_shards.py runs it",
-        "python": "wants people's judgements of MS-COCO; tests/studies/test_results.py runs its parts",
+        "python": (
+            "wants people's judgements of MS-COCO; tests/studies/test_results.py runs its parts"
+        ),
     },
     "first_hour.md": {"dvc": ELSEWHERE},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +215,9 @@ def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """A working directory with all inputs; pages to look at are built and not waited on."""
     shutil.copytree(world, tmp_path / "here", copy_function=shutil.copyfile)
     monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
-    monkeypatch.setattr("capgrade.benchmarks.shards.run", run_here)  # a process takes ten seconds to start
+    monkeypatch.setattr(
+        "capgrade.benchmarks.shards.run", run_here
+    )  # a process takes ten seconds to start
     monkeypatch.setitem(MEASURES, "length", None)  # docs/measures.md adds it; taken out afterwards
     monkeypatch.delitem(MEASURES, "length")
     monkeypatch.setenv("COLUMNS", "80")  # as the pages show it
@@ -195,7 +242,9 @@ def rate_some(reviews: Path) -> None:
 
 
 RUN_HERE = [
-    page for page, found in EXAMPLES.items() if page != "with_others.md" and any(e.kind != "mention" for e in found)
+    page
+    for page, found in EXAMPLES.items()
+    if page != "with_others.md" and any(e.kind != "mention" for e in found)
 ]
 
 
@@ -215,7 +264,9 @@ def test_the_examples_of(
         elif example.kind == "yaml":
             Path("shown.yaml").write_text(example.text, encoding="utf-8")
             load_params(Path("shown.yaml"))
-        elif example.kind == "command" and not replaced(example).startswith(tuple(NOT_RUN.get(page, ()))):
+        elif example.kind == "command" and not replaced(example).startswith(
+            tuple(NOT_RUN.get(page, ()))
+        ):
             if page == "look.md" and example.text.startswith("capgrade agree --reviews"):
                 rate_some(Path("reviews"))
             if "--judgements pool" in example.text:
@@ -233,7 +284,9 @@ def test_the_examples_of(
             )
 
 
-def test_the_example_of_each_command(here: Path, endpoint: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_each_command(
+    here: Path, endpoint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     """In the order of the table: what one writes the next may read."""
     for name, (_, options) in SHOWN.items():
         sizes = {"train": TINY, "bench": "--set bench.pairs=20"}
@@ -255,7 +308,9 @@ def test_a_command_has_the_options_that_it_is_given(example: Example) -> None:
         return
     known = OPTIONS.get(" ".join(words[:2])) or OPTIONS.get(words[0])
     assert known is not None, f"no such command: {example.text}"
-    given = {word.partition("=")[0].strip("[]") for word in words if word.lstrip("[").startswith("--")}
+    given = {
+        word.partition("=")[0].strip("[]") for word in words if word.lstrip("[").startswith("--")
+    }
     assert given - {"--"} <= {*known}, example.text
 
 
@@ -266,8 +321,12 @@ def test_nothing_stands_in_for_what_no_page_shows() -> None:
         assert [text for text in texts if text not in shown] == [], page
     for page, starts in NOT_RUN.items():
         commands = [replaced(example) for example in EXAMPLES[page]]
-        assert [start for start in starts if not any(c.startswith(start) for c in commands)] == [], page
+        assert [
+            start for start in starts if not any(c.startswith(start) for c in commands)
+        ] == [], page
 
 
 def test_the_page_is_of_these_parameters() -> None:
-    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run: python -m tests.tools.reference"
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), (
+        "run: python -m tests.tools.reference"
+    )

@@ -1,4 +1,5 @@
-"""Small inputs for the examples of the docs, all made from one world of scenes, under the names that the docs use."""
+"""Small inputs for the examples of the docs, all made from one world of scenes, under the names
+that the docs use."""
 
 import base64
 import csv
@@ -15,12 +16,18 @@ from tests.conftest import call
 from tests.layouts import flickr30k, webdataset
 from tests.pipelines.judging.tiny import random_model
 
-SCENES = "--set captions.scenes.train=12 --set captions.scenes.val=6 --set captions.scenes.test=14 " \
-    "--set captions.scenes.size=64"  # fmt: skip
+SCENES = (
+    "--set captions.scenes.train=12 --set captions.scenes.val=6 --set captions.scenes.test=14 "
+    "--set captions.scenes.size=64"
+)
 DATA = "--captions data/captions --regions data/regions"
-TINY = "--set train.model.options='{embed: 16, word: 8}' --set train.batch_size=4 --epochs 1 --set train.device=cpu"
+TINY = (
+    "--set train.model.options='{embed: 16, word: 8}' --set train.batch_size=4 --epochs 1 --set"
+    " train.device=cpu"
+)
 TERAN = (
-    "{embed_dim: 16, heads: 2, image_layers: 1, joint_layers: 1, feedforward: 16, text_layers: 1, freeze_text: true}"
+    "{embed_dim: 16, heads: 2, image_layers: 1, joint_layers: 1, feedforward: 16, text_layers: 1,"
+    " freeze_text: true}"
 )
 PIPELINE = f"""
 capgrade captions {SCENES} --out data/captions
@@ -40,8 +47,8 @@ capgrade relevance --captions captions --out relevance
 
 
 def make_world() -> None:
-    """In the working directory, which has `examples`: a pipeline's folder `data`, and the captions of its test split in
-    everyone's layout."""
+    """In the working directory, which has `examples`: a pipeline's folder `data`, and the captions
+    of its test split in everyone's layout."""
     for line in PIPELINE.strip().splitlines():
         assert call(*shlex.split(line)[1:]) == 0, line
     captions = read_captions(Path("data/captions"), "test")
@@ -60,22 +67,36 @@ def make_world() -> None:
     shutil.copyfile("data/embeddings/scenes_sam/similarity.npy", "sims.npy")
     shutil.copytree("data/dataset", "dataset")
     random_model(Path("crossencoder"))
-    assert call("captions", *["--source", "tsv", "--input", "captions.tsv", "--split", "test", "--out", "one"]) == 0
+    assert (
+        call(
+            "captions",
+            *["--source", "tsv", "--input", "captions.tsv", "--split", "test", "--out", "one"],
+        )
+        == 0
+    )
 
 
 def _rows(captions: Captions) -> list[tuple[str, str, str]]:
-    return [tuple(row.values()) for row in captions.table.select(["image_id", "caption_id", "caption"]).to_pylist()]  # type: ignore[misc]
+    return [
+        tuple(row.values())
+        for row in captions.table.select(["image_id", "caption_id", "caption"]).to_pylist()
+    ]  # type: ignore[misc]
 
 
 def _results(captions: Captions) -> None:
-    """COCO's files of two captioners: the first caption of each image, or the last, with the others as references."""
+    """COCO's files of two captioners: the first caption of each image, or the last, with the others
+    as references."""
     rows = _rows(captions)
     first = {image: caption for image, _, caption in reversed(rows)}
     last = {image: caption for image, _, caption in rows}
     for name, found in (("results", first), ("others", last)):
         results = [{"image_id": image, "caption": caption} for image, caption in found.items()]
         Path(f"{name}.json").write_text(json.dumps(results), encoding="utf-8")
-    others = [{"image_id": image, "caption": caption} for image, _, caption in rows if caption != first[image]]
+    others = [
+        {"image_id": image, "caption": caption}
+        for image, _, caption in rows
+        if caption != first[image]
+    ]
     Path("captions.json").write_text(json.dumps({"annotations": others}), encoding="utf-8")
 
 
@@ -86,7 +107,9 @@ def _tables(captions: Captions) -> None:
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text, encoding="utf-8")
     with Path("captions.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([("file", "text"), *((image, caption) for image, _, caption in rows)])
+        csv.writer(file).writerows(
+            [("file", "text"), *((image, caption) for image, _, caption in rows)]
+        )
 
 
 def _karpathy_and_coco(captions: Captions) -> None:
@@ -115,7 +138,9 @@ def _flickr(captions: Captions) -> None:
     for folder in (Path(), Path("DATA/flickr8k")):
         (folder / "Flickr8k.token.txt").write_text("".join(lines), encoding="utf-8")
         for k, split in enumerate(("train", "dev", "test")):
-            (folder / f"Flickr_8k.{split}Images.txt").write_text("\n".join(names[k::3]) + "\n", encoding="utf-8")
+            (folder / f"Flickr_8k.{split}Images.txt").write_text(
+                "\n".join(names[k::3]) + "\n", encoding="utf-8"
+            )
 
 
 def _flickr30k() -> None:
@@ -124,7 +149,10 @@ def _flickr30k() -> None:
     random, rows = np.random.default_rng(0), []
     for path in sorted(Path("DATA/flickr30k/flickr30k-images").iterdir()):
         boxes = np.array([[0, 0, 9, 9], [10, 20, 40, 80]], "<f4")
-        arrays = [base64.b64encode(x.tobytes()).decode() for x in (boxes, random.random((2, 64)).astype("<f4"))]
+        arrays = [
+            base64.b64encode(x.tobytes()).decode()
+            for x in (boxes, random.random((2, 64)).astype("<f4"))
+        ]
         rows.append("\t".join([path.stem, "100", "90", "2", *arrays]))
     Path("WEIGHTS").touch()
     Path("FEATURES").write_text("\n".join(rows) + "\n", encoding="utf-8")
@@ -133,15 +161,27 @@ def _flickr30k() -> None:
 def _precomp(captions: Captions) -> None:
     folder = Path("data/coco_precomp")
     folder.mkdir()
-    (folder / "testall_caps.txt").write_text("".join(f"{text}\n" for text in captions.texts), encoding="utf-8")
-    (folder / "testall_ids.txt").write_text("".join(f"{owner}\n" for owner in captions.owner), encoding="utf-8")
+    (folder / "testall_caps.txt").write_text(
+        "".join(f"{text}\n" for text in captions.texts), encoding="utf-8"
+    )
+    (folder / "testall_ids.txt").write_text(
+        "".join(f"{owner}\n" for owner in captions.owner), encoding="utf-8"
+    )
     folder, random = Path("data/f30k_precomp"), np.random.default_rng(0)
     folder.mkdir()
     for split, first, last, rows in (("train", 0, 8, 1), ("dev", 8, 11, 5), ("test", 11, 14, 5)):
-        texts = [text for owner, text in zip(captions.owner, captions.texts, strict=True) if first <= owner < last]
-        (folder / f"{split}_caps.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+        texts = [
+            text
+            for owner, text in zip(captions.owner, captions.texts, strict=True)
+            if first <= owner < last
+        ]
+        (folder / f"{split}_caps.txt").write_text(
+            "".join(f"{text}\n" for text in texts), encoding="utf-8"
+        )
         ids = np.repeat(np.arange(first, last), rows)
-        (folder / f"{split}_ids.txt").write_text("".join(f"{one}\n" for one in ids), encoding="utf-8")
+        (folder / f"{split}_ids.txt").write_text(
+            "".join(f"{one}\n" for one in ids), encoding="utf-8"
+        )
         features = random.random((last - first, 4, 8), np.float32)
         np.save(folder / f"{split}_ims.npy", np.repeat(features, rows, axis=0))
 
@@ -151,11 +191,17 @@ def _judgements(captions: Captions) -> None:
     random = np.random.default_rng(0)
     rows = [(captions.image_ids[captions.owner[c]], captions.caption_ids[c], 5) for c in range(10)]
     rows += [
-        (captions.image_ids[random.integers(captions.n_images)], captions.caption_ids[c], int(random.integers(5)))
+        (
+            captions.image_ids[random.integers(captions.n_images)],
+            captions.caption_ids[c],
+            int(random.integers(5)),
+        )
         for c in random.permutation(captions.n_captions)[:30]
     ]
     with Path("polaris.csv").open("w", encoding="utf-8", newline="") as file:
-        texts = [(captions.texts[k], captions.texts[k + 5 : k + 10], k % 5, k % 7 / 7) for k in range(40)]
+        texts = [
+            (captions.texts[k], captions.texts[k + 5 : k + 10], k % 5, k % 7 / 7) for k in range(40)
+        ]
         csv.writer(file).writerows([("cand", "refs", "human_score", "clip"), *texts])
     for name in ("cxc_sits_test.csv", "DATA/coco/cxc_sits_test.csv"):
         with Path(name).open("w", encoding="utf-8", newline="") as file:

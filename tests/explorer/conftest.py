@@ -1,4 +1,5 @@
-"""One small explorer for the tests of its pages and of what its server refuses; some of its captions are hostile."""
+"""One small explorer for the tests of its pages and of what its server refuses; some of its
+captions are hostile."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,29 +51,44 @@ class World:
 
 def explorer_of(captions: Captions, folder: Path, **more: Any) -> Explorer:
     """Of two measures; 40 pairs are judged."""
-    scores = {name: measure.fit(captions).score for name, measure in choose(NAMES, MeasuresParams()).items()}
+    scores = {
+        name: measure.fit(captions).score
+        for name, measure in choose(NAMES, MeasuresParams()).items()
+    }
     corpus = LabelledCorpus(captions, sampled(captions, scores), MeasuresParams(), folder)
     random = np.random.default_rng(2)
     drawn = random.choice(captions.n_images * captions.n_captions, 40, replace=False)
-    people = Judgements(*np.divmod(drawn, captions.n_captions), random.integers(6, size=40).astype(float))
-    return Explorer(corpus, measure_voices(captions, NAMES, MeasuresParams()), people=people, **more)
+    people = Judgements(
+        *np.divmod(drawn, captions.n_captions), random.integers(6, size=40).astype(float)
+    )
+    return Explorer(
+        corpus, measure_voices(captions, NAMES, MeasuresParams()), people=people, **more
+    )
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A running server, with a model's scores beside two measures. The first image has a hostile id, every second one
-    a picture."""
+    """A running server, with a model's scores beside two measures. The first image has a hostile
+    id, every second one a picture."""
     folder = tmp_path_factory.mktemp("explorer")
     table = caption_table([HOSTILE, *random_sets(15, seed=2, least=2)], "test")
     ids = ["<b onclick=alert(1)>" if i == "i0" else i for i in table["image_id"].to_pylist()]
-    captions = Captions(table.set_column(0, table.schema.field(0), [ids]), "test", "lower_split", "digest")
+    captions = Captions(
+        table.set_column(0, table.schema.field(0), [ids]), "test", "lower_split", "digest"
+    )
     (folder / "pictures").mkdir()
     for k in range(1, 16, 2):
         Image.new("RGB", (40, 30), (k * 9, 80, 120)).save(folder / "pictures" / f"i{k}.png")
     scores = np.random.default_rng(3).random((captions.n_images, captions.n_captions), np.float32)
     pictures = find(captions, folder / "pictures")
-    explorer = explorer_of(captions, folder, pictures=pictures, matrices=[matrix_voice("another", scores)])
-    explorer.of_caption(0), explorer.of_image(0), explorer.of_text("a dog")  # as `open_explorer`: kernels are compiled
+    explorer = explorer_of(
+        captions, folder, pictures=pictures, matrices=[matrix_voice("another", scores)]
+    )
+    (
+        explorer.of_caption(0),
+        explorer.of_image(0),
+        explorer.of_text("a dog"),
+    )  # as `open_explorer`: kernels are compiled
     explorer.disagreements(JUDGED, PEOPLE_SCORES, NAMES[0], 1)
     with running(explorer, folder / "reviews") as address:
         yield World(explorer, folder / "reviews", address)

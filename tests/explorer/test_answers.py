@@ -28,8 +28,13 @@ CAPTIONS = make_captions(random_sets(14, seed=9, least=2))
 
 
 def _model(missing: int = 0) -> ModelVoice:
-    """A model whose index lists the images backwards and lacks the first `missing` ones with their captions."""
-    scores = np.random.default_rng(1).normal(size=(CAPTIONS.n_images, CAPTIONS.n_captions)).astype(np.float32)
+    """A model whose index lists the images backwards and lacks the first `missing` ones with their
+    captions."""
+    scores = (
+        np.random.default_rng(1)
+        .normal(size=(CAPTIONS.n_images, CAPTIONS.n_captions))
+        .astype(np.float32)
+    )
     image = CAPTIONS.n_images - 1 - np.arange(CAPTIONS.n_images)
     caption = np.arange(CAPTIONS.n_captions)
     image[:missing] = -1
@@ -60,7 +65,9 @@ def test_images_for_captions_typed_and_known(explorer: Explorer) -> None:
 
 def test_captions_for_an_image(explorer: Explorer) -> None:
     for answer in explorer.of_image(5, count=50)[:2]:
-        assert {hit.number for hit in answer.hits if hit.own} == set(np.flatnonzero(CAPTIONS.owner == 5).tolist())
+        assert {hit.number for hit in answer.hits if hit.own} == set(
+            np.flatnonzero(CAPTIONS.owner == 5).tolist()
+        )
         assert len(answer.hits) == min(50, CAPTIONS.n_captions)
     unknown = explorer.of_image(0)[2]
     assert (unknown.hits, unknown.note) == ((), UNKNOWN)
@@ -89,18 +96,27 @@ def test_measures_apart(explorer: Explorer) -> None:
     high, low = ((stats.rankdata(pairs.values[name]) - 0.5) / len(pairs) for name in NAMES)
     row = np.flatnonzero((pairs.image == first.image) & (pairs.caption == first.caption))[0]
     assert (high - low)[row] == (high - low).max() and high[row] > 0.5 > low[row]
-    assert {name: first.values[name] for name in NAMES} == {name: pairs.values[name][row] for name in NAMES}
+    assert {name: first.values[name] for name in NAMES} == {
+        name: pairs.values[name][row] for name in NAMES
+    }
     ends = np.ceil(100 * (1 - high[row])), np.ceil(100 * low[row])
     said = zip(NAMES, ("highest", "lowest"), ends, strict=True)
-    assert first.said == tuple(f"{name}: among the {side} {max(end, 1):.0f}%" for name, side, end in said)
+    assert first.said == tuple(
+        f"{name}: among the {side} {max(end, 1):.0f}%" for name, side, end in said
+    )
 
 
 def test_two_models_apart_and_side_by_side(tmp_path: Path) -> None:
-    """Of two matrices: the pair that one ranks highest above the other among the labelled ones; and of each caption
-    what both rank first, with the other's rank, by a sort. Neither answers words."""
+    """Of two matrices: the pair that one ranks highest above the other among the labelled ones; and
+    of each caption what both rank first, with the other's rank, by a sort. Neither answers words.
+    """
     random = np.random.default_rng(4)
-    scores = {name: random.integers(9, size=(14, CAPTIONS.n_captions)).astype(np.float32) for name in "ab"}
-    explorer = explorer_of(CAPTIONS, tmp_path, matrices=[matrix_voice(*one) for one in scores.items()])
+    scores = {
+        name: random.integers(9, size=(14, CAPTIONS.n_captions)).astype(np.float32) for name in "ab"
+    }
+    explorer = explorer_of(
+        CAPTIONS, tmp_path, matrices=[matrix_voice(*one) for one in scores.items()]
+    )
     pairs = explorer.corpus.pairs
     places = {name: stats.rankdata(one[pairs.image, pairs.caption]) for name, one in scores.items()}
     first = explorer.disagreements("measures", "a", "b", 3)[0]
@@ -116,7 +132,9 @@ def test_two_models_apart_and_side_by_side(tmp_path: Path) -> None:
             assert [hit.beside for hit in answer.hits] == ranks
     four = [hit.beside for answer in explorer.of_caption(7) for hit in answer.hits]
     assert four == [None] * 32, "of four at once none"
-    assert [(answer.hits, answer.note) for answer in explorer.of_text("a dog", names=["a"])] == [((), TYPED)]
+    assert [(answer.hits, answer.note) for answer in explorer.of_text("a dog", names=["a"])] == [
+        ((), TYPED)
+    ]
     assert explorer.sides("errors")[0] == ["a", "b"]
     with pytest.raises(InputError, match="nobody is named 'c' -> choose from cider, rouge_l, a, b"):
         explorer.of_caption(7, names=["a", "c"])
@@ -126,9 +144,14 @@ def test_two_models_apart_and_side_by_side(tmp_path: Path) -> None:
     (0, 10, 2.5, 0.25), (-1, 1, 0.503, 0.503), (-1, 1, 0.976, 0.976), (-1, 1, -0.3, 0), (-8, -2, -5, 0.5),
     (-8, -2, -2, 1), (0, 0, 0, 0), (-3, 4, 5, 1), (0, 1, -np.inf, 0),
 ])  # fmt: skip
-def test_a_bar_is_filled_by_the_range_of_its_scores(low: float, high: float, score: float, filled: float) -> None:
-    """.503 and .976 of Sentence-BERT differ, each the first of its column; a matrix may be of distances below 0."""
-    assert Answer("a", "measure", (), 0.0, low=low, high=high).filled(score) == pytest.approx(filled)
+def test_a_bar_is_filled_by_the_range_of_its_scores(
+    low: float, high: float, score: float, filled: float
+) -> None:
+    """.503 and .976 of Sentence-BERT differ, each the first of its column; a matrix may be of
+    distances below 0."""
+    assert Answer("a", "measure", (), 0.0, low=low, high=high).filled(score) == pytest.approx(
+        filled
+    )
 
 
 def test_a_matrix_is_between_its_scores_but_those_that_were_left_out() -> None:
@@ -138,12 +161,18 @@ def test_a_matrix_is_between_its_scores_but_those_that_were_left_out() -> None:
 
 def test_labels_and_people(explorer: Explorer) -> None:
     people = explorer.people
-    judged = {(int(i), int(c)): s for i, c, s in zip(people.image, people.caption, people.score, strict=True)}
+    judged = {
+        (int(i), int(c)): s
+        for i, c, s in zip(people.image, people.caption, people.score, strict=True)
+    }
     fitted = choose(["cider"], MeasuresParams())["cider"].fit(CAPTIONS).score(np.arange(14))
     for one in explorer.disagreements("people", PEOPLE_SCORES, "cider", 5):
         assert one.values[PEOPLE_SCORES] == judged[one.image, one.caption]
         assert one.values["cider"] == pytest.approx(float(fitted[one.image, one.caption]), abs=1e-5)
-    assert all(not np.isnan(f.values["model"]) for f in explorer.disagreements("people", PEOPLE_SCORES, "model", 5))
+    assert all(
+        not np.isnan(f.values["model"])
+        for f in explorer.disagreements("people", PEOPLE_SCORES, "model", 5)
+    )
     for wrong in (("cider", "cider"), ("nobody", "cider")):
         with pytest.raises(InputError, match="choose two different"):
             explorer.disagreements("people", *wrong, 5)
@@ -158,7 +187,12 @@ def test_what_a_model_retrieves_above_the_original(explorer: Explorer) -> None:
         above = takewhile(lambda i: i != CAPTIONS.owner[c], first)  # noqa: B023  # used at once
         expected |= {(i, c, rank) for rank, i in enumerate(above, start=1)}
     pairs = model.errors(explorer.measures[0], CAPTIONS)
-    found = zip(pairs.image.tolist(), pairs.caption.tolist(), pairs.values[RANK].astype(int).tolist(), strict=True)
+    found = zip(
+        pairs.image.tolist(),
+        pairs.caption.tolist(),
+        pairs.values[RANK].astype(int).tolist(),
+        strict=True,
+    )
     assert set(found) == expected
     assert not pairs.original.any()
     first = explorer.disagreements("errors", "model", "cider", 3)[0]
@@ -171,7 +205,9 @@ def test_an_upload_is_ranked_by_the_models(explorer: Explorer) -> None:
         explorer.of_upload(b"")
     explorer.detector = make_detector(RegionsParams(detector="scenes", device="cpu", boxes="3"))
     data = io.BytesIO()
-    Image.fromarray(np.random.default_rng(0).integers(255, size=(64, 64, 3), dtype=np.uint8)).save(data, "PNG")
+    Image.fromarray(np.random.default_rng(0).integers(255, size=(64, 64, 3), dtype=np.uint8)).save(
+        data, "PNG"
+    )
     with torch.inference_mode():
         found = explorer.of_upload(data.getvalue())
     assert [answer.voice for answer in found] == ["model"]
@@ -183,7 +219,9 @@ def test_an_upload_is_ranked_by_the_models(explorer: Explorer) -> None:
         explorer.of_upload(data.getvalue())
 
 
-def test_an_index_of_another_split_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_of_another_split_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = SimpleNamespace(items=SimpleNamespace(image_ids=["other"], caption_ids=["other#0"]))
     monkeypatch.setattr("capgrade.explorer.models.open_search", lambda run, folder: other)
     with pytest.raises(InputError, match="none of the 14 images"):

@@ -1,4 +1,5 @@
-"""The pages in a real browser: typed and answered, clicked, rated by keys, exported; hostile captions stay text."""
+"""The pages in a real browser: typed and answered, clicked, rated by keys, exported; hostile
+captions stay text."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ TYPED = "the red dog sits on a bike"
 
 @pytest.fixture
 def page(browser: Browser, world: World) -> Iterator[Page]:
-    """A page at the explorer; at the end nothing may have gone wrong in it, nor been asked of another machine."""
+    """A page at the explorer; at the end nothing may have gone wrong in it, nor been asked of
+    another machine."""
     opened = browser.new_page(base_url=world.address)
     opened.set_default_timeout(10_000)
     heard = listen(opened)
@@ -28,11 +30,17 @@ def page(browser: Browser, world: World) -> Iterator[Page]:
     opened.close()
 
 
-def test_a_first_page_answers_a_caption_of_the_corpus_and_shuffle_another(page: Page, world: World) -> None:
+def test_a_first_page_answers_a_caption_of_the_corpus_and_shuffle_another(
+    page: Page, world: World
+) -> None:
     seen = set()
     for _ in range(8):
-        caption = world.captions.caption_ids.index(page.locator("#cg-answers header code").inner_text())
-        expect(page.locator("#cg-query")).to_have_value(" ".join(world.captions.texts[caption].split()))
+        caption = world.captions.caption_ids.index(
+            page.locator("#cg-answers header code").inner_text()
+        )
+        expect(page.locator("#cg-query")).to_have_value(
+            " ".join(world.captions.texts[caption].split())
+        )
         expect(page.locator("#cg-answers .cg-own").first).to_be_visible()
         seen.add(caption)
         page.get_by_text("Shuffle").click()
@@ -46,15 +54,21 @@ def test_a_caption_is_answered_by_every_measure_while_it_is_typed(page: Page, wo
     for name, answer in zip(NAMES, world.explorer.of_text(TYPED, names=NAMES), strict=True):
         hits = page.locator(f'#cg-answers [data-voice="{name}"] ol > li')
         expect(hits).to_have_count(8)
-        assert hits.locator(".cg-score").all_inner_texts() == [f"{hit.score:.3f}" for hit in answer.hits]
-        assert hits.locator("code").all_inner_texts() == [world.captions.image_ids[hit.number] for hit in answer.hits]
+        assert hits.locator(".cg-score").all_inner_texts() == [
+            f"{hit.score:.3f}" for hit in answer.hits
+        ]
+        assert hits.locator("code").all_inner_texts() == [
+            world.captions.image_ids[hit.number] for hit in answer.hits
+        ]
         ties = ["=" in place for place in hits.locator(".cg-place").all_inner_texts()]
         assert ties == [hit.tied for hit in answer.hits]
         links = [link.get_attribute("href") for link in hits.locator("a").all()]
         assert links == [f"/?image={hit.number}" for hit in answer.hits]
         widths = [float(bar.get_attribute("width") or "") for bar in hits.locator("rect").all()]
         highest = {"cider": 10, "rouge_l": 1}[name]
-        assert widths == pytest.approx([max(0, 100 * h.score / highest) for h in answer.hits], abs=0.06)
+        assert widths == pytest.approx(
+            [max(0, 100 * h.score / highest) for h in answer.hits], abs=0.06
+        )
     page.locator("#cg-answers ol > li a").first.click()
     expect(page.locator("#cg-answers header")).to_contain_text("Captions for image")
     page.locator("#cg-answers ol > li a").first.click()
@@ -69,7 +83,9 @@ def test_two_that_are_chosen_stand_side_by_side(page: Page, world: World) -> Non
     expect(page.locator(".cg-column")).to_have_count(3)
     page.get_by_label("rouge_l").uncheck()
     page.get_by_role("button", name="Show these").click()
-    expect(page.locator(".cg-column h3")).to_have_text([re.compile("^cider"), re.compile("^another")])
+    expect(page.locator(".cg-column h3")).to_have_text(
+        [re.compile("^cider"), re.compile("^another")]
+    )
     page.set_viewport_size({"width": 390, "height": 844})
     one, other = (column.bounding_box() for column in page.locator(".cg-column").all())
     assert one["y"] == other["y"] and one["x"] < other["x"]  # type: ignore[index]
@@ -115,7 +131,9 @@ def test_hostile_captions_are_text(page: Page, row: int) -> None:
     expect(header).to_contain_text(HOSTILE[row])
 
 
-def test_the_form_for_a_picture_is_within_the_page_of_a_phone(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_form_for_a_picture_is_within_the_page_of_a_phone(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("capgrade.explorer.answers.Explorer.looks_at_pictures", True)
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto("/?caption=3")
@@ -185,7 +203,11 @@ def test_a_review_by_keys_is_saved_resumed_and_exported(
     with page.expect_download() as download:
         page.locator("#cg-export").click()
     download.value.save_as(tmp_path / "judgements.csv")
-    assert sorted(read_judgements(tmp_path / "judgements.csv", world.captions).score.tolist()) == [0, 4, 5]
+    assert sorted(read_judgements(tmp_path / "judgements.csv", world.captions).score.tolist()) == [
+        0,
+        4,
+        5,
+    ]
 
 
 def test_the_end_of_a_review_and_a_full_disk_are_said(
@@ -214,14 +236,24 @@ def test_the_end_of_a_review_and_a_full_disk_are_said(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [(1280, 900), (390, 844)])
-def test_pages_fit_and_can_be_read(size: tuple[int, int], scheme: str, browser: Browser, world: World) -> None:
+def test_pages_fit_and_can_be_read(
+    size: tuple[int, int], scheme: str, browser: Browser, world: World
+) -> None:
     page = browser.new_page(
         base_url=world.address,
         color_scheme=scheme,
         viewport={"width": size[0], "height": size[1]},  # type: ignore[arg-type]
     )
     two = "/?caption=3&voice=cider&voice=another"
-    for address in ("/?q=a+dog", two, "/?image=1", "/disagreements", "/review", "/agreement", "rate"):
+    for address in (
+        "/?q=a+dog",
+        two,
+        "/?image=1",
+        "/disagreements",
+        "/review",
+        "/agreement",
+        "rate",
+    ):
         if address == "rate":
             begin(page, f"{size[0]} {scheme}")
             page.keyboard.press("2")
@@ -230,10 +262,19 @@ def test_pages_fit_and_can_be_read(size: tuple[int, int], scheme: str, browser: 
                 page.keyboard.press("2")
                 page.wait_for_load_state("load")
             *buttons, back = [box.bounding_box() for box in page.locator("#cg-review button").all()]
-            assert len({(round(box["width"]), round(box["height"])) for box in buttons}) == 1 and len(buttons) == 6
+            assert (
+                len({(round(box["width"]), round(box["height"])) for box in buttons}) == 1
+                and len(buttons) == 6
+            )
             assert back["y"] + back["height"] <= size[1], "all above the fold"
-            picture, done = page.locator(".cg-shown").bounding_box(), page.locator("progress").bounding_box()
-            beside = picture["x"] + picture["width"] <= buttons[0]["x"] and picture["y"] < buttons[0]["y"]
+            picture, done = (
+                page.locator(".cg-shown").bounding_box(),
+                page.locator("progress").bounding_box(),
+            )
+            beside = (
+                picture["x"] + picture["width"] <= buttons[0]["x"]
+                and picture["y"] < buttons[0]["y"]
+            )
             assert beside == (size[0] > 640) and done["y"] < picture["y"] < back["y"]
         else:
             page.goto(address)

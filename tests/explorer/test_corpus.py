@@ -1,4 +1,5 @@
-"""The same corpus from a published folder and from the folders it was made of; what does not fit is refused."""
+"""The same corpus from a published folder and from the folders it was made of; what does not fit is
+refused."""
 
 import shutil
 from dataclasses import replace
@@ -30,7 +31,10 @@ def test_a_dataset_alone_is_all_that_it_was_made_of(made: Path) -> None:
     for split in ("train", "val"):
         one = read_labels(made / "out", MEASURES, split)
         other = read_labels(made / split, MeasuresParams(), None, made / "captions")
-        assert one.fingerprint == other.fingerprint and one.captions.tokenizer == other.captions.tokenizer
+        assert (
+            one.fingerprint == other.fingerprint
+            and one.captions.tokenizer == other.captions.tokenizer
+        )
         assert list(one.pairs.values) == list(other.pairs.values) == list(BOTH)
         assert _rows(one.pairs) == _rows(other.pairs) and one.params == other.params == MEASURES
     prints = [
@@ -41,7 +45,9 @@ def test_a_dataset_alone_is_all_that_it_was_made_of(made: Path) -> None:
 
 
 def test_without_shards_pairs_are_sampled_from_either_scores(made: Path) -> None:
-    folders = ExplorerFolders(captions=made / "captions", params=MEASURES, measures=BOTH, split="val")
+    folders = ExplorerFolders(
+        captions=made / "captions", params=MEASURES, measures=BOTH, split="val"
+    )
     computed = read_corpus(folders)
     stored = read_labels(made / "relevance", MEASURES, "val", made / "captions")
     assert _rows(computed.pairs) == _rows(stored.pairs)
@@ -64,25 +70,38 @@ def test_matrices_of_models_are_on_the_pages_by_their_files(made: Path, tmp_path
     folders = ExplorerFolders(
         captions=made / "captions", params=MEASURES, measures=BOTH, split="train", similarity=files
     )
-    with pytest.warns(CapgradeWarning, match="b/scores.npy: no better than chance.*give it as .npz") as warned:
+    with pytest.warns(
+        CapgradeWarning, match="b/scores.npy: no better than chance.*give it as .npz"
+    ) as warned:
         explorer = open_explorer(folders)
     assert len([one for one in warned if "chance" in str(one.message)]) == 1
     names = [voice.name for voice in explorer.matrices]
     assert names == [*map(str, files[:2]), str(files[2]) if "cider" in BOTH else "cider"]
     one = replace(folders, similarity=[tmp_path / "a" / "similarity.npy"])
     np.save(one.similarity[0], right)
-    assert [voice.name for voice in read_matrices(one, explorer.corpus)] == ["a"], "as `evaluate --run` names it"
+    assert [voice.name for voice in read_matrices(one, explorer.corpus)] == ["a"], (
+        "as `evaluate --run` names it"
+    )
     assert explorer.of_caption(4, names=[names[0]])[0].hits[0].number == captions.owner[4]
 
 
-def altered(made: Path, folder: Path, pairs: dict[str, list] | None = None, **changes: object) -> Path:
-    """A copy of the dataset with other columns in the pairs of train, and other entries in its manifest."""
+def altered(
+    made: Path, folder: Path, pairs: dict[str, list] | None = None, **changes: object
+) -> Path:
+    """A copy of the dataset with other columns in the pairs of train, and other entries in its
+    manifest."""
     shutil.copytree(made / "out", folder)
     (path,) = (folder / "relevance").glob("train-*")
     table = pq.read_table(path)
     for name, column in (pairs or {}).items():
-        values = [column * len(table)] if len(column) == 1 else [[*column, *table[name].to_pylist()[len(column) :]]]
-        table = table.drop_columns([name] if name in table.column_names else []).append_column(name, values)
+        values = (
+            [column * len(table)]
+            if len(column) == 1
+            else [[*column, *table[name].to_pylist()[len(column) :]]]
+        )
+        table = table.drop_columns([name] if name in table.column_names else []).append_column(
+            name, values
+        )
     pq.write_table(table, path)
     files = read_manifest(made / "out", "publish")["files"]
     files[f"relevance/{path.name}"]["bytes"] = path.stat().st_size
@@ -90,15 +109,29 @@ def altered(made: Path, folder: Path, pairs: dict[str, list] | None = None, **ch
     return folder
 
 
-def test_a_dataset_does_not_choose_what_is_opened(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its manifest names an encoder of the hub: nobody is asked for it before the user names it too."""
+def test_a_dataset_does_not_choose_what_is_opened(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its manifest names an encoder of the hub: nobody is asked for it before the user names it
+    too."""
     asked: list[str] = []
     unit = np.ones((sum(map(len, SETS["train"])), 1), np.float32)
-    monkeypatch.setattr("capgrade.measures.sbert.embed", lambda texts, model, device: asked.append(model) or unit)
-    measures = {"rouge_l": {}, "cider": {}, "sbert": {"model": "someone/encoder", "device": "cuda:7"}}
+    monkeypatch.setattr(
+        "capgrade.measures.sbert.embed", lambda texts, model, device: asked.append(model) or unit
+    )
+    measures = {
+        "rouge_l": {},
+        "cider": {},
+        "sbert": {"model": "someone/encoder", "device": "cuda:7"},
+    }
     folder = altered(made, tmp_path / "theirs", {"sbert": [np.float32(0)]}, measures=measures)
-    for given in (MeasuresParams(), MeasuresParams.model_validate({"sbert": {"model": "someone/other"}})):
-        with pytest.raises(InputError, match="sbert.model 'someone/encoder', which is not opened unasked"):
+    for given in (
+        MeasuresParams(),
+        MeasuresParams.model_validate({"sbert": {"model": "someone/other"}}),
+    ):
+        with pytest.raises(
+            InputError, match="sbert.model 'someone/encoder', which is not opened unasked"
+        ):
             open_explorer(ExplorerFolders(dataset=folder, split="train", params=given))
     assert asked == []
     monkeypatch.setattr("capgrade.measures.sbert.Sbert.unseen", lambda *_: None)
@@ -113,7 +146,11 @@ def test_datasets_that_are_refused(made: Path, tmp_path: Path) -> None:
     path.write_bytes(b"\0" * path.stat().st_size)
     for folder, split, said in (
         (made / "out", None, "several splits: train, val"),
-        (altered(made, tmp_path / "odd", {"image_id": ["nobody", "ti0"]}), "train", "captions lack"),
+        (
+            altered(made, tmp_path / "odd", {"image_id": ["nobody", "ti0"]}),
+            "train",
+            "captions lack",
+        ),
         (damaged, "train", "Parquet"),
     ):
         with pytest.raises(InputError, match=said):

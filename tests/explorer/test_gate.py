@@ -26,12 +26,25 @@ def client(world: World, host: str = "127.0.0.1") -> TestClient:
 
 def of_name(host: str, **more: str) -> dict[str, str]:
     """What a browser sends that has opened the page under this name."""
-    return {"Host": f"{host}:7860", "Origin": f"http://{host}:7860", "Sec-Fetch-Site": "same-origin", **more}
+    return {
+        "Host": f"{host}:7860",
+        "Origin": f"http://{host}:7860",
+        "Sec-Fetch-Site": "same-origin",
+        **more,
+    }
 
 
 def test_only_pages_are_served(world: World) -> None:
     ask, before = client(world), sorted(Path().iterdir())
-    for path in ("/docs", "/openapi.json", "/redoc", "/picture", "/style.css/x", "/templates/page.html.j2", "/app.py"):
+    for path in (
+        "/docs",
+        "/openapi.json",
+        "/redoc",
+        "/picture",
+        "/style.css/x",
+        "/templates/page.html.j2",
+        "/app.py",
+    ):
         for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS"):
             assert ask.request(method, path, content=b"").status_code in (404, 405), (method, path)
     pictures = {"1": 200, "2": 404, "999": 404, "-1": 404, "x": 422, "..%2f1": 404}
@@ -40,7 +53,9 @@ def test_only_pages_are_served(world: World) -> None:
     assert sorted(Path().iterdir()) == before
 
 
-def test_the_handlers_of_the_process_stay_open(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_handlers_of_the_process_stay_open(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """absl's handler, for one, closes stderr with it."""
     closed = []
     handler = logging.StreamHandler()
@@ -50,7 +65,9 @@ def test_the_handlers_of_the_process_stay_open(world: World, monkeypatch: pytest
     assert closed == []
 
 
-def test_a_picture_is_taken_where_something_looks_at_it_and_bodies_are_bounded(world: World, monkeypatch) -> None:
+def test_a_picture_is_taken_where_something_looks_at_it_and_bodies_are_bounded(
+    world: World, monkeypatch
+) -> None:
     assert client(world).post("/picture", files=PICTURE).status_code == 404
     monkeypatch.setattr("capgrade.explorer.answers.Explorer.looks_at_pictures", True)
     ask, found = client(world), world.explorer.of_image(1)
@@ -71,10 +88,18 @@ def test_a_picture_is_taken_where_something_looks_at_it_and_bodies_are_bounded(w
 
 def test_a_page_of_another_origin_is_refused(world: World) -> None:
     ask, form = client(world), {"reviewer": "eve"}
-    for origin in ("https://evil.example", "null", "http://localhost:1", "http://127.0.0.1", "http://["):
+    for origin in (
+        "https://evil.example",
+        "null",
+        "http://localhost:1",
+        "http://127.0.0.1",
+        "http://[",
+    ):
         assert ask.post("/review", data=form, headers={"Origin": origin}).status_code == 403, origin
         assert ask.get("/judgements.csv", headers={"Origin": origin}).status_code == 403, origin
-    assert not any("eve" in path.read_text(encoding="utf-8") for path in world.reviews.glob("reviewer-*"))
+    assert not any(
+        "eve" in path.read_text(encoding="utf-8") for path in world.reviews.glob("reviewer-*")
+    )
     assert ask.post("/review", data=form).status_code == 200
     assert ask.get("/", headers=of_name("127.0.0.1")).status_code == 200
 
@@ -86,8 +111,11 @@ def test_a_page_of_another_origin_is_refused(world: World) -> None:
     ("0.0.0.0", ["192.168.1.5", "[fe80::1]"], ["box.lan", "1.2.3.4.evil.example", "user-space.hf.space"]),
     ("::", ["192.168.1.5", "[fe80::1]"], ["box.lan"]),
 ])  # fmt: skip
-def test_the_names_of_a_server(host: str, served: list[str], refused: list[str], world: World) -> None:
-    """DNS rebinding: a page elsewhere has its own name point at this machine, and then is of one origin with it."""
+def test_the_names_of_a_server(
+    host: str, served: list[str], refused: list[str], world: World
+) -> None:
+    """DNS rebinding: a page elsewhere has its own name point at this machine, and then is of one
+    origin with it."""
     ask = client(world, host)
     for status, names in ((200, served), (400, [*refused, "[", ""])):
         for name in names:
@@ -98,7 +126,10 @@ def test_the_names_of_a_server(host: str, served: list[str], refused: list[str],
 
 def test_a_space_is_served_under_its_name(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPACE_HOST", "user-space.hf.space")
-    ask, space = client(world, "0.0.0.0"), {"Host": "user-space.hf.space", "Origin": "https://user-space.hf.space"}
+    ask, space = (
+        client(world, "0.0.0.0"),
+        {"Host": "user-space.hf.space", "Origin": "https://user-space.hf.space"},
+    )
     assert ask.get("/", headers=space).status_code == 200
     behind = {**space, "Host": "10.0.0.3:7860", "X-Forwarded-Host": "user-space.hf.space"}
     assert ask.get("/", headers=behind).status_code == 200
@@ -129,7 +160,10 @@ def test_a_program_without_the_key_rates_for_nobody(world: World) -> None:
     ask, rating = client(world), {"reviewer": "flo", "item": "0", "score": "3"}
     _, key = admitted(world.ratings.folder, "flo", "")
     for wrong in ("", "x"):
-        assert "the name &#39;flo&#39; is taken" in ask.post("/review", data={**rating, "key": wrong}).text
+        assert (
+            "the name &#39;flo&#39; is taken"
+            in ask.post("/review", data={**rating, "key": wrong}).text
+        )
     assert world.ratings.of("flo") == {}
     assert "NOT SAVED" in ask.post("/review", data={**rating, "key": key, "item": "999"}).text
     assert "1 of " in ask.post("/review", data={**rating, "key": key}).text

@@ -38,17 +38,23 @@ def _review(folder: Path, plan: ReviewPlan, given: dict[str, dict[int, int]]) ->
 
 
 def _plan() -> ReviewPlan:
-    return ReviewPlan(INFORMATION, "corpus", 0, tuple(Item(f"i{k}", f"i{(k + 1) % 5}#1") for k in range(5)))
+    return ReviewPlan(
+        INFORMATION, "corpus", 0, tuple(Item(f"i{k}", f"i{(k + 1) % 5}#1") for k in range(5))
+    )
 
 
 def test_agree_reads_what_is_exported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing has been rated"):
         export(_review(tmp_path / "review", _plan(), {}), tmp_path / "judgements.csv")
     ratings = _review(tmp_path / "review", _plan(), {"ann": {0: 5, 1: 0, 3: 2}, "bo": {0: 4, 1: 1}})
-    with pytest.raises(InputError, match="answers of 0..1 in a review of 0..5 -> judge on one scale"):
+    with pytest.raises(
+        InputError, match="answers of 0..1 in a review of 0..5 -> judge on one scale"
+    ):
         agreement(ratings, {"m": {0: 1}}, YES_OR_NO)
     of_one = {"images": 1, "strata": {"random": {"pairs": 2, "chosen": 2}}}
-    pool = ReviewPlan(POOL, "corpus", 0, tuple(Item("i0", f"i{k}#1", stratum="random") for k in (1, 2)), of_one)
+    pool = ReviewPlan(
+        POOL, "corpus", 0, tuple(Item("i0", f"i{k}#1", stratum="random") for k in (1, 2)), of_one
+    )
     for scale, scores in ((YES_OR_NO, {0: 1, 1: 0}), (ZERO_TO_FIVE, {0: 4, 1: 3})):
         accepted = agreement(_review(tmp_path / "pool", pool, {}), {"m": scores}, scale)["accepted"]
         assert accepted == {"m": {"accepted": 1, "low": 1, "high": 1}}
@@ -71,27 +77,42 @@ def test_pairs_of_a_pool_say_whether_they_were_drawn_at_random(tmp_path: Path) -
 
 
 def test_ids_with_commas_and_ids_that_begin_as_a_formula_are_read_back(tmp_path: Path) -> None:
-    """A spreadsheet takes what begins with = + - @ as a formula: it gets a mark, which our readers take off."""
+    """A spreadsheet takes what begins with = + - @ as a formula: it gets a mark, which our readers
+    take off."""
     ids = ["=1+1", "@a", "'-b", 'a,"b"\nc']
     table = caption_table([["a dog", "a cat", "a cow", "a hen"]])
     table = table.set_column(table.schema.get_field_index("caption_id"), "caption_id", [ids])
     captions = Captions(table, "test", "lower_split", "digest")
     plan = ReviewPlan(INFORMATION, "corpus", 0, tuple(Item("i0", name) for name in ids))
-    export(_review(tmp_path / "review", plan, {"ann": {0: 5, 1: 0, 2: 2, 3: 1}}), tmp_path / "judgements.csv")
+    export(
+        _review(tmp_path / "review", plan, {"ann": {0: 5, 1: 0, 2: 2, 3: 1}}),
+        tmp_path / "judgements.csv",
+    )
     written = (tmp_path / "judgements.csv").read_text()
     assert all(f",'{id}," in written for id in ids[:3])
     found = read_judgements(tmp_path / "judgements.csv", captions)
     assert [captions.caption_ids[c] for c in found.caption] == ids
     assert found.score.tolist() == [5, 0, 2, 1]
-    (tmp_path / "judged.csv").write_text(written.replace("reviewers", "rater").replace(",1,0..5", ",'@cf/model,0..5"))
+    (tmp_path / "judged.csv").write_text(
+        written.replace("reviewers", "rater").replace(",1,0..5", ",'@cf/model,0..5")
+    )
     assert fit_judged(tmp_path / "judged.csv", captions).values.tolist() == [5, 0, 2, 1]
-    assert read_judged([tmp_path / "judged.csv"], plan) == ({"@cf/model": {0: 5, 1: 0, 2: 2, 3: 1}}, (0, 5))
+    assert read_judged([tmp_path / "judged.csv"], plan) == (
+        {"@cf/model": {0: 5, 1: 0, 2: 2, 3: 1}},
+        (0, 5),
+    )
 
 
 def test_a_pair_that_stands_twice_has_each_reviewer_once(tmp_path: Path) -> None:
-    """The file says what the folder does: a reviewer's two ratings of a pair are one, their mean."""
-    plan = ReviewPlan(SEMANTIC_MAP, "corpus", 0, tuple(Item("i0", "i1#1", query) for query in ("q0", "q1")))
-    export(_review(tmp_path / "review", plan, {"ann": {0: 5, 1: 0}, "bo": {0: 4}}), tmp_path / "out.csv")
+    """The file says what the folder does: a reviewer's two ratings of a pair are one, their
+    mean."""
+    plan = ReviewPlan(
+        SEMANTIC_MAP, "corpus", 0, tuple(Item("i0", "i1#1", query) for query in ("q0", "q1"))
+    )
+    export(
+        _review(tmp_path / "review", plan, {"ann": {0: 5, 1: 0}, "bo": {0: 4}}),
+        tmp_path / "out.csv",
+    )
     assert (tmp_path / "out.csv").read_text().splitlines()[1:] == ["i0,i1#1,3.25,2,0..5"]
     assert read_judgements(tmp_path / "review", CAPTIONS).score.tolist() == [3.25]
 
@@ -102,7 +123,9 @@ def test_a_pair_that_stands_twice_has_each_reviewer_once(tmp_path: Path) -> None
     (["i0,i1#1,1,n,0..1"], "judge.csv: another scale than the file before -> judge on one scale"),
     (["i0,i1#1,2,n,0..5", "i1,i2#1,2,robot,0..5"], "judge.csv: 'robot' is in another file too -> give each model once"),
 ])  # fmt: skip
-def test_what_a_model_judged_is_a_table_like_any_other(tmp_path: Path, lines: list[str], said: str) -> None:
+def test_what_a_model_judged_is_a_table_like_any_other(
+    tmp_path: Path, lines: list[str], said: str
+) -> None:
     first, path = tmp_path / "first.csv", tmp_path / "judge.csv"
     for file, given in ((first, ["i0,i1#1,3,robot,0..5"]), (path, lines)):
         file.write_text("\n".join(["image_id,caption_id,score,rater,scale", *given]) + "\n")
@@ -111,7 +134,9 @@ def test_what_a_model_judged_is_a_table_like_any_other(tmp_path: Path, lines: li
 
 
 def test_alpha_knows_perfect_agreement_and_what_is_not_defined() -> None:
-    assert alpha(np.array([[1.0, 3, 5], [2, 3, np.nan]]), "interval") == pytest.approx(8 / 11), "by hand"
+    assert alpha(np.array([[1.0, 3, 5], [2, 3, np.nan]]), "interval") == pytest.approx(8 / 11), (
+        "by hand"
+    )
     same = np.array([[0.0, 1, 5], [0, 1, 5]])
     assert alpha(same, "ordinal") == pytest.approx(1)
     assert alpha(same[:1], "ordinal") is None, "one reviewer"
@@ -123,11 +148,19 @@ def test_alpha_knows_perfect_agreement_and_what_is_not_defined() -> None:
 def test_recall_judged_again_by_hand() -> None:
     """10 captions searched, 6 hits, 4 misses of which 2 are judged, of three images each."""
     items = tuple(Item(f"i{k}", query, query) for query in ("q0", "q1") for k in range(3))
-    plan = ReviewPlan(SEMANTIC_MAP, "corpus", 0, items, {"model": "m", "k": 10, "queries": 10, "hits": 6})
+    plan = ReviewPlan(
+        SEMANTIC_MAP, "corpus", 0, items, {"model": "m", "k": 10, "queries": 10, "hits": 6}
+    )
     given = {
         "ann": {0: 1, 1: 4, 2: 0, 3: 0, 4: 1, 5: 3},  # q0 found at its second image, q1 not
         "bo": {0: 0, 1: 0, 2: 3},  # q0 not found; q1 not begun, so it does not count
-        "cy": {0: 5, 1: 0, 2: 0, 3: 5, 4: 0},  # q0 found; q1 is not rated whole, so it does not count though found
+        "cy": {
+            0: 5,
+            1: 0,
+            2: 0,
+            3: 5,
+            4: 0,
+        },  # q0 found; q1 is not rated whole, so it does not count though found
         "di": {0: 5},  # nothing rated whole
     }
     found = judged_recall(plan, given)
@@ -136,10 +169,19 @@ def test_recall_judged_again_by_hand() -> None:
     assert found["mean"] == pytest.approx(80)
     assert found["misses"] == 2 and found["misses_judged"] == {"ann": 2, "bo": 1, "cy": 1, "di": 0}
     assert judged_recall(plan, {})["mean"] is None
-    rows = agreement_rows({"items": 6, "reviewers": {}, "rated_twice": 0, "alpha": {}, "recall": found})
-    assert ("R@10 of the labels, text to image", "60.0") in rows, "plans of before had this direction alone"
+    rows = agreement_rows(
+        {"items": 6, "reviewers": {}, "rated_twice": 0, "alpha": {}, "recall": found}
+    )
+    assert (
+        "R@10 of the labels, text to image",
+        "60.0",
+    ) in rows, "plans of before had this direction alone"
     assert ("R@10 by cy, from 1 of 2 misses, rated whole", "100.0") in rows
     assert ("R@10 by di, from 0 of 2 misses, rated whole", "–") in rows
-    now = judged_recall(replace(plan, facts={**plan.facts, "direction": "i2t", "images": 1000}), given)
-    rows = agreement_rows({"items": 6, "reviewers": {}, "rated_twice": 0, "alpha": {}, "recall": now})
+    now = judged_recall(
+        replace(plan, facts={**plan.facts, "direction": "i2t", "images": 1000}), given
+    )
+    rows = agreement_rows(
+        {"items": 6, "reviewers": {}, "rated_twice": 0, "alpha": {}, "recall": now}
+    )
     assert ("R@10, mean of reviewers, image to text, 1,000 images", "80.0") in rows

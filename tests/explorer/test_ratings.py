@@ -24,13 +24,20 @@ def test_a_review_goes_on_where_it_stopped(ratings: ReviewRatings) -> None:
     for score, item in enumerate(order[:3]):
         ratings.rate("ann", item, score)
     again = ReviewRatings.open(ratings.folder)
-    assert again.of("ann") == {order[0]: 0, order[1]: 1, order[2]: 2} and again.following("ann") == order[3]
+    assert (
+        again.of("ann") == {order[0]: 0, order[1]: 1, order[2]: 2}
+        and again.following("ann") == order[3]
+    )
     assert again.following("bo") == PLAN.order("bo")[0], "another reviewer has rated nothing"
     for item in order:
         again.rate("ann", item, 5)
-    assert again.following("ann") is None and set(again.of("ann").values()) == {5}, "a later rating replaces one"
+    assert again.following("ann") is None and set(again.of("ann").values()) == {5}, (
+        "a later rating replaces one"
+    )
     for item, score in ((0, 6), (0, -1), (20, 3), (-1, 3)):
-        with pytest.raises(InputError, match=f"rating {score} of item {item} -> rate 0 to 5, one of 20"):
+        with pytest.raises(
+            InputError, match=f"rating {score} of item {item} -> rate 0 to 5, one of 20"
+        ):
             again.rate("di", item, score)
     assert set(again.all()) == {"ann"}
 
@@ -41,7 +48,9 @@ def test_two_tabs_write_at_once(ratings: ReviewRatings) -> None:
         list(threads.map(lambda k: tabs[k % 8].rate("ann", k % 20, k % 6), range(160)))
     assert sorted(ratings.of("ann")) == list(range(20))
     lines = next(ratings.folder.glob("ratings-*.jsonl")).read_bytes().splitlines()
-    assert len(lines) == 160 and all(line.startswith(b"{") and line.endswith(b"}") for line in lines)
+    assert len(lines) == 160 and all(
+        line.startswith(b"{") and line.endswith(b"}") for line in lines
+    )
 
 
 def test_a_line_cut_short_by_a_crash_costs_that_click_alone(ratings: ReviewRatings) -> None:
@@ -68,18 +77,25 @@ def test_what_is_no_rating_is_named_by_its_row(ratings: ReviewRatings, line: byt
         ratings.of("ann")
 
 
-def test_ratings_that_a_copied_or_joined_file_would_hide_are_refused(ratings: ReviewRatings) -> None:
+def test_ratings_that_a_copied_or_joined_file_would_hide_are_refused(
+    ratings: ReviewRatings,
+) -> None:
     ratings.rate("ann", 4, 2)
     path = next(ratings.folder.glob("ratings-*.jsonl"))
     joined = path.read_bytes() + path.read_bytes().replace(b"ann", b"bo")
-    for lines, said in ((path.read_bytes(), "'ann', who has another file"), (joined, "row 2: .*another .*reviewer")):
+    for lines, said in (
+        (path.read_bytes(), "'ann', who has another file"),
+        (joined, "row 2: .*another .*reviewer"),
+    ):
         (ratings.folder / "ratings-copy.jsonl").write_bytes(lines)
         with pytest.raises(InputError, match=said):
             ratings.all()
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "ünï çødé", "a/b", "<script>", ".", "CON"])
-def test_any_visible_name_has_a_file_of_its_own_in_the_folder(ratings: ReviewRatings, name: str) -> None:
+def test_any_visible_name_has_a_file_of_its_own_in_the_folder(
+    ratings: ReviewRatings, name: str
+) -> None:
     ratings.rate(name, 1, 1)
     ratings.rate(f"  {name} ", 2, 1)
     assert ratings.all() == {name: {1: 1, 2: 1}}

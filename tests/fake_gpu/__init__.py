@@ -1,1 +1,2 @@
-LIBRARY = "CAPGRADE_FAKE_GPU"  # the environment variable that says where the library of tests/test_fake_gpu.py is
+# the environment variable that says where the library of tests/test_fake_gpu.py is
+LIBRARY = "CAPGRADE_FAKE_GPU"

@@ -1,9 +1,10 @@
 """A GPU that is none: tensors that say cuda:0 and compute on the processor.
 
-A mixed device, `.numpy()` of a device tensor, lengths of packed captions on the device and wrong dtypes under
-`autocast("cuda")` become errors; what makes the processor wait for a GPU is counted. PyTorch's FakeTensorMode does not
-serve: it stops at data-dependent steps and misses processor tensors indexed by device ones. Import this before torch,
-which looks its hooks up once: `pytest -p tests.fake_gpu.device`, with the library that tests/test_fake_gpu.py builds.
+A mixed device, `.numpy()` of a device tensor, lengths of packed captions on the device and wrong
+dtypes under `autocast("cuda")` become errors; what makes the processor wait for a GPU is counted.
+PyTorch's FakeTensorMode does not serve: it stops at data-dependent steps and misses processor
+tensors indexed by device ones. Import this before torch, which looks its hooks up once: `pytest -p
+tests.fake_gpu.device`, with the library that tests/test_fake_gpu.py builds.
 """
 
 from __future__ import annotations
@@ -27,7 +28,15 @@ from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 DEVICE = "cuda:0"
 # Lengths of packed captions lie on the processor.
 MAY_MIX = {"_to_copy", "copy_", "_pack_padded_sequence", "_pad_packed_sequence", "gru"}
-WAITS = {"_local_scalar_dense", "nonzero", "equal", "masked_select", "unique2", "_unique2", "is_nonzero"}
+WAITS = {
+    "_local_scalar_dense",
+    "nonzero",
+    "equal",
+    "masked_select",
+    "unique2",
+    "_unique2",
+    "is_nonzero",
+}
 counted: Counter[str] = Counter()  # "kernels", and why the processor waited: "waits", "copies back"
 
 
@@ -38,7 +47,11 @@ class OnGpu(Tensor):
 
     @staticmethod
     def __new__(cls, inside: Tensor) -> OnGpu:
-        kind = {"strides": inside.stride(), "storage_offset": inside.storage_offset(), "dtype": inside.dtype}
+        kind = {
+            "strides": inside.stride(),
+            "storage_offset": inside.storage_offset(),
+            "dtype": inside.dtype,
+        }
         made = Tensor._make_wrapper_subclass(cls, inside.size(), device=DEVICE, **kind)
         made.inside = inside
         return made
@@ -59,7 +72,9 @@ class OnGpu(Tensor):
         if func is Tensor.tolist:
             counted["waits"] += 1
             return args[0].inside.tolist()
-        if func in (Tensor.matmul, Tensor.__matmul__) and args[0].ndim == 1:  # it would squeeze its result in place
+        if (
+            func in (Tensor.matmul, Tensor.__matmul__) and args[0].ndim == 1
+        ):  # it would squeeze its result in place
             return (args[0][None] @ args[1])[0]
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
@@ -77,7 +92,8 @@ def _index(index: Any) -> Any:
 
 
 def cell(gi: Tensor, gh: Tensor, hx: Tensor, bi: Tensor, bh: Tensor) -> tuple[Tensor, Tensor]:
-    """The step of a GRU, which the processor's torch lacks as a kernel: the next state, and what its backward needs."""
+    """The step of a GRU, which the processor's torch lacks as a kernel: the next state, and what
+    its backward needs."""
     (ir, iz, i), (hr, hz, h) = ((gi + bi).chunk(3, 1), (gh + bh).chunk(3, 1))
     r, z = (ir + hr).sigmoid(), (iz + hz).sigmoid()
     n = (i + r * h).tanh()
@@ -96,7 +112,8 @@ KERNELS = {"_thnn_fused_gru_cell": cell, "_thnn_fused_gru_cell_backward": cell_b
 
 
 def run(op: Any, args: Any, kwargs: Any) -> Any:
-    """One operation: on the device where its tensors or its `device` are, refused where they are on both."""
+    """One operation: on the device where its tensors or its `device` are, refused where they are on
+    both."""
     name = op._schema.name.removeprefix("aten::")
     tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
     ours = {id(x.inside): x for x in tensors if isinstance(x, OnGpu)}
@@ -117,15 +134,20 @@ def run(op: Any, args: Any, kwargs: Any) -> Any:
 def _refuse_mixed(name: str, args: Any, tensors: list[Tensor], any_ours: bool) -> None:
     others = [x for x in tensors if not isinstance(x, OnGpu) and x.ndim]
     if "index" in name and isinstance(args[0], OnGpu) and isinstance(args[1], (list, tuple)):
-        others = [x for x in args[2:] if isinstance(x, Tensor) and not isinstance(x, OnGpu) and x.ndim]  # indices may
+        others = [
+            x for x in args[2:] if isinstance(x, Tensor) and not isinstance(x, OnGpu) and x.ndim
+        ]  # indices may
     if name == "_pack_padded_sequence" and isinstance(args[1], OnGpu):
         raise RuntimeError("lengths of packed sequences must lie on the CPU")
     if any_ours and others and name not in MAY_MIX:
-        raise RuntimeError(f"{name} of tensors on {DEVICE} and of {[tuple(x.shape) for x in others]} on the CPU")
+        raise RuntimeError(
+            f"{name} of tensors on {DEVICE} and of {[tuple(x.shape) for x in others]} on the CPU"
+        )
 
 
 def _count(op: Any, name: str, args: Any, any_ours: bool, on_gpu: bool) -> None:
-    """A view is no kernel; a value read, a size that depends on values, and a copy back make the processor wait."""
+    """A view is no kernel; a value read, a size that depends on values, and a copy back make the
+    processor wait."""
     if not any_ours:
         return
     masks = name.startswith("index") and any(
@@ -146,7 +168,8 @@ def _made_here(make: Callable) -> Callable:
 
 
 def _loading(load: Callable) -> Callable:
-    """Values are copied into the parameters, as on a GPU; those of a GRU, which it holds weakly, cannot be swapped."""
+    """Values are copied into the parameters, as on a GPU; those of a GRU, which it holds weakly,
+    cannot be swapped."""
 
     def loaded(*args: Any, **kwargs: Any) -> Any:
         torch.__future__.set_swap_module_params_on_conversion(False)
@@ -159,7 +182,8 @@ def _loading(load: Callable) -> Callable:
 
 
 class FakeGpu(TorchDispatchMode):
-    """Within it `.to("cuda:0")`, `device="cuda:0"` and autocast serve, on the calling thread; one GPU is there."""
+    """Within it `.to("cuda:0")`, `device="cuda:0"` and autocast serve, on the calling thread; one
+    GPU is there."""
 
     def __enter__(self) -> FakeGpu:
         counted.clear()
@@ -170,8 +194,12 @@ class FakeGpu(TorchDispatchMode):
         for name in ("tensor", "as_tensor"):  # they copy to a real device
             self.patch.setattr(torch, name, _made_here(getattr(torch, name)))
         # its tensors take no version counter, which a wrapper sets
-        self.patch.setattr(torch._C, "_InferenceMode", lambda mode: torch.set_grad_enabled(not mode))
-        self.patch.setattr(torch.nn.Module, "load_state_dict", _loading(torch.nn.Module.load_state_dict))
+        self.patch.setattr(
+            torch._C, "_InferenceMode", lambda mode: torch.set_grad_enabled(not mode)
+        )
+        self.patch.setattr(
+            torch.nn.Module, "load_state_dict", _loading(torch.nn.Module.load_state_dict)
+        )
         torch.autograd.set_multithreading_enabled(False)
         torch.__future__.set_swap_module_params_on_conversion(True)
         return super().__enter__()

@@ -1,4 +1,5 @@
-"""The detector on a device: the processor's regions, few waits whatever the batch, and a training step."""
+"""The detector on a device: the processor's regions, few waits whatever the batch, and a training
+step."""
 
 import dataclasses
 from pathlib import Path
@@ -24,7 +25,10 @@ RULES = {"adaptive": SelectionRule(3, 20, confidence=0.1), "airsplay": AirsplayR
 
 def pictures(count: int) -> list[np.ndarray]:
     random = np.random.default_rng(1)
-    return [np.kron(random.integers(0, 256, (12, 16, 3), np.uint8), np.ones((8, 8, 1), np.uint8)) for _ in range(count)]
+    return [
+        np.kron(random.integers(0, 256, (12, 16, 3), np.uint8), np.ones((8, 8, 1), np.uint8))
+        for _ in range(count)
+    ]
 
 
 def run(detector: BottomUpDetector, images: list[np.ndarray]) -> list[Regions]:
@@ -69,20 +73,30 @@ def waits(rule: RegionRule, batch: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_waits_and_kernels_do_not_grow_with_the_batch(rule: str) -> None:
-    """It was 27 waits and 260 kernels a picture. A few more steps until every picture of a batch is settled."""
+    """It was 27 waits and 260 kernels a picture. A few more steps until every picture of a batch is
+    settled."""
     (one, few), (eight, many) = waits(RULES[rule], 1), waits(RULES[rule], 8)
     assert eight <= one + 6 and eight <= 30, (one, eight)
     assert many <= 1.6 * few, (few, many)
 
 
-def test_the_stage_writes_what_the_processor_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stage_writes_what_the_processor_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a thread that writes, and memory that would be pinned."""
     tiny_detector.register(monkeypatch.setattr)
     for k, picture in enumerate(pictures(11)):
         Image.fromarray(picture[: 96 - 8 * (k % 2)]).save(tmp_path / f"p{k:02d}.png")
     pinned: list[torch.Size] = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x, *_: pinned.append(x.shape) or x)
-    block = {"detector": "scenes", "boxes": "5-8", "batch": 4, "workers": 0, "target_mb": 1, "precision": "float32"}
+    block = {
+        "detector": "scenes",
+        "boxes": "5-8",
+        "batch": 4,
+        "workers": 0,
+        "target_mb": 1,
+        "precision": "float32",
+    }
     regions(tmp_path, tmp_path / "cpu", RegionsParams(device="cpu", **block))
     with FakeGpu():
         done = regions(tmp_path, tmp_path / "cuda", RegionsParams(device="cuda", **block))

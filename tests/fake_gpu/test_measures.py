@@ -21,7 +21,9 @@ def test_equals_the_kernels(name: str, block: dict, monkeypatch: pytest.MonkeyPa
     """Across chunks, with short, long and very long references."""
     monkeypatch.setattr("capgrade.measures.base.CHUNK", 32)
     monkeypatch.setattr("capgrade.measures.cider.CHUNK", 32)
-    captions = make_captions([*random_sets(12, seed=5, least=2), ["a dog " * 20, "cat"], ["red ball " * 40, "a dog"]])
+    captions = make_captions(
+        [*random_sets(12, seed=5, least=2), ["a dog " * 20, "cat"], ["red ball " * 40, "a dog"]]
+    )
     fitted = choose([name], MeasuresParams(**{name: block}))[name].fit(captions)
     images = np.random.default_rng(0).permutation(captions.n_images)
     with FakeGpu():
@@ -34,10 +36,14 @@ def test_equals_the_kernels(name: str, block: dict, monkeypatch: pytest.MonkeyPa
 def test_what_is_kept_does_not_depend_on_blocks() -> None:
     """Bit for bit on a device; its values are within 1e-5 of the processor's."""
     params = MeasuresParams(mixtures={"both": {"cider": 0.1, "sbert": 1.0}})
-    captions = make_captions([*random_sets(70, seed=6, least=2), ["a dog " * 20, "cat"], ["red ball " * 40, "a dog"]])
+    captions = make_captions(
+        [*random_sets(70, seed=6, least=2), ["a dog " * 20, "cat"], ["red ball " * 40, "a dog"]]
+    )
     measures = choose(["cider", "rouge_l", "sbert", "both"], params)
     fitted = [measure.fit(captions) for measure in measures.values()]
-    plan = Plan(*zip(*((m.low, m.high) for m in measures.values()), strict=True), 5, 0.1, 0.05, 2, 6, 0)
+    plan = Plan(
+        *zip(*((m.low, m.high) for m in measures.values()), strict=True), 5, 0.1, 0.05, 2, 6, 0
+    )
     keys = id_keys(captions.image_ids), id_keys(captions.caption_ids)
 
     def sampled(fitted: Sequence[Fitted], size: int) -> Iterator[np.ndarray]:
@@ -49,22 +55,35 @@ def test_what_is_kept_does_not_depend_on_blocks() -> None:
 
     with FakeGpu():
         moved = [on_device.on_device(one, DEVICE) for one in fitted]
-        here, *there = [[*sampled(*given)] for given in ((fitted, 64), (moved, 16), (moved, 64), (moved, 512))]
+        here, *there = [
+            [*sampled(*given)] for given in ((fitted, 64), (moved, 16), (moved, 64), (moved, 512))
+        ]
     for one in there:
         assert all(np.array_equal(a, b) for a, b in zip(one, there[0], strict=True))
-        assert all(np.array_equal(a, b) for a, b in zip(one[:3], here[:3], strict=True))  # no value is near an edge
+        assert all(
+            np.array_equal(a, b) for a, b in zip(one[:3], here[:3], strict=True)
+        )  # no value is near an edge
         np.testing.assert_allclose(one[3], here[3], atol=1e-5, rtol=0)
 
 
-def test_the_encoder_goes_where_it_is_told_and_is_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_encoder_goes_where_it_is_told_and_is_kept_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A GPU is there, and cpu was asked for: the library alone would take the GPU."""
     texts, told = ["a dog", "two cats on a mat"], []
-    monkeypatch.setattr("sentence_transformers.SentenceTransformer", lambda _, device: told.append(device) or [None])
+    monkeypatch.setattr(
+        "sentence_transformers.SentenceTransformer", lambda _, device: told.append(device) or [None]
+    )
     with FakeGpu():
         for device in ("cpu", "cuda"):
             embeddings.load_encoder(embeddings.EMBEDDED, device)
         assert told == ["cpu", "cuda:0"]
-        names = {embeddings.cache_name(embeddings.EMBEDDED, device) for device in ("cpu", "cuda", "cuda:0")}
+        names = {
+            embeddings.cache_name(embeddings.EMBEDDED, device)
+            for device in ("cpu", "cuda", "cuda:0")
+        }
         assert len(names) == 2
-        with pytest.raises(InputError, match="no GPU 7 for device cuda:7: torch sees 1 -> use cuda:0"):
+        with pytest.raises(
+            InputError, match="no GPU 7 for device cuda:7: torch sees 1 -> use cuda:0"
+        ):
             embeddings.embed(texts, embeddings.EMBEDDED, tmp_path, "cuda:7")

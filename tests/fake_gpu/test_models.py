@@ -1,5 +1,6 @@
-"""Every model and every loss, in both precisions: a step stays on the device and gives the processor's numbers. A run
-learns as on the processor, and one stopped there goes on here, and the other way round."""
+"""Every model and every loss, in both precisions: a step stays on the device and gives the
+processor's numbers. A run learns as on the processor, and one stopped there goes on here, and the
+other way round."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -27,15 +28,24 @@ from tests.trainer.models.made import OWNER, PAIRS, host, images, texts
 
 BATCH = Batch(images(), replace(texts(PAIRS), images=OWNER), OWNER.numpy(), np.arange(5))
 VALUES = RelevanceBlock(np.random.default_rng(3).random((5, 5), np.float32))
-# A loss sees tensors alone, so each model with one loss and each loss with one model is every line of both.
+# A loss sees tensors alone, so each model with one loss and each loss with one model is every line
+# of both.
 STEPS = [
     *((name, "triplet") for name in MODELS),
-    *(("vse", name) for name in LOSSES if name != "triplet" and LOSSES[name].needs not in ("logits", "own_losses")),
-    ("single_stream", "classify"), ("vsrn", "captioning"), ("cvse", "divergence"),
-]  # fmt: skip
+    *(
+        ("vse", name)
+        for name in LOSSES
+        if name != "triplet" and LOSSES[name].needs not in ("logits", "own_losses")
+    ),
+    ("single_stream", "classify"),
+    ("vsrn", "captioning"),
+    ("cvse", "divergence"),
+]
 
 
-def step(model: RetrievalModel, loss: str, device: str, bf16: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def step(
+    model: RetrievalModel, loss: str, device: str, bf16: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores and loss of a training step, whose gradients the model has then."""
     model.train().to(device)
     terms, relevance = LossTerms([{"name": loss}]), SimpleNamespace(block=lambda *_: VALUES)
@@ -49,7 +59,9 @@ def step(model: RetrievalModel, loss: str, device: str, bf16: bool) -> tuple[tor
 @pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize(("name", "loss"), STEPS)
 def test_a_step_stays_on_the_device(name: str, loss: str, bf16: bool, bert: str) -> None:  # noqa: F811
-    model = host(name, bert).float()  # made on the processor: transformers fills its buffers through tensors
+    model = host(
+        name, bert
+    ).float()  # made on the processor: transformers fills its buffers through tensors
     with FakeGpu():
         found, value = step(model, loss, DEVICE, bf16)
         grads = [p.grad for p in model.parameters() if p.grad is not None]
@@ -69,7 +81,9 @@ def test_encoding_and_scoring_a_split(name: str, bert: str) -> None:  # noqa: F8
     def run(model: Any, device: str) -> torch.Tensor:
         model.eval().to(device)
         pictures = encode_images(model, [images(), images((2, 1))])
-        return torch.from_numpy(scores(model, pictures, encode_captions(model, [texts(), texts((2, 3))])))
+        return torch.from_numpy(
+            scores(model, pictures, encode_captions(model, [texts(), texts((2, 3))]))
+        )
 
     model = host(name, bert).float()
     with FakeGpu():
@@ -79,7 +93,9 @@ def test_encoding_and_scoring_a_split(name: str, bert: str) -> None:  # noqa: F8
 
 def run(small: Small, out: Path, device: str, epochs: int = 2, precision: str = "float32") -> None:  # noqa: F811
     with FakeGpu() if device != "cpu" else nullcontext():
-        runs.run(small.data, out, f"train.device={device}", f"train.precision={precision}", epochs=epochs)
+        runs.run(
+            small.data, out, f"train.device={device}", f"train.precision={precision}", epochs=epochs
+        )
 
 
 def numbers(out: Path) -> list[float]:
@@ -99,10 +115,16 @@ def test_a_run_is_the_processors(small: Small, tmp_path: Path, precision: str) -
 
 @pytest.mark.parametrize(("first", "then"), [("cpu", "cuda"), ("cuda", "cpu")])
 def test_a_run_goes_on_on_another_device(
-    small: Small, tmp_path: Path, first: str, then: str, monkeypatch: pytest.MonkeyPatch  # noqa: F811
-) -> None:  # fmt: skip
+    small: Small,  # noqa: F811
+    tmp_path: Path,
+    first: str,
+    then: str,
+    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+) -> None:
     run(small, tmp_path / "whole", "cpu", epochs=3)
-    stopped(monkeypatch, "scored_batch", 9, lambda: run(small, tmp_path / "part", first, epochs=3))  # second epoch
+    stopped(
+        monkeypatch, "scored_batch", 9, lambda: run(small, tmp_path / "part", first, epochs=3)
+    )  # second epoch
     torch.manual_seed(99)
     run(small, tmp_path / "part", then, epochs=3)
     assert len(numbers(tmp_path / "part")) == 18

@@ -1,4 +1,5 @@
-"""The packages that people use capgrade inside of: `make peers` installs them and runs these tests."""
+"""The packages that people use capgrade inside of: `make peers` installs them and runs these
+tests."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,8 +11,8 @@ PACKAGES = ("evaluate", "lmms_eval", "mteb", "open_clip", "trl")
 MISSING = [name for name in PACKAGES if find_spec(name) is None]
 
 if not MISSING:
-    # The compiled operators of a torchvision are those of one build of torch. Beside another build its import fails at
-    # these two names, and nothing here calls them.
+    # The compiled operators of a torchvision are those of one build of torch. Beside another build
+    # its import fails at these two names, and nothing here calls them.
     OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
     for operator in ("nms", "qnms"):
         OPERATORS.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

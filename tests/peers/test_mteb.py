@@ -22,8 +22,15 @@ GRADES = {"related": 0.3, "near": 0.45, "fits": 0.6}
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("mteb")
-    write_captions_folder(root / "captions", [caption_table(random_sets(40, seed=1, least=2), "test")])
-    relevance(root / "captions", root / "relevance", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
+    write_captions_folder(
+        root / "captions", [caption_table(random_sets(40, seed=1, least=2), "test")]
+    )
+    relevance(
+        root / "captions",
+        root / "relevance",
+        RelevanceParams(measures=("rouge_l",)),
+        MeasuresParams(),
+    )
     params = PublishParams(license="mit", layout="mteb", grades=GRADES)
     publish(root / "captions", [root / "relevance"], root / "benchmark", params)
     return root
@@ -40,14 +47,22 @@ def test_its_ndcg_is_ours(world: Path, way: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HF_DATASETS_CACHE", str(world / "cache"))
     labels = Labels.load(world / "relevance", captions=world / "captions")
     rng = np.random.default_rng(0)
-    vectors = {name: rng.standard_normal(64).astype(np.float32) for name in [*labels.image_ids, *labels.caption_ids]}
+    vectors = {
+        name: rng.standard_normal(64).astype(np.float32)
+        for name in [*labels.image_ids, *labels.caption_ids]
+    }
 
     class Task(AbsTaskRetrieval):
         metadata = TaskMetadata(
-            name=f"Tiny{way}", description="tiny", type="Any2AnyRetrieval", category=way, modalities=MODALITIES[way],
-            dataset={"path": str(world / "benchmark"), "revision": "1.0.0"}, eval_langs={way: ["eng-Latn"]},
+            name=f"Tiny{way}",
+            description="tiny",
+            type="Any2AnyRetrieval",
+            category=way,
+            modalities=MODALITIES[way],
+            dataset={"path": str(world / "benchmark"), "revision": "1.0.0"},
+            eval_langs={way: ["eng-Latn"]},
             main_score="ndcg_at_10",
-        )  # fmt: skip
+        )
 
     class Encoder:
         """A vector for each id."""
@@ -65,14 +80,18 @@ def test_its_ndcg_is_ours(world: Path, way: str, monkeypatch: pytest.MonkeyPatch
         def similarity_pairwise(self, one, other):
             return (one * other).sum(axis=-1)
 
-    found = mteb.evaluate(Encoder(), Task(), cache=None, prediction_folder=world / f"predictions-{way}")
+    found = mteb.evaluate(
+        Encoder(), Task(), cache=None, prediction_folder=world / f"predictions-{way}"
+    )
     (scores,) = found.task_results[0].scores["test"]
     (file,) = (world / f"predictions-{way}").rglob("*.json")
     run = json.loads(file.read_text())[way]["test"]
     qrels: dict[str, dict[str, int]] = {}
     for row in pq.read_table(world / "benchmark" / f"{way}-qrels").to_pylist():
         qrels.setdefault(row["query-id"], {})[row["corpus-id"]] = row["score"]
-    images, captions = ([vectors[name] for name in names] for names in (labels.image_ids, labels.caption_ids))
+    images, captions = (
+        [vectors[name] for name in names] for names in (labels.image_ids, labels.caption_ids)
+    )
     values = labels.block(labels.image_ids, labels.caption_ids).relevance
     matrix, grades = (
         np.stack(images) @ np.stack(captions).T,
@@ -81,8 +100,12 @@ def test_its_ndcg_is_ours(world: Path, way: str, monkeypatch: pytest.MonkeyPatch
     ids = labels.image_ids, labels.caption_ids
     if way == "t2i":
         matrix, grades, ids = matrix.T, grades.T, ids[::-1]
-    judged = {q: {d: float(grades[i, j]) for j, d in enumerate(ids[1])} for i, q in enumerate(ids[0])}
-    best = Run.from_lists(ids[0], np.argsort(-matrix, axis=1), -np.sort(-matrix, axis=1), names=ids[1])
+    judged = {
+        q: {d: float(grades[i, j]) for j, d in enumerate(ids[1])} for i, q in enumerate(ids[0])
+    }
+    best = Run.from_lists(
+        ids[0], np.argsort(-matrix, axis=1), -np.sort(-matrix, axis=1), names=ids[1]
+    )
     for k in (5, 10, 20):
         ours = evaluate_lists(best, Qrels.from_dict(judged), f"ndcg@{k}")
         theirs = calculate_retrieval_scores(run, qrels, [k]).all_scores

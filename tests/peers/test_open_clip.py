@@ -13,7 +13,8 @@ from capgrade.losses import GradedClipLoss, GradedSigLipLoss
 from tests.conftest import call, caption_table, on_processes, random_sets, write_captions_folder
 
 PAIRS = 8
-# Each process has its share of the pairs. Gradients are the mean over processes, as DistributedDataParallel takes it.
+# Each process has its share of the pairs. Gradients are the mean over processes, as
+# DistributedDataParallel takes it.
 SCRIPT = """
 import json, os, sys
 import torch
@@ -62,11 +63,15 @@ if world > 1:
 
 
 def labels_of(folder: Path, matrix: np.ndarray) -> Labels:
-    """A matrix of relevance, images by captions, as dense labels of images with one caption each."""
+    """A matrix of relevance, images by captions, as dense labels of images with one caption
+    each."""
     sets = random_sets(len(matrix), seed=3, least=1, most=1)
     write_captions_folder(folder / "captions", [caption_table(sets)])
     np.save(folder / "matrix.npy", matrix.astype(np.float32))
-    made = f"--captions {folder}/captions --measures mine --set measures.imported.mine={folder}/matrix.npy"
+    made = (
+        f"--captions {folder}/captions --measures mine --set"
+        f" measures.imported.mine={folder}/matrix.npy"
+    )
     assert call("relevance", *made.split(), "--out", folder / "relevance") == 0
     return Labels.load(folder / "relevance", captions=folder / "captions")
 
@@ -81,12 +86,25 @@ def identity(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("world", [1, 2])
 def test_of_identity_labels_the_losses_are_those_of_open_clip(identity: Path, world: int) -> None:
     for said in on_processes(world, SCRIPT, identity):
-        for ours, theirs in (("graded_clip", "clip"), ("graded_clip", "clip_whole"), ("graded_siglip", "siglip")):
+        for ours, theirs in (
+            ("graded_clip", "clip"),
+            ("graded_clip", "clip_whole"),
+            ("graded_siglip", "siglip"),
+        ):
             off = abs(said[ours]["loss"] - said[theirs]["loss"])
-            print(f"{world} processes, {ours}: {said[ours]['loss']:.7f}, {theirs} {said[theirs]['loss']:.7f}")
+            print(
+                f"{world} processes, {ours}: {said[ours]['loss']:.7f}, {theirs}"
+                f" {said[theirs]['loss']:.7f}"
+            )
             assert off < 1e-6
-            assert np.allclose(said[ours]["vectors"], said[theirs]["vectors"], rtol=0, atol=1e-6), (ours, theirs)
-            assert said[ours]["scale"] == pytest.approx(said[theirs]["scale"], abs=1e-6), (ours, theirs)
+            assert np.allclose(said[ours]["vectors"], said[theirs]["vectors"], rtol=0, atol=1e-6), (
+                ours,
+                theirs,
+            )
+            assert said[ours]["scale"] == pytest.approx(said[theirs]["scale"], abs=1e-6), (
+                ours,
+                theirs,
+            )
         assert np.abs(said["clip"]["vectors"]).max() > 0.01
 
 
@@ -99,14 +117,20 @@ TOWERS = {
 
 @pytest.mark.parametrize("kind", [GradedClipLoss, GradedSigLipLoss])
 @pytest.mark.parametrize("accumulated", [1, 2])
-def test_a_model_trains_two_steps_in_open_clips_loop(kind: type, accumulated: int, tmp_path: Path) -> None:
+def test_a_model_trains_two_steps_in_open_clips_loop(
+    kind: type, accumulated: int, tmp_path: Path
+) -> None:
     from open_clip import CLIP
     from open_clip_train.train import train_one_epoch
 
     random = np.random.default_rng(0)
     labels = labels_of(tmp_path, np.maximum(np.eye(PAIRS), random.random((PAIRS, PAIRS)) * 0.9))
     torch.manual_seed(0)
-    model = CLIP(**TOWERS, output_dict=True, **({"init_logit_bias": -10.0} if kind is GradedSigLipLoss else {}))
+    model = CLIP(
+        **TOWERS,
+        output_dict=True,
+        **({"init_logit_bias": -10.0} if kind is GradedSigLipLoss else {}),
+    )
     before = {name: value.clone() for name, value in model.state_dict().items()}
     images, texts = torch.rand(PAIRS, 3, 16, 16), torch.randint(1, 64, (PAIRS, 8))
     dataset = list(zip(images, texts, labels.caption_ids, strict=True))
@@ -126,11 +150,26 @@ def test_a_model_trains_two_steps_in_open_clips_loop(kind: type, accumulated: in
     data = {"train": SimpleNamespace(dataloader=loss.keyed(loader), set_epoch=lambda epoch: None)}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     args = Namespace(
-        device="cpu", precision="fp32", distill=False, accum_freq=accumulated, skip_scheduler=True,
-        grad_clip_norm=None, rank=0, local_rank=0, log_local=False, log_every_n_steps=1, batch_size=batch,
-        world_size=1, wandb=False, horovod=False,
-    )  # fmt: skip
+        device="cpu",
+        precision="fp32",
+        distill=False,
+        accum_freq=accumulated,
+        skip_scheduler=True,
+        grad_clip_norm=None,
+        rank=0,
+        local_rank=0,
+        log_local=False,
+        log_every_n_steps=1,
+        batch_size=batch,
+        world_size=1,
+        wandb=False,
+        horovod=False,
+    )
     train_one_epoch(model, data, loss, 0, optimizer, None, None, None, args)
-    assert rows == [order[:4]] * accumulated + [order[4:]] * accumulated and np.isfinite(losses).all()
-    moved = [name for name, value in model.state_dict().items() if not torch.equal(value, before[name])]
+    assert (
+        rows == [order[:4]] * accumulated + [order[4:]] * accumulated and np.isfinite(losses).all()
+    )
+    moved = [
+        name for name, value in model.state_dict().items() if not torch.equal(value, before[name])
+    ]
     assert "visual.proj" in moved and "text_projection" in moved

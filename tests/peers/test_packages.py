@@ -1,4 +1,5 @@
-"""The peers are the real packages; uv does what capgrade asks of it; the examples of docs/with_others.md."""
+"""The peers are the real packages; uv does what capgrade asks of it; the examples of
+docs/with_others.md."""
 
 import importlib
 import shlex
@@ -32,7 +33,10 @@ PAGE = EXAMPLES["with_others.md"]
 
 @pytest.mark.parametrize("example", PAGE, ids=lambda example: f"{example.kind}-{example.row}")
 def test_the_example(example, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    for module in (pycocoevalcap.eval, pycocoevalcap.tokenizer.ptbtokenizer):  # an example puts other classes there
+    for module in (
+        pycocoevalcap.eval,
+        pycocoevalcap.tokenizer.ptbtokenizer,
+    ):  # an example puts other classes there
         for name in ("Bleu", "Cider", "Meteor", "PTBTokenizer", "Rouge"):
             monkeypatch.setattr(module, name, getattr(module, name, None), raising=False)
     if example.kind == "python":

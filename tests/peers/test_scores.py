@@ -1,4 +1,5 @@
-"""Caption scores inside of lmms-eval and evaluate, which give the numbers of pycocoevalcap with ours in its place."""
+"""Caption scores inside of lmms-eval and evaluate, which give the numbers of pycocoevalcap with
+ours in its place."""
 
 import json
 import time
@@ -18,11 +19,17 @@ OURS = ["bleu_1", "bleu_2", "bleu_3", "bleu_4", "meteor", "rouge_l", "cider"]
 
 @pytest.fixture(scope="module")
 def results() -> list[dict]:
-    """As lmms-eval's tasks keep them: the first caption of each image is the model's, the others are the answers."""
+    """As lmms-eval's tasks keep them: the first caption of each image is the model's, the others
+    are the answers."""
     sets: dict[int, list[str]] = {}
-    for row in json.loads((ROOT / "examples" / "captions.json").read_text(encoding="utf-8"))["annotations"]:
+    for row in json.loads((ROOT / "examples" / "captions.json").read_text(encoding="utf-8"))[
+        "annotations"
+    ]:
         sets.setdefault(row["image_id"], []).append(row["caption"])
-    return [{"pred": own[0], "answer": own[1:], "image_id": image, "id": image} for image, own in sets.items()]
+    return [
+        {"pred": own[0], "answer": own[1:], "image_id": image, "id": image}
+        for image, own in sets.items()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +47,9 @@ def aggregated(results: list[dict], folder) -> dict[str, float]:
     spec.loader.exec_module(utils)
     found, start = {}, time.perf_counter()
     for metric in METRICS:
-        found[metric] = float(utils.coco_aggregation_result(results, metric, SimpleNamespace(output_path=str(folder))))
+        found[metric] = float(
+            utils.coco_aggregation_result(results, metric, SimpleNamespace(output_path=str(folder)))
+        )
     print(f"{len(results)} images, {len(METRICS)} metrics: {time.perf_counter() - start:.2f} s")
     return found
 
@@ -66,10 +75,16 @@ def test_evaluate_loads_the_folder(results: list[dict], theirs: dict[str, float]
     captions, answers = [one["pred"] for one in results], [one["answer"] for one in results]
     metric = evaluate.load(PATH, cache_dir=str(tmp_path))
     found = metric.compute(predictions=captions, references=answers)
-    assert found == pytest.approx({name: theirs[metric] for name, metric in zip(OURS, METRICS, strict=True)}, abs=1e-6)
+    assert found == pytest.approx(
+        {name: theirs[metric] for name, metric in zip(OURS, METRICS, strict=True)}, abs=1e-6
+    )
     for caption, own in zip(captions, answers, strict=True):
         metric.add(prediction=caption, reference=own)
     frequencies = capgrade.Frequencies.of(answers)
-    assert metric.compute(measures=["cider"], frequencies=frequencies)["cider"] == pytest.approx(theirs["CIDEr"])
-    single = metric.compute(predictions=captions, references=[own[0] for own in answers], measures=["rouge_l"])
+    assert metric.compute(measures=["cider"], frequencies=frequencies)["cider"] == pytest.approx(
+        theirs["CIDEr"]
+    )
+    single = metric.compute(
+        predictions=captions, references=[own[0] for own in answers], measures=["rouge_l"]
+    )
     assert single == capgrade.score(captions, [own[:1] for own in answers], ["rouge_l"]).corpus

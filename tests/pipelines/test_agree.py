@@ -1,4 +1,5 @@
-"""Agreement with a dense file, its table as Markdown and LaTeX, and the figures published for COCO."""
+"""Agreement with a dense file, its table as Markdown and LaTeX, and the figures published for
+COCO."""
 
 import json
 from pathlib import Path
@@ -16,7 +17,15 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RelevanceParams
 from capgrade.schemas.relevance import read_relevance
-from tests.conftest import DATA, call, caption_table, printed, random_sets, refusal, write_captions_folder
+from tests.conftest import (
+    DATA,
+    call,
+    caption_table,
+    printed,
+    random_sets,
+    refusal,
+    write_captions_folder,
+)
 
 SETS = random_sets(12, seed=8)
 
@@ -27,39 +36,75 @@ def captions_dir(tmp_path: Path) -> Path:
 
 
 def test_a_dense_file_judges_every_pair_and_a_mixture_finds_it(
-    captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    captions_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Where people judge by one measure, the mixture is that measure, in every fold."""
-    relevance(captions_dir, tmp_path / "dense", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
+    relevance(
+        captions_dir, tmp_path / "dense", RelevanceParams(measures=("rouge_l",)), MeasuresParams()
+    )
     file, names = tmp_path / "dense" / "rouge_l.arrow", ["cider", "rouge_l", "bleu"]
     result = agree(captions_dir, file, names, MeasuresParams(), folds=4)
-    assert result["rouge_l"]["pearson"]["all"] == pytest.approx(1) and result["cider"]["pearson"]["all"] < 1
+    assert (
+        result["rouge_l"]["pearson"]["all"] == pytest.approx(1)
+        and result["cider"]["pearson"]["all"] < 1
+    )
     mixture = result["mixture"]
     assert mixture["pearson"]["all"] == pytest.approx(1) == mixture["pearson"]["non_original"]
     assert mixture["weights"] == {"rouge_l": pytest.approx(1, abs=1e-5)}
     monkeypatch.setenv("COLUMNS", "40")
     agreement_table(result)
-    assert "weights of the mixture, for measures.mixtures: {rouge_l: 1}" in capsys.readouterr().out, "one line to copy"
+    assert (
+        "weights of the mixture, for measures.mixtures: {rouge_l: 1}" in capsys.readouterr().out
+    ), "one line to copy"
 
 
-def test_a_fitted_mixture_is_written_for_the_next_command(captions_dir: Path, tmp_path: Path) -> None:
-    """Where people judge by a mixture, that mixture is found again; its file goes to --params, with what the parts were
-    computed with, and gives its values divided by the weights' sum."""
+def test_a_fitted_mixture_is_written_for_the_next_command(
+    captions_dir: Path, tmp_path: Path
+) -> None:
+    """Where people judge by a mixture, that mixture is found again; its file goes to --params, with
+    what the parts were computed with, and gives its values divided by the weights' sum."""
     judged = {"rouge_l": 1.5, "bleu": 0.5}
-    params = MeasuresParams.model_validate({"rouge_l": {"references": "mean"}, "mixtures": {"people": judged}})
+    params = MeasuresParams.model_validate(
+        {"rouge_l": {"references": "mean"}, "mixtures": {"people": judged}}
+    )
     relevance(captions_dir, tmp_path / "dense", RelevanceParams(measures=("people",)), params)
-    sets = ("--set", "measures.rouge_l.references=mean", "--set", "measures.mixtures={half: {bleu: 1, rouge_l: 1}}")
-    line = ("agree", "--captions", captions_dir, "--judgements", tmp_path / "dense" / "people.arrow", *sets)
+    sets = (
+        "--set",
+        "measures.rouge_l.references=mean",
+        "--set",
+        "measures.mixtures={half: {bleu: 1, rouge_l: 1}}",
+    )
+    line = (
+        "agree",
+        "--captions",
+        captions_dir,
+        "--judgements",
+        tmp_path / "dense" / "people.arrow",
+        *sets,
+    )
     assert call(*line, "--measures", "rouge_l,half,cider", "--mix", tmp_path / "found.yaml") == 0
     text = (tmp_path / "found.yaml").read_text()
-    assert "on people.arrow, split test; on images of 10 folds that it was not fitted on: Pearson's r 1.000" in text
+    assert (
+        "on people.arrow, split test; on images of 10 folds that it was not fitted on: Pearson's r"
+        " 1.000" in text
+    )
     found = yaml.safe_load(text)["measures"]
-    assert found == {"rouge_l": {"references": "mean"}, "mixtures": {"found": {"rouge_l": 0.75, "bleu": 0.25}}}
+    assert found == {
+        "rouge_l": {"references": "mean"},
+        "mixtures": {"found": {"rouge_l": 0.75, "bleu": 0.25}},
+    }
     given = ("--captions", captions_dir, "--params", tmp_path / "found.yaml", "--measures", "found")
     assert call("relevance", *given, "--out", tmp_path / "again") == 0
-    ours, theirs = (read_relevance(tmp_path / f).matrix() for f in ("again/found.arrow", "dense/people.arrow"))
+    ours, theirs = (
+        read_relevance(tmp_path / f).matrix() for f in ("again/found.arrow", "dense/people.arrow")
+    )
     np.testing.assert_allclose(ours * 2, theirs, atol=1e-5)
-    assert call(*line, "--measures", "rouge_l,half", "--mix", tmp_path / "found.yaml") == 0, "its own file"
+    assert call(*line, "--measures", "rouge_l,half", "--mix", tmp_path / "found.yaml") == 0, (
+        "its own file"
+    )
 
 
 @pytest.mark.parametrize(("name", "said"), [
@@ -68,29 +113,46 @@ def test_a_fitted_mixture_is_written_for_the_next_command(captions_dir: Path, tm
     ("cider.yaml", "mixture 'cider' would have the name of a measure"),
     ("other.yaml", "it is there and is no mixture of capgrade agree"),
 ])  # fmt: skip
-def test_a_mixture_has_a_name_and_a_file_of_its_own(captions_dir: Path, tmp_path: Path, name: str, said: str) -> None:
+def test_a_mixture_has_a_name_and_a_file_of_its_own(
+    captions_dir: Path, tmp_path: Path, name: str, said: str
+) -> None:
     (tmp_path / "other.yaml").write_text("measures: {}\n")
     judged = tmp_path / "judged.csv"
-    judged.write_text("image_id,caption_id,score\n" + "".join(f"i{i},i{i}#0,{i % 3}\n" for i in range(12)))
+    judged.write_text(
+        "image_id,caption_id,score\n" + "".join(f"i{i},i{i}#0,{i % 3}\n" for i in range(12))
+    )
     line = ("agree", "--captions", captions_dir, "--judgements", judged, "--measures", "rouge_l")
     assert said in refusal(*line, "--mix", tmp_path / name)
     assert (tmp_path / "other.yaml").read_text() == "measures: {}\n"
 
 
 def test_measures_that_nobody_agrees_with_are_not_mixed(captions_dir: Path, tmp_path: Path) -> None:
-    relevance(captions_dir, tmp_path / "dense", RelevanceParams(measures=("people",)), MeasuresParams.model_validate(
-        {"mixtures": {"people": {"rouge_l": -1.0}}}
-    ))  # fmt: skip
-    line = ("agree", "--captions", captions_dir, "--judgements", tmp_path / "dense" / "people.arrow")
+    relevance(
+        captions_dir,
+        tmp_path / "dense",
+        RelevanceParams(measures=("people",)),
+        MeasuresParams.model_validate({"mixtures": {"people": {"rouge_l": -1.0}}}),
+    )
+    line = (
+        "agree",
+        "--captions",
+        captions_dir,
+        "--judgements",
+        tmp_path / "dense" / "people.arrow",
+    )
     said = refusal(*line, "--measures", "rouge_l", "--mix", tmp_path / "found.yaml")
-    assert "no measure agrees with these judgements" in said and not (tmp_path / "found.yaml").exists()
+    assert (
+        "no measure agrees with these judgements" in said and not (tmp_path / "found.yaml").exists()
+    )
 
 
 def test_the_table_is_markdown_and_latex_too(
     captions_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [f"i{i},i{k}#0,{(i + k) % 4}" for i in range(12) for k in range(3)]
-    text = "\r\n".join(["\ufeffimage_id,caption_id,score", *rows])  # with Excel's mark of UTF-8 and its line ends
+    text = "\r\n".join(
+        ["\ufeffimage_id,caption_id,score", *rows]
+    )  # with Excel's mark of UTF-8 and its line ends
     (judged := tmp_path / "j.csv").write_bytes(text.encode())
     line = ["agree", "--captions", captions_dir, "--judgements", judged, "--measures", "rouge_l"]
     out = {suffix: tmp_path / f"agreement{suffix}" for suffix in (".md", ".tex", ".json")}
@@ -103,10 +165,18 @@ def test_the_table_is_markdown_and_latex_too(
     assert (figures["judgements"]["by"], figures["judgements"]["pairs"]) == ("people", 36)
     value = f"{figures['measures']['rouge_l']['pearson']['all']:.3f}"
     table = out[".md"].read_text().splitlines()
-    assert table[0].startswith("| measure | pearson | other captions |") and value in table[2] and value in said
+    assert (
+        table[0].startswith("| measure | pearson | other captions |")
+        and value in table[2]
+        and value in said
+    )
     latex = out[".tex"].read_text()
     assert latex.startswith(r"\begin{tabular}{lrrrrrrrr}") and rf"rouge\_l & {value} &" in latex
-    for suffix, mine in ((".tex", "mine"), (".tex", latex.replace("pearson", "mine")), (".md", "| measure | mine |")):
+    for suffix, mine in (
+        (".tex", "mine"),
+        (".tex", latex.replace("pearson", "mine")),
+        (".md", "| measure | mine |"),
+    ):
         out[suffix].write_text(mine)
         assert call(*line, "--out", out[suffix]) == 2 and out[suffix].read_text() == mine
 
@@ -127,24 +197,36 @@ def test_judgements_that_are_none(text: str, said: str, captions_dir: Path, tmp_
         agree(captions_dir, tmp_path / "judged", ["rouge_l"], MeasuresParams())
 
 
-def test_published_figures_on_coco(coco: Captions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_figures_on_coco(
+    coco: Captions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """CIDEr-D 0.738 / 0.487 and binary 0.7115 on Crisscrossed Captions, ROUGE-L 0.7742 / 0.4587."""
     judgements = DATA / "coco" / "cxc_sits_test.csv"
     if not judgements.is_file():
         pytest.skip("the Crisscrossed Captions judgements of ../shared/data are not here")
-    monkeypatch.setattr("capgrade.agreement.coefficients.SAMPLES", 2)  # intervals are asked elsewhere
+    monkeypatch.setattr(
+        "capgrade.agreement.coefficients.SAMPLES", 2
+    )  # intervals are asked elsewhere
     write_captions_folder(tmp_path / "c", [coco.table])
     result = agree(tmp_path / "c", judgements, ["cider", "rouge_l"], MeasuresParams())
-    assert result["cider"]["pearson"] == pytest.approx({"all": 0.7384, "non_original": 0.487}, abs=5e-4)
-    assert result["rouge_l"]["pearson"] == pytest.approx({"all": 0.7742, "non_original": 0.4587}, abs=5e-4)
+    assert result["cider"]["pearson"] == pytest.approx(
+        {"all": 0.7384, "non_original": 0.487}, abs=5e-4
+    )
+    assert result["rouge_l"]["pearson"] == pytest.approx(
+        {"all": 0.7742, "non_original": 0.4587}, abs=5e-4
+    )
     assert result["binary"]["pearson"] == pytest.approx({"all": 0.7115}, abs=5e-4)
 
 
 def test_a_judge_stands_beside_measures_and_people(
-    captions_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    captions_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With chosen and with random pairs, each as scipy has it of these alone; the judge was asked by two prompts, which
-    have another grade on a quarter of the pairs, and another verdict on an eighth."""
+    """With chosen and with random pairs, each as scipy has it of these alone; the judge was asked
+    by two prompts, which have another grade on a quarter of the pairs, and another verdict on an
+    eighth."""
     random, pairs = np.random.default_rng(3), [(i, k) for i in range(12) for k in range(12)]
     truth = random.integers(0, 6, len(pairs)).clip(0, 5)
     drawn = np.arange(len(pairs)) % 3 == 0
@@ -178,6 +260,7 @@ def test_a_judge_stands_beside_measures_and_people(
     row = next(text for text in table if text.strip(" │").startswith("judge"))
     shown = [f"{found['judge']['kendall'][scope]:.3f}" for scope in ("all", "chosen", "random")]
     assert all(text in row for text in (*shown, "25.0%", "12.5%"))
-    assert printed(*line, "--set", "agree.sampling=chosen")["judge"]["kendall"].keys() == {"all", "non_original"} | {
-        f"{scope}_ratings" for scope in ("all", "non_original")
-    }
+    assert printed(*line, "--set", "agree.sampling=chosen")["judge"]["kendall"].keys() == {
+        "all",
+        "non_original",
+    } | {f"{scope}_ratings" for scope in ("all", "non_original")}

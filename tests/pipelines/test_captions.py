@@ -12,7 +12,10 @@ from capgrade.schemas.params import CaptionsParams, ScenesParams, validated
 from capgrade.schemas.say import CapgradeWarning
 
 ROWS = "image_id\tcaption_id\tcaption\tsplit\n"
-TSV = ROWS + "b\t1\tA dog's bone.\ttrain\na\t2\tTwo cats\ttrain\nb\t3\tكلب 🐶 e\u0301\ttrain\nv\t4\tA tree!\tval\n"
+TSV = (
+    ROWS + "b\t1\tA dog's bone.\ttrain\na\t2\tTwo cats\ttrain\nb\t3\tكلب 🐶 e\u0301\ttrain\nv\t4\tA"
+    " tree!\tval\n"
+)
 
 
 def write(path: Path, text: str) -> CaptionsParams:
@@ -35,9 +38,13 @@ def test_the_table_keeps_the_source_s_order(tmp_path: Path) -> None:
     schema = open_arrow(tmp_path / "out" / "captions.arrow").schema
     assert schema.equals(SCHEMA)
     assert metadata_of(schema) == {
-        "kind": "captions", "source": "tsv", "tokenizer": "ptb_py", "inputs": {"c.tsv": digest(tmp_path / "c.tsv")},
-        "format": TABLE_FORMAT, "package": package_version(),
-    }  # fmt: skip
+        "kind": "captions",
+        "source": "tsv",
+        "tokenizer": "ptb_py",
+        "inputs": {"c.tsv": digest(tmp_path / "c.tsv")},
+        "format": TABLE_FORMAT,
+        "package": package_version(),
+    }
 
 
 UNICODE = (
@@ -55,7 +62,9 @@ def test_any_unicode_is_kept(tmp_path: Path) -> None:
     rows = "".join(f"{text}\t{text}#0\t{text}\tt\n" for text in UNICODE)
     captions(tmp_path / "out", write(tmp_path / "c.tsv", ROWS + rows))
     found = read_captions(tmp_path / "out")
-    assert found.image_ids == found.texts == list(UNICODE) and found.caption_ids == [f"{text}#0" for text in UNICODE]
+    assert found.image_ids == found.texts == list(UNICODE) and found.caption_ids == [
+        f"{text}#0" for text in UNICODE
+    ]
     assert all(found.table["tokens"].to_pylist())
 
 
@@ -70,20 +79,32 @@ def test_splits_one_several_or_none(tmp_path: Path) -> None:
 
 def test_empty_captions_are_dropped_and_counted_when_asked(tmp_path: Path) -> None:
     params = write(tmp_path / "c.tsv", TSV + "v\t5\t \tval\nv\t6\t...\tval\ne\t9\t\tval\n")
-    message = r"row 6: caption '5' has no words \(' '\); in all 2 captions without words and 1 captions absent -> mend"
+    message = (
+        r"row 6: caption '5' has no words \(' '\); in all 2 captions without words and 1 captions"
+        r" absent -> mend"
+    )
     with pytest.raises(InputError, match=message):
         captions(tmp_path / "out", params)
     manifest = captions(tmp_path / "out", params.model_copy(update={"empty": "drop"}))
-    left_out = {"captions without words": 2, "captions absent": 1, "images left without captions": 1}
+    left_out = {
+        "captions without words": 2,
+        "captions absent": 1,
+        "images left without captions": 1,
+    }
     assert (manifest["left_out"], manifest["splits"]["val"], manifest["images"]) == (left_out, 1, 3)
     params = write(tmp_path / "c.tsv", ROWS + "e\t9\t-\tval\n").model_copy(update={"empty": "drop"})
-    with pytest.raises(InputError, match="row 2: no caption with words: 1 captions without words -> name the column"):
+    with pytest.raises(
+        InputError,
+        match="row 2: no caption with words: 1 captions without words -> name the column",
+    ):
         captions(tmp_path / "out", params)
 
 
 def test_captions_that_repeat_another_of_their_image_are_counted(tmp_path: Path) -> None:
     params = write(tmp_path / "c.tsv", TSV + "a\t9\tTwo cats\ttrain\nv\t8\tTwo cats\tval\n")
-    with pytest.warns(CapgradeWarning, match="1 captions repeat another caption of their image word for word"):
+    with pytest.warns(
+        CapgradeWarning, match="1 captions repeat another caption of their image word for word"
+    ):
         manifest = captions(tmp_path / "out", params)
     assert manifest["duplicates"] == 1
 
@@ -92,8 +113,13 @@ def test_scenes_come_with_images_and_truth(tmp_path: Path) -> None:
     params = CaptionsParams(scenes=ScenesParams(train=3, val=0, test=2, size=64))
     manifest = captions(tmp_path, params)
     assert manifest["files"].keys() == {
-        "captions.arrow", "images.arrow", "meanings.arrow", "scenes.arrow", "truth-test.arrow", "truth-train.arrow",
-    }  # fmt: skip
+        "captions.arrow",
+        "images.arrow",
+        "meanings.arrow",
+        "scenes.arrow",
+        "truth-test.arrow",
+        "truth-train.arrow",
+    }
     assert manifest["splits"] == {"train": 15, "test": 10}
     assert read_captions(tmp_path, "test").table["image_file"][0].as_py() == "scene-test-000000.png"
 
@@ -101,16 +127,27 @@ def test_scenes_come_with_images_and_truth(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("a\t2\tagain\ttrain\n", r"c.tsv row 6: duplicate caption id '2', first at row 3 -> caption ids must be"),
+        (
+            "a\t2\tagain\ttrain\n",
+            r"c.tsv row 6: duplicate caption id '2', first at row 3 -> caption ids must be",
+        ),
         ("a\t9\tagain\tval\n", r"row 6: image 'a' is in split 'train' and in 'val'"),
-        ("a\t9\t \ttrain\n", r"row 6: caption '9' has no words \(' '\); in all 1 captions without words -> mend them"),
+        (
+            "a\t9\t \ttrain\n",
+            (
+                r"row 6: caption '9' has no words \(' '\); in all 1 captions without words -> mend"
+                r" them"
+            ),
+        ),
         ("a\t9\t. !\ttrain\n", "row 6: caption '9' has no words"),
     ],
 )
 def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         captions(tmp_path / "out", write(tmp_path / "c.tsv", TSV + more))
-    with pytest.raises(InputError, match="c.tsv: no captions: empty, or a header alone -> check that it is whole"):
+    with pytest.raises(
+        InputError, match="c.tsv: no captions: empty, or a header alone -> check that it is whole"
+    ):
         captions(tmp_path / "out", write(tmp_path / "c.tsv", ROWS))
     assert not (tmp_path / "out" / "manifest.json").exists()
 
@@ -119,15 +156,27 @@ def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
     ("given", "message"),
     [
         ({"source": "coco"}, "source coco needs an input, captions.input or --input"),
-        ({"input": "c.tsv"}, "source scenes takes no input or split, here 'c.tsv'; name a source, as --source csv"),
+        (
+            {"input": "c.tsv"},
+            "source scenes takes no input or split, here 'c.tsv'; name a source, as --source csv",
+        ),
         ({"split": "test"}, "source scenes takes no input or split, here 'test'"),
-        ({"source": "tsv", "input": "x", "split_lists": {"a": "b"}}, "source tsv takes no split lists"),
-        ({"source": "coco", "input": "x", "columns": {"caption": "b"}}, "source coco takes no columns"),
+        (
+            {"source": "tsv", "input": "x", "split_lists": {"a": "b"}},
+            "source tsv takes no split lists",
+        ),
+        (
+            {"source": "coco", "input": "x", "columns": {"caption": "b"}},
+            "source coco takes no columns",
+        ),
         (
             {"source": "webdataset", "input": "x", "columns": {"image_id": "b"}},
             "source webdataset takes the column capt",
         ),
-        ({"source": "flickr", "input": ["x", "y"]}, "source flickr takes one input; coco, karpathy, .* take several"),
+        (
+            {"source": "flickr", "input": ["x", "y"]},
+            "source flickr takes one input; coco, karpathy, .* take several",
+        ),
     ],
 )
 def test_what_a_source_would_pass_over(given: dict, message: str) -> None:
@@ -152,4 +201,6 @@ def test_inputs_of_one_name_are_all_in_the_manifest(tmp_path: Path) -> None:
     params = CaptionsParams(source="flickr", input=str(tmp_path / "f.token"), split_lists=lists)
     inputs = captions(tmp_path / "out", params)["inputs"]
     assert sorted(inputs) == ["dev/list.txt", "f.token", "train/list.txt"]
-    assert inputs["dev/list.txt"] == digest(tmp_path / "dev" / "list.txt") != inputs["train/list.txt"]
+    assert (
+        inputs["dev/list.txt"] == digest(tmp_path / "dev" / "list.txt") != inputs["train/list.txt"]
+    )

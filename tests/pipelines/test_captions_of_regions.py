@@ -1,4 +1,5 @@
-"""Regions of the images of a captions table, extracted and imported: by their ids, and what is missing is said."""
+"""Regions of the images of a captions table, extracted and imported: by their ids, and what is
+missing is said."""
 
 from pathlib import Path
 
@@ -60,9 +61,21 @@ def test_regions_have_the_ids_and_the_order_of_the_captions(
     say._told.clear()
     regions(pictures, tmp_path / "out", params(), captions)
     assert RegionStore(tmp_path / "out").ids == [str(number) for number in NUMBERS]
-    assert f"not asked for: 1 of 5 pictures: train2014/{file_of(99, 'train')}" in capsys.readouterr().err
+    assert (
+        f"not asked for: 1 of 5 pictures: train2014/{file_of(99, 'train')}"
+        in capsys.readouterr().err
+    )
     more = ["--set", "regions.workers=0", "--boxes", "4", "--set", "regions.detector=scenes"]
-    line = ["regions", "--captions", str(captions), "--split", "val", "--images", str(pictures), *more]
+    line = [
+        "regions",
+        "--captions",
+        str(captions),
+        "--split",
+        "val",
+        "--images",
+        str(pictures),
+        *more,
+    ]
     assert call(*line, "--out", str(tmp_path / "val")) == 0
     assert RegionStore(tmp_path / "val").ids == ["391895", "7"]
     plain = regions(pictures, tmp_path / "plain", params())
@@ -78,7 +91,8 @@ def test_missing_pictures_are_said_before_the_detector_is_loaded(
     with monkeypatch.context() as patch:
         patch.setattr("capgrade.pipelines.regions.make_detector", None)
         problem = (
-            r"no pictures of 2 of the 4 images: '391895' \(val2014/COCO.*; not taken: .*000007.jpg \(no picture by"
+            r"no pictures of 2 of the 4 images: '391895' \(val2014/COCO.*; not taken: .*000007.jpg"
+            r" \(no picture by"
         )
         with pytest.raises(InputError, match=problem + r".*regions.unreadable=skip"):
             regions(pictures, tmp_path / "out", params(), captions)
@@ -100,14 +114,27 @@ def test_fewer_regions_than_asked_for_are_counted(
     say._told.clear()
     done = regions(pictures, tmp_path / "out", params(boxes="36", proposals=5), captions)
     assert done is not None
-    few = [one for one in RegionStore(tmp_path / "out").ids if len(RegionStore(tmp_path / "out")[one]) < 36]
+    few = [
+        one
+        for one in RegionStore(tmp_path / "out").ids
+        if len(RegionStore(tmp_path / "out")[one]) < 36
+    ]
     assert done["fewer_regions"] == {"asked": 36, "images": len(few)} and len(few) == 4
-    assert "fewer regions than the 36 asked for: 4 images, 391895, 7, 123456 and 1 more" in capsys.readouterr().err
+    assert (
+        "fewer regions than the 36 asked for: 4 images, 391895, 7, 123456 and 1 more"
+        in capsys.readouterr().err
+    )
 
 
 def test_an_export_of_unlike_numbers_names_layouts_that_hold_them(tmp_path: Path) -> None:
     some = [
-        Regions(str(n), 30, 30, np.tile(np.array([[0, 0, 20, 20]], np.float32), (n, 1)), np.ones((n, 4), np.float32))
+        Regions(
+            str(n),
+            30,
+            30,
+            np.tile(np.array([[0, 0, 20, 20]], np.float32), (n, 1)),
+            np.ones((n, 4), np.float32),
+        )
         for n in (2, 1)
     ]
     write_regions(tmp_path / "r", some)
@@ -118,7 +145,9 @@ def test_an_export_of_unlike_numbers_names_layouts_that_hold_them(tmp_path: Path
 
 def rows(*ids: str) -> list[Regions]:
     boxes = np.array([[0, 0, 20, 20]], np.float32)
-    return [Regions(one, 64, 48, boxes, np.full((1, 3), k, np.float32)) for k, one in enumerate(ids)]
+    return [
+        Regions(one, 64, 48, boxes, np.full((1, 3), k, np.float32)) for k, one in enumerate(ids)
+    ]
 
 
 def test_imported_features_get_the_ids_of_the_captions(
@@ -127,13 +156,29 @@ def test_imported_features_get_the_ids_of_the_captions(
     say._told.clear()
     lost = "COCO_train2014_000000123456"
     write_tsv(tmp_path / "a.tsv", rows("000000000007", "99", "42", "COCO_val2014_000000391895"))
-    with pytest.raises(InputError, match=r"no features of 1 of the 4 images: '123456' .*--unreadable skip"):
+    with pytest.raises(
+        InputError, match=r"no features of 1 of the 4 images: '123456' .*--unreadable skip"
+    ):
         import_regions("tsv", tmp_path / "a.tsv", tmp_path / "out", captions=captions)
     assert not (tmp_path / "out").exists()
     import_regions("tsv", tmp_path / "a.tsv", tmp_path / "val", captions=captions, split="val")
-    assert [(one.image_id, one.features[0, 0]) for one in RegionStore(tmp_path / "val")] == [("7", 0), ("391895", 3)]
-    line = ["regions", "import", "--format", "tsv", "--input", str(tmp_path / "a.tsv"), "--captions", str(captions)]
+    assert [(one.image_id, one.features[0, 0]) for one in RegionStore(tmp_path / "val")] == [
+        ("7", 0),
+        ("391895", 3),
+    ]
+    line = [
+        "regions",
+        "import",
+        "--format",
+        "tsv",
+        "--input",
+        str(tmp_path / "a.tsv"),
+        "--captions",
+        str(captions),
+    ]
     assert call(*line, "--unreadable", "skip", "--out", str(tmp_path / "skip")) == 0
     store = RegionStore(tmp_path / "skip")
-    assert store.ids == ["7", "42", "391895"] and store.reasons({"123456": lost}) == {"123456": "missing"}
+    assert store.ids == ["7", "42", "391895"] and store.reasons({"123456": lost}) == {
+        "123456": "missing"
+    }
     assert "not asked for: 1 of 4 features: 99" in capsys.readouterr().err

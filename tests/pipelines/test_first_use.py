@@ -26,10 +26,21 @@ for module in list(sys.modules.values()):
 
 @pytest.mark.parametrize("command", ["relevance", "shards"])
 def test_no_kernel_that_is_not_needed(command: str, tmp_path: Path) -> None:
-    captions = write_captions_folder(tmp_path / "captions", [caption_table(random_sets(8, seed=1, least=2))])
-    given = ["--captions", str(captions), "--measures", "cider,rouge_l", "--set", f"{command}.split=test"]
+    captions = write_captions_folder(
+        tmp_path / "captions", [caption_table(random_sets(8, seed=1, least=2))]
+    )
+    given = [
+        "--captions",
+        str(captions),
+        "--measures",
+        "cider,rouge_l",
+        "--set",
+        f"{command}.split=test",
+    ]
     run = [sys.executable, "-c", RUN, command, *given, "--out", str(tmp_path / "out")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    found = set(subprocess.run(run, env=env, check=True, capture_output=True, text=True).stdout.split("\n"))
+    found = set(
+        subprocess.run(run, env=env, check=True, capture_output=True, text=True).stdout.split("\n")
+    )
     assert {"measures.cider_kernel.score_images", "measures.rouge._score_block"} <= found
     assert ("pipelines.sampling.windows._draw" in found) == (command == "shards")

@@ -1,4 +1,5 @@
-"""Agreement on tables of candidates, references and scores: each kind of file, a published table, what is refused."""
+"""Agreement on tables of candidates, references and scores: each kind of file, a published table,
+what is refused."""
 
 import csv
 import json
@@ -18,21 +19,31 @@ from tests.conftest import DATA, call, random_sets
 
 SETS = random_sets(30, seed=2, least=2, most=5)
 ROWS = [
-    {"candidate": SETS[(7 * k) % 30][0], "references": SETS[k % 30], "score": (k * k) % 5 / 4, "clip": (k % 11) / 10}
+    {
+        "candidate": SETS[(7 * k) % 30][0],
+        "references": SETS[k % 30],
+        "score": (k * k) % 5 / 4,
+        "clip": (k % 11) / 10,
+    }
     for k in range(60)
 ]
 
 
 def write(path: Path, names: dict[str, str]) -> Path:
-    """ROWS with other names of columns, as a file of the kind that its name says; `img` is a column of bytes."""
-    rows: list[dict[str, Any]] = [{names.get(key, key): value for key, value in row.items()} for row in ROWS]
+    """ROWS with other names of columns, as a file of the kind that its name says; `img` is a column
+    of bytes."""
+    rows: list[dict[str, Any]] = [
+        {names.get(key, key): value for key, value in row.items()} for row in ROWS
+    ]
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist([{**row, "img": b"\xff\xd8"} for row in rows]), path)
     elif path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     else:
         with path.open("w", encoding="utf-8", newline="") as file:
-            lines = csv.DictWriter(file, rows[0].keys(), delimiter="\t" if path.suffix == ".tsv" else ",")
+            lines = csv.DictWriter(
+                file, rows[0].keys(), delimiter="\t" if path.suffix == ".tsv" else ","
+            )
             lines.writeheader()
             lines.writerows(rows)  # a list as Python writes it
     return path
@@ -62,17 +73,28 @@ def test_each_layout_has_the_coefficients_of_scipy(name: str, tmp_path: Path) ->
         assert low < found[measure]["kendall"]["all"] < high
 
 
-def test_the_command_takes_columns_as_they_are_called(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table = write(tmp_path / "mine.csv", {"candidate": "caption", "references": "gts", "score": "rating"})
-    columns = [f"--set=agree.columns.{pair}" for pair in ("candidate=caption", "references=gts", "score=rating")]
+def test_the_command_takes_columns_as_they_are_called(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = write(
+        tmp_path / "mine.csv", {"candidate": "caption", "references": "gts", "score": "rating"}
+    )
+    columns = [
+        f"--set=agree.columns.{pair}"
+        for pair in ("candidate=caption", "references=gts", "score=rating")
+    ]
     line = ["agree", "--judgements", table, *columns, "--measures", "rouge_l,clip"]
     assert call(*line, "--out", tmp_path / "agreement.json") == 0
     said = capsys.readouterr().out
-    value = json.loads((tmp_path / "agreement.json").read_text())["measures"]["clip"]["kendall_c"]["all"]
+    value = json.loads((tmp_path / "agreement.json").read_text())["measures"]["clip"]["kendall_c"][
+        "all"
+    ]
     assert f"{value:.3f}" in said and "other" not in said
 
 
-NO_SCORE = r"no column 'score' -> --set agree.columns.score=NAME, or --captions .*; there are: cand, refs"
+NO_SCORE = (
+    r"no column 'score' -> --set agree.columns.score=NAME, or --captions .*; there are: cand, refs"
+)
 
 
 @pytest.mark.parametrize(
@@ -80,10 +102,18 @@ NO_SCORE = r"no column 'score' -> --set agree.columns.score=NAME, or --captions 
     [
         ("j.csv", "cand,refs\na,b\n", NO_SCORE),
         ("j.csv", 'cand,refs,score\na,"[1]",1\n', r"row 2.*: 'refs' is"),
-        ("j.csv", 'cand,refs,score\na,"[\'b",1\n', r"row 2: 'refs' is .* a list that neither JSON nor Python reads"),
+        (
+            "j.csv",
+            'cand,refs,score\na,"[\'b",1\n',
+            r"row 2: 'refs' is .* a list that neither JSON nor Python reads",
+        ),
         ("j.csv", "cand,refs,score\na,b,nan\n", "row 2: 'score' is 'nan'"),
         ("j.csv", "cand,refs,score\na,b,1e300\n", "row 2: 'score' is '1e300'"),
-        ("j.jsonl", '{"cand": "a", "refs": ["b"], "score": 1}\n{"cand": "a"}\n', "row 2: no 'refs'"),
+        (
+            "j.jsonl",
+            '{"cand": "a", "refs": ["b"], "score": 1}\n{"cand": "a"}\n',
+            "row 2: no 'refs'",
+        ),
         ("j.csv", "cand,refs,score\n", "no rows"),
         ("j.parquet", "PAR1", "not a whole Parquet file"),
         ("j.txt", "a", "'.txt' is not a kind of table"),
@@ -96,30 +126,51 @@ def test_tables_that_cannot_be_used(name: str, text: str, message: str, tmp_path
 
 
 def test_a_measure_is_known_or_a_column(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no column 'clipscore' -> name a measure \(bleu, .* column; there are: cand"):
+    with pytest.raises(
+        InputError,
+        match=r"no column 'clipscore' -> name a measure \(bleu, .* column; there are: cand",
+    ):
         agree_on_texts(write(tmp_path / "j.csv", {}), ["clipscore"])
 
 
-def test_the_published_figures_of_crowdflower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kendall's tau-b of Hessel et al. 2021 ("CLIPScore", Flickr8k-CF): BLEU-1 17.9, BLEU-4 16.9, CIDEr 24.6,
-    METEOR 22.2, ROUGE-L 19.9. As their code does, a candidate that is one of its image's references leaves them."""
+def test_the_published_figures_of_crowdflower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kendall's tau-b of Hessel et al. 2021 ("CLIPScore", Flickr8k-CF): BLEU-1 17.9, BLEU-4 16.9,
+    CIDEr 24.6, METEOR 22.2, ROUGE-L 19.9. As their code does, a candidate that is one of its
+    image's references leaves them."""
     if not (DATA / "flickr8k").is_dir():
         pytest.skip("Flickr8k's judgements of ../shared/data are not here")
-    monkeypatch.setattr("capgrade.agreement.coefficients.SAMPLES", 2)  # intervals are asked elsewhere
-    captions = dict(line.split("\t") for line in (DATA / "flickr8k/Flickr8k.token.txt").read_text().splitlines())
+    monkeypatch.setattr(
+        "capgrade.agreement.coefficients.SAMPLES", 2
+    )  # intervals are asked elsewhere
+    captions = dict(
+        line.split("\t") for line in (DATA / "flickr8k/Flickr8k.token.txt").read_text().splitlines()
+    )
     references: dict[str, list[str]] = {}
     for caption, text in captions.items():
         references.setdefault(caption.split("#")[0], []).append(text)
-    judged = [line.split("\t") for line in (DATA / "flickr8k/CrowdFlowerAnnotations.txt").read_text().splitlines()]
+    judged = [
+        line.split("\t")
+        for line in (DATA / "flickr8k/CrowdFlowerAnnotations.txt").read_text().splitlines()
+    ]
     for image, caption, *_ in judged:
         if captions[caption] in references[image]:
             references[image].remove(captions[caption])
     with (tmp_path / "crowdflower.jsonl").open("w") as file:
         for image, caption, share, *_ in judged:
-            row = {"cand": captions[caption], "refs": references[image], "human_score": float(share)}
+            row = {
+                "cand": captions[caption],
+                "refs": references[image],
+                "human_score": float(share),
+            }
             file.write(json.dumps(row) + "\n")
-    rows, found = agree_on_texts(tmp_path / "crowdflower.jsonl", ["bleu", "meteor", "rouge_l", "cider"])
+    rows, found = agree_on_texts(
+        tmp_path / "crowdflower.jsonl", ["bleu", "meteor", "rouge_l", "cider"]
+    )
     taus = {name: 100 * row["kendall"]["all"] for name, row in found.items()}
     print(rows, {name: round(value, 2) for name, value in taus.items()})
     published = {"bleu_1": 17.9, "bleu_4": 16.9, "cider": 24.6, "meteor": 22.2, "rouge_l": 19.9}
-    assert rows == 47830 and {name: taus[name] for name in published} == pytest.approx(published, abs=0.1)
+    assert rows == 47830 and {name: taus[name] for name in published} == pytest.approx(
+        published, abs=0.1
+    )

@@ -1,4 +1,5 @@
-"""The stage `regions`: rows in list order whatever the batching, and bytes that no interruption changes."""
+"""The stage `regions`: rows in list order whatever the batching, and bytes that no interruption
+changes."""
 
 import os
 import shutil
@@ -87,7 +88,9 @@ def test_rows_are_those_of_each_picture_by_itself(images: Path, tmp_path: Path) 
         assert (found.width, found.height) == (alone.width, alone.height)
         np.testing.assert_allclose(found.boxes, alone.boxes, atol=1e-3)
         np.testing.assert_allclose(found.features, alone.features, rtol=1e-3, atol=1e-4)
-        assert (found.classes == alone.classes).all() and (found.attributes == alone.attributes).all()
+        assert (found.classes == alone.classes).all() and (
+            found.attributes == alone.attributes
+        ).all()
 
 
 def test_what_is_no_picture_is_counted_at_the_end(images: Path, tmp_path: Path, capsys) -> None:
@@ -100,7 +103,10 @@ def test_what_is_no_picture_is_counted_at_the_end(images: Path, tmp_path: Path, 
         done = run(tmp_path / "in", tmp_path / "out")
         assert done["not_taken"] == {"thumbnails": 1, "no picture by content": 1}
     said = capsys.readouterr().err
-    assert "in: not taken: 1 no picture by content: b.jpg\n" in said and "1 thumbnails: @eaDir/" in said
+    assert (
+        "in: not taken: 1 no picture by content: b.jpg\n" in said
+        and "1 thumbnails: @eaDir/" in said
+    )
 
 
 def test_adaptive_boxes_and_proposals(images: Path, tmp_path: Path) -> None:
@@ -119,7 +125,9 @@ def test_batches_are_of_one_prepared_size_and_of_every_picture(images: Path) -> 
         mine = [batch for batch in batches if batch.shard == shard]
         assert sorted(n for batch in mine for n in batch.numbers) == list(numbers)
         assert [batch.last for batch in mine] == [False] * (len(mine) - 1) + [True]
-    assert any({0, 2} <= set(batch.numbers) for batch in batches), "90 x 60 and 45 x 30 are prepared to one size"
+    assert any({0, 2} <= set(batch.numbers) for batch in batches), (
+        "90 x 60 and 45 x 30 are prepared to one size"
+    )
     for each in decoded(pictures, batches, prepare, workers=0):
         assert len(each.batch.numbers) <= 3 and not each.problems
         assert [prepared.numbers for prepared in each.prepared] == [each.batch.numbers]
@@ -127,23 +135,43 @@ def test_batches_are_of_one_prepared_size_and_of_every_picture(images: Path) -> 
             assert torch.equal(image, prepare(pictures[number].decode()[0])[0])
 
 
-def test_headers_that_tell_another_size(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_that_tell_another_size(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Grouped by a wrong size, pictures still go to the model by the size they have."""
     run(images, tmp_path / "right", dtype="float32")
     monkeypatch.setattr(Picture, "size", lambda self: (1, 1))
     run(images, tmp_path / "wrong", dtype="float32")
-    for found, expected in zip(RegionStore(tmp_path / "wrong"), RegionStore(tmp_path / "right"), strict=True):
-        assert (found.image_id, found.width, found.height) == (expected.image_id, expected.width, expected.height)
+    for found, expected in zip(
+        RegionStore(tmp_path / "wrong"), RegionStore(tmp_path / "right"), strict=True
+    ):
+        assert (found.image_id, found.width, found.height) == (
+            expected.image_id,
+            expected.width,
+            expected.height,
+        )
         np.testing.assert_allclose(found.features, expected.features, rtol=1e-3, atol=1e-4)
 
 
 def test_a_picture_through_the_full_model(images: Path, tmp_path: Path) -> None:
-    """Random weights of full size keep activations in float16's range; four proposals, as 300 take ten seconds."""
+    """Random weights of full size keep activations in float16's range; four proposals, as 300 take
+    ten seconds."""
     (tmp_path / "list").write_text(f"one\t{images}/000.jpg\n")
-    done = run(tmp_path / "list", tmp_path / "out", detector="bottom_up", weights="random", proposals=4, boxes="3")
+    done = run(
+        tmp_path / "list",
+        tmp_path / "out",
+        detector="bottom_up",
+        weights="random",
+        proposals=4,
+        boxes="3",
+    )
     assert done["params"]["detector"] == "bottom_up, random weights, seed 0" and done["dim"] == 2048
     found = RegionStore(tmp_path / "out")["one"]
-    assert found.features.shape == (3, 2048) and (found.features >= 0).all() and found.features.max() > 0
+    assert (
+        found.features.shape == (3, 2048)
+        and (found.features >= 0).all()
+        and found.features.max() > 0
+    )
     assert found.classes.max() < 1600 and found.attributes.max() < 400
 
 
@@ -151,7 +179,10 @@ def test_only_drawn_scenes_need_no_detector(images: Path, tmp_path: Path) -> Non
     captions(tmp_path / "c", CaptionsParams(scenes=ScenesParams(train=2, val=1, test=0, size=64)))
     none = RegionsParams(workers=0, boxes="3")
     assert regions(tmp_path / "c", tmp_path / "r", none) and len(RegionStore(tmp_path / "r")) == 3
-    with pytest.raises(InputError, match="images0: no detector for these pictures -> give --detector bottom_up --weig"):
+    with pytest.raises(
+        InputError,
+        match="images0: no detector for these pictures -> give --detector bottom_up --weig",
+    ):
         regions(images, tmp_path / "out", none)
 
 
@@ -169,14 +200,18 @@ def damaged(images: Path, folder: Path) -> Path:
 def test_unreadable_pictures_are_named_after_all_others_are_done(
     images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Skipped, nothing is done again and no row shifts; mended, only their shards are done again; with other settings
-    all are."""
+    """Skipped, nothing is done again and no row shifts; mended, only their shards are done again;
+    with other settings all are."""
     folder, out = damaged(images, tmp_path / "in"), tmp_path / "out"
-    problem = r"2 of 14 .*: 003.jpg \(not a .*; 007.png \(not a readable .* --set regions.unreadable=sk"
+    problem = (
+        r"2 of 14 .*: 003.jpg \(not a .*; 007.png \(not a readable .* --set regions.unreadable=sk"
+    )
     with pytest.raises(InputError, match=problem):
         run(folder, out)
     assert not (out / "manifest.json").exists()
-    before = {path.name: path.stat().st_mtime_ns for path in (unfinished_folder(out)).glob("*.arrow")}
+    before = {
+        path.name: path.stat().st_mtime_ns for path in (unfinished_folder(out)).glob("*.arrow")
+    }
     assert len(before) == 3
     for name in ("skipped", "other"):
         shutil.copytree(unfinished_folder(out), unfinished_folder(tmp_path / name))
@@ -189,12 +224,17 @@ def test_unreadable_pictures_are_named_after_all_others_are_done(
         patch.setattr("capgrade.pipelines.regions.decoded", None)
         left_out = run(folder, tmp_path / "skipped", unreadable="skip")["left_out"]
     assert [one["image_id"] for one in left_out] == ["003", "007"]
-    assert "2 of 14 pictures without regions: 003.jpg (not a readable picture (" in capsys.readouterr().err
+    assert (
+        "2 of 14 pictures without regions: 003.jpg (not a readable picture ("
+        in capsys.readouterr().err
+    )
     for name in ("003.jpg", "007.png"):
         shutil.copy(images / name, folder / name)
     run(folder, out)
     after = {path.name: path.stat().st_mtime_ns for path in out.glob("*.arrow")}
-    assert [name for name in sorted(after) if after[name] == before[name]] == ["regions-00002.arrow"]
+    assert [name for name in sorted(after) if after[name] == before[name]] == [
+        "regions-00002.arrow"
+    ]
     run(images, tmp_path / "whole")
     assert contents(out) == contents(tmp_path / "whole")
     store, whole = RegionStore(tmp_path / "skipped"), RegionStore(tmp_path / "whole")
@@ -204,7 +244,9 @@ def test_unreadable_pictures_are_named_after_all_others_are_done(
         np.testing.assert_allclose(found.boxes, whole[found.image_id].boxes, atol=1e-3)
 
 
-def test_a_picture_without_regions_is_left_out_and_may_not_be_all(images: Path, tmp_path: Path) -> None:
+def test_a_picture_without_regions_is_left_out_and_may_not_be_all(
+    images: Path, tmp_path: Path
+) -> None:
     """Proposals of a picture of one pixel are all smaller than the least side."""
     (tmp_path / "in").mkdir()
     Image.new("RGB", (1, 1)).save(tmp_path / "in" / "dot.png")
@@ -227,7 +269,9 @@ def start(images: Path, out: Path, *settings: str, **environment: str) -> subpro
     )
     command = [sys.executable, "-c", code, str(Path(tiny_detector.__file__)), str(images), str(out)]
     env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.Popen([*command, "workers=0", "boxes=10", *settings], env=env, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [*command, "workers=0", "boxes=10", *settings], env=env, stderr=subprocess.PIPE, text=True
+    )
 
 
 def many(images: Path, folder: Path, copies: int) -> Path:
@@ -239,8 +283,8 @@ def many(images: Path, folder: Path, copies: int) -> Path:
 
 
 def test_killed_run_goes_on_where_it_stopped(images: Path, tmp_path: Path) -> None:
-    """kill -9 at a moment drawn by chance: the next run does only what is missing and gives the same bytes. With other
-    settings all is done again."""
+    """kill -9 at a moment drawn by chance: the next run does only what is missing and gives the
+    same bytes. With other settings all is done again."""
     folder, out = many(images, tmp_path / "in", 4), tmp_path / "out"
     process = start(folder, out)
     receipts = unfinished_folder(out) / "parts"
@@ -255,12 +299,18 @@ def test_killed_run_goes_on_where_it_stopped(images: Path, tmp_path: Path) -> No
     before = [(unfinished_folder(out) / name).stat() for name in names]
     done = run(folder, out)
     after = [(out / name).stat() for name in names]
-    assert [(one.st_ino, one.st_mtime_ns) for one in after] == [(one.st_ino, one.st_mtime_ns) for one in before]
+    assert [(one.st_ino, one.st_mtime_ns) for one in after] == [
+        (one.st_ino, one.st_mtime_ns) for one in before
+    ]
     run(folder, tmp_path / "undisturbed")
     assert contents(out) == contents(tmp_path / "undisturbed")
     run(folder, out, dtype="float32")
     features = np.concatenate([found.features for found in RegionStore(out)])
-    assert done["rounding"]["max_abs"] == np.abs(features.astype(np.float16).astype(float) - features).max() > 0
+    assert (
+        done["rounding"]["max_abs"]
+        == np.abs(features.astype(np.float16).astype(float) - features).max()
+        > 0
+    )
 
 
 def test_two_processes_give_the_bytes_of_one(images: Path, tmp_path: Path) -> None:
@@ -269,7 +319,8 @@ def test_two_processes_give_the_bytes_of_one(images: Path, tmp_path: Path) -> No
         port = str(free.getsockname()[1])
     here = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     both = [
-        start(images, tmp_path / "two", "workers=1", RANK=str(rank), LOCAL_RANK=str(rank), **here) for rank in range(2)
+        start(images, tmp_path / "two", "workers=1", RANK=str(rank), LOCAL_RANK=str(rank), **here)
+        for rank in range(2)
     ]
     said = [process.communicate()[1] for process in both]  # each with a process that decodes
     assert [process.returncode for process in both] == [0, 0], said
@@ -278,10 +329,14 @@ def test_two_processes_give_the_bytes_of_one(images: Path, tmp_path: Path) -> No
     assert not unfinished_folder(tmp_path / "two").exists()
 
 
-def test_places_that_do_not_fit(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_that_do_not_fit(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="RANK 2, WORLD_SIZE 2, LOCAL_RANK None in the environment"):
+    with pytest.raises(
+        InputError, match="RANK 2, WORLD_SIZE 2, LOCAL_RANK None in the environment"
+    ):
         run(images, tmp_path)
 
 
@@ -296,5 +351,7 @@ class Dies:
 def test_a_dead_worker_is_one_error(images: Path) -> None:
     pictures = read_pictures(images)
     batches = list(plan(pictures, [(0, range(2))], Dies(), 2))
-    with pytest.raises(InputError, match="a process that decodes pictures was ended from outside -> run again"):
+    with pytest.raises(
+        InputError, match="a process that decodes pictures was ended from outside -> run again"
+    ):
         list(decoded(pictures, batches, Dies(), workers=1))

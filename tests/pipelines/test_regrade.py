@@ -1,4 +1,5 @@
-"""What two models' numbers are worth, by a judge that knows the truth: drawn scenes, and an endpoint that answers."""
+"""What two models' numbers are worth, by a judge that knows the truth: drawn scenes, and an
+endpoint that answers."""
 
 import json
 import re
@@ -26,13 +27,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Captions and the similarities of two models, of which the first is better."""
     folder = tmp_path_factory.mktemp("world")
     kinds = np.random.default_rng(0).integers(0, KINDS, N)
-    sets = [[f"a thing of kind{kind} number {k} {part}" for part in ("here", "there")] for k, kind in enumerate(kinds)]
+    sets = [
+        [f"a thing of kind{kind} number {k} {part}" for part in ("here", "there")]
+        for k, kind in enumerate(kinds)
+    ]
     captions = read_captions(write_captions_folder(folder / "captions", [caption_table(sets)]))
     owner, random = captions.owner, np.random.default_rng(1)
     same = kinds[:, None] == kinds[owner][None]
     own = np.arange(N)[:, None] == owner[None]
     for name, noise in {"better": 0.4, "worse": 0.8}.items():
-        np.save(folder / f"{name}.npy", (same + 0.3 * own + noise * random.normal(size=same.shape)).astype(np.float32))
+        np.save(
+            folder / f"{name}.npy",
+            (same + 0.3 * own + noise * random.normal(size=same.shape)).astype(np.float32),
+        )
     return folder
 
 
@@ -64,7 +71,9 @@ def truth(world: Path, name: str, direction: str) -> tuple[float, float]:
     of_image = kinds[[captions.rows_of(i)[0] for i in range(N)]]
     if direction == "i2t":
         best = S.argmax(axis=1)
-        return float((captions.owner[best] == np.arange(N)).mean()), float((kinds[best] == of_image).mean())
+        return float((captions.owner[best] == np.arange(N)).mean()), float(
+            (kinds[best] == of_image).mean()
+        )
     best = S.argmax(axis=0)
     return float((best == captions.owner).mean()), float((of_image[best] == kinds).mean())
 
@@ -83,7 +92,10 @@ def test_the_truth_lies_in_the_interval(
             assert one["benchmark"] == pytest.approx(benchmark) and right > benchmark + 0.1
             assert one["low"] - 0.02 <= right <= one["high"] + 0.02, (direction, model)
         assert found[direction]["same_first"] > 0.9
-    assert "better: image to text R@1 " in said and "the same model is first by both: image to text" in said
+    assert (
+        "better: image to text R@1 " in said
+        and "the same model is first by both: image to text" in said
+    )
     asked = len(judge.asked)
     assert 0 < asked <= 700
     printed(*line(judge, tmp_path / "again", "--budget", 700))

@@ -1,4 +1,5 @@
-"""Stages relevance and shards: values, order, resuming, the same bytes on every runner, imported matrices."""
+"""Stages relevance and shards: values, order, resuming, the same bytes on every runner, imported
+matrices."""
 
 import dataclasses
 from collections.abc import Callable
@@ -27,14 +28,25 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RelevanceParams, ShardsParams, WindowsParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards
-from tests.conftest import caption_table, contents, make_captions, random_sets, write_captions_folder
+from tests.conftest import (
+    caption_table,
+    contents,
+    make_captions,
+    random_sets,
+    write_captions_folder,
+)
 from tests.pipelines.sampling.brute_force import samples_of
 
 SETS = random_sets(30, seed=11)
 WORDS = ["a", "the", "man", "dog", "cat", "runs", "sits", "red", "on", "grass"]
 DENSE = RelevanceParams(measures=("cider", "rouge_l"), block_images=7)
 SAMPLED = ShardsParams(
-    measures=("rouge_l", "cider"), top=4, uniform=5, windows=WindowsParams(per_window=1), block_images=7, target_mb=1
+    measures=("rouge_l", "cider"),
+    top=4,
+    uniform=5,
+    windows=WindowsParams(per_window=1),
+    block_images=7,
+    target_mb=1,
 )
 
 
@@ -43,7 +55,9 @@ def captions_dir(tmp_path: Path) -> Path:
     return write_captions_folder(tmp_path / "captions", [caption_table(SETS)])
 
 
-def test_dense_rows_are_the_measures_and_every_pair_is_counted(captions_dir: Path, tmp_path: Path) -> None:
+def test_dense_rows_are_the_measures_and_every_pair_is_counted(
+    captions_dir: Path, tmp_path: Path
+) -> None:
     """Reading a row touches that row, not the file."""
     manifest = relevance(captions_dir, tmp_path / "out", DENSE, MeasuresParams())
     captions = read_captions(captions_dir)
@@ -57,7 +71,12 @@ def test_dense_rows_are_the_measures_and_every_pair_is_counted(captions_dir: Pat
         matrix = file.matrix()
         assert np.array_equal(matrix, measure.fit(make_captions(SETS)).score(np.arange(30)))
         assert np.array_equal(rows, matrix[[29, 3]])
-        told = {"kind": "relevance", "measure": name, "tokenizer": "lower_split", "captions": captions.digest}
+        told = {
+            "kind": "relevance",
+            "measure": name,
+            "tokenizer": "lower_split",
+            "captions": captions.digest,
+        }
         assert told.items() <= file.metadata.items()
         assert manifest["files"][f"{name}.arrow"]["rows"] == 30
         table = np.loadtxt(tmp_path / "out" / f"distribution-{name}.csv", delimiter=",", skiprows=1)
@@ -68,7 +87,9 @@ def test_dense_rows_are_the_measures_and_every_pair_is_counted(captions_dir: Pat
     assert not (tmp_path / "out.unfinished").exists()
 
 
-def test_a_measure_is_fitted_once(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measure_is_fitted_once(
+    captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its blocks and its values of own pairs come from one fit."""
     fits: list[str] = []
     fit = RougeL.fit
@@ -79,14 +100,17 @@ def test_a_measure_is_fitted_once(captions_dir: Path, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(RougeL, "fit", counted)
     relevance(
-        captions_dir, tmp_path / "dense", RelevanceParams(measures=("rouge_l",), block_images=7), MeasuresParams()
+        captions_dir,
+        tmp_path / "dense",
+        RelevanceParams(measures=("rouge_l",), block_images=7),
+        MeasuresParams(),
     )
     assert fits == ["RougeL"]
 
 
 def test_shards_hold_the_values_and_their_origin(captions_dir: Path, tmp_path: Path) -> None:
-    """Values of the measure's blocks, to the last bit, of the captions that brute force keeps; own captions also
-    without themselves."""
+    """Values of the measure's blocks, to the last bit, of the captions that brute force keeps; own
+    captions also without themselves."""
     manifest = shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
     folder, captions = read_shards(tmp_path / "out"), make_captions(SETS)
     folder.require(read_captions(captions_dir))
@@ -105,7 +129,9 @@ def test_shards_hold_the_values_and_their_origin(captions_dir: Path, tmp_path: P
             for (name, measure), row in zip(fitted.items(), values, strict=True):
                 assert np.array_equal(np.float32(r[name]), row[r["captions"]])
                 alone = dataclasses.replace(measure, leave_out=True).pairs(captions.owner[own], own)
-                assert r[f"{name}_left_out"] == [None if len(own) == 1 else value for value in alone.tolist()]
+                assert r[f"{name}_left_out"] == [
+                    None if len(own) == 1 else value for value in alone.tolist()
+                ]
     assert images == [f"i{k}" for k in range(30)]
     assert manifest["pairs"] == pairs
 
@@ -152,8 +178,12 @@ def test_the_order_of_images_does_not_show(
     windows = WindowsParams(per_window=1, among=among)
     params = ShardsParams(measures=measures, top=top, uniform=2, windows=windows, block_images=8)
     table = caption_table(sets_full_of_ties(images, seed))
-    groups = [table.filter(pc.equal(table["image_id"], name)) for name in table["image_id"].unique()]
-    shuffled = pa.concat_tables([groups[k] for k in np.random.default_rng(seed).permutation(len(groups))])
+    groups = [
+        table.filter(pc.equal(table["image_id"], name)) for name in table["image_id"].unique()
+    ]
+    shuffled = pa.concat_tables(
+        [groups[k] for k in np.random.default_rng(seed).permutation(len(groups))]
+    )
     with TemporaryDirectory() as one, TemporaryDirectory() as other:
         assert kept(Path(one), table, params) == kept(Path(other), shuffled, params)
 
@@ -178,8 +208,12 @@ def headerless(values: np.ndarray, cut: int = 0) -> bytes:
         (lambda v: headerless(v, cut=4), "neither Arrow nor .npy, and a headerless float32 matrix"),
     ],
 )
-def test_imported_matrices_that_do_not_fit(make, message: str, captions_dir: Path, tmp_path: Path) -> None:
-    made = make(np.random.default_rng(0).random((30, read_captions(captions_dir).n_captions), np.float32))
+def test_imported_matrices_that_do_not_fit(
+    make, message: str, captions_dir: Path, tmp_path: Path
+) -> None:
+    made = make(
+        np.random.default_rng(0).random((30, read_captions(captions_dir).n_captions), np.float32)
+    )
     if isinstance(made, bytes):
         (tmp_path / "x.npy").write_bytes(made)
     else:
@@ -193,18 +227,31 @@ def test_imported_values_that_float16_cannot_hold(captions_dir: Path, tmp_path: 
     values = np.full((30, read_captions(captions_dir).n_captions), 1e12, np.float32)
     np.save(tmp_path / "x.npy", values)
     assert np.array_equal(imported(captions_dir, tmp_path / "out", tmp_path / "x.npy"), values)
-    with pytest.raises(InputError, match="values above 65504, which float16 cannot hold -> set relevance.dtype"):
+    with pytest.raises(
+        InputError, match="values above 65504, which float16 cannot hold -> set relevance.dtype"
+    ):
         imported(captions_dir, tmp_path / "half", tmp_path / "x.npy", "float16")
 
 
 def test_windows_are_of_the_range_of_an_imported_matrix(captions_dir: Path, tmp_path: Path) -> None:
     """In whatever unit, the same captions are kept."""
-    values = np.random.default_rng(0).random((30, read_captions(captions_dir).n_captions), np.float32)
+    values = np.random.default_rng(0).random(
+        (30, read_captions(captions_dir).n_captions), np.float32
+    )
     params, found = SAMPLED.model_copy(update={"measures": ("theirs",)}), []
     for unit in (1, 64):
         np.save(tmp_path / "x.npy", unit * values)
-        shards(captions_dir, tmp_path / f"{unit}", params, MeasuresParams(imported={"theirs": f"{tmp_path}/x.npy"}))
-        rows = [row for batch in read_shards(tmp_path / f"{unit}").batches() for row in batch.to_pylist()]
+        shards(
+            captions_dir,
+            tmp_path / f"{unit}",
+            params,
+            MeasuresParams(imported={"theirs": f"{tmp_path}/x.npy"}),
+        )
+        rows = [
+            row
+            for batch in read_shards(tmp_path / f"{unit}").batches()
+            for row in batch.to_pylist()
+        ]
         found.append([(row["captions"], row["reasons"], row["weight"]) for row in rows])
     assert found[0] == found[1]
 
@@ -216,7 +263,9 @@ def test_relevance_of_other_captions_is_refused(captions_dir: Path, tmp_path: Pa
         imported(other, tmp_path / "x", tmp_path / "out" / "cider.arrow")
 
 
-def test_a_worker_s_error_is_the_user_s_error(captions_dir: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_worker_s_error_is_the_user_s_error(
+    captions_dir: Path, tmp_path: Path, monkeypatch
+) -> None:
     """An InputError raised inside Beam arrives as it was raised."""
 
     def refuse(self, block: int):
@@ -225,12 +274,18 @@ def test_a_worker_s_error_is_the_user_s_error(captions_dir: Path, tmp_path: Path
 
     monkeypatch.setattr(runners.MakeBlock, "process", refuse)
     with pytest.raises(InputError, match="there row 3: cannot be"):
-        relevance(captions_dir, tmp_path / "out", DENSE, MeasuresParams(), ["--runner=DirectRunner"])
+        relevance(
+            captions_dir, tmp_path / "out", DENSE, MeasuresParams(), ["--runner=DirectRunner"]
+        )
 
 
 def test_unknown_measures_and_splits(captions_dir: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="unknown measure 'cidr' -> choose from: bleu, cider, .*rouge_l, sbert"):
-        relevance(captions_dir, tmp_path / "o", RelevanceParams(measures=("cidr",)), MeasuresParams())
+    with pytest.raises(
+        InputError, match="unknown measure 'cidr' -> choose from: bleu, cider, .*rouge_l, sbert"
+    ):
+        relevance(
+            captions_dir, tmp_path / "o", RelevanceParams(measures=("cidr",)), MeasuresParams()
+        )
     with pytest.raises(InputError, match="no split 'val' -> choose from: test"):
         relevance(captions_dir, tmp_path / "o", RelevanceParams(split="val"), MeasuresParams())
 
@@ -251,20 +306,28 @@ def stopped(stage: Any, *given: Any) -> None:
 def values_of(stage, out: Path, name: str) -> np.ndarray:
     if stage is relevance:
         return read_relevance(out / f"{name}.arrow").matrix()
-    return np.concatenate([batch[name].flatten().to_numpy() for batch in read_shards(out).batches()])
+    return np.concatenate(
+        [batch[name].flatten().to_numpy() for batch in read_shards(out).batches()]
+    )
 
 
 def rewrite(folder: Path, value: float) -> None:
-    """A matrix, a corpus and its document frequencies, other ones under the same names for another value."""
+    """A matrix, a corpus and its document frequencies, other ones under the same names for another
+    value."""
     np.save(folder / "x.npy", np.full((30, sum(map(len, SETS))), value, np.float32))
-    corpus = write_captions_folder(folder / "corpus", [caption_table(random_sets(9, seed=int(100 * value)))])
+    corpus = write_captions_folder(
+        folder / "corpus", [caption_table(random_sets(9, seed=int(100 * value)))]
+    )
     Frequencies.of_captions(read_captions(corpus)).write(folder / "frequencies.arrow")
 
 
 # A measure, and its parameters that name what `rewrite` has written in a folder.
 GIVEN: dict[str, tuple[str, Callable[[Path], dict]]] = {
     "imported": ("theirs", lambda at: {"imported": {"theirs": f"{at}/x.npy"}}),
-    "mixture": ("half", lambda at: {"imported": {"theirs": f"{at}/x.npy"}, "mixtures": {"half": {"theirs": 1.0}}}),
+    "mixture": (
+        "half",
+        lambda at: {"imported": {"theirs": f"{at}/x.npy"}, "mixtures": {"half": {"theirs": 1.0}}},
+    ),
     "file": ("cider", lambda at: {"cider": {"document_frequency": f"{at}/frequencies.arrow"}}),
     "folder": ("cider", lambda at: {"cider": {"document_frequency": f"{at}/corpus"}}),
     "split": ("cider", lambda at: {"cider": {"document_frequency": f"{at}/corpus#test"}}),
@@ -273,8 +336,11 @@ GIVEN: dict[str, tuple[str, Callable[[Path], dict]]] = {
 
 @pytest.mark.parametrize("stage", [relevance, shards])
 @pytest.mark.parametrize("given", GIVEN)
-def test_a_rewritten_input_is_read_again(stage: Any, given: str, captions_dir: Path, tmp_path: Path) -> None:
-    """Stopped after its parts, an input rewritten under its name, run again: the values of the new one."""
+def test_a_rewritten_input_is_read_again(
+    stage: Any, given: str, captions_dir: Path, tmp_path: Path
+) -> None:
+    """Stopped after its parts, an input rewritten under its name, run again: the values of the new
+    one."""
     name, params_of = GIVEN[given]
     measures = MeasuresParams.model_validate(params_of(tmp_path))
     params = (DENSE if stage is relevance else SAMPLED).model_copy(update={"measures": (name,)})
@@ -292,7 +358,12 @@ def test_a_rewritten_input_is_read_again(stage: Any, given: str, captions_dir: P
 def test_other_parameters_start_afresh(captions_dir: Path, tmp_path: Path) -> None:
     stopped(shards, captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
     for out in ("out", "fresh"):
-        shards(captions_dir, tmp_path / out, SAMPLED, MeasuresParams(rouge_l=RougeParams(references="mean")))
+        shards(
+            captions_dir,
+            tmp_path / out,
+            SAMPLED,
+            MeasuresParams(rouge_l=RougeParams(references="mean")),
+        )
     assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
 
 
@@ -302,6 +373,11 @@ def test_an_input_that_changes_meanwhile_is_refused(captions_dir: Path, tmp_path
     with pytest.MonkeyPatch.context() as patch:
         changing = lambda *of_blocks: (run_blocks(*of_blocks), rewrite(tmp_path, 0.75))[0]  # noqa: E731
         patch.setattr("capgrade.pipelines.relevance.run_blocks", changing)
-        with pytest.raises(InputError, match=r"measures.imported.theirs: changed while this run read it -> run again"):
-            relevance(captions_dir, tmp_path / "out", RelevanceParams(measures=("theirs",)), measures)
+        with pytest.raises(
+            InputError,
+            match=r"measures.imported.theirs: changed while this run read it -> run again",
+        ):
+            relevance(
+                captions_dir, tmp_path / "out", RelevanceParams(measures=("theirs",)), measures
+            )
     assert not (tmp_path / "out" / "manifest.json").exists()

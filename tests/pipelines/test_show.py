@@ -1,4 +1,5 @@
-"""A caption and the images it is relevant to: the right ones in the right order, in text and in a picture."""
+"""A caption and the images it is relevant to: the right ones in the right order, in text and in a
+picture."""
 
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from capgrade.schemas.relevance import read_relevance
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("show")
-    captions(folder / "captions", CaptionsParams(scenes=ScenesParams(train=0, val=0, test=12, size=64)))
+    captions(
+        folder / "captions", CaptionsParams(scenes=ScenesParams(train=0, val=0, test=12, size=64))
+    )
     params = RelevanceParams(measures=("cider", "rouge_l"))
     relevance(folder / "captions", folder / "relevance", params, MeasuresParams())
     return folder / "captions", folder / "relevance"
@@ -49,9 +52,13 @@ def test_a_picture(made: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_what_is_not_there(made: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no caption 'x' -> ask for ids of this split, such as '.+#0'"):
+    with pytest.raises(
+        InputError, match="no caption 'x' -> ask for ids of this split, such as '.+#0'"
+    ):
         matches(*made, "x", None, 3)
-    with pytest.raises(InputError, match="no measure 'spice' in these labels -> choose from: cider, rouge_l"):
+    with pytest.raises(
+        InputError, match="no measure 'spice' in these labels -> choose from: cider, rouge_l"
+    ):
         matches(*made, None, "spice", 3)
     with pytest.raises(InputError, match="no images beside these captions -> leave out --picture"):
         picture(tmp_path, "text", matches(*made, None, None, 1)[2], tmp_path / "p.png")
@@ -60,8 +67,15 @@ def test_what_is_not_there(made: tuple[Path, Path], tmp_path: Path) -> None:
 def test_folders_that_do_not_belong_together(made: tuple[Path, Path], tmp_path: Path) -> None:
     """As many captions of the same images, yet other captions; and fewer of them."""
     for name, n, seed in (("other", 12, 1), ("fewer", 9, 0)):
-        captions(tmp_path / name, CaptionsParams(scenes=ScenesParams(train=0, val=0, test=n, size=64, seed=seed)))
-    with pytest.raises(InputError, match="cider.arrow: computed for another version of the captions table"):
+        captions(
+            tmp_path / name,
+            CaptionsParams(scenes=ScenesParams(train=0, val=0, test=n, size=64, seed=seed)),
+        )
+    with pytest.raises(
+        InputError, match="cider.arrow: computed for another version of the captions table"
+    ):
         matches(tmp_path / "other", made[1], None, None, 3)
-    with pytest.raises(InputError, match="cider.arrow: 60 captions per row, where the captions table has 45"):
+    with pytest.raises(
+        InputError, match="cider.arrow: 60 captions per row, where the captions table has 45"
+    ):
         matches(tmp_path / "fewer", made[1], None, None, 3)

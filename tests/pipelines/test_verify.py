@@ -71,22 +71,46 @@ SHARD = "s/shard-00000-of-00001.arrow"
 DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a flipped bit": (SHARD, flip, "its SHA-256 is not the manifest's"),
     "a shard gone": (SHARD, Path.unlink, "missing, though the manifest lists it"),
-    "a cut parquet": ("d/captions/test-00000-of-00001.parquet", cut, "bytes where the manifest says"),
-    "an edited manifest": ("s/manifest.json", lambda p: p.write_text(p.read_text().replace('"seed": 0', '"seed": 1')),
-                           "does not match its own SHA-256"),
+    "a cut parquet": (
+        "d/captions/test-00000-of-00001.parquet",
+        cut,
+        "bytes where the manifest says",
+    ),
+    "an edited manifest": (
+        "s/manifest.json",
+        lambda p: p.write_text(p.read_text().replace('"seed": 0', '"seed": 1')),
+        "does not match its own SHA-256",
+    ),
     "a cut manifest": ("s/manifest.json", cut, "not a manifest"),
     "an old shard": ("s/shard-00001-of-00002.arrow", Path.touch, "in no manifest.json"),
     "a manifest gone": ("s/manifest.json", Path.unlink, "in no manifest.json"),
-    "a lock left": ("y.unfinished", lambda p: (p.mkdir(), (p / LOCK).touch()), "left by a run that was killed"),
-    "an unfinished run": ("x.unfinished", lambda p: stopped(p, "shards", "parts/0.json"),
-                          "run of `capgrade shards`, 1 finished parts"),
-    "an unfinished training run": ("t.unfinished", lambda p: stopped(p, "run", "state.pt"), "run of `capgrade train`"),
-    "work that was set aside": ("u.unfinished.1", lambda p: stopped(p, "run", "state.pt"), "work, set aside"),
-}  # fmt: skip
+    "a lock left": (
+        "y.unfinished",
+        lambda p: (p.mkdir(), (p / LOCK).touch()),
+        "left by a run that was killed",
+    ),
+    "an unfinished run": (
+        "x.unfinished",
+        lambda p: stopped(p, "shards", "parts/0.json"),
+        "run of `capgrade shards`, 1 finished parts",
+    ),
+    "an unfinished training run": (
+        "t.unfinished",
+        lambda p: stopped(p, "run", "state.pt"),
+        "run of `capgrade train`",
+    ),
+    "work that was set aside": (
+        "u.unfinished.1",
+        lambda p: stopped(p, "run", "state.pt"),
+        "work, set aside",
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_damage_is_one_line_and_the_rest_is_usable(kind: str, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_one_line_and_the_rest_is_usable(
+    kind: str, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name, damage, message = DAMAGE[kind]
     damage(tree / name)
     assert call("verify", str(tree)) == 2
@@ -109,7 +133,9 @@ def test_manifests_without_a_checksum_are_read(tree: Path) -> None:
     assert not verify(tree / "s").problems
 
 
-@pytest.mark.parametrize("name", ["../c/captions.arrow", "/etc/passwd", "a/../../x", "", ".", "a\\..\\b", "a\nb"])
+@pytest.mark.parametrize(
+    "name", ["../c/captions.arrow", "/etc/passwd", "a/../../x", "", ".", "a\\..\\b", "a\nb"]
+)
 def test_a_manifest_may_not_name_files_elsewhere(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     write_manifest(tmp_path, "shards", params={}, inputs={}, rows={"file": 0})
@@ -121,7 +147,13 @@ def test_a_manifest_may_not_name_files_elsewhere(tmp_path: Path, name: str) -> N
 def test_embeddings_of_another_model(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"x")
     write_json(tmp_path / "index" / "items.json", [])
-    write_manifest(tmp_path / "index", "embeddings", params={}, inputs={"model": "other"}, rows={"items.json": 1})
+    write_manifest(
+        tmp_path / "index",
+        "embeddings",
+        params={},
+        inputs={"model": "other"},
+        rows={"items.json": 1},
+    )
     assert "made from another model" in verify(tmp_path).problems[0].problem
 
 
@@ -131,20 +163,31 @@ def test_a_run_that_goes_on_is_said_to(tree: Path) -> None:
 
 
 def test_tables_that_need_no_manifest(tree: Path) -> None:
-    """Judged pairs and document frequencies beside folders are checked, other people's tables are let alone."""
+    """Judged pairs and document frequencies beside folders are checked, other people's tables are
+    let alone."""
     captions = read_captions(tree / "c")
     Frequencies.of_captions(captions).write(tree / "df.arrow")
     (tree / "people.csv").write_text("image_id,caption_id,score\ni0,i0#0,5\ni1,i0#0,1\n")
-    agree(tree / "c", tree / "people.csv", ("rouge_l",), MeasuresParams(), pairs=tree / "judged.arrow")
+    agree(
+        tree / "c", tree / "people.csv", ("rouge_l",), MeasuresParams(), pairs=tree / "judged.arrow"
+    )
     pq.write_table(captions.table.replace_schema_metadata(), tree / "theirs.parquet")
     report = verify(tree)
     assert not report.problems
-    assert {Path(found.folder).name: found.kind for found in report.usable if found.folder.endswith(".arrow")} == {
-        "df.arrow": "document_frequencies", "judged.arrow": "judged",
-    }  # fmt: skip
+    assert {
+        Path(found.folder).name: found.kind
+        for found in report.usable
+        if found.folder.endswith(".arrow")
+    } == {
+        "df.arrow": "document_frequencies",
+        "judged.arrow": "judged",
+    }
     cut(tree / "df.arrow")
     (problem,) = verify(tree).problems
-    assert problem.file == tree / "df.arrow" and problem.remedy == "run `capgrade captions --frequencies` again"
+    assert (
+        problem.file == tree / "df.arrow"
+        and problem.remedy == "run `capgrade captions --frequencies` again"
+    )
 
 
 def test_nothing_to_verify(tmp_path: Path) -> None:
@@ -164,7 +207,11 @@ def test_a_folder_behind_a_link_is_verified_once(tree: Path, tmp_path: Path) -> 
     (tree / "again").symlink_to(tree / "c")
     (tree / "c" / "up").symlink_to(tree)
     report = verify(tree)
-    assert not report.problems and [Path(one.folder).name for one in report.usable] == ["c", "d", "s"]
+    assert not report.problems and [Path(one.folder).name for one in report.usable] == [
+        "c",
+        "d",
+        "s",
+    ]
     flip(next((tmp_path / "disk").glob("*.arrow")))
     (problem,) = verify(tree).problems
     assert Path(str(problem.file)).parent == tree / "s"

@@ -1,4 +1,5 @@
-"""The table of extras says what pyproject.toml says, and nothing is imported that neither brings."""
+"""The table of extras says what pyproject.toml says, and nothing is imported that neither
+brings."""
 
 import ast
 import pickle
@@ -15,9 +16,28 @@ from tests.conftest import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BROUGHT = packages_distributions()  # seconds, so once
-LAYERS = ("encoder", "beam", "train", "publish", "report", "explorer", "dvc", "judge", "dask", "meteor")
+LAYERS = (
+    "encoder",
+    "beam",
+    "train",
+    "publish",
+    "report",
+    "explorer",
+    "dvc",
+    "judge",
+    "dask",
+    "meteor",
+)
 # Not ours to bring: a detector that is built by hand, what torch comes with, and peers of `bench`.
-BESIDE = {"detectron2", "torchvision", "eccv_caption", "sklearn", "playwright", "ranx", "ir_measures"}
+BESIDE = {
+    "detectron2",
+    "torchvision",
+    "eccv_caption",
+    "sklearn",
+    "playwright",
+    "ranx",
+    "ir_measures",
+}
 
 
 def named(requirements: list[str]) -> set[str]:
@@ -33,7 +53,9 @@ def distribution(module: str) -> str:
 def test_extras_are_those_of_the_project() -> None:
     extras = PROJECT["optional-dependencies"]
     listed = {name: named(extras[name]) for name in LAYERS}
-    ours = {name: {distribution(m) for m, where in EXTRAS.items() if name in where} for name in LAYERS}
+    ours = {
+        name: {distribution(m) for m, where in EXTRAS.items() if name in where} for name in LAYERS
+    }
     assert ours == listed
     assert not named(PROJECT["dependencies"]) & set().union(*listed.values())
     assert extras["all"] == [f"capgrade[{','.join(LAYERS[:9])}]"]
@@ -49,11 +71,17 @@ def outside(path: Path) -> set[str]:
     return found - sys.stdlib_module_names - {"capgrade"}
 
 
-@pytest.mark.parametrize("folder", ["capgrade", "schemas", "pipelines", "trainer", "explorer", "benchmarks"])
+@pytest.mark.parametrize(
+    "folder", ["capgrade", "schemas", "pipelines", "trainer", "explorer", "benchmarks"]
+)
 def test_whatever_is_imported_is_brought(folder: str) -> None:
     core = named(PROJECT["dependencies"])
     for path in (ROOT / folder).glob("*.py" if folder == "capgrade" else "**/*.py"):
-        unknown = {m for m in outside(path) if m not in EXTRAS and m not in BESIDE and distribution(m) not in core}
+        unknown = {
+            m
+            for m in outside(path)
+            if m not in EXTRAS and m not in BESIDE and distribution(m) not in core
+        }
         assert not unknown, f"{path}: {unknown}"
 
 
@@ -61,7 +89,10 @@ def test_imports_of_an_extra_are_told_apart_from_faults() -> None:
     with pytest.raises(MissingExtraError, match=r"capgrade\[encoder\]") as told, needs("encoder"):
         raise ModuleNotFoundError("No module named 'transformers'", name="transformers")
     assert isinstance(told.value, ImportError)
-    with pytest.raises(MissingExtraError, match=r"torch is not .*capgrade\[train\]"), needs("beam"):  # brings no torch
+    with (
+        pytest.raises(MissingExtraError, match=r"torch is not .*capgrade\[train\]"),
+        needs("beam"),
+    ):  # brings no torch
         raise ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
     for name in ("nobody", None):
         with pytest.raises(ModuleNotFoundError, match="a fault"), needs("encoder"):

@@ -31,7 +31,9 @@ def batches() -> list[pa.RecordBatch]:
 def test_what_is_written_is_read_and_outlives_a_failed_write(tmp_path: Path) -> None:
     assert write_arrow(tmp_path / "a.arrow", SCHEMA, batches()) == 2
     reader = open_arrow(tmp_path / "a.arrow")
-    assert reader.read_all()["x"].to_pylist() == [1, 2] and metadata_of(reader.schema)["ümlaut"] == "✓"
+    assert (
+        reader.read_all()["x"].to_pylist() == [1, 2] and metadata_of(reader.schema)["ümlaut"] == "✓"
+    )
     before = (tmp_path / "a.arrow").read_bytes()
 
     def broken():
@@ -55,11 +57,15 @@ def test_truncated_arrow_is_refused(tmp_path: Path, cut: int) -> None:
 
 def test_manifest_guards_the_folder(tmp_path: Path) -> None:
     (tmp_path / "captions.token").write_text("1.jpg#0\ta dog\n")
-    with pytest.raises(InputError, match="a file where a folder of captions is needed -> give what --out named"):
+    with pytest.raises(
+        InputError, match="a file where a folder of captions is needed -> give what --out named"
+    ):
         read_manifest(tmp_path / "captions.token", "captions")
     with pytest.raises(InputError, match="no manifest.json: not a finished shards folder"):
         read_manifest(tmp_path, "shards")
-    with pytest.raises(InputError, match="gone: no such folder: not a finished shards folder -> check the path"):
+    with pytest.raises(
+        InputError, match="gone: no such folder: not a finished shards folder -> check the path"
+    ):
         read_manifest(tmp_path / "gone", "shards")
     write_arrow(tmp_path / "a.arrow", SCHEMA, batches())
     write_manifest(tmp_path, "shards", params={}, inputs={}, rows={"a.arrow": 2})
@@ -79,13 +85,17 @@ def test_manifest_guards_the_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["shards", *COMMAND])
-def test_what_makes_a_folder_again_is_a_command_with_such_options(kind: str, tmp_path: Path) -> None:
+def test_what_makes_a_folder_again_is_a_command_with_such_options(
+    kind: str, tmp_path: Path
+) -> None:
     words = made_again(kind, tmp_path).replace("`", "").split()
     found: Any = get_command(app)
     for word in words[2:]:
         found = getattr(found, "commands", {}).get(word, found)
     known = {option for parameter in found.params for option in parameter.opts}
-    assert {word for word in words if word.startswith("--")} <= known and tmp_path.is_relative_to(words[-1])
+    assert {word for word in words if word.startswith("--")} <= known and tmp_path.is_relative_to(
+        words[-1]
+    )
 
 
 def test_errors_survive_the_way_from_a_worker() -> None:

@@ -1,4 +1,5 @@
-"""Without a network: one error within seconds from all that fetches by a library, and what was fetched is used."""
+"""Without a network: one error within seconds from all that fetches by a library, and what was
+fetched is used."""
 
 import json
 import time
@@ -39,7 +40,9 @@ def fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     ],
     ids=["encoder", "trainer", "captions"],
 )
-def test_one_error_within_seconds(kind: str, load: Callable, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_error_within_seconds(
+    kind: str, load: Callable, capfd: pytest.CaptureFixture[str]
+) -> None:
     start = time.perf_counter()
     with pytest.raises(InputError) as found:
         load("nobody/nothing")
@@ -52,7 +55,9 @@ def test_one_error_within_seconds(kind: str, load: Callable, capfd: pytest.Captu
 def test_what_was_fetched_is_used(fetched: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder, commit = fetched / "models--me--bert", "1" * 40
     (folder / "snapshots" / commit).mkdir(parents=True)
-    (folder / "snapshots" / commit / "config.json").write_text(json.dumps({"model_type": "bert", "hidden_size": 24}))
+    (folder / "snapshots" / commit / "config.json").write_text(
+        json.dumps({"model_type": "bert", "hidden_size": 24})
+    )
     (folder / "refs").mkdir()
     (folder / "refs" / "main").write_text(commit)
     assert from_pretrained("AutoConfig", "text encoder", "me/bert").hidden_size == 24

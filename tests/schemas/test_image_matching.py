@@ -1,4 +1,5 @@
-"""One rule for which picture is which: the layouts people have, and a slow reading of the rule beside it."""
+"""One rule for which picture is which: the layouts people have, and a slow reading of the rule
+beside it."""
 
 import re
 import time
@@ -41,7 +42,9 @@ COCO = "COCO_val2014_000000391895"
     ((f"{COCO}.jpg", None), "391895"),
     ((COCO, None), "000000391895"),
 ])  # fmt: skip
-def test_names_of_one_picture_meet(image: tuple[str, str | None], candidate: Candidate | str) -> None:
+def test_names_of_one_picture_meet(
+    image: tuple[str, str | None], candidate: Candidate | str
+) -> None:
     found = match_images(dict([image]), ["other", candidate])
     assert found.numbers == {image[0]: 1} and not found.missing and found.not_asked == [0]
 
@@ -55,13 +58,21 @@ def test_names_of_one_picture_meet(image: tuple[str, str | None], candidate: Can
     (("391895", None), picture("VizWiz_val_00391895.jpg")),
     (("a.jpg", None), "A.jpg"),
 ])  # fmt: skip
-def test_names_of_two_pictures_do_not(image: tuple[str, str | None], candidate: Candidate | str) -> None:
+def test_names_of_two_pictures_do_not(
+    image: tuple[str, str | None], candidate: Candidate | str
+) -> None:
     assert match_images(dict([image]), [candidate]).missing == [image[0]]
 
 
 def test_the_nearer_name_comes_first() -> None:
     images: dict[str, str | None] = {"1": "a/1.jpg", "2": "a/2.jpg", "a.png": None, "a.jpg": None}
-    there = [picture("b/1.jpg"), picture("a/1.jpg"), Candidate("2", "x.jpg"), picture("a/2.jpg"), picture("a.jpg")]
+    there = [
+        picture("b/1.jpg"),
+        picture("a/1.jpg"),
+        Candidate("2", "x.jpg"),
+        picture("a/2.jpg"),
+        picture("a.jpg"),
+    ]
     found = match_images(images, there)
     assert found.numbers == {"1": 1, "2": 3, "a.jpg": 4} and found.missing == ["a.png"]
     assert found.not_asked == [0, 2]
@@ -69,9 +80,17 @@ def test_the_nearer_name_comes_first() -> None:
 
 def test_two_of_one_are_an_error_that_shows_both() -> None:
     for images, there, said in (
-        ({"a": None}, [picture("a.jpg"), picture("b/a.png")], "image 'a' has two, 'a' (a.jpg) and 'a' (b/a.png)"),
+        (
+            {"a": None},
+            [picture("a.jpg"), picture("b/a.png")],
+            "image 'a' has two, 'a' (a.jpg) and 'a' (b/a.png)",
+        ),
         ({"a.jpg": None, "a.png": None}, ["a"], "'a' belongs to two images, 'a.jpg' and 'a.png'"),
-        ({"9": None}, [COCO.replace("391895", "000009"), "000000000009"], "image '9' has two, 'COCO_val2014_"),
+        (
+            {"9": None},
+            [COCO.replace("391895", "000009"), "000000000009"],
+            "image '9' has two, 'COCO_val2014_",
+        ),
     ):
         with pytest.raises(InputError, match=re.escape(said)):
             match_images(images, there)
@@ -107,7 +126,9 @@ def slow(images: dict[str, str | None], candidates: list[Candidate]) -> dict[str
     def fits(rule: int, image_id: str, candidate: Candidate) -> bool:
         a, b = name(images[image_id], image_id), name(candidate.path, candidate.image_id)
         same_id = image_id == candidate.image_id
-        derived = candidate.path and candidate.image_id == PurePosixPath(b[-1]).stem  # as a folder is listed
+        derived = (
+            candidate.path and candidate.image_id == PurePosixPath(b[-1]).stem
+        )  # as a folder is listed
         if rule == 0:
             return same_id and a == b
         if rule == 1:
@@ -123,7 +144,9 @@ def slow(images: dict[str, str | None], candidates: list[Candidate]) -> dict[str
         if one is None and other is not None:
             return bool(plain) and plain[0] == image_id and int(image_id) == other
         if other is None and one is not None:
-            return bool(plain) and plain[-1] == candidate.image_id and int(candidate.image_id) == one
+            return (
+                bool(plain) and plain[-1] == candidate.image_id and int(candidate.image_id) == one
+            )
         return one is not None and one == other
 
     found: dict[str, int] = {}
@@ -144,16 +167,23 @@ PATHS = st.tuples(st.sampled_from(("", "x/", "y/", "z/x/")), st.sampled_from(IDS
 @settings(max_examples=400, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(IDS) | PATHS, st.none() | PATHS, max_size=4),
-    st.lists(st.builds(Candidate, st.sampled_from(IDS) | PATHS, st.none() | PATHS) | PATHS.map(picture), max_size=4),
+    st.lists(
+        st.builds(Candidate, st.sampled_from(IDS) | PATHS, st.none() | PATHS) | PATHS.map(picture),
+        max_size=4,
+    ),
 )
-def test_it_is_the_rule_read_slowly(images: dict[str, str | None], candidates: list[Candidate]) -> None:
+def test_it_is_the_rule_read_slowly(
+    images: dict[str, str | None], candidates: list[Candidate]
+) -> None:
     expected = slow(images, candidates)
     if expected is None:
         with pytest.raises(InputError, match="has two|belongs to two"):
             match_images(images, candidates)
         return
     found = match_images(images, candidates)
-    assert found.numbers == expected and list(found.numbers) == [one for one in images if one in expected]
+    assert found.numbers == expected and list(found.numbers) == [
+        one for one in images if one in expected
+    ]
     assert found.missing == [one for one in images if one not in expected]
     assert found.not_asked == [k for k in range(len(candidates)) if k not in expected.values()]
 

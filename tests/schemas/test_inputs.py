@@ -17,7 +17,9 @@ from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.params import RegionsParams
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "spiece.model", "tokenizer.json", "1_Pooling/config.py"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "spiece.model", "tokenizer.json", "1_Pooling/config.py"]
+)
 def test_any_file_of_a_model_tells_it_from_another(name: str, tmp_path: Path) -> None:
     """Not those of some suffixes alone: a tokenizer's merges, code, a SentencePiece model."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -38,9 +40,14 @@ def test_any_file_of_a_model_tells_it_from_another(name: str, tmp_path: Path) ->
 
 
 def test_measures_name_what_they_read(tmp_path: Path) -> None:
-    """Of an installed package, by name; those that read nothing beside the captions have nothing."""
+    """Of an installed package, by name; those that read nothing beside the captions have
+    nothing."""
     without = {"bleu", "rouge_l", "tfidf_cosine", "cider", "cider_plain"}
-    found = {name: set(read_by([name], MeasuresParams())) for name in MEASURES if name not in ("spice", "image_text")}
+    found = {
+        name: set(read_by([name], MeasuresParams()))
+        for name in MEASURES
+        if name not in ("spice", "image_text")
+    }
     assert {name for name, read in found.items() if not read} == without
     assert found["meteor"] == {"meteor-1.5.jar", "paraphrase-en.gz"}
     assert found["scene_graph"] == {"meteor-1.5.jar"}
@@ -57,7 +64,9 @@ def test_a_config_s_bases_are_read_too(tmp_path: Path, monkeypatch: pytest.Monke
     (zoo / "base.yaml").write_text("MODEL: {}\n")
     (zoo / "middle.yaml").write_text('_BASE_: "base.yaml"\n')
     (zoo / "top.yaml").write_text("MODEL: {}\n_BASE_: middle.yaml\n")
-    monkeypatch.setitem(sys.modules, "detectron2", SimpleNamespace(__file__=str(tmp_path / "__init__.py")))
+    monkeypatch.setitem(
+        sys.modules, "detectron2", SimpleNamespace(__file__=str(tmp_path / "__init__.py"))
+    )
     names = {"config": "top.yaml", "config base 1": "middle.yaml", "config base 2": "base.yaml"}
     for config in (str(zoo / "top.yaml"), "top"):
         read = input_digests(RegionsParams(detector="detectron2", config=config, weights="none"))

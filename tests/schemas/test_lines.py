@@ -1,4 +1,5 @@
-"""No text of somebody else's is a formula in a spreadsheet, and what is read back is what was written."""
+"""No text of somebody else's is a formula in a spreadsheet, and what is read back is what was
+written."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +8,9 @@ from hypothesis import strategies as st
 from capgrade.schemas.lines import cells, text_of_cell
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+a", "-a", "@SUM(A1)", "\tx", "\rx", "-1+cmd|' /C calc'!A0", "=", "-"])
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+a", "-a", "@SUM(A1)", "\tx", "\rx", "-1+cmd|' /C calc'!A0", "=", "-"]
+)
 def test_a_formula_becomes_text(text: str) -> None:
     assert cells([text]) == ["'" + text]
 

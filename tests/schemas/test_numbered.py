@@ -1,4 +1,5 @@
-"""Numbered files are in the order of their numbers, however many there are and whatever wrote them."""
+"""Numbered files are in the order of their numbers, however many there are and whatever wrote
+them."""
 
 from pathlib import Path
 
@@ -20,7 +21,10 @@ def test_shards_and_published_pairs_are_in_the_order_of_their_numbers() -> None:
     older = [f"shard-{k:05d}-of-{n:05d}.arrow" for k in numbers]
     shards = Shards(Path("folder"), {"files": dict.fromkeys(sorted(older))}, pa.schema([]))
     assert [path.name for path in shards.files] == [older[k] for k in np.argsort(numbers)]
-    assert [shard_name(3, n), shard_name(3, 8)] == ["shard-000003-of-100003.arrow", "shard-00003-of-00008.arrow"]
+    assert [shard_name(3, n), shard_name(3, 8)] == [
+        "shard-000003-of-100003.arrow",
+        "shard-00003-of-00008.arrow",
+    ]
     names = [f"relevance/train-{k:05d}-of-100002.parquet" for k in (0, 99_999, 100_000, 100_001)]
     manifest = {"files": dict.fromkeys([*sorted(names), "captions/train-00000-of-00001.parquet"])}
     assert [str(path) for path in _files(Path(), manifest, "relevance/train")] == names

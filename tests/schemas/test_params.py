@@ -1,4 +1,5 @@
-"""params.yaml: the repository's own file, and one clear error for each thing that can be wrong in one."""
+"""params.yaml: the repository's own file, and one clear error for each thing that can be wrong in
+one."""
 
 from pathlib import Path
 
@@ -17,7 +18,8 @@ def test_the_repository_s_params_are_valid() -> None:
 def test_overrides_win(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("shards: {top: 3}")
     params = load_params(
-        tmp_path / "p.yaml", ["shards.top=9", "publish.date=2026-11-27", r'publish.name="\ud83d\ude00"']
+        tmp_path / "p.yaml",
+        ["shards.top=9", "publish.date=2026-11-27", r'publish.name="\ud83d\ude00"'],
     )
     assert (params.shards.top, params.publish.date, params.publish.name) == (9, "2026-11-27", "😀")
 
@@ -25,9 +27,21 @@ def test_overrides_win(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("shards: {tpo: 3}", r"p.yaml: unknown parameter 'shards.tpo' -> known here: block_images, device, exchange, "),
-        ("shard: {}", "unknown parameter 'shard' -> known here: agree, align, bench, captions, evaluate, "),
-        ("shards: {top: -1}", "parameter 'shards.top' is -1: Input should be greater than or equal to 0"),
+        (
+            "shards: {tpo: 3}",
+            (
+                r"p.yaml: unknown parameter 'shards.tpo' -> known here: block_images, device,"
+                r" exchange, "
+            ),
+        ),
+        (
+            "shard: {}",
+            "unknown parameter 'shard' -> known here: agree, align, bench, captions, evaluate, ",
+        ),
+        (
+            "shards: {top: -1}",
+            "parameter 'shards.top' is -1: Input should be greater than or equal to 0",
+        ),
         (
             "shards: {windows: {width: 2}}",
             "parameter 'shards.windows.width' is 2: Input should be less than or equal to 1",
@@ -40,10 +54,19 @@ def test_overrides_win(tmp_path: Path) -> None:
             "measures: {scene_graph: {relations: 1.0e+20}}",
             r"'measures.scene_graph.relations' is 1e\+20: Input should be less",
         ),
-        ("measures: {scene_graph: {beta: 1.0e+20}}", r"'measures.scene_graph.beta' is 1e\+20: Input should be less"),
-        ("captions: {tokenizer: nltk}", "parameter 'captions.tokenizer' is 'nltk': Input should be 'ptb_py', 'ptb'"),
+        (
+            "measures: {scene_graph: {beta: 1.0e+20}}",
+            r"'measures.scene_graph.beta' is 1e\+20: Input should be less",
+        ),
+        (
+            "captions: {tokenizer: nltk}",
+            "parameter 'captions.tokenizer' is 'nltk': Input should be 'ptb_py', 'ptb'",
+        ),
         ("captions: {source: coco}", "source coco needs an input"),
-        ("presets: [sam]\ntrain: {preset: sam}", r"parameter 'presets' is \['sam'\]: Input should be"),
+        (
+            "presets: [sam]\ntrain: {preset: sam}",
+            r"parameter 'presets' is \['sam'\]: Input should be",
+        ),
         ("train: {preset: [sam]}", r"unknown preset '\['sam'\]' -> choose from: .*sam, .*teran"),
         ("shards: [1", "not valid YAML"),
         ("- 1", "not a mapping"),
@@ -51,15 +74,33 @@ def test_overrides_win(tmp_path: Path) -> None:
             "shards: {top: 1}\ntrain: {}\nshards: {top: 2}",
             "not valid YAML: 'shards' stands twice in one block, in line 1",
         ),
-        ("train:\n  model:\n    name: vse\n    name: scan\n", "'name' stands twice in one block, in line 3 or below"),
+        (
+            "train:\n  model:\n    name: vse\n    name: scan\n",
+            "'name' stands twice in one block, in line 3 or below",
+        ),
         ("publish: {date: 2024-13-45}", "not valid YAML: month must be in 1..12"),
         (r'publish: {name: "\ud83d"}', "not valid YAML: 'utf-16"),
-        ("publish: {grades: {fits: .nan}}", "'publish.grades.fits' is nan: Input should be a finite number"),
-        ("publish: {version: 1.0}", "parameter 'publish.version' is 1.0: .* -> give text in quotes"),
-        ("publish: {authors: Ada}", r"parameter 'publish.authors' is 'Ada': .* -> give a list, \[ONE, TWO\]"),
+        (
+            "publish: {grades: {fits: .nan}}",
+            "'publish.grades.fits' is nan: Input should be a finite number",
+        ),
+        (
+            "publish: {version: 1.0}",
+            "parameter 'publish.version' is 1.0: .* -> give text in quotes",
+        ),
+        (
+            "publish: {authors: Ada}",
+            r"parameter 'publish.authors' is 'Ada': .* -> give a list, \[ONE, TWO\]",
+        ),
         ("shards: " + "[" * 5000, "not valid YAML: "),
-        ("shards: {uniform: 10000000000000000000000}", "parameter 'shards.uniform' is 1.*: Input should be less than"),
-        ("shards: {windows: {stride: 0.00001}}", "'shards.windows.stride' is 1e-05: Input should be greater"),
+        (
+            "shards: {uniform: 10000000000000000000000}",
+            "parameter 'shards.uniform' is 1.*: Input should be less than",
+        ),
+        (
+            "shards: {windows: {stride: 0.00001}}",
+            "'shards.windows.stride' is 1e-05: Input should be greater",
+        ),
     ],
 )
 def test_one_error_names_file_key_and_remedy(text: str, message: str, tmp_path: Path) -> None:
@@ -68,7 +109,9 @@ def test_one_error_names_file_key_and_remedy(text: str, message: str, tmp_path: 
         load_params(tmp_path / "p.yaml")
 
 
-def test_an_option_is_taken_as_it_was_typed_and_the_file_is_not_blamed_for_it(tmp_path: Path) -> None:
+def test_an_option_is_taken_as_it_was_typed_and_the_file_is_not_blamed_for_it(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "p.yaml").write_text("shards: {top: -1}\ntrain: {preset: sam}\n")
     for text in ("🐕.tsv", "a\x85b\u2028c", "true", "~"):
         assert load(None, [], captions={"source": "tsv", "input": text}).captions.input == text
@@ -87,7 +130,9 @@ def test_an_option_is_taken_as_it_was_typed_and_the_file_is_not_blamed_for_it(tm
 
 
 def test_an_empty_block_changes_nothing(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text("shards:\ncaptions:\n  columns:\ntrain:\n  preset: sam\n  model:\n")
+    (tmp_path / "p.yaml").write_text(
+        "shards:\ncaptions:\n  columns:\ntrain:\n  preset: sam\n  model:\n"
+    )
     (tmp_path / "same.yaml").write_text("train: {preset: sam}\n")
     assert load_params(tmp_path / "p.yaml") == load_params(tmp_path / "same.yaml")
     assert load_params(tmp_path / "p.yaml", ["shards.top=3"]).shards.top == 3

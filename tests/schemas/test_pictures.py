@@ -31,7 +31,9 @@ def test_every_mode_becomes_rgb_and_is_turned(mode: str) -> None:
     assert rgb.shape == (7, 5, 3) and rgb.dtype == np.uint8
 
 
-@pytest.mark.parametrize("damage", [lambda _: b"", lambda _: b"not a picture", lambda data: data[:900]])
+@pytest.mark.parametrize(
+    "damage", [lambda _: b"", lambda _: b"not a picture", lambda data: data[:900]]
+)
 def test_unreadable_pictures_are_named(damage: Callable[[bytes], bytes]) -> None:
     with pytest.raises(InputError, match=r"bad\.jpg row 3: not a readable picture"):
         decode_image(damage(stored(Image.effect_noise((90, 90), 50), "JPEG")), "bad.jpg", 3)
@@ -49,7 +51,9 @@ def test_every_format_of_the_list_is_read(format: str) -> None:
     assert rgb.shape == (5, 7, 3) and np.abs(rgb.astype(int) - (200, 30, 40)).max() <= 4
 
 
-def test_other_formats_never_reach_their_decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_formats_never_reach_their_decoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pillow runs Ghostscript, a program of its own, on an EPS."""
 
     def ran(*_: object, **__: object) -> None:
@@ -60,7 +64,9 @@ def test_other_formats_never_reach_their_decoder(tmp_path: Path, monkeypatch: py
     for format in ("EPS", "ICNS", "TGA", "PCX", "PDF"):
         path = tmp_path / "x.png"  # whatever it is called
         path.write_bytes(stored(Image.new("RGB", (16, 16)), format))
-        with pytest.raises(InputError, match=r"x.png: not a readable picture \(none of JPEG, .* -> convert it"):
+        with pytest.raises(
+            InputError, match=r"x.png: not a readable picture \(none of JPEG, .* -> convert it"
+        ):
             decode_image(path.read_bytes(), path)
         assert Picture("x", str(path)).size() is None
 
@@ -82,7 +88,11 @@ def test_16_bits_are_turned_by_their_orientation() -> None:
 def test_more_than_16_bits_are_refused(dtype: type) -> None:
     data = stored(Image.fromarray(np.ones((4, 4), dtype)), "TIFF")
     with pytest.raises(
-        InputError, match=r"x row 3: pixels of mode [IF]; only 8 or 16 bits per channel are read -> convert it to 8"
+        InputError,
+        match=(
+            r"x row 3: pixels of mode [IF]; only 8 or 16 bits per channel are read -> convert it"
+            r" to 8"
+        ),
     ):
         decode_image(data, "x", 3)
 
@@ -90,10 +100,14 @@ def test_more_than_16_bits_are_refused(dtype: type) -> None:
 def test_a_tiff_of_12_bits_is_refused() -> None:
     """Pillow gives its values, 0 to 4095, as 16-bit ones: an all but black picture."""
     entry = b"\x02\x01\x03\x00\x01\x00\x00\x00"  # tag 258, one short
-    data = stored(Image.fromarray(GREY16[:4]), "TIFF").replace(entry + b"\x10\x00", entry + b"\x0c\x00")
+    data = stored(Image.fromarray(GREY16[:4]), "TIFF").replace(
+        entry + b"\x10\x00", entry + b"\x0c\x00"
+    )
     with Image.open(io.BytesIO(data)) as made:
         assert made.mode == "I;16" and made.tag_v2[258] == (12,)
-    with pytest.raises(InputError, match="pixels of mode I;16; only 8 or 16 bits per channel are read"):
+    with pytest.raises(
+        InputError, match="pixels of mode I;16; only 8 or 16 bits per channel are read"
+    ):
         decode_image(data, "x")
 
 

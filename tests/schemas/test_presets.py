@@ -1,4 +1,5 @@
-"""Presets beside what the authors' files and papers say: authors.yaml, which was read from these."""
+"""Presets beside what the authors' files and papers say: authors.yaml, which was read from
+these."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -18,7 +19,17 @@ from capgrade.trainer.models import configure
 AUTHORS = yaml.safe_load((Path(__file__).parent / "authors.yaml").read_text())
 SHIPPED = yaml.safe_load(PRESETS.read_text())
 # What every preset under a paper's name must have a source or a reason for, set or not.
-ALWAYS = ("model.name", "batch_size", "epochs", "lr", "decay_every", "clip", "min_count", "drop_last", "best_by")
+ALWAYS = (
+    "model.name",
+    "batch_size",
+    "epochs",
+    "lr",
+    "decay_every",
+    "clip",
+    "min_count",
+    "drop_last",
+    "best_by",
+)
 ALWAYS += ("validation_images",)
 HERE = ("base", "model", "loss", "decay_after")  # flattened, or another word for a field
 
@@ -42,7 +53,11 @@ def value_of(train: TrainParams, field: str) -> Any:
     if field == "decay_every":
         ends = [epoch for epoch in train.decay_after if epoch < train.epochs]
         step = train.decay_after[0] if train.decay_after else None
-        return step if step is None or ends == list(range(step, train.epochs, step)) else train.decay_after
+        return (
+            step
+            if step is None or ends == list(range(step, train.epochs, step))
+            else train.decay_after
+        )
     if first == "loss":
         name, option = rest.split(".")
         return {"weight": 1.0, **terms(train)[name]}[option]
@@ -64,12 +79,20 @@ def test_a_preset_is_what_its_authors_files_say(preset):
             continue
         try:
             ours = value_of(train, field)
-        except LookupError:  # a host's loss that another stands in for, an option of another model of the repository
+        except (
+            LookupError
+        ):  # a host's loss that another stands in for, an option of another model of the repository
             assert field.startswith(("loss.triplet", "model.", "loss.daa")), field
             continue
         compared += 1
-        same = ours == pytest.approx(theirs, rel=1e-9) if isinstance(theirs, float | int) else ours == theirs
-        assert same and isinstance(ours, bool) == isinstance(theirs, bool), f"{field}: {ours!r}, theirs {theirs!r}"
+        same = (
+            ours == pytest.approx(theirs, rel=1e-9)
+            if isinstance(theirs, float | int)
+            else ours == theirs
+        )
+        assert same and isinstance(ours, bool) == isinstance(theirs, bool), (
+            f"{field}: {ours!r}, theirs {theirs!r}"
+        )
     assert compared >= min(5, len(facts_of(preset)))
     LossTerms(train.loss)
 
@@ -88,7 +111,11 @@ def settings(preset: str) -> Iterator[str]:
 @pytest.mark.parametrize("preset", SHIPPED)
 def test_every_hyper_parameter_has_a_source_or_a_reason(preset):
     known = {*facts_of(preset), *reasons_of(preset)}
-    without = [field for field in {*ALWAYS, *settings(preset)} if not any(fnmatch(field, pattern) for pattern in known)]
+    without = [
+        field
+        for field in {*ALWAYS, *settings(preset)}
+        if not any(fnmatch(field, pattern) for pattern in known)
+    ]
     assert not without, "cite the authors' line in authors.yaml, or say there why it is ours"
 
 
@@ -96,8 +123,17 @@ def test_every_hyper_parameter_has_a_source_or_a_reason(preset):
 def test_every_reason_is_for_something(preset):
     model = load_params(None, [f"train.preset={preset}"]).train.model
     config = configure(model.name, model.options, 2048, 10)
-    fields = {*ALWAYS, *settings(preset), *facts_of(preset), *(f"model.{name}" for name in asdict(config))}
-    unused = [pattern for pattern in reasons_of(preset) if not any(fnmatch(field, pattern) for field in fields)]
+    fields = {
+        *ALWAYS,
+        *settings(preset),
+        *facts_of(preset),
+        *(f"model.{name}" for name in asdict(config)),
+    }
+    unused = [
+        pattern
+        for pattern in reasons_of(preset)
+        if not any(fnmatch(field, pattern) for field in fields)
+    ]
     assert not unused, "a reason for what the preset does not have"
 
 
@@ -113,12 +149,18 @@ def test_every_fact_is_of_a_preset_and_has_its_place():
             option, _, place, *ours = fact
             assert option and len(ours) <= 1, (group, field)
             file, _, line = place.rpartition(":")
-            assert "paper" in source or (file and int(line) > 0 and len(source["commit"]) == 40), (group, field)
+            assert "paper" in source or (file and int(line) > 0 and len(source["commit"]) == 40), (
+                group,
+                field,
+            )
 
 
 def test_presets_of_params_yaml_change_single_options(tmp_path):
     path = tmp_path / "params.yaml"
-    path.write_text("presets:\n  small: {base: teran, model: {options: {embed_dim: 64}}}\ntrain: {preset: small}\n")
+    path.write_text(
+        "presets:\n  small: {base: teran, model: {options: {embed_dim: 64}}}\ntrain: {preset:"
+        " small}\n"
+    )
     model = load_params(path).train.model
     assert model.name == "teran"
     assert model.options == {"pooling": "MrSw", "shared_joint": False, "embed_dim": 64}

@@ -36,12 +36,18 @@ def test_lines_come_by_the_clock_without_a_terminal(monkeypatch, capfd):
     monkeypatch.setattr(module, "FIRST", 0.02)
     monkeypatch.setattr(module, "LONGEST_WAIT", 0.02)
     printed = threading.Event()
-    monkeypatch.setattr(module, "print", lambda *a, **k: (print(*a, **k), printed.set()), raising=False)
+    monkeypatch.setattr(
+        module, "print", lambda *a, **k: (print(*a, **k), printed.set()), raising=False
+    )
     with progress("encoding 7 captions", 7) as advance:
         advance(3)
         assert printed.wait(20), "no line although no step was counted meanwhile"
     said = capfd.readouterr()
-    assert said.err.startswith("encoding 7 captions: ") and " of 7 after 0 s" in said.err and not said.out
+    assert (
+        said.err.startswith("encoding 7 captions: ")
+        and " of 7 after 0 s" in said.err
+        and not said.out
+    )
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])

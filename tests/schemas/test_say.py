@@ -9,7 +9,9 @@ from capgrade.schemas.say import if_silent, tell
 
 
 @pytest.mark.parametrize("said", [False, True])
-def test_silence_is_broken_once(said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_silence_is_broken_once(
+    said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     monkeypatch.setattr(say, "_told", set())
     fired = threading.Event()
 
@@ -26,7 +28,9 @@ def test_silence_is_broken_once(said: bool, monkeypatch: pytest.MonkeyPatch, cap
     assert capsys.readouterr().err == ("something else\n" if said else "reading captions\n")
 
 
-def test_what_is_quick_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_what_is_quick_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     monkeypatch.setattr(say, "_told", set())
     before = threading.active_count()
     with if_silent("reading captions", seconds=600):

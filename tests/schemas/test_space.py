@@ -1,4 +1,5 @@
-"""Room on the disk is asked for before the work: said when it is much, refused when it is not there."""
+"""Room on the disk is asked for before the work: said when it is much, refused when it is not
+there."""
 
 import shutil
 from types import SimpleNamespace
@@ -23,13 +24,23 @@ def _free(monkeypatch, size):
 def test_what_is_said_and_what_is_refused(tmp_path, monkeypatch, capfd):
     _free(monkeypatch, 10 * 10**9)
     require_space(tmp_path / "not" / "there", 3 * 10**9, parts=2 * 10**9)
-    assert capfd.readouterr().err == "needs about 5 GB of disk, parts and result together; 3 GB in the end\n"
+    assert (
+        capfd.readouterr().err
+        == "needs about 5 GB of disk, parts and result together; 3 GB in the end\n"
+    )
     require_space(tmp_path, 6 * 10**8)
     assert capfd.readouterr().err == "", "what is little is not said"
     require_space(tmp_path, 8 * 10**9, parts=8 * 10**9, done=7 * 10**9)
-    with pytest.raises(InputError, match="needs about 16 GB of disk, parts and result together, and 10 GB are free"):
+    with pytest.raises(
+        InputError, match="needs about 16 GB of disk, parts and result together, and 10 GB are free"
+    ):
         require_space(tmp_path, 8 * 10**9, parts=8 * 10**9)
-    assert [spoken(n) for n in (5, 12_345, 2_500_000, 7 * 10**12)] == ["0.005 kB", "12.3 kB", "2.5 MB", "7 TB"]
+    assert [spoken(n) for n in (5, 12_345, 2_500_000, 7 * 10**12)] == [
+        "0.005 kB",
+        "12.3 kB",
+        "2.5 MB",
+        "7 TB",
+    ]
 
 
 def test_stages_refuse_before_they_start_and_the_estimate_holds(tmp_path, monkeypatch):
@@ -38,10 +49,14 @@ def test_stages_refuse_before_they_start_and_the_estimate_holds(tmp_path, monkey
     for stage, params in ((relevance, RelevanceParams(measures=("rouge_l",))), (shards, sampled)):
         _free(monkeypatch, 3000)
         out = tmp_path / stage.__name__
-        with pytest.raises(InputError, match="of disk, parts and result together, and 3 kB are free") as refused:
+        with pytest.raises(
+            InputError, match="of disk, parts and result together, and 3 kB are free"
+        ) as refused:
             stage(captions, out, params, MeasuresParams())
         assert size_of(tmp_path / f"{out.name}.unfinished" / "parts") == 0, "nothing was computed"
-        asked = float(str(refused.value).split("needs about ")[1].split(" kB")[0]) * 1000 / 2  # with the parts
+        asked = (
+            float(str(refused.value).split("needs about ")[1].split(" kB")[0]) * 1000 / 2
+        )  # with the parts
         _free(monkeypatch, 10**12)
         stage(captions, out, params, MeasuresParams())
         real = sum(path.stat().st_size for path in out.glob("*.arrow"))

@@ -22,21 +22,41 @@ def write_tar(path: Path, members: dict[str, bytes]) -> Path:
 
 
 def test_members_by_key_and_ending_and_read_by_their_place(tmp_path: Path) -> None:
-    given = {"a.b/01.JPG": b"picture", "a.b/01.txt": b"A dog.", "02.seg.png": b"x" * 3000, "._02.jpg": b"hidden"}
+    given = {
+        "a.b/01.JPG": b"picture",
+        "a.b/01.txt": b"A dog.",
+        "02.seg.png": b"x" * 3000,
+        "._02.jpg": b"hidden",
+    }
     members = list(tar_members(write_tar(tmp_path / "a.tar", given)))
-    assert [(one.key, one.ending) for one in members] == [("a.b/01", "jpg"), ("a.b/01", "txt"), ("02", "seg.png")]
+    assert [(one.key, one.ending) for one in members] == [
+        ("a.b/01", "jpg"),
+        ("a.b/01", "txt"),
+        ("02", "seg.png"),
+    ]
     assert [one.read() for one in members] == list(given.values())[:3]
 
 
 def test_patterns_folders_and_lists(tmp_path: Path) -> None:
-    assert expand_braces("d/{008..010}-{x,y}.tar")[:3] == ["d/008-x.tar", "d/008-y.tar", "d/009-x.tar"]
+    assert expand_braces("d/{008..010}-{x,y}.tar")[:3] == [
+        "d/008-x.tar",
+        "d/008-y.tar",
+        "d/009-x.tar",
+    ]
     assert expand_braces("d/{8..10}.tar") == ["d/8.tar", "d/9.tar", "d/10.tar"]
     for name in ("00000.tar", "00001.tar", "below/00002.tar", ".hidden.tar"):
         write_tar(tmp_path / name, {"k.txt": b"A"})
-    assert [one.name for one in list_tars([str(tmp_path)])] == ["00000.tar", "00001.tar", "00002.tar"]
+    assert [one.name for one in list_tars([str(tmp_path)])] == [
+        "00000.tar",
+        "00001.tar",
+        "00002.tar",
+    ]
     two = [str(tmp_path / "{00000..00001}.tar"), str(tmp_path / "below")]
     assert [one.name for one in list_tars(two)] == ["00000.tar", "00001.tar", "00002.tar"]
-    with pytest.raises(InputError, match=r"00002.tar: no such file, 2 such of 4 -> give a tar, a folder of tars, or"):
+    with pytest.raises(
+        InputError,
+        match=r"00002.tar: no such file, 2 such of 4 -> give a tar, a folder of tars, or",
+    ):
         list_tars([str(tmp_path / "{00000..00003}.tar")])
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match=r"none: no .tar in this folder"):
@@ -48,7 +68,10 @@ def test_what_is_no_whole_tar_is_refused(tmp_path: Path) -> None:
     whole, at = path.read_bytes(), list(tar_members(path))[1].offset
     for content, message in (
         (whole[: at + 100], "a.tar: .*(not a whole tar|cut short)"),
-        (whole[: at - 512], "cut short: the end of the tar is missing -> download or write it again"),
+        (
+            whole[: at - 512],
+            "cut short: the end of the tar is missing -> download or write it again",
+        ),
         (whole + whole, "another tar behind its end"),
         (gzip.compress(whole), "a compressed tar -> decompress it"),
         (b"hello" * 1000, "not a whole tar"),

@@ -1,4 +1,5 @@
-"""studies/judged.py on a world whose gains are drawn: a row for each share, and intervals that hold."""
+"""studies/judged.py on a world whose gains are drawn: a row for each share, and intervals that
+hold."""
 
 import numpy as np
 

@@ -1,4 +1,5 @@
-"""The labels of studies/looked_up.py: shards of the share that its table tells, and permuted ones."""
+"""The labels of studies/looked_up.py: shards of the share that its table tells, and permuted
+ones."""
 
 import json
 from pathlib import Path
@@ -21,13 +22,17 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("share", [0.04, 0.16])
-def test_shards_hold_about_the_share_that_the_table_tells(scenes: Path, tmp_path: Path, share: float) -> None:
+def test_shards_hold_about_the_share_that_the_table_tells(
+    scenes: Path, tmp_path: Path, share: float
+) -> None:
     folder = made(scenes, tmp_path, Origin("estimate", share), "rouge_l")
     held = json.loads((folder / "manifest.json").read_text())["pairs"] / (200 * 1000)
     assert 0.5 * share <= held <= 1.5 * share
 
 
-def test_permuted_labels_are_those_of_other_captions_in_another_order(scenes: Path, tmp_path: Path) -> None:
+def test_permuted_labels_are_those_of_other_captions_in_another_order(
+    scenes: Path, tmp_path: Path
+) -> None:
     folder = permuted(scenes, tmp_path, "rouge_l")
     exact = read_relevance(tmp_path / "exact-rouge_l" / "rouge_l.arrow").matrix()
     found = read_relevance(folder / "rouge_l_permuted.arrow").matrix()

@@ -1,4 +1,5 @@
-"""Features made from captions: `regions import` reads them, and images of like words have like features."""
+"""Features made from captions: `regions import` reads them, and images of like words have like
+features."""
 
 from pathlib import Path
 
@@ -17,7 +18,9 @@ def test_they_are_imported_and_follow_the_words(tmp_path: Path) -> None:
         tmp_path / "c", [caption_table(SETS, "train"), caption_table(SETS[:1], "test", "t")]
     )
     assert make(captions, tmp_path / "f") == {"train": 3, "test": 1}
-    import_regions("scan", [tmp_path / "f" / f"{split}_ims.npy" for split in ("train", "test")], tmp_path / "r")
+    import_regions(
+        "scan", [tmp_path / "f" / f"{split}_ims.npy" for split in ("train", "test")], tmp_path / "r"
+    )
     store = RegionStore(tmp_path / "r")
     assert len(store) == 4 and store["i0"].features.shape == (REGIONS, WIDTH)
     of = [store[f"i{k}"].features.astype(np.float64).mean(axis=0) for k in range(3)]

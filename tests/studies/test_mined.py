@@ -11,8 +11,13 @@ from tests.capgrade.conftest import made  # noqa: F401  # a fixture
 
 def test_both_ways_mine_captions_of_other_images(made: Path) -> None:  # noqa: F811
     labels = Labels.load(made / "relevance", captions=made / "captions")
-    texts = {text: np.random.default_rng(k).standard_normal(16) for k, text in enumerate(sorted(set(labels.texts)))}
-    vectors = np.stack([texts[text] / np.linalg.norm(texts[text]) for text in labels.texts]).astype(np.float32)
+    texts = {
+        text: np.random.default_rng(k).standard_normal(16)
+        for k, text in enumerate(sorted(set(labels.texts)))
+    }
+    vectors = np.stack([texts[text] / np.linalg.norm(texts[text]) for text in labels.texts]).astype(
+        np.float32
+    )
     ours = negatives.by_labels(labels, vectors, "rouge_l", 0.5, 2)
     theirs = negatives.by_margin(labels, vectors, -9.0, 2)  # so wide that nothing is left out
     values = labels.block(range(12), range(60), "rouge_l").relevance

@@ -1,4 +1,5 @@
-"""The small detector's training, on a world of a few scenes; the figures of the one that is shipped."""
+"""The small detector's training, on a world of a few scenes; the figures of the one that is
+shipped."""
 
 import dataclasses
 
@@ -54,11 +55,15 @@ def test_mirrored_pictures_carry_mirrored_boxes(scenes):
     for images, _, truths in batches(data, 4, "cpu"):
         for image, truth in zip(images, truths, strict=True):
             heights = truth.boxes[:, [1, 3]]
-            plain = next(b for b in known if len(b) == len(heights) and torch.allclose(b[:, [1, 3]], heights))
+            plain = next(
+                b for b in known if len(b) == len(heights) and torch.allclose(b[:, [1, 3]], heights)
+            )
             flipped = not torch.allclose(plain, truth.boxes)
             seen[flipped] += 1
             x1, _, x2, _ = truth.boxes.unbind(dim=1)
-            assert (x2 > x1).all() and (not flipped or torch.allclose(x1, image.shape[2] - 1 - plain[:, 2]))
+            assert (x2 > x1).all() and (
+                not flipped or torch.allclose(x1, image.shape[2] - 1 - plain[:, 2])
+            )
     assert sum(seen.values()) == 12 and min(seen.values()) > 0
 
 
@@ -70,7 +75,9 @@ def test_every_parameter_learns(scenes):
     losses = losses_of(model, *next(batches(data, 2, "cpu")))
     assert set(losses) == {"objectness", "anchor_deltas", "classes", "box_deltas", "attributes"}
     sum(losses.values()).backward()
-    still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    still = [
+        name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0
+    ]
     assert still == []
 
 
@@ -80,9 +87,14 @@ def test_training_lowers_the_loss_and_repeats_by_its_seed(scenes, tmp_path):
     params = Training(epochs=3, batch=2, lr=3e-3)
     model, history = train(data, params)
     assert sum(history[-1].values()) < 0.8 * sum(history[0].values()), history
-    assert model.state_dict().keys() == BottomUp(model.config).state_dict().keys(), "norms are folded"
+    assert model.state_dict().keys() == BottomUp(model.config).state_dict().keys(), (
+        "norms are folded"
+    )
     again, _ = train(data, params)
-    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True)
+    )
 
 
 def test_a_loss_that_is_no_number_stops(scenes):
@@ -111,18 +123,25 @@ def test_precision_of_the_truth_is_one_and_of_nothing_zero(scenes, monkeypatch):
 def test_a_trained_detector_is_written_with_its_names_and_figures(scenes, tmp_path, monkeypatch):
     trained = BottomUp(small_config(48, 11)).eval()
     monkeypatch.setattr(train_detector, "train", lambda *_, **__: (trained, []))
-    found = train_detector.train_and_measure(scenes, tmp_path / "small.safetensors", Training(epochs=1, batch=4))
+    found = train_detector.train_and_measure(
+        scenes, tmp_path / "small.safetensors", Training(epochs=1, batch=4)
+    )
     model, facts = load_bottom_up(tmp_path / "small.safetensors")
     assert facts["classes"][0] == "dog" and facts["attributes"][0] == "red"
     again = measure(model, read_annotated(scenes, "test"))
-    assert dataclasses.asdict(again) == {key: value for key, value in found.items() if key != "losses"}
+    assert dataclasses.asdict(again) == {
+        key: value for key, value in found.items() if key != "losses"
+    }
 
 
 def test_the_detector_of_the_package_finds_what_is_there(tmp_path):
     """Scenes of a world it was not trained on; docs/regions.md has the figures of a thousand."""
     captions(
         tmp_path,
-        CaptionsParams(source="scenes", scenes=ScenesParams(train=0, val=0, test=20, captions_per_image=1, seed=5)),
+        CaptionsParams(
+            source="scenes",
+            scenes=ScenesParams(train=0, val=0, test=20, captions_per_image=1, seed=5),
+        ),
     )
     assert SCENES_DETECTOR.stat().st_size <= 8 * 2**20
     found = measure(load_bottom_up(SCENES_DETECTOR)[0], read_annotated(tmp_path, "test"))
@@ -132,11 +151,15 @@ def test_the_detector_of_the_package_finds_what_is_there(tmp_path):
 
 def boxes_of(rng, n, side=100):
     corner = rng.integers(0, side - 20, (n, 2))
-    return torch.tensor(np.concatenate([corner, corner + rng.integers(8, 60, (n, 2))], 1), dtype=torch.float32)
+    return torch.tensor(
+        np.concatenate([corner, corner + rng.integers(8, 60, (n, 2))], 1), dtype=torch.float32
+    )
 
 
 def truth_of(rng, n):
-    return Truth(boxes_of(rng, n), torch.tensor(rng.integers(1, 9, n)), torch.tensor(rng.integers(1, 4, n)))
+    return Truth(
+        boxes_of(rng, n), torch.tensor(rng.integers(1, 9, n)), torch.tensor(rng.integers(1, 4, n))
+    )
 
 
 @settings(max_examples=50, deadline=None)
@@ -156,10 +179,18 @@ def test_what_is_learnt_from_is_chosen_by_the_rule_and_within_its_limits(seed, o
     of_object = overlap.amax(dim=0)
     for a, best in enumerate(overlap.amax(dim=1)):
         best_of_one = ((overlap[a] == of_object) & (of_object > 0)).any()
-        assert labels[a] == (1 if best >= 0.7 or best_of_one else 0 if inside[a] and best < 0.3 else IGNORE)
+        assert labels[a] == (
+            1 if best >= 0.7 or best_of_one else 0 if inside[a] and best < 0.3 else IGNORE
+        )
         assert not inside[a] or iou(anchors[a : a + 1], boxes[a : a + 1]) == best
-    assert (few == 1).sum() <= 6 and (few >= 0).sum() <= 12 and ((few == labels) | (few == IGNORE)).all()
-    assert len(regions) <= 24 and 0 < (chosen.classes > 0).sum() <= 12, "true boxes are among the candidates"
+    assert (
+        (few == 1).sum() <= 6
+        and (few >= 0).sum() <= 12
+        and ((few == labels) | (few == IGNORE)).all()
+    )
+    assert len(regions) <= 24 and 0 < (chosen.classes > 0).sum() <= 12, (
+        "true boxes are among the candidates"
+    )
     overlap = iou(regions, truth.boxes)
     for r, best in enumerate(overlap.amax(dim=1)):
         covered = next(g for g in range(objects) if torch.equal(truth.boxes[g], chosen.boxes[r]))
@@ -185,7 +216,17 @@ def test_folded_norms_give_what_the_trained_ones_give_in_eval_mode():
 
 
 def test_the_command_says_what_is_wrong_in_one_line(scenes, tmp_path, monkeypatch):
-    line = ["train_detector", "--captions", str(scenes), "--out", str(tmp_path / "o"), "--device", "gpu"]
+    line = [
+        "train_detector",
+        "--captions",
+        str(scenes),
+        "--out",
+        str(tmp_path / "o"),
+        "--device",
+        "gpu",
+    ]
     monkeypatch.setattr("sys.argv", line)
-    with pytest.raises(SystemExit, match="unknown device 'gpu' -> choose from: auto, cpu, cuda, cuda:N"):
+    with pytest.raises(
+        SystemExit, match="unknown device 'gpu' -> choose from: auto, cpu, cuda, cuda:N"
+    ):
         train_detector.main()

@@ -1,4 +1,5 @@
-"""Headless Chromium, as Debian packages it, for tests and pictures of pages: it opens files and reaches no network."""
+"""Headless Chromium, as Debian packages it, for tests and pictures of pages: it opens files and
+reaches no network."""
 
 from __future__ import annotations
 
@@ -41,17 +42,28 @@ def chromium() -> Iterator[Browser]:
 
 
 def listen(page: Page) -> list[str]:
-    """Fills, while the page lives, with its console errors, uncaught exceptions and requests for anything but files."""
+    """Fills, while the page lives, with its console errors, uncaught exceptions and requests for
+    anything but files."""
     heard: list[str] = []
-    page.on("console", lambda message: heard.append(message.text) if message.type in ("error", "warning") else None)
+    page.on(
+        "console",
+        lambda message: (
+            heard.append(message.text) if message.type in ("error", "warning") else None
+        ),
+    )
     page.on("pageerror", lambda error: heard.append(str(error)))
     local = ("file:", "data:", "blob:", "http://127.0.0.1", "http://localhost")
-    page.on("request", lambda request: None if request.url.startswith(local) else heard.append(request.url))
+    page.on(
+        "request",
+        lambda request: None if request.url.startswith(local) else heard.append(request.url),
+    )
     return heard
 
 
 @contextmanager
-def running(explorer: Explorer, reviews: Path, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+def running(
+    explorer: Explorer, reviews: Path, host: str = "127.0.0.1", port: int = 0
+) -> Iterator[str]:
     """The explorer in a thread of this process: yields its address, stops when the block ends."""
     from capgrade.explorer.app import open_server
 
@@ -76,6 +88,6 @@ def opened_file(browser: Browser, path: Path, **view: Any) -> tuple[Page, list[s
 
 
 def problems_of(page: Page) -> list[str]:
-    """What of a page sticks out of it, which texts, or labels of a chart, overlap or are cut off, which are hard to
-    read (contrast below 4.5 to 1)."""
+    """What of a page sticks out of it, which texts, or labels of a chart, overlap or are cut off,
+    which are hard to read (contrast below 4.5 to 1)."""
     return list(page.evaluate(Path(__file__).with_name("problems.js").read_text(encoding="utf-8")))

@@ -1,8 +1,10 @@
-"""Has a pipeline written what this code is known to write? Of what does not depend on the processor:
+"""Has a pipeline written what this code is known to write? Of what does not depend on the
+processor:
 
     python -m tests.tools.digests [--write]
 
-reads data/captions, makes shards of ROUGE-L from it, and compares digests with digests.yaml, which `--write` renews.
+reads data/captions, makes shards of ROUGE-L from it, and compares digests with digests.yaml, which
+`--write` renews.
 """
 
 import sys
@@ -21,7 +23,9 @@ KNOWN = Path(__file__).with_name("digests.yaml")
 
 def digests(captions: Path) -> dict[str, str]:
     """SHA-256 of files by name."""
-    found = {"captions.arrow": read_manifest(captions, "captions")["files"]["captions.arrow"]["sha256"]}
+    found = {
+        "captions.arrow": read_manifest(captions, "captions")["files"]["captions.arrow"]["sha256"]
+    }
     with tempfile.TemporaryDirectory() as folder:
         params = ShardsParams(split="train", measures=("rouge_l",), top=8, uniform=8)
         made = shards(captions, Path(folder) / "shards", params, MeasuresParams())
@@ -34,5 +38,8 @@ if __name__ == "__main__":
         KNOWN.write_text(yaml.safe_dump(found), encoding="utf-8")
     known = yaml.safe_load(KNOWN.read_text(encoding="utf-8"))
     others = [name for name in {**known, **found} if known.get(name) != found.get(name)]
-    print("\n".join(f"{name}: other bytes than known" for name in others) or f"{len(found)} digests are those known")
+    print(
+        "\n".join(f"{name}: other bytes than known" for name in others)
+        or f"{len(found)} digests are those known"
+    )
     sys.exit(1 if others else 0)

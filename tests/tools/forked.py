@@ -1,4 +1,5 @@
-"""`capgrade` for tests that start it many times: a server that has imported everything forks a process a command.
+"""`capgrade` for tests that start it many times: a server that has imported everything forks a
+process a command.
 
 `forked(folder)` starts the server, and gives the folder in which `capgrade` is found that asks it.
 """
@@ -33,7 +34,9 @@ def forked(folder: Path) -> Iterator[Path]:
     address, command = f"{folder}/socket", folder / "capgrade"
     command.write_text(CLIENT.format(python=sys.executable, address=address))
     command.chmod(0o755)
-    server = subprocess.Popen([sys.executable, "-m", "tests.tools.forked", address], stdout=subprocess.PIPE)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.tools.forked", address], stdout=subprocess.PIPE
+    )
     try:
         assert server.stdout is not None and server.stdout.readline() == b"ready\n"
         yield folder
@@ -43,7 +46,8 @@ def forked(folder: Path) -> Iterator[Path]:
 
 
 def serve(address: str) -> None:
-    """Answer until the process is ended. Nothing is computed here, so that children start without threads."""
+    """Answer until the process is ended. Nothing is computed here, so that children start without
+    threads."""
     import capgrade.pipelines.cli as cli
     from capgrade.pipelines import publish, regions, relevance, report, shards  # noqa: F401
     from capgrade.trainer.evaluation import evaluate  # noqa: F401
@@ -70,7 +74,9 @@ def serve(address: str) -> None:
             threading.Thread(target=_answer, args=(asked, child), daemon=True).start()
 
 
-def _run(main, ends: list[int], arguments: list[str], folder: str, environment: dict[str, str]) -> int:
+def _run(
+    main, ends: list[int], arguments: list[str], folder: str, environment: dict[str, str]
+) -> int:
     for number, end in enumerate(ends):
         os.dup2(end, number)
     os.chdir(folder)

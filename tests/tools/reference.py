@@ -31,13 +31,20 @@ def page() -> str:
     """The whole page."""
     schema, comments = Params.model_json_schema(), _comments()
     parts = [HEAD]
-    plain = {name: field for name, field in Params.model_fields.items() if _block(field.annotation) is None}
+    plain = {
+        name: field
+        for name, field in Params.model_fields.items()
+        if _block(field.annotation) is None
+    }
     for name, field in Params.model_fields.items():
         block = _block(field.annotation)
         if block is not None:
             told = " ".join(inspect.cleandoc(block.__doc__ or "").split())
             parts += [f"## {name}\n\n{told}\n", _list(_rows(block, name, schema, comments))]
-    rows = [_row(name, schema["properties"][name], schema, comments.get(("Params", name), "")) for name in plain]
+    rows = [
+        _row(name, schema["properties"][name], schema, comments.get(("Params", name), ""))
+        for name in plain
+    ]
     return "\n".join([*parts, OPTIONS, _list(_options()), "## The rest\n", _list(iter(rows))])
 
 
@@ -59,10 +66,14 @@ def _options() -> Iterator[str]:
 
 
 def _block(annotation: Any) -> type[BaseModel] | None:
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    return (
+        annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    )
 
 
-def _rows(block: type[BaseModel], above: str, schema: dict[str, Any], comments: dict) -> Iterator[str]:
+def _rows(
+    block: type[BaseModel], above: str, schema: dict[str, Any], comments: dict
+) -> Iterator[str]:
     """A line for each key, blocks within this one after it."""
     found = block.model_json_schema()
     for name, field in block.model_fields.items():
@@ -70,7 +81,12 @@ def _rows(block: type[BaseModel], above: str, schema: dict[str, Any], comments: 
         if inner is not None:
             yield from _rows(inner, f"{above}.{name}", schema, comments)
         else:
-            yield _row(f"{above}.{name}", found["properties"][name], found, comments.get((block.__name__, name), ""))
+            yield _row(
+                f"{above}.{name}",
+                found["properties"][name],
+                found,
+                comments.get((block.__name__, name), ""),
+            )
 
 
 def _row(key: str, field: dict[str, Any], schema: dict[str, Any], comment: str) -> str:
@@ -98,7 +114,11 @@ def _kind(field: dict[str, Any]) -> str:
 
 def _comments() -> dict[tuple[str, str], str]:
     """(class, field) -> what stands behind the field in the source."""
-    modules = [params, measure_params, *dict.fromkeys(inspect.getmodule(kind.parameters) for kind in OWNERS.values())]
+    modules = [
+        params,
+        measure_params,
+        *dict.fromkeys(inspect.getmodule(kind.parameters) for kind in OWNERS.values()),
+    ]
     found: dict[tuple[str, str], str] = {}
     for module in [schemas_params, *modules]:
         found |= _comments_in(inspect.getsource(module))

@@ -1,4 +1,5 @@
-"""Pictures of report, audit and explorer as a reader sees them: light, dark and on a phone. `make screenshots`.
+"""Pictures of report, audit and explorer as a reader sees them: light, dark and on a phone. `make
+screenshots`.
 
 python -m tests.tools.screenshots --data data --out docs/screenshots
 """
@@ -45,10 +46,13 @@ def of_section(browser: Browser, report: Path, name: str, path: Path) -> None:
         section = page.locator(f"#{name}")
         section.evaluate("(one) => { one.open = true; }")  # its charts are drawn then
         page.wait_for_function(
-            "(one) => one.querySelectorAll('.vega:not(:has(svg))').length === 0", arg=section.element_handle()
+            "(one) => one.querySelectorAll('.vega:not(:has(svg))').length === 0",
+            arg=section.element_handle(),
         )
         box: Any = section.bounding_box()
-        page.screenshot(path=path, full_page=True, clip={**box, "height": min(box["height"], LONGEST)})
+        page.screenshot(
+            path=path, full_page=True, clip={**box, "height": min(box["height"], LONGEST)}
+        )
 
 
 def of_explorer(browser: Browser, data: Path, out: Path) -> None:
@@ -59,8 +63,11 @@ def of_explorer(browser: Browser, data: Path, out: Path) -> None:
     captions = {"captions": data / "captions", "split": "test", "relevance": data / "relevance"}
     explorer = open_explorer(ExplorerFolders(**captions, runs=runs, indexes=indexes))  # type: ignore[arg-type]
     with TemporaryDirectory() as reviews, running(explorer, Path(reviews)) as address:
-        pages = {"explorer": (f"/?q={QUERY}", VIEWS), "disagreements": ("/disagreements", ("light",)),
-                 "review": ("/review", ("light", "phone"))}  # fmt: skip
+        pages = {
+            "explorer": (f"/?q={QUERY}", VIEWS),
+            "disagreements": ("/disagreements", ("light",)),
+            "review": ("/review", ("light", "phone")),
+        }
         for name, (path, views) in pages.items():
             for view in views:
                 with opened(browser, address + path, view, "main") as page:
@@ -74,8 +81,12 @@ def of_explorer(browser: Browser, data: Path, out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="what make repro wrote, and in it audit.html")
-    parser.add_argument("--coco", type=Path, help="a report on MS-COCO's 5K test captions and their judgements")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="what make repro wrote, and in it audit.html"
+    )
+    parser.add_argument(
+        "--coco", type=Path, help="a report on MS-COCO's 5K test captions and their judgements"
+    )
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -84,7 +95,9 @@ def main() -> None:
             of_page(browser, options.data / f"{name}.html", name, options.out)
         of_section(browser, options.data / "report.html", "runs", options.out / "report-runs.png")
         if options.coco:
-            of_section(browser, options.coco, "agreement", options.out / "report-coco-agreement.png")
+            of_section(
+                browser, options.coco, "agreement", options.out / "report-coco-agreement.png"
+            )
         of_explorer(browser, options.data, options.out)
 
 

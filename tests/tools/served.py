@@ -33,8 +33,8 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(answer: Callable[[Handler], None]) -> Iterator[str]:
-    """The address of a server that answers every request so, and stops when the block ends. Where there is no reply the
-    connection breaks."""
+    """The address of a server that answers every request so, and stops when the block ends. Where
+    there is no reply the connection breaks."""
 
     def answered(handler: Handler) -> None:
         handler.close_connection = True

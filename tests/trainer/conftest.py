@@ -24,12 +24,16 @@ def sets_of(n: int, seed: int) -> tuple[list[list[str]], list[list[int]]]:
     """Two captions per image, naming its one to three objects."""
     rng = np.random.default_rng(seed)
     objects = [rng.choice(len(KINDS), rng.integers(1, 4), replace=False).tolist() for _ in range(n)]
-    texts = [[" and ".join(f"a {KINDS[k]}" for k in found), " ".join(KINDS[k] for k in found)] for found in objects]
+    texts = [
+        [" and ".join(f"a {KINDS[k]}" for k in found), " ".join(KINDS[k] for k in found)]
+        for found in objects
+    ]
     return texts, objects
 
 
 def regions_of(image_id: str, objects: list[int], rng: np.random.Generator) -> Regions:
-    """A region an object: its kind as one number of many, boxes side by side; the first picture's size is unknown."""
+    """A region an object: its kind as one number of many, boxes side by side; the first picture's
+    size is unknown."""
     features = rng.normal(0, 0.05, (len(objects), DIM)).astype(np.float32)
     features[np.arange(len(objects)), objects] += 1
     left = np.arange(len(objects), dtype=np.float32) * 30
@@ -57,16 +61,24 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     captions = write_captions_folder(folder / "captions", tables)
     write_regions(folder / "regions", images, dtype="float32")
     params = ShardsParams(
-        split="train", measures=("cider", "rouge_l"), top=4, uniform=4, windows=WindowsParams(per_window=1)
-    )  # fmt: skip
+        split="train",
+        measures=("cider", "rouge_l"),
+        top=4,
+        uniform=4,
+        windows=WindowsParams(per_window=1),
+    )
     shards(captions, folder / "shards", params, MeasuresParams(), [])
-    found = Data(captions, folder / "regions"), Data(captions, folder / "regions", folder / "shards")
+    found = (
+        Data(captions, folder / "regions"),
+        Data(captions, folder / "regions", folder / "shards"),
+    )
     return Small(*found, read_captions(captions, "train"))
 
 
 @pytest.fixture(scope="session")
 def trained(small: Small, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of twelve epochs of VSE++ on the small world, with an index of its test split; to read or to copy."""
+    """A run of twelve epochs of VSE++ on the small world, with an index of its test split; to read
+    or to copy."""
     out = tmp_path_factory.mktemp("trained") / "run"
     run(small.data, out, epochs=12)
     embed(out, small.data.captions, small.data.regions, "test", out / "index")

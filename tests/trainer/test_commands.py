@@ -9,7 +9,14 @@ import pytest
 from capgrade.schemas.times import read_time
 from tests.conftest import call
 
-SETS = ["--set", "train.model.options={embed: 16, word: 8}", "--set", "train.batch_size=8", "--set", "train.device=cpu"]
+SETS = [
+    "--set",
+    "train.model.options={embed: 16, word: 8}",
+    "--set",
+    "train.batch_size=8",
+    "--set",
+    "train.device=cpu",
+]
 
 
 @pytest.fixture
@@ -17,7 +24,9 @@ def data(small) -> list[str]:
     return ["--captions", str(small.data.captions), "--regions", str(small.data.regions)]
 
 
-def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsys, monkeypatch) -> None:
+def test_train_evaluate_and_search(
+    small, data: list[str], tmp_path: Path, capsys, monkeypatch
+) -> None:
     run = tmp_path / "runs" / "mine"
     trained = ("train", "--preset", "triplet", *data, "--epochs", "2", *SETS, "--out", str(run))
     assert call(*trained, "--json") == 0
@@ -33,11 +42,18 @@ def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsy
     assert f"8 images, 16 captions -> {run}/index" in said and "recall@1" in said
     assert read_time(run / "index") is not None
     assert np.load(run / "index" / "similarity.npy").shape == (8, 16)
-    assert call("search", "--run", str(run), "--query", "a dog and a cat", "--top", "3", "--json") == 0
+    assert (
+        call("search", "--run", str(run), "--query", "a dog and a cat", "--top", "3", "--json") == 0
+    )
     assert len(json.loads(capsys.readouterr().out)["hits"]) == 3
     assert call("search", "--run", str(run), "--image", "test-i3", "--top", "2") == 0
     assert "relevance" in capsys.readouterr().out
-    given = ("--captions", str(small.data.captions), "--similarity", str(run / "index" / "similarity.npy"))
+    given = (
+        "--captions",
+        str(small.data.captions),
+        "--similarity",
+        str(run / "index" / "similarity.npy"),
+    )
     assert call("evaluate", *given, *few, str(tmp_path / "two")) == 0
     for name in ("metrics.json", "manifest.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
@@ -54,7 +70,10 @@ def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsy
     ("line", "message"),
     [
         ("search --run R", "give one of --query and --image"),
-        ("evaluate --run R --captions C --similarity s.npy", "--similarity with --run -> leave one of them out"),
+        (
+            "evaluate --run R --captions C --similarity s.npy",
+            "--similarity with --run -> leave one of them out",
+        ),
         ("evaluate --captions C --regions G --similarity s.npy", "--regions without --run"),
         ("evaluate --compare A --captions C", "--captions with --compare"),
         ("evaluate --compare A --fold 5", "--fold with --compare"),
@@ -62,8 +81,14 @@ def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsy
             "evaluate --compare a=A --json",
             "a paired test is of two evaluations or more, not 1 -> leave --json out",
         ),
-        ("evaluate --compare a=A --compare a=B", "'a' is the label of two evaluations -> give LABEL=DIR"),
-        ("evaluate --compare nowhere", "no evaluations here -> write them with capgrade evaluate --out"),
+        (
+            "evaluate --compare a=A --compare a=B",
+            "'a' is the label of two evaluations -> give LABEL=DIR",
+        ),
+        (
+            "evaluate --compare nowhere",
+            "no evaluations here -> write them with capgrade evaluate --out",
+        ),
         ("evaluate --similarity s.npy", "no captions to evaluate on -> give --captions"),
     ],
 )

@@ -1,4 +1,5 @@
-"""Images that the stage before left out: no part of training, validation and evaluation, and counted."""
+"""Images that the stage before left out: no part of training, validation and evaluation, and
+counted."""
 
 import json
 from dataclasses import replace
@@ -22,7 +23,12 @@ from capgrade.trainer.fit.setup import Data, prepare
 from tests.conftest import call
 from tests.trainer.fit.runs import params, run
 
-LOST = {"train-i3": "unreadable", "train-i4": "missing", "val-i0": "unreadable", "test-i2": "no_region"}
+LOST = {
+    "train-i3": "unreadable",
+    "train-i4": "missing",
+    "val-i0": "unreadable",
+    "test-i2": "no_region",
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +36,10 @@ def lacking(small, tmp_path_factory) -> Data:
     """The small world, whose regions lack some images and are called by the stems of files."""
     folder: Path = tmp_path_factory.mktemp("lacking")
     there = [one for one in RegionStore(small.data.regions) if one.image_id not in LOST]
-    left_out = [{"image_id": one, "file": f"{one}.jpg", "problem": "?", "reason": why} for one, why in LOST.items()]
+    left_out = [
+        {"image_id": one, "file": f"{one}.jpg", "problem": "?", "reason": why}
+        for one, why in LOST.items()
+    ]
     write_regions(folder / "regions", there, dtype="float32", left_out=left_out)
     return replace(small.data, regions=folder / "regions")
 
@@ -45,34 +54,64 @@ def test_their_captions_are_not_learnt_from(lacking, capsys):
     assert setup.validation.captions.image_ids == [f"val-i{k}" for k in range(1, 8)]
     assert setup.validation_relevance.shape == (7, 14)
     assert capsys.readouterr().err.splitlines() == [
-        "split 'train': 2 of 24 images are left out, with their 4 captions: 1 no picture, 1 picture not readable",
+        (
+            "split 'train': 2 of 24 images are left out, with their 4 captions: 1 no picture, 1"
+            " picture not readable"
+        ),
         "split 'val': 1 of 8 images are left out, with their 2 captions: 1 picture not readable",
     ]
 
 
 def test_labels_of_shards_stay_with_their_pairs(small, lacking):
     data = replace(lacking, shards=small.sampled.shards)
-    sets = "train.relevance=shards", "train.loss=[{name: info_nce, targets: relevance, softness: 0.1}]"
+    sets = (
+        "train.relevance=shards",
+        "train.loss=[{name: info_nce, targets: relevance, softness: 0.1}]",
+    )
     setup = prepare(data, params(*sets), MeasuresParams())
     images, rows = setup.pairs.captions.owner[setup.pairs.rows[:6]], setup.pairs.rows[:6]
     whole = prepare(replace(data, regions=small.data.regions), params(*sets), MeasuresParams())
-    np.testing.assert_array_equal(setup.relevance.block(images, rows)[0], whole.relevance.block(images, rows)[0])
+    np.testing.assert_array_equal(
+        setup.relevance.block(images, rows)[0], whole.relevance.block(images, rows)[0]
+    )
 
 
 def test_an_evaluation_is_of_the_others_and_says_so(small, lacking, tmp_path, capsys):
     """Its numbers are those of the whole matrix without the row and the columns."""
     run(lacking, tmp_path / "run", epochs=1)
-    relevance(small.data.captions, tmp_path / "labels", RelevanceParams(split="test", measures=("rouge_l",)),
-              MeasuresParams())  # fmt: skip
-    line = ["evaluate", "--captions", str(small.data.captions), "--split", "test", "--set", "evaluate.samples=0"]
+    relevance(
+        small.data.captions,
+        tmp_path / "labels",
+        RelevanceParams(split="test", measures=("rouge_l",)),
+        MeasuresParams(),
+    )
+    line = [
+        "evaluate",
+        "--captions",
+        str(small.data.captions),
+        "--split",
+        "test",
+        "--set",
+        "evaluate.samples=0",
+    ]
     line += ["--relevance", str(tmp_path / "labels"), "--metric", "recall@1", "--metric", "ndcg@25"]
-    mine = ["--run", str(tmp_path / "run"), "--regions", str(lacking.regions), "--out", str(tmp_path / "mine")]
+    mine = [
+        "--run",
+        str(tmp_path / "run"),
+        "--regions",
+        str(lacking.regions),
+        "--out",
+        str(tmp_path / "mine"),
+    ]
     assert call(*line, *mine) == 0
     said = capsys.readouterr()
     note = "smaller gallery: 1 of 8 images are left out, with their 2 captions: 1 no region found"
     assert f"note: {note}" in said.out and "7 images, 14 captions" in said.out
     found = json.loads((tmp_path / "mine" / "metrics.json").read_text())
-    assert found["counts"]["left_out"] == {"images": {"no_region": 1}, "captions": 2} and note in found["notes"]
+    assert (
+        found["counts"]["left_out"] == {"images": {"no_region": 1}, "captions": 2}
+        and note in found["notes"]
+    )
     index = tmp_path / "run" / "index"
     captions = read_captions(small.data.captions, "test")
     items = json.loads((index / "items.json").read_text())
@@ -88,24 +127,43 @@ def test_an_evaluation_is_of_the_others_and_says_so(small, lacking, tmp_path, ca
     np.testing.assert_array_equal(labels.relevance["rouge_l"], whole)
     owner = np.searchsorted(images, captions.owner[rows])
     matrix = np.load(index / "similarity.npy")
-    expected = evaluate(matrix, {"rouge_l": whole}, ["recall@1", "ndcg@25"], owner=owner, intervals=None).json()
-    assert found["i2t"] == pytest.approx(expected["i2t"]) and found["t2i"] == pytest.approx(expected["t2i"])
+    expected = evaluate(
+        matrix, {"rouge_l": whole}, ["recall@1", "ndcg@25"], owner=owner, intervals=None
+    ).json()
+    assert found["i2t"] == pytest.approx(expected["i2t"]) and found["t2i"] == pytest.approx(
+        expected["t2i"]
+    )
     assert found["i2t"]["recall@1"] != pytest.approx(0)
     # another gallery is another evaluation
     np.save(tmp_path / "whole.npy", np.random.default_rng(0).random((8, 16), np.float32))
-    assert call(*line, "--similarity", str(tmp_path / "whole.npy"), "--out", str(tmp_path / "other")) == 0
+    assert (
+        call(*line, "--similarity", str(tmp_path / "whole.npy"), "--out", str(tmp_path / "other"))
+        == 0
+    )
     capsys.readouterr()
-    assert call("evaluate", "--compare", str(tmp_path / "mine"), "--compare", str(tmp_path / "other")) == 2
+    assert (
+        call("evaluate", "--compare", str(tmp_path / "mine"), "--compare", str(tmp_path / "other"))
+        == 2
+    )
     assert "left_out" in capsys.readouterr().err
     # a mean with a model that lacks none is of what both have
-    both = load_task(small.data.captions, similarity=[index / "similarity.npy", tmp_path / "whole.npy"], split="test")
-    np.testing.assert_allclose(both[0].similarity, (matrix + np.load(tmp_path / "whole.npy")[np.ix_(images, rows)]) / 2)
+    both = load_task(
+        small.data.captions,
+        similarity=[index / "similarity.npy", tmp_path / "whole.npy"],
+        split="test",
+    )
+    np.testing.assert_allclose(
+        both[0].similarity, (matrix + np.load(tmp_path / "whole.npy")[np.ix_(images, rows)]) / 2
+    )
 
 
 def test_what_no_stage_left_out_is_an_error(small, lacking, tmp_path):
     there = [one for one in RegionStore(lacking.regions) if one.image_id != "train-i9"]
     write_regions(tmp_path / "regions", there, dtype="float32")
-    with pytest.raises(InputError, match="no regions of 3 of the 24 images of split 'train': 'train-i3', 'train-i4'"):
+    with pytest.raises(
+        InputError,
+        match="no regions of 3 of the 24 images of split 'train': 'train-i3', 'train-i4'",
+    ):
         prepare(replace(small.data, regions=tmp_path / "regions"), params(), MeasuresParams())
 
 
@@ -122,7 +180,12 @@ def test_a_picture_that_cannot_be_read_is_found_first(small, tmp_path, capsys):
     (folder / "train-i3.png").write_bytes(cut[: len(cut) // 2])
     (folder / "val-i0.png").unlink()
     data = Data(small.data.captions, images=folder)
-    with pytest.raises(InputError, match=r"train-i3.png: .* -> mend it, .*--set train.unreadable=skip"):
+    with pytest.raises(
+        InputError, match=r"train-i3.png: .* -> mend it, .*--set train.unreadable=skip"
+    ):
         prepare(data, clip(), MeasuresParams())
     setup = prepare(data, clip("train.unreadable=skip"), MeasuresParams())
-    assert setup.pairs.left_out == {"train-i3": "unreadable"} and setup.validation.captions.n_images == 7
+    assert (
+        setup.pairs.left_out == {"train-i3": "unreadable"}
+        and setup.validation.captions.n_images == 7
+    )

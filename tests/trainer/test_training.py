@@ -18,11 +18,15 @@ def test_its_run_is_that_of_the_command(small, tmp_path: Path) -> None:
     made = capgrade.train(out=tmp_path / "made", preset="triplet", epochs=1, **options, **folders)
     expected = run(small.data, tmp_path / "command", epochs=1)
     assert made["epochs"] == 1 and made["loss"] == expected["loss"]
-    steps = [(tmp_path / name / "steps.csv").read_text().splitlines() for name in ("made", "command")]
+    steps = [
+        (tmp_path / name / "steps.csv").read_text().splitlines() for name in ("made", "command")
+    ]
     assert [line.split(",")[:2] for line in steps[0]] == [line.split(",")[:2] for line in steps[1]]
 
 
 def test_a_misspelt_parameter_is_refused(small, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown parameter 'epoch'"):
-        capgrade.train(small.data.captions, tmp_path / "run", "triplet", regions=small.data.regions, epoch=1)
+        capgrade.train(
+            small.data.captions, tmp_path / "run", "triplet", regions=small.data.regions, epoch=1
+        )
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,5 @@
-"""Stage: what the words of a trained TERAN point at: a picture, and where true boxes are known, how often rightly."""
+"""Stage: what the words of a trained TERAN point at: a picture, and where true boxes are known, how
+often rightly."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -45,13 +46,20 @@ _LEAST = 1 / 3  # of the surest word's similarity: weaker words get no box
 
 
 def align(
-    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, pictures: Path, count: int = 6
+    run: Path,
+    captions_dir: Path,
+    regions_dir: Path,
+    split: str | None,
+    out: Path,
+    pictures: Path,
+    count: int = 6,
 ) -> dict[str, Any] | None:
-    """Write alignment.png, `count` images spread over the split, each with its first caption; `pictures` are those
-    of the images. Where the captions have true boxes, also pointing.json: its content is returned, else None.
+    """Write alignment.png, `count` images spread over the split, each with its first caption;
+    `pictures` are those of the images. Where the captions have true boxes, also pointing.json: its
+    content is returned, else None.
 
-    Raises InputError for a model that aligns no words, for an `out` that another stage wrote, and for a run, captions
-    and regions that do not fit together.
+    Raises InputError for a model that aligns no words, for an `out` that another stage wrote, and
+    for a run, captions and regions that do not fit together.
     """
 
     def sources() -> dict[str, str]:
@@ -62,30 +70,43 @@ def align(
         inputs = sources()
         model, tokens, config = load_run(run)
         if not isinstance(model, TERAN):
-            raise InputError("this model aligns no words with regions", remedy="give a run of --preset teran")
+            raise InputError(
+                "this model aligns no words with regions", remedy="give a run of --preset teran"
+            )
         captions, store = read_captions(captions_dir, split), RegionStore(regions_dir)
         require_dim(config["feature_dim"], store.metadata["dim"], regions_dir)
         captions, _ = without_left_out(captions, store)
         own = list(alignments(model, Pairs(captions, store, tokens.encode(captions))))
-        shown = sorted({int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))})
+        shown = sorted(
+            {int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))}
+        )
         decode = opener(pictures, captions.image_files)
         panels = [panel(decode(captions.image_ids[i]), own[captions.rows_of(i)[0]]) for i in shown]
         with atomic(folder / _PICTURE) as temporary:
             grid(panels).save(temporary, "PNG", optimize=True)
         game, names = None, [_PICTURE]
         if (phrases := read_phrases(captions_dir, captions)) is not None:
-            played = pointing(zip(own, (phrases[caption] for caption in captions.caption_ids), strict=True))
+            played = pointing(
+                zip(own, (phrases[caption] for caption in captions.caption_ids), strict=True)
+            )
             game = {kind: asdict(one) for kind, one in played.items()}
             write_json(folder / POINTING, game)
             names.append(POINTING)
         require_unchanged(inputs, sources())
         inputs |= {} if split is None else {"split": split}
-        write_manifest(folder, "alignment", params={"count": count}, inputs=inputs, rows=dict.fromkeys(names, 0))
+        write_manifest(
+            folder,
+            "alignment",
+            params={"count": count},
+            inputs=inputs,
+            rows=dict.fromkeys(names, 0),
+        )
         return game
 
 
 def align_none(out: Path) -> None:
-    """The folder of a pipeline that asks for no alignment: alignment.json, which says so. InputError as `align`."""
+    """The folder of a pipeline that asks for no alignment: alignment.json, which says so.
+    InputError as `align`."""
     with output_folder(out, "alignment") as folder:
         write_json(folder / NO_RUN, {"run": None})
         write_manifest(folder, "alignment", params={}, inputs={}, rows={NO_RUN: 0})
@@ -100,30 +121,46 @@ def alignments(model: TERAN, pairs: Pairs) -> Iterator[Aligned]:
         boxes = pairs.image(i).boxes
         if boxes is None:
             problem = f"image '{captions.image_ids[i]}' has no boxes"
-            raise InputError(problem, file=pairs.store.folder, remedy="extract its regions with capgrade regions")
+            raise InputError(
+                problem, file=pairs.store.folder, remedy="extract its regions with capgrade regions"
+            )
         yield aligned(images[i : i + 1], texts[c : c + 1], boxes, text, pieces[c])
 
 
 def panel(image: Image.Image, given: Aligned) -> Image.Image:
-    """The image with the regions that words point at, numbered, and the caption below. A word has the colour and number
-    of its best region, and its cosine; words much weaker than the surest are grey, without a box."""
+    """The image with the regions that words point at, numbered, and the caption below. A word has
+    the colour and number of its best region, and its cosine; words much weaker than the surest are
+    grey, without a box."""
     scale = ALIGNMENT_SIDE / max(image.size)
-    image = image.convert("RGB").resize([round(side * scale) for side in image.size], Image.Resampling.LANCZOS)
+    image = image.convert("RGB").resize(
+        [round(side * scale) for side in image.size], Image.Resampling.LANCZOS
+    )
     regions = [given.region(k) for k in range(len(given.words))]
     values = [-np.inf if r is None else given.similarity[r, k] for k, r in enumerate(regions)]
     least = _LEAST * max([0.0, *values])  # function words would box the whole image
     regions = [r if value >= least else None for r, value in zip(regions, values, strict=True)]
-    number = {region: k for k, region in enumerate(dict.fromkeys(r for r in regions if r is not None))}
+    number = {
+        region: k for k, region in enumerate(dict.fromkeys(r for r in regions if r is not None))
+    }
     pen = ImageDraw.Draw(image)
     taken: list[tuple[float, float]] = []
     for region, k in number.items():
-        pen.rectangle([x * scale for x in given.boxes[region].tolist()], outline=_colour(k), width=3)
+        pen.rectangle(
+            [x * scale for x in given.boxes[region].tolist()], outline=_colour(k), width=3
+        )
     for region, k in number.items():  # numbers above all boxes
         left, top = (float(x) * scale for x in given.boxes[region, :2])
-        left, top = _free(min(max(left, 0), image.width - 24), min(max(top, 0), image.height - 24), taken, image.width)
+        left, top = _free(
+            min(max(left, 0), image.width - 24),
+            min(max(top, 0), image.height - 24),
+            taken,
+            image.width,
+        )
         taken.append((left, top))
         pen.rectangle((left, top, left + 22, top + 22), fill=_colour(k))
-        pen.text((left + 11, top + 11), str(k + 1), "white", ImageFont.load_default(16), anchor="mm")
+        pen.text(
+            (left + 11, top + 11), str(k + 1), "white", ImageFont.load_default(16), anchor="mm"
+        )
     font, small = ImageFont.load_default(18), ImageFont.load_default(12)
     places, across, line = [], 0.0, 0
     for word in given.words:
@@ -145,7 +182,9 @@ def panel(image: Image.Image, given: Aligned) -> Image.Image:
     return canvas
 
 
-def _free(left: float, top: float, taken: list[tuple[float, float]], width: int) -> tuple[float, float]:
+def _free(
+    left: float, top: float, taken: list[tuple[float, float]], width: int
+) -> tuple[float, float]:
     """The place, or the next to the right or back to the left, where no number is yet."""
     step = 24 if left + 24 * len(taken) < width - 24 else -24
     while any(abs(left - x) < 24 and abs(top - y) < 24 for x, y in taken):

@@ -1,10 +1,11 @@
 """Which region each word points at, and whether it points right: the pointing game on scenes.
 
-The rule: a phrase that speaks of objects (a span of meanings.arrow) points at the region most similar to its words,
-by the mean over the words that take part, a word being the mean over its word pieces. It points right if the centre of
-that region lies in the true box of one of the objects (Zhang et al. 2018 ask this of a point, in any object of the
-kind); the second, stricter rule asks for an IoU of 0.5 with one of the boxes. Chance is the share of the image's
-regions that would be right.
+The rule: a phrase that speaks of objects (a span of meanings.arrow) points at the region most
+similar to its words, by the mean over the words that take part, a word being the mean over its word
+pieces. It points right if the centre of that region lies in the true box of one of the objects
+(Zhang et al. 2018 ask this of a point, in any object of the kind); the second, stricter rule asks
+for an IoU of 0.5 with one of the boxes. Chance is the share of the image's regions that would be
+right.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,7 +43,8 @@ class Aligned:
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words `start` to `end` (exclusive) of a caption, which speak of the objects in these boxes."""
+    """Words `start` to `end` (exclusive) of a caption, which speak of the objects in these
+    boxes."""
 
     start: int
     end: int
@@ -61,8 +63,11 @@ class Pointed:
     iou_chance: float
 
 
-def aligned(images: Encoded, captions: Encoded, boxes: np.ndarray, text: str, pieces: Pieces) -> Aligned:
-    """The first image and caption of two encodings; `boxes` of the image's regions in pixels, float [R, 4]."""
+def aligned(
+    images: Encoded, captions: Encoded, boxes: np.ndarray, text: str, pieces: Pieces
+) -> Aligned:
+    """The first image and caption of two encodings; `boxes` of the image's regions in pixels, float
+    [R, 4]."""
     A = alignment_matrix(images, captions)[: len(boxes)].detach().cpu()  # [R, W]
     words = text.split()
     columns = np.full((len(boxes), len(words)), np.nan, np.float32)
@@ -75,7 +80,8 @@ def aligned(images: Encoded, captions: Encoded, boxes: np.ndarray, text: str, pi
 
 
 def point(given: Aligned, phrase: Phrase) -> Pointed | None:
-    """None where no word of the phrase takes part, or the image has no region. Tied regions share the point."""
+    """None where no word of the phrase takes part, or the image has no region. Tied regions share
+    the point."""
     columns = given.similarity[:, phrase.start : phrase.end]
     columns = columns[:, ~np.isnan(columns).any(0)]
     if not columns.size:
@@ -85,7 +91,9 @@ def point(given: Aligned, phrase: Phrase) -> Pointed | None:
     inside = _inside(given.boxes, phrase.boxes).max(1)
     overlap = iou(torch.tensor(given.boxes), torch.tensor(phrase.boxes), caffe=False).numpy()
     near = (overlap >= IOU).max(1)  # NaN of two boxes without an area is not near
-    return Pointed(1, *(float(x) for x in (inside[best].mean(), inside.mean(), near[best].mean(), near.mean())))
+    return Pointed(
+        1, *(float(x) for x in (inside[best].mean(), inside.mean(), near[best].mean(), near.mean()))
+    )
 
 
 def pointing(pairs: Iterable[tuple[Aligned, Sequence[Phrase]]]) -> dict[str, Pointed]:
@@ -104,7 +112,8 @@ def pointing(pairs: Iterable[tuple[Aligned, Sequence[Phrase]]]) -> dict[str, Poi
 
 
 def read_phrases(folder: Path, captions: Captions) -> dict[str, list[Phrase]] | None:
-    """Phrases by caption id; None for captions without the truth behind them: only scenes have it."""
+    """Phrases by caption id; None for captions without the truth behind them: only scenes have
+    it."""
     if not all((folder / name).is_file() for name in _TRUTH):
         return None
     scenes = read_arrow(folder / "scenes.arrow").select(["image_id", "objects"]).to_pylist()
@@ -113,7 +122,9 @@ def read_phrases(folder: Path, captions: Captions) -> dict[str, list[Phrase]] | 
     spans = {row["caption_id"]: row["spans"] for row in meanings}
     owners = [captions.image_ids[at] for at in captions.owner]
     return {
-        caption_id: [_phrase(span, objects[image_id]) for span in spans[caption_id] if span["objects"]]
+        caption_id: [
+            _phrase(span, objects[image_id]) for span in spans[caption_id] if span["objects"]
+        ]
         for caption_id, image_id in zip(captions.caption_ids, owners, strict=True)
     }
 
@@ -121,7 +132,9 @@ def read_phrases(folder: Path, captions: Captions) -> dict[str, list[Phrase]] | 
 def _phrase(span: dict, objects: list[dict]) -> Phrase:
     said = [objects[k] for k in span["objects"]]
     kinds = {thing["kind"] for thing in said}
-    boxes = np.array([[thing[side] for side in ("x0", "y0", "x1", "y1")] for thing in said], np.float32)
+    boxes = np.array(
+        [[thing[side] for side in ("x0", "y0", "x1", "y1")] for thing in said], np.float32
+    )
     return Phrase(span["start"], span["end"], kinds.pop() if len(kinds) == 1 else _SEVERAL, boxes)
 
 
@@ -133,5 +146,8 @@ def _inside(regions: np.ndarray, boxes: np.ndarray) -> np.ndarray:
 
 def _mean(results: list[Pointed]) -> Pointed:
     names = [field.name for field in fields(Pointed)][1:]
-    means = (float(np.mean([getattr(one, name) for one in results])) if results else float("nan") for name in names)
+    means = (
+        float(np.mean([getattr(one, name) for one in results])) if results else float("nan")
+        for name in names
+    )
     return Pointed(len(results), *means)

@@ -17,7 +17,8 @@ from capgrade.trainer.models.encoders import AUTHORS_REGIONS
 
 @dataclass(frozen=True)
 class Batch:
-    """Some pairs. Numbers and rows are of the whole batch; tensors may hold one process's part of it."""
+    """Some pairs. Numbers and rows are of the whole batch; tensors may hold one process's part of
+    it."""
 
     images: Images
     texts: CaptionTokens
@@ -26,20 +27,27 @@ class Batch:
 
 
 class Pairs:
-    """The pairs of a split: its captions as numbers, its images as regions or pictures read from their store when
-    asked for.
+    """The pairs of a split: its captions as numbers, its images as regions or pictures read from
+    their store when asked for.
 
-    Images that the stage before left out are left out, with their captions, from `rows`. InputError when the store
-    lacks another one, or is of another split.
+    Images that the stage before left out are left out, with their captions, from `rows`. InputError
+    when the store lacks another one, or is of another split.
     """
 
     def __init__(
-        self, captions: Captions, store: ImageStore, tokens: list[np.ndarray], rows: np.ndarray | None = None
+        self,
+        captions: Captions,
+        store: ImageStore,
+        tokens: list[np.ndarray],
+        rows: np.ndarray | None = None,
     ) -> None:
         self.captions, self.store, self.tokens = captions, store, tokens
         rows = np.arange(captions.n_captions) if rows is None else rows
         found = find_images(captions, store, rows)
-        self.numbers, self.left_out = found.numbers, found.left_out  # of the store; images without, and why
+        self.numbers, self.left_out = (
+            found.numbers,
+            found.left_out,
+        )  # of the store; images without, and why
         self.rows = rows[found.numbers[captions.owner[rows]] >= 0]  # captions that are learnt from
 
     def image(self, number: int) -> Regions:
@@ -48,7 +56,8 @@ class Pairs:
         return self.store[int(self.numbers[number])]
 
     def collate(self, rows: np.ndarray, part: slice = slice(None)) -> Batch:
-        """The pairs of caption `rows`; with `part` only these as tensors, padded as the whole batch is."""
+        """The pairs of caption `rows`; with `part` only these as tensors, padded as the whole batch
+        is."""
         numbers = self.captions.owner[rows]
         images = pad_images([self.image(i) for i in numbers])
         texts = replace(pad_texts([self.tokens[r] for r in rows]), images=torch.from_numpy(numbers))
@@ -58,7 +67,9 @@ class Pairs:
     def image_batches(self, size: int) -> Iterator[Images]:
         """Every image of the split in order."""
         for at in range(0, self.captions.n_images, size):
-            yield pad_images([self.image(i) for i in range(at, min(at + size, self.captions.n_images))])
+            yield pad_images(
+                [self.image(i) for i in range(at, min(at + size, self.captions.n_images))]
+            )
 
     def caption_batches(self, size: int) -> Iterator[CaptionTokens]:
         """Every caption of the split in order."""
@@ -67,22 +78,27 @@ class Pairs:
 
 
 def require_count(config: object, pairs: Pairs) -> None:
-    """InputError where a model normalises regions by their place, as the authors' `region_norm`, and an image of these
-    pairs has another number of regions."""
+    """InputError where a model normalises regions by their place, as the authors' `region_norm`,
+    and an image of these pairs has another number of regions."""
     if getattr(config, "region_norm", None) != "authors":
         return
     for i in np.unique(pairs.captions.owner[pairs.rows]):
         count = len(pairs.image(i))
         if count != AUTHORS_REGIONS:
             problem = (
-                f"{count} regions of image '{pairs.captions.image_ids[i]}', region_norm authors takes {AUTHORS_REGIONS}"
+                f"{count} regions of image '{pairs.captions.image_ids[i]}', region_norm authors"
+                f" takes {AUTHORS_REGIONS}"
             )
-            remedy = "extract 36: capgrade regions --boxes 36, or set train.model.options.region_norm=features"
+            remedy = (
+                "extract 36: capgrade regions --boxes 36, or set"
+                " train.model.options.region_norm=features"
+            )
             raise InputError(problem, file=pairs.store.folder, remedy=remedy)
 
 
 def pad_images(regions: Sequence[Regions]) -> Images:
-    """Region sets as tensors; boxes as shares of the picture, zeros where they or its size are unknown."""
+    """Region sets as tensors; boxes as shares of the picture, zeros where they or its size are
+    unknown."""
     most = max(map(len, regions))
     features = np.zeros((len(regions), most, regions[0].features.shape[1]), np.float32)
     boxes = np.zeros((len(regions), most, 5), np.float32)
@@ -98,6 +114,9 @@ def pad_images(regions: Sequence[Regions]) -> Images:
 
 
 def pad_texts(tokens: Sequence[np.ndarray]) -> CaptionTokens:
-    """Token numbers int64 [length] of each caption -> a batch [B, longest], zeros and a False mask behind."""
+    """Token numbers int64 [length] of each caption -> a batch [B, longest], zeros and a False mask
+    behind."""
     numbers = pad_sequence([torch.from_numpy(row) for row in tokens], batch_first=True)
-    return CaptionTokens(numbers, torch.arange(numbers.shape[1]) < torch.tensor(list(map(len, tokens))).unsqueeze(1))
+    return CaptionTokens(
+        numbers, torch.arange(numbers.shape[1]) < torch.tensor(list(map(len, tokens))).unsqueeze(1)
+    )

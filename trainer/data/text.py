@@ -1,4 +1,5 @@
-"""Captions as numbers: a vocabulary of words fitted on the training captions, or a pretrained model's word pieces."""
+"""Captions as numbers: a vocabulary of words fitted on the training captions, or a pretrained
+model's word pieces."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from capgrade.trainer.models.text_encoder import cut, load_tokenizer, word_piece
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words of the training captions, the most frequent first; each caption between `START_TOKEN` and `END_TOKEN`."""
+    """Words of the training captions, the most frequent first; each caption between `START_TOKEN`
+    and `END_TOKEN`."""
 
     words: tuple[str, ...]
     tokenizer: str  # of the captions table; free text is cut by it too
@@ -78,22 +80,32 @@ class ModelTokens:
 
     def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
         pieces = self.kind == "model"
-        rows = [row.ids for row in word_pieces(texts, self.model)] if pieces else cut(texts, self.model)["input_ids"]
+        rows = (
+            [row.ids for row in word_pieces(texts, self.model)]
+            if pieces
+            else cut(texts, self.model)["input_ids"]
+        )
         return [np.array(row, np.int64) for row in rows]
 
     def save(self, path: Path) -> None:
         write_json(path, {self.kind: self.model})
 
 
-Tokens = Vocabulary | ModelTokens  # how captions become numbers, 0 being padding; `size` is one more than the largest
+Tokens = (
+    Vocabulary | ModelTokens
+)  # how captions become numbers, 0 being padding; `size` is one more than the largest
 
 
-def make_tokens(config: Config, captions: Captions, min_count: int, rows: np.ndarray, init: Path | None) -> Tokens:
-    """How a model of this configuration reads captions: the tokens of its checkpoint, the pieces of its text encoder,
-    or words: those of the run to start from, since its numbers mean them, or fitted on the given rows. InputError where
-    there is no such run."""
+def make_tokens(
+    config: Config, captions: Captions, min_count: int, rows: np.ndarray, init: Path | None
+) -> Tokens:
+    """How a model of this configuration reads captions: the tokens of its checkpoint, the pieces of
+    its text encoder, or words: those of the run to start from, since its numbers mean them, or
+    fitted on the given rows. InputError where there is no such run."""
     if init is not None and not (init / MODEL).is_file():
-        raise InputError("no model to start from", file=init / MODEL, remedy="give train.init a finished run")
+        raise InputError(
+            "no model to start from", file=init / MODEL, remedy="give train.init a finished run"
+        )
     if (checkpoint := getattr(config, "pretrained", None)) is not None:
         return ModelTokens(checkpoint, "checkpoint")
     if (encoder := getattr(config, "text_model", None)) is not None:
@@ -111,6 +123,10 @@ def load_tokens(path: Path) -> Tokens:
                 require_here(model, path)
                 return ModelTokens(model, kind)
         tokenizer, words = content.get("tokenizer"), content.get("words")
-        if isinstance(tokenizer, str) and isinstance(words, list) and all(isinstance(word, str) for word in words):
+        if (
+            isinstance(tokenizer, str)
+            and isinstance(words, list)
+            and all(isinstance(word, str) for word in words)
+        ):
             return Vocabulary(tuple(words), tokenizer)
     raise InputError("not a vocabulary", file=path, remedy="restore it, or train again")

@@ -1,6 +1,8 @@
-"""Paired tests of evaluations of the same queries: for means, medians and sums of metrics, each by its own resampling.
+"""Paired tests of evaluations of the same queries: for means, medians and sums of metrics, each by
+its own resampling.
 
-An exchange and a draw take an image with all its captions, in both directions at once: they are not independent.
+An exchange and a draw take an image with all its captions, in both directions at once: they are not
+independent.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -30,15 +32,16 @@ from capgrade.trainer.evaluation.evaluate import METRICS_FILE, OWNER, PER_QUERY_
 from capgrade.trainer.evaluation.tables import first_measure, is_graded
 
 SHORT_TABLE = 12  # rows of the short table
-# Of a short table, the first come first: what papers on retrieval report, in both directions, then by one number.
+# Of a short table, the first come first: what papers on retrieval report, in both directions, then
+# by one number.
 PAPERS = (*RECALL, "rsum", "map@r", "ndcg", "nsum", "medr", "ncs")
 _Column = tuple[str, str]  # direction, "" of a sum, and metric
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One metric of several runs, as fractions (sums: 0 to 600), and tests of the first run less each other one: None
-    where no query has a value."""
+    """One metric of several runs, as fractions (sums: 0 to 600), and tests of the first run less
+    each other one: None where no query has a value."""
 
     direction: str  # i2t, t2i; "" of a sum
     metric: str  # with its measure: ndcg@25[cider]
@@ -64,7 +67,9 @@ class StoredQueries:
         self.measure = first_measure(read_json(folder / METRICS_FILE))
         with np.load(folder / PER_QUERY_FILE) as stored:
             names = [name for name in stored.files if name != OWNER]
-            self.owner = stored[OWNER] if OWNER in stored.files else None  # of an earlier version there is none
+            self.owner = (
+                stored[OWNER] if OWNER in stored.files else None
+            )  # of an earlier version there is none
             self.names = {
                 direction: [n.partition("/")[2] for n in names if n.startswith(f"{direction}/")]
                 for direction in DIRECTIONS
@@ -77,55 +82,86 @@ class StoredQueries:
 
     def require_like(self, other: "StoredQueries") -> None:
         """InputError where another was evaluated on other captions or labels."""
-        one, two = ({**run.manifest["inputs"], "ties": run.manifest["params"].get("ties")} for run in (self, other))
-        differing = sorted(name for name in one.keys() | two.keys() if one.get(name) != two.get(name))
-        compared = ("similarity", "image_embeddings", "caption_embeddings", "row_ids", "column_ids")  # models differ
+        one, two = (
+            {**run.manifest["inputs"], "ties": run.manifest["params"].get("ties")}
+            for run in (self, other)
+        )
+        differing = sorted(
+            name for name in one.keys() | two.keys() if one.get(name) != two.get(name)
+        )
+        compared = (
+            "similarity",
+            "image_embeddings",
+            "caption_embeddings",
+            "row_ids",
+            "column_ids",
+        )  # models differ
         if differing := [name for name in differing if not name.startswith(compared)]:
             problem = f"evaluated with other {', '.join(differing)} than the first"
             raise InputError(problem, file=other.folder, remedy="evaluate both alike")
 
 
 def compare(
-    folders: Sequence[Path], metrics: Sequence[str] = (), *, every: bool = False, method: str = "permutation",
-    samples: int = 10_000, seed: int = 0,
-) -> list[Comparison]:  # fmt: skip
-    """The first of two or more evaluation folders tested against each other one: on `metrics`, on at most MOST that
-    papers report, or on `every` metric that all have.
+    folders: Sequence[Path],
+    metrics: Sequence[str] = (),
+    *,
+    every: bool = False,
+    method: str = "permutation",
+    samples: int = 10_000,
+    seed: int = 0,
+) -> list[Comparison]:
+    """The first of two or more evaluation folders tested against each other one: on `metrics`, on
+    at most MOST that papers report, or on `every` metric that all have.
 
-    InputError for a folder that is not finished, one of other captions or labels, and a metric that is not there.
+    InputError for a folder that is not finished, one of other captions or labels, and a metric that
+    is not there.
     """
     runs = [StoredQueries(folder) for folder in folders]
     for run in runs[1:]:
         runs[0].require_like(run)
     if runs[0].owner is None:
-        warn(f"{folders[0]}: of an earlier version: captions of one image count as independent; evaluate it again")
+        warn(
+            f"{folders[0]}: of an earlier version: captions of one image count as independent;"
+            " evaluate it again"
+        )
     known = {
-        direction: [n for n in runs[0].names[direction] if all(n in run.names[direction] for run in runs)]
+        direction: [
+            n for n in runs[0].names[direction] if all(n in run.names[direction] for run in runs)
+        ]
         for direction in DIRECTIONS
     }
     columns = _chosen(known, metrics, runs[0].measure, folders[0]) if metrics else _columns(known)
     columns = columns if metrics or every else _reported(columns)
     first, *others = (_Values(run, columns) for run in runs)
     found = [
-        first.tests(other, {"samples": samples, "seed": seed, "groups": runs[0].owner}, method) for other in others
+        first.tests(other, {"samples": samples, "seed": seed, "groups": runs[0].owner}, method)
+        for other in others
     ]
     return [
         Comparison(
-            direction, _with_measure(name, runs[0].measure),
-            [values.of(direction, name) for values in (first, *others)], [tests[direction, name] for tests in found],
+            direction,
+            _with_measure(name, runs[0].measure),
+            [values.of(direction, name) for values in (first, *others)],
+            [tests[direction, name] for tests in found],
         )
         for direction, name in columns
-    ]  # fmt: skip
+    ]
 
 
 def reported(folder: Path) -> list[str]:
-    """Names of at most MOST metrics of a finished evaluation, those that papers report. InputError as `compare`."""
+    """Names of at most MOST metrics of a finished evaluation, those that papers report. InputError
+    as `compare`."""
     run = StoredQueries(folder)
-    return list(dict.fromkeys(_with_measure(name, run.measure) for _, name in _reported(_columns(run.names))))
+    return list(
+        dict.fromkeys(
+            _with_measure(name, run.measure) for _, name in _reported(_columns(run.names))
+        )
+    )
 
 
 class _Values:
-    """What the columns need of a run: values of each query by direction and metric, the parts of sums too."""
+    """What the columns need of a run: values of each query by direction and metric, the parts of
+    sums too."""
 
     def __init__(self, run: StoredQueries, columns: Sequence[_Column]) -> None:
         self.run = run
@@ -133,16 +169,21 @@ class _Values:
         parts = [(direction, part) for part in summed for direction in DIRECTIONS]
         needed = dict.fromkeys([*(column for column in columns if column[0]), *parts])
         self.queries = {
-            direction: run.read(direction, [n for of, n in needed if of == direction]) for direction in DIRECTIONS
+            direction: run.read(direction, [n for of, n in needed if of == direction])
+            for direction in DIRECTIONS
         }
 
     def of(self, direction: str, name: str) -> float:
         """The number that is reported."""
         if direction:
             return reduced(name, self.queries[direction][name])
-        return 100 * sum(self.of(direction, part) for direction in DIRECTIONS for part in SUM_OF[name])
+        return 100 * sum(
+            self.of(direction, part) for direction in DIRECTIONS for part in SUM_OF[name]
+        )
 
-    def tests(self, other: "_Values", options: Mapping[str, Any], method: str) -> dict[_Column, PairedTest | None]:
+    def tests(
+        self, other: "_Values", options: Mapping[str, Any], method: str
+    ) -> dict[_Column, PairedTest | None]:
         """This run less the other, by column."""
         exchanged: dict[_Column, Array] = {}
         drawn: dict[_Column, Array] = {}
@@ -150,18 +191,33 @@ class _Values:
             ours, theirs = self.queries[direction], other.queries[direction]
             for name in ours:
                 require_same_queries(ours[name], theirs[name], f"{direction}/{name}")
-            # Without owners the captions are units of their own, whose draws are not those of the images.
-            apart = {"seed": options["seed"] + 1} if direction == "t2i" and options["groups"] is None else {}
+            # Without owners the captions are units of their own, whose draws are not those of the
+            # images.
+            apart = (
+                {"seed": options["seed"] + 1}
+                if direction == "t2i" and options["groups"] is None
+                else {}
+            )
             groups = options["groups"] if direction == "t2i" else None
             settings: dict[str, Any] = {**options, **apart, "groups": groups}
             if means := [name for name in ours if not is_median(name)]:
-                a, b = (np.stack([queries[name] for name in means], axis=1) for queries in (ours, theirs))
-                for into, values in ((drawn, resampled_means(a - b, **settings)),
-                                     (exchanged, exchanged_means(a, b, **settings))):  # fmt: skip
-                    into |= {(direction, name): column for name, column in zip(means, values.T, strict=True)}
+                a, b = (
+                    np.stack([queries[name] for name in means], axis=1)
+                    for queries in (ours, theirs)
+                )
+                for into, values in (
+                    (drawn, resampled_means(a - b, **settings)),
+                    (exchanged, exchanged_means(a, b, **settings)),
+                ):
+                    into |= {
+                        (direction, name): column
+                        for name, column in zip(means, values.T, strict=True)
+                    }
             for name in ours.keys() - set(means):
                 a, b = ours[name], theirs[name]
-                drawn[direction, name] = resampled_medians(a, **settings) - resampled_medians(b, **settings)
+                drawn[direction, name] = resampled_medians(a, **settings) - resampled_medians(
+                    b, **settings
+                )
                 exchanged[direction, name] = exchanged_medians(a, b, **settings)
         for draws in (drawn, exchanged):
             for name, parts in SUM_OF.items():
@@ -171,36 +227,53 @@ class _Values:
         return {column: self._tested(other, column, drawn, exchanged, method) for column in drawn}
 
     def _tested(
-        self, other: "_Values", column: _Column, drawn: Mapping[_Column, Array], exchanged: Mapping[_Column, Array],
+        self,
+        other: "_Values",
+        column: _Column,
+        drawn: Mapping[_Column, Array],
+        exchanged: Mapping[_Column, Array],
         method: str,
-    ) -> PairedTest | None:  # fmt: skip
+    ) -> PairedTest | None:
         direction, name = column
         gap = self.of(direction, name) - other.of(direction, name)
         if np.isnan(gap):
             return None
-        counted = [self.queries[direction][name]] if direction else [
-            self.queries[one][SUM_OF[name][0]] for one in DIRECTIONS
-        ]  # fmt: skip
+        counted = (
+            [self.queries[direction][name]]
+            if direction
+            else [self.queries[one][SUM_OF[name][0]] for one in DIRECTIONS]
+        )
         queries = sum(int((~np.isnan(values)).sum()) for values in counted)
-        return paired_result(gap, drawn[column], None if method == "bootstrap" else exchanged[column], queries)
+        return paired_result(
+            gap, drawn[column], None if method == "bootstrap" else exchanged[column], queries
+        )
 
 
 def _columns(known: Mapping[str, Sequence[str]]) -> list[_Column]:
     """Every metric in each direction that has it, then the sums whose parts are there."""
     names = dict.fromkeys(name for direction in DIRECTIONS for name in known[direction])
-    columns = [(direction, name) for name in names for direction in DIRECTIONS if name in known[direction]]
+    columns = [
+        (direction, name) for name in names for direction in DIRECTIONS if name in known[direction]
+    ]
     in_both = set.intersection(*(set(known[direction]) for direction in DIRECTIONS))
     sums = [name for name, parts in SUM_OF.items() if in_both.issuperset(parts)]
     return [*columns, *(("", name) for name in sums)]
 
 
 def _reported(columns: Sequence[_Column]) -> list[_Column]:
-    """Of these columns at most MOST, by the order of PAPERS, of the first measure; in the order of columns."""
+    """Of these columns at most MOST, by the order of PAPERS, of the first measure; in the order of
+    columns."""
     kept: list[_Column] = []
     for name in PAPERS:  # of ndcg and ncs at several cut-offs the first
-        like = [metric for _, metric in columns if name in (metric, metric.partition("@")[0]) and "[" not in metric]
+        like = [
+            metric
+            for _, metric in columns
+            if name in (metric, metric.partition("@")[0]) and "[" not in metric
+        ]
         kept += [column for column in columns if column[1] in like[:1]]
-    return [column for column in columns if column in kept[:SHORT_TABLE]] or list(columns[:SHORT_TABLE])
+    return [column for column in columns if column in kept[:SHORT_TABLE]] or list(
+        columns[:SHORT_TABLE]
+    )
 
 
 def _chosen(
@@ -213,7 +286,9 @@ def _chosen(
         name = metric.removesuffix(f"[{measure}]")
         if not (some := [column for column in there if column[1] == name]):
             known_names = list(dict.fromkeys(name for _, name in there))
-            raise InputError(f"no {metric}", file=file, remedy=f"evaluated: {first_of(known_names, 40)}")
+            raise InputError(
+                f"no {metric}", file=file, remedy=f"evaluated: {first_of(known_names, 40)}"
+            )
         found += [column for column in some if column not in found]
     return found
 

@@ -1,4 +1,5 @@
-"""Stage: a similarity matrix, captions and labels in; every metric, with intervals, and curves for `dvc plots`, out."""
+"""Stage: a similarity matrix, captions and labels in; every metric, with intervals, and curves for
+`dvc plots`, out."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +22,21 @@ from capgrade.trainer.evaluation.task import Task
 
 METRICS_FILE, PER_QUERY_FILE = "metrics.json", "per_query.npz"
 OWNER = "owner"  # in PER_QUERY: the image of each caption
-SCORING = {"k", "p", "m", "fold", "ties", "metric", "samples", "seed"}  # of the parameters: what an evaluation is by
+SCORING = {
+    "k",
+    "p",
+    "m",
+    "fold",
+    "ties",
+    "metric",
+    "samples",
+    "seed",
+}  # of the parameters: what an evaluation is by
 
 
 def default_names(task: Task, params: EvaluateParams, fold: int | None = None) -> list[str]:
-    """Names of the whole set that this task can answer: those of no relevance, then the graded ones."""
+    """Names of the whole set that this task can answer: those of no relevance, then the graded
+    ones."""
     at, images = params.k, fold or len(task.similarity)
     lists = task.positives if fold is None else {}  # of the whole gallery
     plain = [f"{name}@{k}" for name in ("recall", "r") for k in at] + ["medr", "meanr"]
@@ -38,7 +49,11 @@ def default_names(task: Task, params: EvaluateParams, fold: int | None = None) -
     if not task.relevance:
         return plain
     graded = [f"{name}@{k}" for name in ("ncs", "ncs_other", "ncs_eq5", "ncs_authors") for k in at]
-    graded += [f"{name}@{params.p}" for name in ("ndcg", "ndcg_exp")] + ["asp", "kendall_tau_a", "kendall_tau_b"]
+    graded += [f"{name}@{params.p}" for name in ("ndcg", "ndcg_exp")] + [
+        "asp",
+        "kendall_tau_a",
+        "kendall_tau_b",
+    ]
     graded += [f"{name}@{k}" for name in ("cs", "cs_tau_a") for k in at if k > 1]
     sizes = [m for m in params.m if m < images]
     kinds = ("sr", "sr_other", "sr_soft", "sr_soft_other", "sr_authors", "sr_soft_authors")
@@ -46,14 +61,22 @@ def default_names(task: Task, params: EvaluateParams, fold: int | None = None) -
     return [*plain, *graded, *(["asp_a"] if len(task.relevance) > 1 else [])]
 
 
-def score(task: Task, params: EvaluateParams, *, fold: int | None = None, notes: Sequence[str] = ()) -> Evaluation:
+def score(
+    task: Task, params: EvaluateParams, *, fold: int | None = None, notes: Sequence[str] = ()
+) -> Evaluation:
     """`capgrade.evaluate` of a task, over the whole set or averaged over folds of `fold` images."""
     names = sorted(params.metric, key=is_graded) or default_names(task, params, fold)
     evaluation = of_arrays(
-        task.similarity, task.relevance, names, owner=task.owner, positives=task.positives,
-        classes=task.codes, fold=fold, ties=params.ties,
+        task.similarity,
+        task.relevance,
+        names,
+        owner=task.owner,
+        positives=task.positives,
+        classes=task.codes,
+        fold=fold,
+        ties=params.ties,
         intervals=Draws(samples=params.samples, seed=params.seed),
-    )  # fmt: skip
+    )
     counts = {**evaluation.counts, **({"left_out": task.left_out} if task.left_out else {})}
     return replace(evaluation, notes=list(notes), counts=counts)
 
@@ -67,9 +90,10 @@ def evaluate(
     inputs: Mapping[str, str] | None = None,
     now: Callable[[], Mapping[str, str]] | None = None,
 ) -> list[Evaluation]:
-    """Score the whole set and then each size of folds; with `out`, write there metrics.json for `dvc metrics`,
-    curves_*.json for `dvc plots` and per_query.npz for paired tests (`compare`). `inputs` are the digests of what the
-    task was read from, before it was read; `now` takes them again when all is scored.
+    """Score the whole set and then each size of folds; with `out`, write there metrics.json for
+    `dvc metrics`, curves_*.json for `dvc plots` and per_query.npz for paired tests (`compare`).
+    `inputs` are the digests of what the task was read from, before it was read; `now` takes them
+    again when all is scored.
 
     InputError for an `out` that another stage wrote, and for an input that changed meanwhile."""
     with nullcontext() if out is None else output_folder(out, "evaluation") as folder:
@@ -79,17 +103,27 @@ def evaluate(
             require_unchanged(inputs or {}, now())
         if folder is not None:
             with atomic(folder / PER_QUERY_FILE) as temporary, temporary.open("wb") as file:
-                scored = ((direction, evaluations[0].scored[direction].values) for direction in DIRECTIONS)
-                values = {f"{direction}/{name}": each for direction, some in scored for name, each in some.items()}
+                scored = (
+                    (direction, evaluations[0].scored[direction].values) for direction in DIRECTIONS
+                )
+                values = {
+                    f"{direction}/{name}": each
+                    for direction, some in scored
+                    for name, each in some.items()
+                }
                 np.savez_compressed(file, allow_pickle=False, **{OWNER: task.owner}, **values)
-            tables: dict[str, Any] = {f"curves_{k}.json": v for k, v in curves(task, params.k, params.ties).items()}
+            tables: dict[str, Any] = {
+                f"curves_{k}.json": v for k, v in curves(task, params.k, params.ties).items()
+            }
             tables[METRICS_FILE] = as_json(evaluations)
             for name, content in tables.items():
                 write_json(folder / name, content)
             rows = dict.fromkeys([*tables, PER_QUERY_FILE], 0)
             scoring = params.model_dump(mode="json", include=SCORING)
             of = dict(inputs or {})
-            if task.images is not None:  # by which `compare` knows that another gallery is another evaluation
+            if (
+                task.images is not None
+            ):  # by which `compare` knows that another gallery is another evaluation
                 of["left_out"] = hashlib.sha256(task.images.astype(np.int64).tobytes()).hexdigest()
             write_manifest(folder, "evaluation", params=scoring, inputs=of, rows=rows)
     return evaluations
@@ -97,7 +131,10 @@ def evaluate(
 
 def as_json(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
     """The whole set at the top, other protocols under `folds`."""
-    return {**evaluations[0].json(), "folds": {item.protocol.split()[-1]: item.json() for item in evaluations[1:]}}
+    return {
+        **evaluations[0].json(),
+        "folds": {item.protocol.split()[-1]: item.json() for item in evaluations[1:]},
+    }
 
 
 def similarity_names(files: Sequence[Path]) -> list[str]:
@@ -114,30 +151,48 @@ CURVE = (1, 2, 3, 5, 10, 20, 30, 50)
 
 
 def curves(task: Task, ks: Sequence[int], ties: TieRule) -> dict[str, list[dict[str, Any]]]:
-    """Rows for plots: recall, NCS and NDCG against K; SR@K against m; precision of mined positives."""
+    """Rows for plots: recall, NCS and NDCG against K; SR@K against m; precision of mined
+    positives."""
     first = dict(list(task.relevance.items())[:1])
     bases = ("recall", "r", *(("ncs", "ndcg") if first else ()))
     cuts = [k for k in CURVE if k <= len(task.similarity)]
     sizes = [m for m in CURVE if first and m < len(task.similarity)]
-    names = [f"{base}@{k}" for base in bases for k in cuts] + [f"sr@{k}(m={m})" for k in ks for m in sizes]
+    names = [f"{base}@{k}" for base in bases for k in cuts] + [
+        f"sr@{k}(m={m})" for k in ks for m in sizes
+    ]
     found = of_arrays(task.similarity, first, names, owner=task.owner, ties=ties, intervals=None)
     by_k: list[dict[str, Any]] = []
     by_m: list[dict[str, Any]] = []
     for direction, scored in found.scored.items():
         values = scored.mean
-        by_k += [{"direction": direction, "k": k, **{base: values[f"{base}@{k}"] for base in bases}} for k in cuts]
-        by_m += [{"direction": direction, "k": k, "m": m, "sr": values[f"sr@{k}(m={m})"]} for k in ks for m in sizes]
+        by_k += [
+            {"direction": direction, "k": k, **{base: values[f"{base}@{k}"] for base in bases}}
+            for k in cuts
+        ]
+        by_m += [
+            {"direction": direction, "k": k, "m": m, "sr": values[f"sr@{k}(m={m})"]}
+            for k in ks
+            for m in sizes
+        ]
     return {"k": by_k, "m": by_m, "mined": _mined(task)}
 
 
 def _mined(task: Task) -> list[dict[str, Any]]:
-    """Precision of mined pairs against human positives, original pairs aside, for every measure and for classes."""
+    """Precision of mined pairs against human positives, original pairs aside, for every measure and
+    for classes."""
     rows = []
     for human, (lists, _) in task.positives.items():
         if human == "accepted":
             continue
-        curves = {name: mined_precision(matrix, lists, task.owner) for name, matrix in task.relevance.items()}
+        curves = {
+            name: mined_precision(matrix, lists, task.owner)
+            for name, matrix in task.relevance.items()
+        }
         if task.codes is not None:
             curves["classes"] = mined_precision_classes(task.codes, lists, task.owner)
-        rows += [{"human": human, "measure": name, **row} for name, curve in curves.items() for row in curve]
+        rows += [
+            {"human": human, "measure": name, **row}
+            for name, curve in curves.items()
+            for row in curve
+        ]
     return rows

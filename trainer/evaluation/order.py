@@ -1,5 +1,5 @@
-"""Rows and columns of somebody else's scores, put into the order of the captions table by their ids, and what is said
-where they have none and seem to be in another order."""
+"""Rows and columns of somebody else's scores, put into the order of the captions table by their
+ids, and what is said where they have none and seem to be in another order."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,9 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.image_matching import match_images
 from capgrade.schemas.lines import read_json, read_lines
 
-WRITE_IDS = "write one id a line (.txt), a JSON list, or numpy.save(file, numpy.array(ids, dtype=str))"
+WRITE_IDS = (
+    "write one id a line (.txt), a JSON list, or numpy.save(file, numpy.array(ids, dtype=str))"
+)
 BY_OPTION = "give --row-ids and --column-ids, or .npz with ids"
 BY_FILE = "give it as .npz with image_ids and caption_ids"  # of commands without these options
 LEAST_IMAGES = 10  # of fewer the order cannot be told from chance
@@ -24,20 +26,24 @@ _FEW = 1000  # captions that an order is tried on
 
 @dataclass(frozen=True)
 class MatrixIds:
-    """Files with the ids of a matrix's rows (images) and columns (captions); for two tables of embeddings, of both."""
+    """Files with the ids of a matrix's rows (images) and columns (captions); for two tables of
+    embeddings, of both."""
 
     rows: Path | None = None
     columns: Path | None = None
 
 
 def read_ids(path: Path) -> list[str]:
-    """Ids from a text file, one a line, a JSON list, or a one-dimensional .npy. InputError for anything else."""
+    """Ids from a text file, one a line, a JSON list, or a one-dimensional .npy. InputError for
+    anything else."""
     if path.suffix == ".npy":
         try:
             found = np.load(path)
         except FileNotFoundError:
             raise InputError("no such file", file=path, remedy="check the path") from None
-        except Exception as error:  # numpy raises anything for a damaged header, and ValueError for Python objects
+        except (
+            Exception
+        ) as error:  # numpy raises anything for a damaged header, and ValueError for Python objects
             raise InputError(f"no ids ({error})", file=path, remedy=WRITE_IDS) from error
         return ids_of(found, path)
     if path.suffix == ".json":
@@ -53,40 +59,57 @@ def ids_of(values: object, path: Path) -> list[str]:
         raise InputError("no list of ids", file=path, remedy=WRITE_IDS)
     texts = [one.decode() if isinstance(one, bytes) else str(one) for one in array.tolist()]
     if "" in texts:
-        raise InputError("an empty id", file=path, row=texts.index("") + 1, remedy="give every row its id")
+        raise InputError(
+            "an empty id", file=path, row=texts.index("") + 1, remedy="give every row its id"
+        )
     return texts
 
 
 def rows_of_images(ids: Sequence[str], captions: Captions, path: Path) -> Array:
-    """Which of the ids belongs to each image of the table, int64 [n_images], by the rule of `match_images`. InputError
-    where an image has none, or two."""
+    """Which of the ids belongs to each image of the table, int64 [n_images], by the rule of
+    `match_images`. InputError where an image has none, or two."""
     found = match_images(captions.image_files, ids, path)
     if found.missing:
-        raise InputError(found.lines("rows")[0], file=path, remedy="give the id of each row, of every image")
+        raise InputError(
+            found.lines("rows")[0], file=path, remedy="give the id of each row, of every image"
+        )
     return np.array([found.numbers[image] for image in captions.image_ids], np.int64)
 
 
 def columns_of_captions(ids: Sequence[str], captions: Captions, path: Path) -> Array:
-    """Which of the ids is each caption of the table, int64 [n_captions]. InputError where one has none, or two."""
+    """Which of the ids is each caption of the table, int64 [n_captions]. InputError where one has
+    none, or two."""
     where = {name: k for k, name in enumerate(ids)}
     if len(where) < len(ids):
         twice = next(name for k, name in enumerate(ids) if where[name] != k)
-        raise InputError(f"caption '{twice}' comes twice", file=path, remedy="give each column its own id")
+        raise InputError(
+            f"caption '{twice}' comes twice", file=path, remedy="give each column its own id"
+        )
     missing = [name for name in captions.caption_ids if name not in where]
     if missing:
-        problem = f"no column of {len(missing):,} of the {captions.n_captions:,} captions: '{missing[0]}' the first"
-        raise InputError(problem, file=path, remedy="give the id of each column, of every caption of the split")
+        problem = (
+            f"no column of {len(missing):,} of the {captions.n_captions:,} captions: '{missing[0]}'"
+            " the first"
+        )
+        raise InputError(
+            problem, file=path, remedy="give the id of each column, of every caption of the split"
+        )
     return np.array([where[name] for name in captions.caption_ids], np.int64)
 
 
 def require_as_many(ids: Sequence[str], size: int, what: str, path: Path) -> None:
     """InputError where a matrix has not as many rows or columns as there are ids."""
     if len(ids) != size:
-        raise InputError(f"{len(ids)} ids for {size} {what}", file=path, remedy="give one id for each, in their order")
+        raise InputError(
+            f"{len(ids)} ids for {size} {what}",
+            file=path,
+            remedy="give one id for each, in their order",
+        )
 
 
 def order_note(matrix: Array, captions: Captions, remedy: str = BY_OPTION) -> str | None:
-    """What is said of scores without ids that rank images for a caption as chance does; None of better ones.
+    """What is said of scores without ids that rank images for a caption as chance does; None of
+    better ones.
 
     Where another usual order of rows and columns would be far better, it is named with its rsum.
     """
@@ -96,18 +119,28 @@ def order_note(matrix: Array, captions: Captions, remedy: str = BY_OPTION) -> st
     above, mean = _above_chance(matrix, captions, images, texts)
     if above >= CHANCE:
         return None
-    said = f"no better than chance: the mean rank of a caption's image is {mean:.1f} of {captions.n_images}"
-    best = max(_orders(captions), key=lambda order: _above_chance(matrix, captions, order[1], order[2])[0])
+    said = (
+        f"no better than chance: the mean rank of a caption's image is {mean:.1f} of"
+        f" {captions.n_images}"
+    )
+    best = max(
+        _orders(captions), key=lambda order: _above_chance(matrix, captions, order[1], order[2])[0]
+    )
     if _above_chance(matrix, captions, *best[1:])[0] > 2 * CHANCE:
         now, then = (_rsum(matrix, captions, *order) for order in ((images, texts), best[1:]))
         said += f"; with {best[0]}, rsum is {then:.1f}, not {now:.1f}"
     return f"{said}: are rows in the table's order? {remedy}"
 
 
-def _above_chance(matrix: Array, captions: Captions, rows: Array, columns: Array) -> tuple[float, float]:
-    """Of the rank of each caption's image: how many standard errors its mean is better than chance, images being
-    independent, and the mean. `rows` and `columns` say where each image and caption of the table stands."""
-    some = np.unique(np.linspace(0, captions.n_captions - 1, min(_FEW, captions.n_captions)).astype(np.int64))
+def _above_chance(
+    matrix: Array, captions: Captions, rows: Array, columns: Array
+) -> tuple[float, float]:
+    """Of the rank of each caption's image: how many standard errors its mean is better than chance,
+    images being independent, and the mean. `rows` and `columns` say where each image and caption of
+    the table stands."""
+    some = np.unique(
+        np.linspace(0, captions.n_captions - 1, min(_FEW, captions.n_captions)).astype(np.int64)
+    )
     scores = np.asarray(matrix[:, columns[some]])
     own = scores[rows[captions.owner[some]], np.arange(len(some))]
     mean = float(((scores > own).sum(axis=0) + ((scores == own).sum(axis=0) + 1) / 2).mean())
@@ -116,7 +149,8 @@ def _above_chance(matrix: Array, captions: Captions, rows: Array, columns: Array
 
 
 def _orders(captions: Captions) -> Iterator[tuple[str, Array, Array]]:
-    """Usual orders: what it is called, and where each image and each caption of the table then stands."""
+    """Usual orders: what it is called, and where each image and each caption of the table then
+    stands."""
     keys: dict[str, Callable[[str], int | str]] = {"as texts": str}
     if all(map(_is_number, captions.image_ids)):
         keys = {"as numbers": int, **keys}
@@ -125,8 +159,16 @@ def _orders(captions: Captions) -> Iterator[tuple[str, Array, Array]]:
         images = np.array(sorted(range(captions.n_images), key=ids.__getitem__))
         for how, within in _within(captions).items():
             columns = np.concatenate([within[i] for i in images])
-            yield f"images sorted by id {name}, captions by image{how}", np.argsort(images), np.argsort(columns)
-        yield f"images sorted by id {name}, captions as in the table", np.argsort(images), np.arange(len(columns))
+            yield (
+                f"images sorted by id {name}, captions by image{how}",
+                np.argsort(images),
+                np.argsort(columns),
+            )
+        yield (
+            f"images sorted by id {name}, captions as in the table",
+            np.argsort(images),
+            np.arange(len(columns)),
+        )
     grouped = np.argsort(captions.refs)
     yield "images as in the table, captions by image", np.arange(captions.n_images), grouped
 

@@ -1,4 +1,5 @@
-"""Tables of evaluations: one run on the terminal, several runs side by side in Markdown and LaTeX."""
+"""Tables of evaluations: one run on the terminal, several runs side by side in Markdown and
+LaTeX."""
 
 import math
 import re
@@ -25,9 +26,25 @@ from capgrade.trainer.evaluation.evaluate import METRICS_FILE, averaged
 if TYPE_CHECKING:
     from capgrade.trainer.evaluation.compare import Comparison
 
-_HEADER = "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval over images"
-_SHORT = {"recall", "medr", "accepted_recall", "map@r", "r_precision", "pmrp", "ndcg", "asp", "kendall_tau_b"}
-AT_ONE = {"eccv_recall", "cxc_recall"}  # of these the first cut-off is enough in the short table, of ncs the last
+_HEADER = (
+    "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval"
+    " over images"
+)
+_SHORT = {
+    "recall",
+    "medr",
+    "accepted_recall",
+    "map@r",
+    "r_precision",
+    "pmrp",
+    "ndcg",
+    "asp",
+    "kendall_tau_b",
+}
+AT_ONE = {
+    "eccv_recall",
+    "cxc_recall",
+}  # of these the first cut-off is enough in the short table, of ncs the last
 Style = Literal["markdown", "latex"]
 _STYLES: dict[str, Style] = {"md": "markdown", "tex": "latex"}  # by the ending of a file
 SUM_NAMES = tuple(SUM_OF)  # stored as they are printed, 0 to 600
@@ -44,21 +61,27 @@ def _unit(name: str) -> str:
 
 
 def place(name: str) -> tuple[int, list[str | int]]:
-    """Where a metric stands in a list: as the catalogue has them, recall first, and recall@5 before recall@10."""
-    numbers: list[str | int] = [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+    """Where a metric stands in a list: as the catalogue has them, recall first, and recall@5 before
+    recall@10."""
+    numbers: list[str | int] = [
+        int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)
+    ]
     base = _base(name)
     return (list(CATALOGUE).index(base) if base in CATALOGUE else len(CATALOGUE)), numbers
 
 
 def best_of(name: str) -> Callable[..., float] | None:
-    """`min` of ranks, `max` of most metrics; None of lambda, which says nothing of how good a model is."""
+    """`min` of ranks, `max` of most metrics; None of lambda, which says nothing of how good a model
+    is."""
     return {"rank": min, "cosine": None}.get(_unit(name), max)
 
 
 def is_graded(name: str) -> bool:
     """Whether a metric, or a sum, reads relevance."""
     base = _base(name)
-    return base == "nsum" or (base in CATALOGUE and CATALOGUE[base].needs in ("relevance", "extension"))
+    return base == "nsum" or (
+        base in CATALOGUE and CATALOGUE[base].needs in ("relevance", "extension")
+    )
 
 
 def scale(name: str) -> int:
@@ -67,7 +90,8 @@ def scale(name: str) -> int:
 
 
 def shown(name: str, value: float) -> str:
-    """A number as the field prints it: percent of a fraction and sums to one decimal, tau and cosine to three."""
+    """A number as the field prints it: percent of a fraction and sums to one decimal, tau and
+    cosine to three."""
     if value != value:
         return "-"
     digits = 3 if _unit(name) in ("tau", "cosine") else 1
@@ -75,18 +99,23 @@ def shown(name: str, value: float) -> str:
 
 
 def _cell(name: str, value: float, interval: tuple[float, float] | None) -> str:
-    between = "" if interval is None else f" [{shown(name, interval[0])}, {shown(name, interval[1])}]"
+    between = (
+        "" if interval is None else f" [{shown(name, interval[0])}, {shown(name, interval[1])}]"
+    )
     return shown(name, value) + between
 
 
 def named(item: Metric) -> str:
-    """A metric's name with the measure whose relevance it reads, of the first one too: ndcg@25[cider]."""
-    return f"{item.name}[{item.relevance}]" if item.relevance and "[" not in item.name else item.name
+    """A metric's name with the measure whose relevance it reads, of the first one too:
+    ndcg@25[cider]."""
+    return (
+        f"{item.name}[{item.relevance}]" if item.relevance and "[" not in item.name else item.name
+    )
 
 
 def short(metrics: Sequence[Metric]) -> list[Metric]:
-    """The metrics that matter most, in their order: recall, median rank, people's positives, NDCG, NCS at the largest
-    cut-off, ASP and tau-b of each measure."""
+    """The metrics that matter most, in their order: recall, median rank, people's positives, NDCG,
+    NCS at the largest cut-off, ASP and tau-b of each measure."""
     last = max((item.k for item in metrics if _base(item.name) == "ncs"), default=0)
     kept = _SHORT | {"ncs"} | AT_ONE
     chosen = [item for item in metrics if _base(item.name) in kept and item.name != "asp_a"]
@@ -98,7 +127,10 @@ def _rows(evaluation: Evaluation, metrics: Sequence[Metric]) -> Iterator[list[st
     """A row per metric, a column per direction, then the sums."""
     directions = [evaluation.scored[direction] for direction in DIRECTIONS]
     for item in metrics:
-        cells = (_cell(item.name, one.mean[item.name], one.intervals.get(item.name)) for one in directions)
+        cells = (
+            _cell(item.name, one.mean[item.name], one.intervals.get(item.name))
+            for one in directions
+        )
         yield [named(item), *cells]
     first = next((item.relevance for item in directions[0].metrics if item.relevance), "")
     for name, value in evaluation.sums.items():
@@ -107,26 +139,39 @@ def _rows(evaluation: Evaluation, metrics: Sequence[Metric]) -> Iterator[list[st
 
 
 def show(evaluations: Sequence[Evaluation], *, every: bool = True) -> None:
-    """Print each protocol's table (without `every` the short one), the collapse check beside lambda@K, and what was
-    left out and why."""
+    """Print each protocol's table (without `every` the short one), the collapse check beside
+    lambda@K, and what was left out and why."""
     on = console()
     for evaluation in evaluations:
         metrics, counts = evaluation.scored["i2t"].metrics, evaluation.counts
         chosen = metrics if every else short(metrics)
-        title = f"{counts['images']} images, {counts['captions']} captions, {evaluation.protocol}\n{_HEADER}"
+        title = (
+            f"{counts['images']} images, {counts['captions']} captions,"
+            f" {evaluation.protocol}\n{_HEADER}"
+        )
         columns = ("metric", "image to text", "text to image")
-        print_table(title, columns, _rows(evaluation, chosen), texts=(0, 1, 2), title_justify="left")
+        print_table(
+            title, columns, _rows(evaluation, chosen), texts=(0, 1, 2), title_justify="left"
+        )
         if len(chosen) < len(metrics):
             left = f"{len(chosen)} of {len(metrics)} metrics; --all prints every one, --json too"
             on.print(left, highlight=False, soft_wrap=True)
         if any(_base(item.name).startswith("lambda") for item in chosen):
             for direction, state in evaluation.collapse.items():
                 style = "bold red" if state.collapsed else "dim"
-                on.print(f"SemanticMap {direction}: {state}", style=style, highlight=False, soft_wrap=True)
+                on.print(
+                    f"SemanticMap {direction}: {state}",
+                    style=style,
+                    highlight=False,
+                    soft_wrap=True,
+                )
         for relevance, empty in counts["zero_ideal"].items():
             if any(empty.values()):
                 counted = ", ".join(f"{count} {direction}" for direction, count in empty.items())
-                empties = f"{relevance}: {counted} queries without any relevance score 0 in ncs, ndcg and sr"
+                empties = (
+                    f"{relevance}: {counted} queries without any relevance score 0 in ncs, ndcg"
+                    " and sr"
+                )
                 on.print(empties, soft_wrap=True)
         for note in evaluation.notes:
             on.print(f"note: {escape(note)}", highlight=False, soft_wrap=True)
@@ -147,7 +192,9 @@ def _read_run(path: Path) -> dict[str, Any]:
     if path.is_dir():  # a stopped one may still have the numbers of the run before
         file, models = path / METRICS_FILE, averaged(read_manifest(path, "evaluation")["inputs"])
     if not file.is_file():
-        raise InputError("no metrics.json", file=path, remedy="write it with capgrade evaluate --out")
+        raise InputError(
+            "no metrics.json", file=path, remedy="write it with capgrade evaluate --out"
+        )
     run = read_json(file)
     try:
         StoredMetrics.model_validate(run)
@@ -157,18 +204,29 @@ def _read_run(path: Path) -> dict[str, Any]:
     return {**run, "models": models}
 
 
-def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: Style = "markdown") -> str:
-    """A table of several runs (label -> evaluation folder or metrics.json), one row per run, the best in bold.
+def side_by_side(
+    runs: Mapping[str, Path], metrics: Sequence[str], style: Style = "markdown"
+) -> str:
+    """A table of several runs (label -> evaluation folder or metrics.json), one row per run, the
+    best in bold.
 
-    `metrics` such as recall@1 or ndcg@25 give one column per direction; rsum and nsum give one column. Heads name the
-    measure of graded ones: ndcg@25 is of the first measure of an evaluation, ndcg@25[sbert] of another.
-    InputError for another style, for a metric that was not evaluated, and where the first measures of the runs differ.
+    `metrics` such as recall@1 or ndcg@25 give one column per direction; rsum and nsum give one
+    column. Heads name the measure of graded ones: ndcg@25 is of the first measure of an evaluation,
+    ndcg@25[sbert] of another. InputError for another style, for a metric that was not evaluated,
+    and where the first measures of the runs differ.
     """
     check_choice("style", style, get_args(Style))
     read = {label: _read_run(path) for label, path in runs.items()}
     names = [_of_one_measure(name, read, runs) for name in metrics]
-    columns = [(direction, name) for name in names for direction in (("",) if _base(name) in SUM_NAMES else DIRECTIONS)]
-    values = {label: [_value(read[label], path, *column) for column in columns] for label, path in runs.items()}
+    columns = [
+        (direction, name)
+        for name in names
+        for direction in (("",) if _base(name) in SUM_NAMES else DIRECTIONS)
+    ]
+    values = {
+        label: [_value(read[label], path, *column) for column in columns]
+        for label, path in runs.items()
+    }
     rows = []
     for label, models in ((label, run["models"]) for label, run in read.items()):
         cells = (shown(name, v) for (_, name), v in zip(columns, values[label], strict=True))
@@ -185,21 +243,33 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: Style 
 
 
 def first_measure(run: Mapping[str, Any]) -> str | None:
-    """Of metrics.json: the measure of graded metrics without a name in brackets; None without relevance."""
+    """Of metrics.json: the measure of graded metrics without a name in brackets; None without
+    relevance."""
     named_ones = {name[:-1].rsplit("[", 1)[1] for name in run.get("i2t", {}) if name.endswith("]")}
-    return next((name for name in run.get("counts", {}).get("zero_ideal", {}) if name not in named_ones), None)
+    return next(
+        (name for name in run.get("counts", {}).get("zero_ideal", {}) if name not in named_ones),
+        None,
+    )
 
 
-def _of_one_measure(name: str, read: Mapping[str, Mapping[str, Any]], runs: Mapping[str, Path]) -> str:
+def _of_one_measure(
+    name: str, read: Mapping[str, Mapping[str, Any]], runs: Mapping[str, Path]
+) -> str:
     """A graded metric with the measure in brackets, of the first one too."""
     if not is_graded(name) or name.endswith("]"):
         return name
     first = {label: first_measure(run) for label, run in read.items()}
     measures = list(dict.fromkeys(first.values()))
     if len(measures) > 1:
-        one, other = (next(label for label, measure in first.items() if measure == which) for which in measures[:2])
+        one, other = (
+            next(label for label, measure in first.items() if measure == which)
+            for which in measures[:2]
+        )
         problem = f"{name} is of {first[other]} here, and of {first[one]} in {one}"
-        remedy = f"name the measure: --metric '{name}[{measures[0]}]', or evaluate all runs with the same --relevance"
+        remedy = (
+            f"name the measure: --metric '{name}[{measures[0]}]', or evaluate all runs with the"
+            " same --relevance"
+        )
         raise InputError(problem, file=runs[other], remedy=remedy)
     return f"{name}[{measures[0]}]" if measures and measures[0] else name
 
@@ -208,19 +278,33 @@ def _value(run: Mapping[str, Any], path: Path, direction: str, name: str) -> flo
     values = run.get(direction, {}) if direction else run
     key = name.removesuffix(f"[{first_measure(run)}]")
     if key not in values:
-        raise InputError(f"no {name}", file=path, remedy=f"evaluated: {', '.join(k for k in run.get('i2t', {}))}")
+        raise InputError(
+            f"no {name}", file=path, remedy=f"evaluated: {', '.join(k for k in run.get('i2t', {}))}"
+        )
     return math.nan if values[key] is None else float(values[key])
 
 
-def compared_rows(labels: Sequence[str], found: Sequence["Comparison"]) -> tuple[list[str], list[list[str]]]:
-    """Heads and cells of what `compare` found: a row per metric, tests of the first run against each other one."""
+def compared_rows(
+    labels: Sequence[str], found: Sequence["Comparison"]
+) -> tuple[list[str], list[list[str]]]:
+    """Heads and cells of what `compare` found: a row per metric, tests of the first run against
+    each other one."""
     spoken = {"i2t": "image to text", "t2i": "text to image", "": "both"}
-    heads, rows = tested_rows(labels, [
-        ([shown(one.metric, value) for value in one.values], one.tests, partial(_shown_gap, one.metric))
-        for one in found
-    ])  # fmt: skip
+    heads, rows = tested_rows(
+        labels,
+        [
+            (
+                [shown(one.metric, value) for value in one.values],
+                one.tests,
+                partial(_shown_gap, one.metric),
+            )
+            for one in found
+        ],
+    )
     names = [[one.metric, spoken[one.direction]] for one in found]
-    return ["metric", "direction", *heads], [[*name, *row] for name, row in zip(names, rows, strict=True)]
+    return ["metric", "direction", *heads], [
+        [*name, *row] for name, row in zip(names, rows, strict=True)
+    ]
 
 
 def _shown_gap(name: str, value: float) -> str:
@@ -234,8 +318,9 @@ def tested_rows(
     level: float = 0.95,
     of: str = "queries",
 ) -> tuple[list[str], list[list[str]]]:
-    """Heads and cells of systems' values, and of tests of the first against each other one; a row has the values, the
-    tests, and how a difference is written. Of two systems the difference has an interval, of more each cell a p."""
+    """Heads and cells of systems' values, and of tests of the first against each other one; a row
+    has the values, the tests, and how a difference is written. Of two systems the difference has an
+    interval, of more each cell a p."""
     if len(labels) != 2:
         cells = [
             [first, *(_with_p(value, test) for value, test in zip(others, tests, strict=True))]
@@ -276,8 +361,8 @@ def latex(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -
 
 
 def labelled(given: Sequence[str]) -> dict[str, Path]:
-    """LABEL=DIR or DIR, each an evaluation, by label; of one folder that holds evaluations, all of them. InputError
-    for a label that comes twice."""
+    """LABEL=DIR or DIR, each an evaluation, by label; of one folder that holds evaluations, all of
+    them. InputError for a label that comes twice."""
     folders: dict[str, Path] = {}
     for text in given:
         label, named, path = text.partition("=")
@@ -286,11 +371,17 @@ def labelled(given: Sequence[str]) -> dict[str, Path]:
             found = sorted(path.parent for path in whole.glob("*/metrics.json"))
             there = {path.name: path for path in found if not unfinished_work(path)}
             if not there:
-                raise InputError("no evaluations here", file=whole, remedy="write them with capgrade evaluate --out")
+                raise InputError(
+                    "no evaluations here",
+                    file=whole,
+                    remedy="write them with capgrade evaluate --out",
+                )
             return there
         label, folder = (label, Path(path)) if named else (whole.resolve().name, whole)
         if label in folders:
-            raise InputError(f"'{label}' is the label of two evaluations", file=folder, remedy="give LABEL=DIR")
+            raise InputError(
+                f"'{label}' is the label of two evaluations", file=folder, remedy="give LABEL=DIR"
+            )
         folders[label] = folder
     return folders
 
@@ -298,8 +389,9 @@ def labelled(given: Sequence[str]) -> dict[str, Path]:
 def write_tables(
     runs: Mapping[str, Path], metrics: Sequence[str], out: Path, found: Sequence["Comparison"] = ()
 ) -> str:
-    """runs.md and runs.tex in `out`; the former is returned. With what `compare` found of the runs, tests.md and
-    tests.tex too. InputError for an `out` that another stage wrote, and when a run changes while it is read."""
+    """runs.md and runs.tex in `out`; the former is returned. With what `compare` found of the runs,
+    tests.md and tests.tex too. InputError for an `out` that another stage wrote, and when a run
+    changes while it is read."""
     inputs = _digests(runs)
     tables = {f"runs.{end}": side_by_side(runs, metrics, style) for end, style in _STYLES.items()}
     if found:
@@ -310,9 +402,13 @@ def write_tables(
         for name, text in tables.items():
             write_text(folder / name, text)
         rows = dict.fromkeys(tables, 0)
-        write_manifest(folder, "tables", params={"metrics": list(metrics)}, inputs=inputs, rows=rows)
+        write_manifest(
+            folder, "tables", params={"metrics": list(metrics)}, inputs=inputs, rows=rows
+        )
     return tables["runs.md"]
 
 
 def _digests(runs: Mapping[str, Path]) -> dict[str, str]:
-    return found_digests(**{label: path / METRICS_FILE if path.is_dir() else path for label, path in runs.items()})
+    return found_digests(
+        **{label: path / METRICS_FILE if path.is_dir() else path for label, path in runs.items()}
+    )

@@ -1,4 +1,5 @@
-"""A retrieval task as the stage reads it: images x captions, with every label there is, each checked against them."""
+"""A retrieval task as the stage reads it: images x captions, with every label there is, each
+checked against them."""
 
 import csv
 import logging
@@ -18,7 +19,14 @@ from capgrade.metrics.pmrp import coco_codes
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, check_sizes, digest, open_arrow, parse_manifest, read_manifest
+from capgrade.schemas.files import (
+    MANIFEST,
+    check_sizes,
+    digest,
+    open_arrow,
+    parse_manifest,
+    read_manifest,
+)
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.left_out import counts_of, line_of
 from capgrade.schemas.lines import open_bytes, read_json
@@ -52,11 +60,17 @@ class Task:
     similarity: Array  # (n_images, n_captions)
     owner: Array  # (n_captions,) image of each caption
     relevance: Mapping[str, Array] = field(default_factory=dict)  # (n_images, n_captions) each
-    positives: Mapping[str, Pair] = field(default_factory=dict)  # of images, of captions; "accepted" is of an audit
+    positives: Mapping[str, Pair] = field(
+        default_factory=dict
+    )  # of images, of captions; "accepted" is of an audit
     codes: Array | None = None  # (n_images, n_classes)
     kept: Array | None = None  # (n_captions,) rows of the captions table; None for all of them
-    images: Array | None = None  # (n_images,) their numbers in the captions table; None for all of them
-    left_out: Mapping[str, Any] = field(default_factory=dict)  # images by reason, and captions, that are not here
+    images: Array | None = (
+        None  # (n_images,) their numbers in the captions table; None for all of them
+    )
+    left_out: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # images by reason, and captions, that are not here
 
     def part(self, matrix: Array) -> Array:
         """Of a matrix of the whole table the rows and columns that are here."""
@@ -83,13 +97,17 @@ def load_task(
 ) -> tuple[Task, list[str]]:
     """Read a task, and say in notes what it cannot be scored on and why.
 
-    The similarity is a file, the mean of several (an ensemble), the cosines of two embedding tables (of images, of
-    captions), or `stand_in`: the k-th caption of each image, encoded by the Sentence-BERT of the package, stands for it
-    and leaves the gallery. `positives` is a file of `capgrade audit`.
+    The similarity is a file, the mean of several (an ensemble), the cosines of two embedding tables
+    (of images, of captions), or `stand_in`: the k-th caption of each image, encoded by the
+    Sentence-BERT of the package, stands for it and leaves the gallery. `positives` is a file of
+    `capgrade audit`.
     """
     files = [similarity] if isinstance(similarity, Path) else list(similarity or [])
     if sum(source is not None for source in (files or None, embeddings, stand_in)) != 1:
-        raise InputError("give one source of similarity", remedy="--run, --similarity, --embeddings or --stand-in")
+        raise InputError(
+            "give one source of similarity",
+            remedy="--run, --similarity, --embeddings or --stand-in",
+        )
     table, notes = read_captions(captions, split), []
     kept, images, left = np.arange(table.n_captions), np.arange(table.n_images), dict[str, Any]()
     if stand_in is not None:
@@ -98,7 +116,9 @@ def load_task(
             image, fewest = table.image_ids[sizes.argmin()], sizes.min()
             problem = f"image '{image}' has {fewest} captions, none to spare for number {stand_in}"
             smaller = "choose a smaller --stand-in, or " if stand_in > 0 else ""
-            raise InputError(problem, remedy=f"{smaller}give images with {max(stand_in, 1) + 1} captions or more")
+            raise InputError(
+                problem, remedy=f"{smaller}give images with {max(stand_in, 1) + 1} captions or more"
+            )
         chosen = table.refs[table.ref_ptr[:-1] + stand_in]
         kept = np.setdiff1d(kept, chosen)
         from capgrade.measures.embeddings import embed
@@ -107,12 +127,16 @@ def load_task(
         warn_unless_english("the Sentence-BERT of --stand-in", table)
         vectors = embed(list(table.texts), EMBEDDED)
         matrix = np.asarray(vectors[chosen] @ vectors[kept].T)
-        notes.append(f"caption {stand_in} of each image stands for the image and is out of the gallery")
+        notes.append(
+            f"caption {stand_in} of each image stands for the image and is out of the gallery"
+        )
     elif embeddings is not None:
         matrix = similarity_of(*embeddings, table, ids)
         files = list(embeddings)
     else:
-        without = {image_id: why for path in files for image_id, why in images_without(path).items()}
+        without = {
+            image_id: why for path in files for image_id, why in images_without(path).items()
+        }
         images = np.flatnonzero([image_id not in without for image_id in table.image_ids])
         kept = np.flatnonzero(np.isin(table.owner, images))
         matrix = mean_similarity(files, table, ids, images, kept)
@@ -123,12 +147,22 @@ def load_task(
         notes += [f"similarity is the mean of {len(files)} matrices"] if len(files) > 1 else []
         notes += [note for path in files if (note := left_out(path))]
     whole = len(images) == table.n_images
-    if whole and files and ids is None and not any(map(has_ids, files)) and (note := order_note(matrix, table)):
+    if (
+        whole
+        and files
+        and ids is None
+        and not any(map(has_ids, files))
+        and (note := order_note(matrix, table))
+    ):
         notes.append(note)
     labels = {} if relevance is None else read_relevance_folder(relevance, table, kept, images)
-    codes = None if instances is None else coco_codes(instances, [table.image_ids[i] for i in images])
+    codes = (
+        None if instances is None else coco_codes(instances, [table.image_ids[i] for i in images])
+    )
     notes += [] if labels else ["no relevance given: graded metrics left out"]
-    notes += ["no instances given: PMRP left out"] if codes is None and of_coco(table.image_ids) else []
+    notes += (
+        ["no instances given: PMRP left out"] if codes is None and of_coco(table.image_ids) else []
+    )
     for name, values in labels.items():
         if values.min() < 0:
             notes.append(f"{name} goes below 0: sums of gains (ncs, ndcg, soft sr) count that as 0")
@@ -142,7 +176,8 @@ def load_task(
 def load_listed_task(
     lists: Path, similarity: Sequence[Path], *, likely: float = LIKELY, ids: MatrixIds | None = None
 ) -> tuple[Task, list[str]]:
-    """As `load_task`, without captions: the split and what is likely right come from a list (`capgrade.lists`).
+    """As `load_task`, without captions: the split and what is likely right come from a list
+    (`capgrade.lists`).
 
     Pairs with a P of `likely` or more are the positives "accepted", beside own pairs."""
     if not similarity:
@@ -151,7 +186,9 @@ def load_listed_task(
     positives = {"accepted": found.positives(likely)}
     table = table_of(found, lists)
     matrix = mean_similarity(similarity, table, ids)
-    notes += [f"similarity is the mean of {len(similarity)} matrices"] if len(similarity) > 1 else []
+    notes += (
+        [f"similarity is the mean of {len(similarity)} matrices"] if len(similarity) > 1 else []
+    )
     if ids is None and not any(map(has_ids, similarity)) and (note := order_note(matrix, table)):
         notes.append(note)
     notes.append(f"accepted: own pairs, and those of {lists.stem} with P of {likely:g} or more")
@@ -161,7 +198,11 @@ def load_listed_task(
 
 
 def _human(
-    image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, images: Array, notes: list[str]
+    image_ids: Sequence[str],
+    caption_ids: Sequence[str],
+    kept: Array,
+    images: Array,
+    notes: list[str],
 ) -> dict[str, Any]:
     positives = {}
     for name in ("eccv", "cxc"):
@@ -180,12 +221,17 @@ def of_coco(image_ids: Sequence[str]) -> bool:
     try:
         known = original_images()
     except InputError:  # the package that has the list is missing
-        return len(image_ids) >= COCO_IMAGES and all(one.isdecimal() and int(one) < COCO_IDS for one in image_ids)
+        return len(image_ids) >= COCO_IMAGES and all(
+            one.isdecimal() and int(one) < COCO_IDS for one in image_ids
+        )
     return known.issuperset(image_ids)
 
 
-def _of_kept(lists: tuple[Positives, Positives], kept: Array, images: Array) -> tuple[Positives, Positives]:
-    """Lists of images and of captions, of the kept images and captions alone: a dropped positive is none any more."""
+def _of_kept(
+    lists: tuple[Positives, Positives], kept: Array, images: Array
+) -> tuple[Positives, Positives]:
+    """Lists of images and of captions, of the kept images and captions alone: a dropped positive is
+    none any more."""
     of_images, of_captions = (some.lists() for some in lists)
     if len(kept) == len(of_captions) and len(images) == len(of_images):
         return lists
@@ -194,7 +240,8 @@ def _of_kept(lists: tuple[Positives, Positives], kept: Array, images: Array) -> 
 
 
 def _among(lists: Sequence[Array], kept: Array, count: int) -> Positives:
-    """The lists by the places of their items in `kept`, of `count` items; an item that is nowhere stays so."""
+    """The lists by the places of their items in `kept`, of `count` items; an item that is nowhere
+    stays so."""
     most = max([count - 1, *(int(items.max(initial=0)) for items in lists)])
     where = np.full(most + 2, -2)
     where[kept], where[-1] = np.arange(len(kept)), -1
@@ -205,12 +252,13 @@ def _among(lists: Sequence[Array], kept: Array, count: int) -> Positives:
 def read_similarity(path: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
     """Similarity, images x captions in the order of the captions table, from any of `FORMATS`.
 
-    An Arrow file has a column `image_id`, checked, and one fixed-size list per row; a .csv file has numbers, or ids too
-    (`read_csv`). With `ids`, or image_ids and caption_ids beside it in an .npz, rows and columns may be in any order,
-    and more than the table's. One of `capgrade evaluate --run` must be finished, of these captions, and of the model
-    of the run that it lies in. Images that the run was made without get -inf, as their captions do.
-    NaN is an InputError that names the pair. -inf ranks below and +inf above every number: a model that leaves pairs
-    out may score them -inf.
+    An Arrow file has a column `image_id`, checked, and one fixed-size list per row; a .csv file has
+    numbers, or ids too (`read_csv`). With `ids`, or image_ids and caption_ids beside it in an .npz,
+    rows and columns may be in any order, and more than the table's. One of `capgrade evaluate
+    --run` must be finished, of these captions, and of the model of the run that it lies in. Images
+    that the run was made without get -inf, as their captions do. NaN is an InputError that names
+    the pair. -inf ranks below and +inf above every number: a model that leaves pairs out may score
+    them -inf.
     """
     _require_current(path, captions)
     if without := images_without(path):
@@ -224,44 +272,66 @@ def read_similarity(path: Path, captions: Captions, ids: MatrixIds | None = None
 
 
 def images_without(path: Path) -> dict[str, str]:
-    """The images that a similarity of `capgrade evaluate --run` was made without, and why; none for any other."""
+    """The images that a similarity of `capgrade evaluate --run` was made without, and why; none for
+    any other."""
     if not (path.parent / MANIFEST).is_file():
         return {}
     manifest = parse_manifest(path.parent / MANIFEST)
-    left_out = manifest.get("left_out") or [] if manifest["kind"] == INDEX and path.name in manifest["files"] else []
+    left_out = (
+        manifest.get("left_out") or []
+        if manifest["kind"] == INDEX and path.name in manifest["files"]
+        else []
+    )
     return {one["image_id"]: one["reason"] for one in left_out}
 
 
 def unordered(paths: Sequence[Path], matrix: Array, captions: Captions) -> str | None:
-    """What `order_note` says, for a command that takes no ids, of a matrix of whole files; None of files with ids."""
+    """What `order_note` says, for a command that takes no ids, of a matrix of whole files; None of
+    files with ids."""
     return None if any(map(has_ids, paths)) else order_note(matrix, captions, BY_FILE)
 
 
 def read_similarity_of(path: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
-    """A file with a row for each of these images and a column for each caption. Errors as `read_similarity`."""
-    matrix = _placed(_read_matrix(path, captions.image_ids, "image_id", captions.caption_ids), path, captions, ids)
-    matrix = _once_an_image(matrix, captions.n_images, path)  # with ids rows are one an image already
+    """A file with a row for each of these images and a column for each caption. Errors as
+    `read_similarity`."""
+    matrix = _placed(
+        _read_matrix(path, captions.image_ids, "image_id", captions.caption_ids),
+        path,
+        captions,
+        ids,
+    )
+    matrix = _once_an_image(
+        matrix, captions.n_images, path
+    )  # with ids rows are one an image already
     expected = (captions.n_images, captions.n_captions)
     if matrix.shape != expected:
         hint = "transpose it" if matrix.shape == expected[::-1] else "score the same captions table"
-        raise InputError(f"{matrix.shape} scores, not {expected} (images x captions)", file=path, remedy=hint)
+        raise InputError(
+            f"{matrix.shape} scores, not {expected} (images x captions)", file=path, remedy=hint
+        )
     bad = np.flatnonzero(np.isnan(matrix).any(axis=1))
     if bad.size:
         caption = int(np.flatnonzero(np.isnan(matrix[bad[0]]))[0])
         pair = f"image '{captions.image_ids[bad[0]]}', caption '{captions.caption_ids[caption]}'"
-        raise InputError(f"NaN for {pair}, {bad.size} such rows", file=path, remedy="score every pair")
+        raise InputError(
+            f"NaN for {pair}, {bad.size} such rows", file=path, remedy="score every pair"
+        )
     return matrix
 
 
 def mean_similarity(
-    paths: Sequence[Path], captions: Captions, ids: MatrixIds | None = None, images: Array | None = None,
+    paths: Sequence[Path],
+    captions: Captions,
+    ids: MatrixIds | None = None,
+    images: Array | None = None,
     kept: Array | None = None,
-) -> Array:  # fmt: skip
-    """The mean of similarities, as SCAN, SGRAF and BCLS average those of two models; of one file, what it holds.
+) -> Array:
+    """The mean of similarities, as SCAN, SGRAF and BCLS average those of two models; of one file,
+    what it holds.
 
-    Each is read by `read_similarity`. InputError for the same matrix twice, and for one with an infinite score beside
-    others: a mean would leave a pair out that another model ranked. With `images` and `kept`, of these images and
-    caption rows alone.
+    Each is read by `read_similarity`. InputError for the same matrix twice, and for one with an
+    infinite score beside others: a mean would leave a pair out that another model ranked. With
+    `images` and `kept`, of these images and caption rows alone.
     """
     matrices = [_part(read_similarity(path, captions, ids), images, kept) for path in paths]
     if len(matrices) == 1:
@@ -270,12 +340,18 @@ def mean_similarity(
     for path, matrix in zip(paths, matrices, strict=True):
         twin = known.setdefault(file_digest(path), path)
         if twin is not path:
-            raise InputError(f"the same matrix as {twin}", file=path, remedy="give each model's similarity once")
+            raise InputError(
+                f"the same matrix as {twin}", file=path, remedy="give each model's similarity once"
+            )
         if not np.isfinite(matrix).all():
             row = int(np.argmin(np.isfinite(matrix).all(axis=1)))
             image = captions.image_ids[row if images is None else images[row]]
             problem = f"an infinite score for image '{image}', and a mean with others is asked for"
-            raise InputError(problem, file=path, remedy="score every pair with a number, or evaluate this one alone")
+            raise InputError(
+                problem,
+                file=path,
+                remedy="score every pair with a number, or evaluate this one alone",
+            )
     total = np.zeros(matrices[0].shape, np.float32)
     for matrix in matrices:
         total += matrix
@@ -283,12 +359,18 @@ def mean_similarity(
 
 
 def left_out(path: Path) -> str | None:
-    """What a similarity of `capgrade evaluate --run` with `coarse` leaves out, as a note; None for any other."""
+    """What a similarity of `capgrade evaluate --run` with `coarse` leaves out, as a note; None for
+    any other."""
     if not (path.parent / MANIFEST).is_file():
         return None
     manifest = parse_manifest(path.parent / MANIFEST)
     top = manifest["params"].get(COARSE_TOP) if manifest["kind"] == INDEX else None
-    return top and f"{path.name}: only the {top} best pairs of each image and caption by a coarse model were scored"
+    if not top:
+        return None
+    return (
+        f"{path.name}: only the {top} best pairs of each image and caption by a coarse model were"
+        " scored"
+    )
 
 
 def _require_current(path: Path, captions: Captions) -> None:
@@ -296,7 +378,9 @@ def _require_current(path: Path, captions: Captions) -> None:
     folder, remedy = path.parent, "run `capgrade evaluate --run` again"
     if not (folder / MANIFEST).is_file():
         if (folder / ITEMS).is_file():
-            raise InputError(f"no {MANIFEST} beside it: of an unfinished run", file=path, remedy=remedy)
+            raise InputError(
+                f"no {MANIFEST} beside it: of an unfinished run", file=path, remedy=remedy
+            )
         return
     manifest = parse_manifest(folder / MANIFEST, remedy)
     if manifest["kind"] != INDEX or path.name not in manifest["files"]:
@@ -304,21 +388,31 @@ def _require_current(path: Path, captions: Captions) -> None:
     check_sizes(folder, {path.name: manifest["files"][path.name]}, remedy)
     inputs, model = manifest["inputs"], folder.parent / manifest["params"].get("weights", MODEL)
     if (inputs["captions"], inputs["split"]) != (captions.digest, captions.split):
-        problem = f"made from other captions, or another split than '{captions.split}' ('{inputs['split']}')"
-        raise InputError(problem, file=path, remedy=f"{remedy}, or evaluate the split it was made from")
+        problem = (
+            f"made from other captions, or another split than '{captions.split}'"
+            f" ('{inputs['split']}')"
+        )
+        raise InputError(
+            problem, file=path, remedy=f"{remedy}, or evaluate the split it was made from"
+        )
     if model.is_file() and digest(model) != inputs["model"]:
         raise InputError(f"made from another model than {model}", file=path, remedy=remedy)
 
 
-def similarity_of(images: Path, texts: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
-    """Cosines of two embedding tables (n_images, d) and (n_captions, d), from any of `FORMATS`, float32.
+def similarity_of(
+    images: Path, texts: Path, captions: Captions, ids: MatrixIds | None = None
+) -> Array:
+    """Cosines of two embedding tables (n_images, d) and (n_captions, d), from any of `FORMATS`,
+    float32.
 
-    Arrow tables have a column `image_id` or `caption_id`, checked, and one fixed-size list per row. With `ids`, or
-    image_ids or caption_ids in an .npz, rows may be in any order.
+    Arrow tables have a column `image_id` or `caption_id`, checked, and one fixed-size list per row.
+    With `ids`, or image_ids or caption_ids in an .npz, rows may be in any order.
     """
     rows, columns = (ids.rows, ids.columns) if ids else (None, None)
     left = _read_matrix(images, captions.image_ids, "image_id")
-    left = _once_an_image(_placed(left, images, captions, MatrixIds(rows)), captions.n_images, images)
+    left = _once_an_image(
+        _placed(left, images, captions, MatrixIds(rows)), captions.n_images, images
+    )
     left = _unit(left, images, captions.n_images)
     right = _read_matrix(texts, captions.caption_ids, "caption_id")
     right = _placed(right.T, texts, captions, MatrixIds(columns=columns)).T
@@ -329,28 +423,35 @@ def similarity_of(images: Path, texts: Path, captions: Captions, ids: MatrixIds 
     return np.asarray(left @ right.T)
 
 
-def read_relevance_folder(folder: Path, captions: Captions, kept: Array, images: Array) -> dict[str, Array]:
-    """Every dense matrix of a relevance folder by measure, the kept images x captions, made for these captions."""
+def read_relevance_folder(
+    folder: Path, captions: Captions, kept: Array, images: Array
+) -> dict[str, Array]:
+    """Every dense matrix of a relevance folder by measure, the kept images x captions, made for
+    these captions."""
     matrices = {}
     for name in sorted(read_manifest(folder, "relevance")["files"]):
         if name.endswith(".arrow"):
             stored = read_relevance(folder / name)
             stored.require(captions)
-            matrices[Path(name).stem] = _part(stored.matrix(), images, kept)  # one at a time: a copy frees the whole
+            matrices[Path(name).stem] = _part(
+                stored.matrix(), images, kept
+            )  # one at a time: a copy frees the whole
     if not matrices:
         raise InputError("no relevance in the folder", file=folder, remedy="run capgrade relevance")
     return matrices
 
 
 def read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives]:
-    """The file of positives that `capgrade audit` writes: (of images, of captions), in the captions' order. InputError
-    for another file, or one of other captions."""
+    """The file of positives that `capgrade audit` writes: (of images, of captions), in the
+    captions' order. InputError for another file, or one of other captions."""
     content = read_json(path)
     try:
         of, lists = (content["captions"], content["split"]), content["image_to_caption"]
         if of != (captions.digest, captions.split):
             remedy = "run capgrade audit for these captions"
-            raise InputError("positives of other captions, or of another split", file=path, remedy=remedy)
+            raise InputError(
+                "positives of other captions, or of another split", file=path, remedy=remedy
+            )
         at = captions.caption_numbers
         rows = [[at[caption] for caption in lists[image]] for image in captions.image_ids]
     except (KeyError, TypeError, AttributeError) as error:
@@ -364,26 +465,39 @@ def read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives
 
 
 def _once_an_image(matrix: Array, images: int, path: Path) -> Array:
-    """One row an image of a table that has each five times in turn, as VSE++ dumps them, which is said; else as it is.
-    InputError for five that differ."""
+    """One row an image of a table that has each five times in turn, as VSE++ dumps them, which is
+    said; else as it is. InputError for five that differ."""
     if len(matrix) != images * REPEAT or not images:
         return matrix
     for first in range(0, len(matrix), REPEAT):
         if not (matrix[first : first + REPEAT] == matrix[first]).all():
-            problem = f"{len(matrix)} rows for {images} images, and rows {first} to {first + REPEAT - 1} differ"
-            raise InputError(problem, file=path, remedy="give one row an image, or five equal rows in turn")
+            problem = (
+                f"{len(matrix)} rows for {images} images, and rows {first} to {first + REPEAT - 1}"
+                " differ"
+            )
+            raise InputError(
+                problem, file=path, remedy="give one row an image, or five equal rows in turn"
+            )
     log.info("%s: each image has %d equal rows in turn, taken as one", path.name, REPEAT)
     return matrix[::REPEAT]
 
 
 def _unit(vectors: Array, path: Path, rows: int) -> Array:
     if len(vectors) != rows:
-        raise InputError(f"{len(vectors)} embeddings for {rows} ids", file=path, remedy="embed the same captions table")
-    vectors = vectors.astype(np.float32) if vectors.dtype == np.float16 else vectors  # too coarse for a length
+        raise InputError(
+            f"{len(vectors)} embeddings for {rows} ids",
+            file=path,
+            remedy="embed the same captions table",
+        )
+    vectors = (
+        vectors.astype(np.float32) if vectors.dtype == np.float16 else vectors
+    )  # too coarse for a length
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not (np.isfinite(lengths).all() and lengths.all()):
         row = int(np.argmin(np.isfinite(lengths[:, 0]) & (lengths[:, 0] > 0)))
-        raise InputError("embedding is zero, infinite or NaN", file=path, row=str(row), remedy="embed it again")
+        raise InputError(
+            "embedding is zero, infinite or NaN", file=path, row=str(row), remedy="embed it again"
+        )
     return np.asarray(vectors / lengths, dtype=np.float32)
 
 
@@ -391,7 +505,8 @@ _IDS = ("image_ids", "caption_ids")  # in an .npz, beside its matrix
 
 
 def has_ids(path: Path) -> bool:
-    """Whether a file's rows or columns were checked, or placed, by ids: one with ids, or of `evaluate --run`."""
+    """Whether a file's rows or columns were checked, or placed, by ids: one with ids, or of
+    `evaluate --run`."""
     if path.suffix == ".npz":
         with _open_npz(path) as arrays:
             return any(name in arrays for name in _IDS)
@@ -402,7 +517,8 @@ def has_ids(path: Path) -> bool:
 
 
 def _placed(matrix: Array, path: Path, captions: Captions, ids: MatrixIds | None) -> Array:
-    """A matrix with rows and columns in the order of the captions table, by the ids given or in the .npz itself."""
+    """A matrix with rows and columns in the order of the captions table, by the ids given or in the
+    .npz itself."""
     given = ids or MatrixIds()
     sources: list[Path | None] = [given.rows, given.columns]
     known = [None if source is None else read_ids(source) for source in sources]
@@ -437,14 +553,20 @@ def _read_npz(path: Path) -> Array:
         try:
             found = {name: arrays[name] for name in arrays.files if name not in _IDS}
         except ValueError as error:
-            raise InputError(f"cannot be read ({error})", file=path, remedy=f"give {_FORMATS}") from error
+            raise InputError(
+                f"cannot be read ({error})", file=path, remedy=f"give {_FORMATS}"
+            ) from error
     if "similarity" not in found and len(found) != 1:
         problem = f"arrays {', '.join(found) or 'none'}"
-        raise InputError(problem, file=path, remedy="name one `similarity`, and ids image_ids and caption_ids")
+        raise InputError(
+            problem, file=path, remedy="name one `similarity`, and ids image_ids and caption_ids"
+        )
     return np.asarray(found.get("similarity", next(iter(found.values()))))
 
 
-def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[str] | None = None) -> Array:
+def _read_matrix(
+    path: Path, ids: Sequence[str], column: str, names: Sequence[str] | None = None
+) -> Array:
     open_bytes(path).close()
     if path.suffix == ".arrow":
         return _read_arrow(path, ids, column)
@@ -465,7 +587,9 @@ def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[st
         problem = f"cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
         raise InputError(problem, file=path, remedy=f"give {_FORMATS}") from error
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
-        raise InputError("holds no matrix of numbers", file=path, remedy="save one two-dimensional array")
+        raise InputError(
+            "holds no matrix of numbers", file=path, remedy="save one two-dimensional array"
+        )
     return matrix
 
 
@@ -474,12 +598,25 @@ def _read_arrow(path: Path, ids: Sequence[str], column: str) -> Array:
     lists = [field.name for field in table.schema if pa.types.is_fixed_size_list(field.type)]
     if column not in table.schema.names or len(lists) != 1:
         problem = f"columns {', '.join(table.schema.names)}"
-        raise InputError(problem, file=path, remedy=f"write {column} and one fixed-size list of numbers")
+        raise InputError(
+            problem, file=path, remedy=f"write {column} and one fixed-size list of numbers"
+        )
     given = [str(value) for value in table[column].to_pylist()]
     if given != list(ids):
-        row = next((k for k, (a, b) in enumerate(zip(given, ids, strict=False)) if a != b), min(len(given), len(ids)))
-        problem = f"{column}s are not those of the captions table in its order ({len(given)} against {len(ids)})"
-        raise InputError(problem, file=path, row=str(row), remedy="write the rows in the order of the captions table")
+        row = next(
+            (k for k, (a, b) in enumerate(zip(given, ids, strict=False)) if a != b),
+            min(len(given), len(ids)),
+        )
+        problem = (
+            f"{column}s are not those of the captions table in its order ({len(given)} against"
+            f" {len(ids)})"
+        )
+        raise InputError(
+            problem,
+            file=path,
+            row=str(row),
+            remedy="write the rows in the order of the captions table",
+        )
     values = table[lists[0]].combine_chunks()
     return np.asarray(values.flatten().to_numpy(zero_copy_only=False)).reshape(len(given), -1)
 
@@ -488,12 +625,13 @@ _PLAIN = "np.savetxt(file, matrix, delimiter=',') writes one that is read"
 
 
 def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Array:
-    """float32 [rows, columns] of numbers between commas. Rows end with a line feed, a carriage return, or both.
+    """float32 [rows, columns] of numbers between commas. Rows end with a line feed, a carriage
+    return, or both.
 
-    A file whose first field is no number has ids: a first row of `names` and a first column of `ids`, both in their
-    order (`DataFrame(matrix, ids, names).to_csv`). Without `names` a file has numbers alone.
-    InputError that names the row: for a field that is no number, a row of another length, another id, and for an empty
-    file.
+    A file whose first field is no number has ids: a first row of `names` and a first column of
+    `ids`, both in their order (`DataFrame(matrix, ids, names).to_csv`). Without `names` a file has
+    numbers alone. InputError that names the row: for a field that is no number, a row of another
+    length, another id, and for an empty file.
     """
     found: list[Array] = []
     labelled = None
@@ -510,7 +648,9 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
                         _require_ids(fields[1:], names, path, row, "column")
                         continue
                 if labelled:
-                    _require_ids(fields[:1], ids[len(found) : len(found) + 1] or fields[:1], path, row, "row")
+                    _require_ids(
+                        fields[:1], ids[len(found) : len(found) + 1] or fields[:1], path, row, "row"
+                    )
                     fields = fields[1:]
                 try:
                     found.append(np.array(fields, np.float32))
@@ -526,7 +666,9 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
     except csv.Error as error:
         raise InputError(f"not a CSV file ({error})", file=path, remedy=_PLAIN) from None
     if not found:
-        raise InputError("a header without rows" if labelled else "holds no numbers", file=path, remedy=_PLAIN)
+        raise InputError(
+            "a header without rows" if labelled else "holds no numbers", file=path, remedy=_PLAIN
+        )
     return np.stack(found)
 
 
@@ -544,6 +686,12 @@ def _require_ids(given: Sequence[str], ids: Sequence[str], path: Path, row: int,
     if given == ids:
         return
     pairs = zip(given, ids, strict=False)
-    problem = next((f"'{a}' where '{b}' is expected" for a, b in pairs if a != b), f"{len(given)}, not {len(ids)}")
-    remedy = f"write images x captions with the ids of the captions table in its order, or numbers alone: {_PLAIN}"
+    problem = next(
+        (f"'{a}' where '{b}' is expected" for a, b in pairs if a != b),
+        f"{len(given)}, not {len(ids)}",
+    )
+    remedy = (
+        "write images x captions with the ids of the captions table in its order, or numbers"
+        f" alone: {_PLAIN}"
+    )
     raise InputError(f"ids of the {what}s: {problem}", file=path, row=row, remedy=remedy)

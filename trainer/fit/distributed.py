@@ -1,4 +1,5 @@
-"""The processes of one run: all go by what the first says, and learn from the mean of their gradients."""
+"""The processes of one run: all go by what the first says, and learn from the mean of their
+gradients."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -16,7 +17,8 @@ _T = TypeVar("_T")
 
 
 def device_of_process(name: str, process: Process) -> torch.device:
-    """`device_of`; with several processes each has its own GPU. InputError for one GPU named for several."""
+    """`device_of`; with several processes each has its own GPU. InputError for one GPU named for
+    several."""
     if process.world > 1 and ":" in name:
         problem = f"train.device is {name} for {process.world} processes"
         raise InputError(problem, remedy="use cuda: each process takes its own GPU")
@@ -24,7 +26,8 @@ def device_of_process(name: str, process: Process) -> torch.device:
 
 
 def from_first(make: Callable[[], _T]) -> _T:
-    """What `make` gives on the first process, on all, or its InputError; only there is it called."""
+    """What `make` gives on the first process, on all, or its InputError; only there is it
+    called."""
     if not _several():
         return make()
     box: list[Any] = [None, None]
@@ -47,8 +50,8 @@ def same_on_all(tensors: Iterable[Tensor]) -> None:
 
 
 def mean_gradients(parameters: Iterable[Parameter]) -> None:
-    """Each gradient becomes its mean over the processes. A parameter that a batch did not use has none on any of them,
-    as all compute the loss of the whole batch; it keeps none."""
+    """Each gradient becomes its mean over the processes. A parameter that a batch did not use has
+    none on any of them, as all compute the loss of the whole batch; it keeps none."""
     if not _several():
         return
     grads = [p.grad for p in parameters if p.grad is not None]

@@ -1,4 +1,5 @@
-"""Adam and its learning rates: over time as the field's trainers have them, and from layer to layer."""
+"""Adam and its learning rates: over time as the field's trainers have them, and from layer to
+layer."""
 
 import re
 from collections.abc import Sequence
@@ -13,15 +14,18 @@ from capgrade.trainer.models.base import RetrievalModel
 
 PRETRAINED = "pretrained"  # of a group of parameters: it is a pretrained encoder's
 _LAYER = re.compile(r"^(?P<tower>.*?)\blayers?\.(?P<number>\d+)\.")
-_BELOW = re.compile(r"^(?P<part>.*?)(embeddings\.|pre_layrnorm\.)")  # transformers' name of CLIP's first norm
+_BELOW = re.compile(
+    r"^(?P<part>.*?)(embeddings\.|pre_layrnorm\.)"
+)  # transformers' name of CLIP's first norm
 
 
 def make_optimiser(model: RetrievalModel, params: TrainParams) -> Adam:
     """Adam, or AdamW with `weight_decay`; a pretrained encoder learns at `encoder_lr`.
 
-    With `layer_decay` its top layer, and what is above it, has that rate, each layer below `layer_decay` times that of
-    the next (Sun et al. 2019, "How to Fine-Tune BERT", eq. 4), embeddings that of a layer below the first. InputError
-    where no group is a pretrained encoder's, or its layers are not named as those of transformers.
+    With `layer_decay` its top layer, and what is above it, has that rate, each layer below
+    `layer_decay` times that of the next (Sun et al. 2019, "How to Fine-Tune BERT", eq. 4),
+    embeddings that of a layer below the first. InputError where no group is a pretrained encoder's,
+    or its layers are not named as those of transformers.
     """
     named, decay = dict(model.named_parameters()), params.layer_decay
     groups = model.parameter_groups(params.lr, params.encoder_lr or params.lr)
@@ -30,12 +34,18 @@ def make_optimiser(model: RetrievalModel, params: TrainParams) -> Adam:
         rest = {key: value for key, value in group.items() if key != PRETRAINED}
         own = {id(p) for p in group["params"]}
         names = [name for name, p in named.items() if id(p) in own]
-        depth = depths(names) if decay is not None and group.get(PRETRAINED) else dict.fromkeys(names, 0)
+        depth = (
+            depths(names)
+            if decay is not None and group.get(PRETRAINED)
+            else dict.fromkeys(names, 0)
+        )
         for level in sorted(set(depth.values())):
             some = [named[name] for name in names if depth[name] == level]
             split.append({**rest, "params": some, "lr": group["lr"] * (decay or 1) ** level})
     if decay is not None and not any(group.get(PRETRAINED) for group in groups):
-        problem = "train.layer_decay is of a pretrained encoder that learns, and this model has none"
+        problem = (
+            "train.layer_decay is of a pretrained encoder that learns, and this model has none"
+        )
         raise InputError(problem, remedy="leave it out, or give the model a text_model")
     return AdamW(split, weight_decay=params.weight_decay) if params.weight_decay else Adam(split)
 
@@ -51,10 +61,13 @@ def make_schedule(optimiser: Optimizer, params: TrainParams, steps_an_epoch: int
 
 
 def depths(names: Sequence[str]) -> dict[str, int]:
-    """How many layers below the top of its tower each parameter of an encoder is; 0 above the layers too."""
+    """How many layers below the top of its tower each parameter of an encoder is; 0 above the
+    layers too."""
     layer = {name: match for name in names if (match := _LAYER.match(name))}
     if not layer:
-        raise InputError(f"train.layer_decay: no layers among {names[0]}, ...", remedy="leave it out")
+        raise InputError(
+            f"train.layer_decay: no layers among {names[0]}, ...", remedy="leave it out"
+        )
     top: dict[str, int] = {}
     for match in layer.values():
         top[match["tower"]] = max(top.get(match["tower"], 0), int(match["number"]))
@@ -63,6 +76,9 @@ def depths(names: Sequence[str]) -> dict[str, int]:
         if match := layer.get(name):
             return top[match["tower"]] - int(match["number"])
         below = _BELOW.match(name)
-        return max((n + 1 for tower, n in top.items() if below and tower.startswith(below["part"])), default=0)
+        return max(
+            (n + 1 for tower, n in top.items() if below and tower.startswith(below["part"])),
+            default=0,
+        )
 
     return {name: depth(name) for name in names}

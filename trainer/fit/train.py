@@ -30,8 +30,22 @@ from capgrade.trainer.data.batches import prefetched
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.relevance import BatchRelevance
 from capgrade.trainer.fit import CONFIG, MODEL, STATE, SUMMARY, UNFIT, VOCABULARY
-from capgrade.trainer.fit.checkpoint import AFRESH, History, Parts, also, done_epochs, finish, left, save_model
-from capgrade.trainer.fit.distributed import device_of_process, from_first, mean_gradients, same_on_all
+from capgrade.trainer.fit.checkpoint import (
+    AFRESH,
+    History,
+    Parts,
+    also,
+    done_epochs,
+    finish,
+    left,
+    save_model,
+)
+from capgrade.trainer.fit.distributed import (
+    device_of_process,
+    from_first,
+    mean_gradients,
+    same_on_all,
+)
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, prepare, with_validation
 from capgrade.trainer.fit.validation import validate
@@ -39,22 +53,28 @@ from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.models.single_stream import SingleStream
 from capgrade.trainer.search.encode import to_device
 
-NARROW = {"embed": 256, "embed_dim": 256, "word": 128}  # widths of models that learn from small tables
+NARROW = {
+    "embed": 256,
+    "embed_dim": 256,
+    "word": 128,
+}  # widths of models that learn from small tables
 _SMALL, LONG = 20_000, 600.0  # pairs an epoch; seconds
 
 
 def train(
     data: Data, out: Path, params: TrainParams, measures: MeasuresParams, *, restart: bool = False
 ) -> dict[str, Any]:
-    """Train; write the best model (`load_run`), steps.csv, epochs.csv and summary.json, which is returned.
+    """Train; write the best model (`load_run`), steps.csv, epochs.csv and summary.json, which is
+    returned.
 
-    A run that was stopped goes on after its last finished epoch, and ends as one that was not; so does a finished one
-    that is asked for more epochs, and else it is left as it is, unless `restart`. Started on several processes by
-    `torchrun` or `accelerate launch`, each encodes its part of a batch and all see the whole; of the environment only
-    what torchrun sets is read, and the first process alone writes.
-    Raises InputError for data that do not fit together, for a device that is not there or has too little memory, when
-    the loss is no longer a number, for fewer epochs than are done, for an `out` that another stage wrote, and while
-    another run writes to it.
+    A run that was stopped goes on after its last finished epoch, and ends as one that was not; so
+    does a finished one that is asked for more epochs, and else it is left as it is, unless
+    `restart`. Started on several processes by `torchrun` or `accelerate launch`, each encodes its
+    part of a batch and all see the whole; of the environment only what torchrun sets is read, and
+    the first process alone writes. Raises InputError for data that do not fit together, for a
+    device that is not there or has too little memory, when the loss is no longer a number, for
+    fewer epochs than are done, for an `out` that another stage wrote, and while another run writes
+    to it.
     """
     process = Process.current()
     device = device_of_process(params.device, process)
@@ -114,22 +134,38 @@ class TrainingRun:
 
 
 def _train(
-    setup: Setup, out: Path, folder: Path, params: TrainParams, restart: bool, device: torch.device, process: Process
+    setup: Setup,
+    out: Path,
+    folder: Path,
+    params: TrainParams,
+    restart: bool,
+    device: torch.device,
+    process: Process,
 ) -> dict[str, Any]:
     state, done = None, None
     if not restart:
         done, state = from_first(lambda: left(folder, out, setup.key))
     history = History(out, folder, setup.key, state)
-    if history.over(params) and done is not None:  # asked before anything is changed: it may have too many epochs
+    if (
+        history.over(params) and done is not None
+    ):  # asked before anything is changed: it may have too many epochs
         return done
     model = setup.model.to(device)
     optimiser = make_optimiser(model, params)
-    schedule = make_schedule(optimiser, params, -(-setup.plan.batches_an_epoch // params.accumulate))
+    schedule = make_schedule(
+        optimiser, params, -(-setup.plan.batches_an_epoch // params.accumulate)
+    )
     same_on_all(model.state_dict().values())
-    average = None if params.ema is None else AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(params.ema))
+    average = (
+        None
+        if params.ema is None
+        else AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(params.ema))
+    )
     if average is not None:
         average.update_parameters(model)  # the mean starts as the weights before the first step
-    run = TrainingRun(folder, params, setup, device, process, model, optimiser, schedule, average, history)
+    run = TrainingRun(
+        folder, params, setup, device, process, model, optimiser, schedule, average, history
+    )
     history.restore(run.parts, device)
     same_on_all([*model.state_dict().values(), *(average.state_dict().values() if average else ())])
     from_first(lambda: _open(run, out))
@@ -144,7 +180,9 @@ def _train(
     summary = history.summary(params)
     if "shards" in setup.inputs:  # what labels it read, for whoever compares runs
         labels = {"measure": params.measure, "sha256": setup.inputs["shards"]}
-        summary["labels"] = labels | ({"unknown": params.unknown} if params.relevance == "shards" else {})
+        summary["labels"] = labels | (
+            {"unknown": params.unknown} if params.relevance == "shards" else {}
+        )
     if setup.not_initial is not None:
         summary["not_initialised"] = setup.not_initial
     from_first(lambda: finish(folder, summary))
@@ -155,23 +193,38 @@ def _tell_of(run: TrainingRun) -> None:
     """What is trained, in a line."""
     weights = sum(weight.numel() for weight in run.model.parameters())
     size = f"{weights:,} weights, {run.setup.plan.pairs_an_epoch:,} pairs an epoch"
-    tell(f"{run.params.model.name}: {size}, epochs {run.history.epoch + 1} to {run.params.epochs}, on {run.device}")
+    tell(
+        f"{run.params.model.name}: {size}, epochs {run.history.epoch + 1} to {run.params.epochs},"
+        f" on {run.device}"
+    )
 
 
 def slow_remedy(run: TrainingRun, pairs: int, seconds: float) -> str | None:
-    """What makes a run faster that has trained so many pairs in its first seconds: smaller widths, where a processor
-    would take more than LONG for a small table. None for other runs."""
+    """What makes a run faster that has trained so many pairs in its first seconds: smaller widths,
+    where a processor would take more than LONG for a small table. None for other runs."""
     left = (run.params.epochs * run.setup.plan.pairs_an_epoch - pairs) * seconds / pairs
-    wide = {name: width for name, width in NARROW.items() if getattr(run.setup.config, name, 0) > 2 * width}
-    if run.device.type != "cpu" or run.setup.plan.pairs_an_epoch > _SMALL or left < LONG or not wide:
+    wide = {
+        name: width
+        for name, width in NARROW.items()
+        if getattr(run.setup.config, name, 0) > 2 * width
+    }
+    if (
+        run.device.type != "cpu"
+        or run.setup.plan.pairs_an_epoch > _SMALL
+        or left < LONG
+        or not wide
+    ):
         return None
     sets = " ".join(f"--set train.model.options.{name}={width}" for name, width in wide.items())
-    return f"about {left / 60:.0f} min left on this processor; a small table may do with small widths: {sets}"
+    return (
+        f"about {left / 60:.0f} min left on this processor; a small table may do with small widths:"
+        f" {sets}"
+    )
 
 
 def _open(run: TrainingRun, out: Path) -> None:
-    """The folder as it is while a run trains: one that goes on from a finished one in `out` begins with a copy of its
-    files. Then what it is, and the digests of what it reads."""
+    """The folder as it is while a run trains: one that goes on from a finished one in `out` begins
+    with a copy of its files. Then what it is, and the digests of what it reads."""
     folder, setup, history = run.folder, run.setup, run.history
     if history.epoch:
         tell(f"{out}: goes on after epoch {history.epoch}")
@@ -180,22 +233,35 @@ def _open(run: TrainingRun, out: Path) -> None:
         for name in sorted(names, key=STATE.__eq__):  # the state last
             shutil.copyfile(out / name, folder / name)
     setup.tokens.save(folder / VOCABULARY)
-    config = {"params": run.params.model_dump(mode="json"), "model": asdict(setup.config), "inputs": setup.inputs}
-    write_json(folder / CONFIG, {**config, "feature_dim": setup.feature_dim, "package": package_version()})
+    config = {
+        "params": run.params.model_dump(mode="json"),
+        "model": asdict(setup.config),
+        "inputs": setup.inputs,
+    }
+    write_json(
+        folder / CONFIG, {**config, "feature_dim": setup.feature_dim, "package": package_version()}
+    )
     last = history.best_is_last(run.params.best_by)
     if history.epoch and not last and not (folder / MODEL).is_file():
-        raise InputError("the model of the best epoch is missing", file=folder / MODEL, remedy=AFRESH)
-    _save_best(run)  # the run may have been stopped after its state was written and before its model was
+        raise InputError(
+            "the model of the best epoch is missing", file=folder / MODEL, remedy=AFRESH
+        )
+    _save_best(
+        run
+    )  # the run may have been stopped after its state was written and before its model was
 
 
 def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]:
-    """Train an epoch; its mean loss, validation and pairs per second, as the first process has them."""
+    """Train an epoch; its mean loss, validation and pairs per second, as the first process has
+    them."""
     plan, history = run.setup.plan, run.history
     run.model.train()
     start, trained, first_epoch = time.perf_counter(), 0, not history.epoch
     rows = plan.epoch(history.epoch)
     pairs, accumulate = run.setup.pairs, run.params.accumulate
-    made = prefetched(lambda some: pairs.collate(some, _part(len(some), run.process)), rows, run.params.workers)
+    made = prefetched(
+        lambda some: pairs.collate(some, _part(len(some), run.process)), rows, run.params.workers
+    )
     for at, batch in enumerate(made):
         first = at - at % accumulate
         together = min(accumulate, len(rows) - first)  # fewer at the end of an epoch
@@ -220,26 +286,42 @@ def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]
     if not all(weights.isfinite().all() for weights in run.kept.parameters()):
         problem = f"a weight is NaN or infinite after epoch {history.epoch + 1}"
         raise InputError(problem, file=run.folder, remedy="lower train.lr or the weight of a loss")
-    same_on_all([*run.model.buffers(), *run.kept.buffers()])  # each process's statistics are of its part of batches
+    same_on_all(
+        [*run.model.buffers(), *run.kept.buffers()]
+    )  # each process's statistics are of its part of batches
     asked = run.params.validation_fold, (run.params.best_by, run.params.also_best_by)
     metrics = validate(run.kept, run.setup.validation, run.setup.validation_relevance, *asked)
     mean = sum(loss for _, loss, _ in history.steps[-len(rows) :]) / len(rows)
     return from_first(lambda: {"loss": mean, **hinges, **metrics, "pairs_per_s": rate})
 
 
-def scored_batch(model: RetrievalModel, batch: Batch, relevance: BatchRelevance | None, needs: set[str]) -> ScoredBatch:
+def scored_batch(
+    model: RetrievalModel, batch: Batch, relevance: BatchRelevance | None, needs: set[str]
+) -> ScoredBatch:
     """Scores of the gathered batch [B, B] and the labels in `needs`."""
     device = next(model.parameters()).device
     texts = to_device(batch.texts, device)
     images, captions = model(to_device(batch.images, device), texts)
     own = model.own_losses(images, captions, texts) if "own_losses" in needs else {}
-    own = {name: gather(loss[None]).mean() for name, loss in own.items()}  # means over parts of one size
+    own = {
+        name: gather(loss[None]).mean() for name, loss in own.items()
+    }  # means over parts of one size
     images, captions = images.map(gather), captions.map(gather)
     owner = torch.from_numpy(batch.image_numbers).to(device)
-    labels = {} if relevance is None else relevance.block(batch.image_numbers, batch.caption_rows)._asdict()
-    seen: dict[str, Any] = {name: torch.from_numpy(x).to(device) for name, x in labels.items() if x is not None}
+    labels = (
+        {}
+        if relevance is None
+        else relevance.block(batch.image_numbers, batch.caption_rows)._asdict()
+    )
+    seen: dict[str, Any] = {
+        name: torch.from_numpy(x).to(device) for name, x in labels.items() if x is not None
+    }
     if "vectors" in needs:
-        vector = (lambda side: side.sets[0][:, 0]) if isinstance(model, SingleStream) else (lambda side: side.vector)
+        vector = (
+            (lambda side: side.sets[0][:, 0])
+            if isinstance(model, SingleStream)
+            else (lambda side: side.vector)
+        )
         seen |= {"images": vector(images), "captions": vector(captions)}
     if isinstance(model, SingleStream) and "logits" in needs:
         seen |= {"image_logits": model.classify(images), "caption_logits": model.classify(captions)}
@@ -255,14 +337,19 @@ def scored_batch(model: RetrievalModel, batch: Batch, relevance: BatchRelevance 
 
 
 def _unfit(loss: float, batch: Batch, run: TrainingRun) -> InputError:
-    """Of a loss that is NaN or infinite; the batch's image and caption ids go to unfit_batch.json."""
+    """Of a loss that is NaN or infinite; the batch's image and caption ids go to
+    unfit_batch.json."""
     captions, history, file = run.setup.pairs.captions, run.history, run.folder / UNFIT
     ids = {"captions": [captions.caption_ids[r] for r in batch.caption_rows.tolist()]}
     ids["images"] = [captions.image_ids[i] for i in batch.image_numbers.tolist()]
     record = {"step": len(history.steps), "epoch": history.epoch + 1, "loss": str(loss), **ids}
     write_text(file, json.dumps(record, indent=2) + "\n")
     problem = f"the loss is {loss} at step {record['step']}, epoch {record['epoch']}"
-    return InputError(problem, file=file, remedy="lower train.lr or the weight of a loss; the batch is in this file")
+    return InputError(
+        problem,
+        file=file,
+        remedy="lower train.lr or the weight of a loss; the batch is in this file",
+    )
 
 
 def _step(run: TrainingRun) -> None:
@@ -277,34 +364,51 @@ def _step(run: TrainingRun) -> None:
 
 
 def _keep(run: TrainingRun) -> None:
-    """The state first: a run that is stopped before its model is written makes that good when it goes on."""
+    """The state first: a run that is stopped before its model is written makes that good when it
+    goes on."""
     run.history.save(run.parts, run.device)
     _save_best(run)
     for line in epoch_lines(run.history.epochs):
         print(line, file=sys.stderr, flush=True)
 
 
-# Of a term that has been inactive, or wholly active, for two epochs: what that means, and which key changes it.
+# Of a term that has been inactive, or wholly active, for two epochs: what that means, and which key
+# changes it.
 IDLE = {
     0: "nothing is learnt from it; see its margin, negatives, tau or alpha in train.loss",
-    1: "as near chance, and labels have no say in its gradient; set train.all_negatives_first=1, a lower train.lr "
-    "or larger model options",
+    1: (
+        "as near chance, and labels have no say in its gradient; set train.all_negatives_first=1, a"
+        " lower train.lr or larger model options"
+    ),
 }
 
 
 def epoch_lines(epochs: Sequence[Mapping[str, float]]) -> list[str]:
-    """What is printed after the last epoch: its loss, its validation and the shares of active hinges; and once, which
-    terms have had none, or all, for two epochs."""
+    """What is printed after the last epoch: its loss, its validation and the shares of active
+    hinges; and once, which terms have had none, or all, for two epochs."""
     last, before = epochs[-1], epochs[-3:-1]
-    shares = {key.removeprefix(ACTIVE): share for key, share in last.items() if key.startswith(ACTIVE)}
-    others = {key: value for key, value in last.items() if key not in ("epoch", "pairs_per_s") and ACTIVE not in key}
-    line = f"epoch {last['epoch']}: " + ", ".join(f"{key} {value:.4g}" for key, value in others.items())
+    shares = {
+        key.removeprefix(ACTIVE): share for key, share in last.items() if key.startswith(ACTIVE)
+    }
+    others = {
+        key: value
+        for key, value in last.items()
+        if key not in ("epoch", "pairs_per_s") and ACTIVE not in key
+    }
+    line = f"epoch {last['epoch']}: " + ", ".join(
+        f"{key} {value:.4g}" for key, value in others.items()
+    )
     hinges = [f"{share:.1%} of {name}" for name, share in shares.items()]
     lines = [f"{line}; active hinges: {', '.join(hinges)}" if hinges else line]
     for name in shares:
-        past = [round(epoch.get(ACTIVE + name, 0.5), 3) for epoch in (*before, last)]  # as they are printed
+        past = [
+            round(epoch.get(ACTIVE + name, 0.5), 3) for epoch in (*before, last)
+        ]  # as they are printed
         if past[-1] in IDLE and past[-2:] == 2 * past[-1:] and past[:-2] != past[-1:]:
-            lines.append(f"{name} has had {past[-1]:.0%} of active hinges for two epochs: {IDLE[int(past[-1])]}")
+            lines.append(
+                f"{name} has had {past[-1]:.0%} of active hinges for two epochs:"
+                f" {IDLE[int(past[-1])]}"
+            )
     return lines
 
 
@@ -319,7 +423,8 @@ def _save_best(run: TrainingRun) -> None:
 
 
 def _part(batch: int, process: Process) -> slice:
-    """The pairs of a batch that this process encodes. InputError when they cannot be shared out evenly."""
+    """The pairs of a batch that this process encodes. InputError when they cannot be shared out
+    evenly."""
     if batch % process.world:
         problem = f"a batch of {batch} for {process.world} processes"
         remedy = f"set a train.batch_size that {process.world} divides, and train.drop_last=true"

@@ -19,14 +19,18 @@ _ASKED = {
 
 
 def validate(
-    model: RetrievalModel, pairs: Pairs | None, relevance: np.ndarray | None, fold: int | None = None,
+    model: RetrievalModel,
+    pairs: Pairs | None,
+    relevance: np.ndarray | None,
+    fold: int | None = None,
     best_by: Collection[str | None] = (),
-) -> dict[str, float]:  # fmt: skip
-    """rsum (0 to 600), and with relevance [n_images, n_captions] the means of both directions of NDCG@25, ASP and
-    tau-b, and what `best_by` names: ndcg_exp, also a mean, and ncs or ncs_ordered, 0 to 600 as rsum. Nothing without a
-    split. The model is left in the mode it was in.
+) -> dict[str, float]:
+    """rsum (0 to 600), and with relevance [n_images, n_captions] the means of both directions of
+    NDCG@25, ASP and tau-b, and what `best_by` names: ndcg_exp, also a mean, and ncs or ncs_ordered,
+    0 to 600 as rsum. Nothing without a split. The model is left in the mode it was in.
 
-    With `fold` the mean over folds of so many images, in their order; pairs across folds are never scored.
+    With `fold` the mean over folds of so many images, in their order; pairs across folds are never
+    scored.
     """
     if pairs is None:
         return {}
@@ -43,10 +47,15 @@ def validate(
         evaluation = evaluate(matrix, known, names, owner=owner[columns] - first, intervals=None)
         directions = [scored.mean for scored in evaluation.scored.values()]
         sums = {"rsum": evaluation.rsum}
-        sums |= {name.split("@")[0]: float(np.mean([direction[name] for direction in directions])) for name in graded}
+        sums |= {
+            name.split("@")[0]: float(np.mean([direction[name] for direction in directions]))
+            for name in graded
+        }
         for one in asked:
             values = [direction[name] for direction in directions for name in _ASKED[one]]
-            sums[one] = float(np.mean(values)) if len(_ASKED[one]) == 1 else 100 * float(np.sum(values))
+            sums[one] = (
+                float(np.mean(values)) if len(_ASKED[one]) == 1 else 100 * float(np.sum(values))
+            )
         found.append(sums)
     model.train(training)
     return {name: float(np.mean([sums[name] for sums in found])) for name in found[0]}

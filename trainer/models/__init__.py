@@ -1,4 +1,5 @@
-"""Retrieval models: one per file, by name. A model's options are the dataclass that its `__init__` takes."""
+"""Retrieval models: one per file, by name. A model's options are the dataclass that its `__init__`
+takes."""
 
 from dataclasses import fields
 from typing import Any, get_type_hints
@@ -44,7 +45,8 @@ def model_of(name: str) -> type[RetrievalModel]:
 def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int) -> Config:
     """The configuration of a model, checked. `feature_dim` and `classes` fill what the data decide.
 
-    Raises InputError for an unknown model or option, listing the known ones, and for a value that does not fit.
+    Raises InputError for an unknown model or option, listing the known ones, and for a value that
+    does not fit.
     """
     kind = get_type_hints(model_of(name).__init__)["config"]
     known = {field.name for field in fields(kind)}
@@ -52,10 +54,17 @@ def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int
     if unknown:
         remedy = f"known: {', '.join(sorted(known - {*DECIDED}))}"
         raise InputError(f"model '{name}' has no option '{unknown[0]}'", remedy=remedy)
-    decided = {key: value for key, value in zip(DECIDED, (feature_dim, classes), strict=True) if key in known}
+    decided = {
+        key: value
+        for key, value in zip(DECIDED, (feature_dim, classes), strict=True)
+        if key in known
+    }
     try:
         return TypeAdapter(kind).validate_python({**decided, **options})
     except ValidationError as error:
         first = error.errors()[0]
-        problem = f"train.model.options.{'.'.join(map(str, first['loc']))} is {first['input']!r}: {first['msg']}"
+        problem = (
+            f"train.model.options.{'.'.join(map(str, first['loc']))} is {first['input']!r}:"
+            f" {first['msg']}"
+        )
         raise InputError(problem) from error

@@ -1,7 +1,8 @@
-"""Region-word alignment: an image-caption score pooled from the similarities of their parts (TERAN).
+"""Region-word alignment: an image-caption score pooled from the similarities of their parts
+(TERAN).
 
-With unit vectors v_i of regions and s_j of words, A_ij = v_i . s_j is the alignment matrix of a pair. A score pools
-it, so images and captions are encoded apart, yet compared part by part.
+With unit vectors v_i of regions and s_j of words, A_ij = v_i . s_j is the alignment matrix of a
+pair. A score pools it, so images and captions are encoded apart, yet compared part by part.
 """
 
 from typing import Literal
@@ -16,7 +17,10 @@ from capgrade.trainer.models.scan import region_cosines
 
 Pooling = Literal["MrSw", "MwSr", "symm", "MrAVGw", "scan"]
 Padding = Literal["ignored", "authors"]
-PADDED_REGIONS, PADDED_WORDS = 36, 85  # what the authors pad every image and caption to when they evaluate
+PADDED_REGIONS, PADDED_WORDS = (
+    36,
+    85,
+)  # what the authors pad every image and caption to when they evaluate
 
 
 def align(
@@ -28,21 +32,29 @@ def align(
 ) -> Tensor:
     """Scores of every image and caption, float32 [images, captions]; 0 where a side has no part.
 
-    - `MrSw`: sum over words of the best region, Eq. 3; `MwSr`: sum over regions of the best word; `symm`: both, Eq. 4
+    - `MrSw`: sum over words of the best region, Eq. 3; `MwSr`: sum over regions of the best word;
+      `symm`: both, Eq. 4
     - `MrAVGw`: MrSw over the number of words, Eq. 9
-    - `scan`: sum over regions of their cosine with the words they attend to, after SCAN, in TERAN's code alone
+    - `scan`: sum over regions of their cosine with the words they attend to, after SCAN, in TERAN's
+      code alone
 
-    `padding`: "ignored", a score depends on its pair alone; "authors", a padded cell counts as similarity 0 before the
-    maximum, so no maximum over a padded item is negative: in training all but the longest of the batch, in `evaluation`
-    all below 36 regions or 85 words. TERAN: Messina et al. 2021, arXiv:2008.05231; models/loss.py.
+    `padding`: "ignored", a score depends on its pair alone; "authors", a padded cell counts as
+    similarity 0 before the maximum, so no maximum over a padded item is negative: in training all
+    but the longest of the batch, in `evaluation` all below 36 regions or 85 words. TERAN: Messina
+    et al. 2021, arXiv:2008.05231; models/loss.py.
     """
     (regions, there), (words, taking) = images.sets, captions.sets
     counts, lengths = there.sum(1), taking.sum(1)
     most, longest = (PADDED_REGIONS, PADDED_WORDS) if evaluation else (counts.max(), lengths.max())
     authors = padding == "authors"
-    least, least_words = authors & (counts < most), authors & (lengths < longest)  # a maximum over it is at least 0
+    least, least_words = (
+        authors & (counts < most),
+        authors & (lengths < longest),
+    )  # a maximum over it is at least 0
     order = taking.byte().argsort(dim=1, descending=True, stable=True)
-    words = words.float().gather(1, order[:, :, None].expand_as(words))  # those that take part to the front
+    words = words.float().gather(
+        1, order[:, :, None].expand_as(words)
+    )  # those that take part to the front
 
     def block(v: Tensor, there: Tensor, least: Tensor) -> Tensor:
         """Scores of some of the images and every caption."""
@@ -58,13 +70,17 @@ def align(
 
 
 def alignment_matrix(image: Encoded, caption: Encoded) -> Tensor:
-    """A of one pair, float32 [L, P], of the first row of each: NaN where a part does not take part."""
+    """A of one pair, float32 [L, P], of the first row of each: NaN where a part does not take
+    part."""
     (regions, there), (words, taking) = ((x[0] for x in side.sets) for side in (image, caption))
     return torch.where(there[:, None] & taking, regions.float() @ words.float().T, torch.nan)
 
 
-def _pooled(v: Tensor, there: Tensor, words: Tensor, pooling: Pooling, least: Tensor, least_words: Tensor) -> Tensor:
-    """Scores [n, c] of regions v [n, R, D], where they are `there`, and captions of one length, words [c, L, D]."""
+def _pooled(
+    v: Tensor, there: Tensor, words: Tensor, pooling: Pooling, least: Tensor, least_words: Tensor
+) -> Tensor:
+    """Scores [n, c] of regions v [n, R, D], where they are `there`, and captions of one length,
+    words [c, L, D]."""
     if not (v.shape[1] and words.shape[1]):
         return (v.sum() + words.sum()) * 0 + v.new_zeros(len(v), len(words))
     A = torch.einsum("ird,cwd->ircw", v, words)

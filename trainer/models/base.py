@@ -25,7 +25,8 @@ class Images:
     """A batch of images as sets of regions, padded to the largest."""
 
     features: Tensor  # float [B, R, D]
-    boxes: Tensor  # float [B, R, 5]: x1, y1, x2, y2 and area as shares of width, height and both; zeros if unknown
+    # float [B, R, 5]: x1, y1, x2, y2 and area as shares of width, height and both; zeros if unknown
+    boxes: Tensor
     mask: Tensor  # bool [B, R], True where a region is
 
 
@@ -43,7 +44,8 @@ class CaptionTokens:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Images or captions as a model keeps them for scoring: everything `scores` needs, one row an item."""
+    """Images or captions as a model keeps them for scoring: everything `scores` needs, one row an
+    item."""
 
     vector: Tensor | None  # float [B, D], unit length; None for models that only align sets
     parts: Tensor | None = None  # float [B, L, D]: region or word vectors
@@ -57,7 +59,9 @@ class Encoded:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Encoded:
         """The same done to each tensor that is there."""
-        return Encoded(*(None if x is None else function(x) for x in (self.vector, self.parts, self.mask)))
+        return Encoded(
+            *(None if x is None else function(x) for x in (self.vector, self.parts, self.mask))
+        )
 
     def __getitem__(self, at: slice | Tensor) -> Encoded:
         """Some of the items."""
@@ -77,8 +81,8 @@ def upcast(x: Tensor) -> Tensor:
 
 
 def cosines(rows: Tensor, columns: Tensor) -> Tensor:
-    """Products of unit vectors [n, D] and [m, D] in float32 under autocast too: bfloat16 has 58 values for 16,384 of
-    them, and ties the hardest negatives."""
+    """Products of unit vectors [n, D] and [m, D] in float32 under autocast too: bfloat16 has 58
+    values for 16,384 of them, and ties the hardest negatives."""
     with torch.autocast(rows.device.type, enabled=False):
         return upcast(rows) @ upcast(columns).T
 
@@ -86,7 +90,8 @@ def cosines(rows: Tensor, columns: Tensor) -> Tensor:
 class RetrievalModel(nn.Module):
     """Images and captions are encoded apart; `scores` compares every image with every caption.
 
-    It is built of its configuration, the length of a region's feature and the size of the vocabulary.
+    It is built of its configuration, the length of a region's feature and the size of the
+    vocabulary.
     """
 
     reads: Literal["regions", "pictures"] = "regions"
@@ -107,29 +112,38 @@ class RetrievalModel(nn.Module):
         return self.encode_images(images), self.encode_captions(captions)
 
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
-        """Similarity, float32 [images, captions], higher is nearer: the cosine of the vectors, unless a model says
-        otherwise."""
+        """Similarity, float32 [images, captions], higher is nearer: the cosine of the vectors,
+        unless a model says otherwise."""
         assert images.vector is not None and captions.vector is not None
         return cosines(images.vector, captions.vector)
 
     def parameter_groups(self, lr: float, text_lr: float) -> list[dict[str, Any]]:
-        """For an optimiser: parameters with their learning rate; a pretrained encoder learns at `text_lr`, and its
-        groups say `pretrained`."""
+        """For an optimiser: parameters with their learning rate; a pretrained encoder learns at
+        `text_lr`, and its groups say `pretrained`."""
         encoders = [module for module in self.modules() if isinstance(module, Pretrained)]
         text = {id(p): p for encoder in encoders for p in encoder.parameters()}
         groups = [{"params": [p for p in self.parameters() if id(p) not in text], "lr": lr}]
         learned = [p for p in text.values() if p.requires_grad]
-        return [*groups, {"params": learned, "lr": text_lr, "pretrained": True}] if learned else groups
+        return (
+            [*groups, {"params": learned, "lr": text_lr, "pretrained": True}] if learned else groups
+        )
 
-    def learn_words(self, words: Sequence[str], tokens: Sequence[np.ndarray], owner: np.ndarray) -> None:
-        """Told before training: the vocabulary by falling frequency, the captions learnt from and their images."""
+    def learn_words(
+        self, words: Sequence[str], tokens: Sequence[np.ndarray], owner: np.ndarray
+    ) -> None:
+        """Told before training: the vocabulary by falling frequency, the captions learnt from and
+        their images."""
 
-    def own_losses(self, images: Encoded, captions: Encoded, texts: CaptionTokens) -> dict[str, Tensor]:
-        """Losses that the model has of its own, scalars, means over the pairs of a batch in training."""
+    def own_losses(
+        self, images: Encoded, captions: Encoded, texts: CaptionTokens
+    ) -> dict[str, Tensor]:
+        """Losses that the model has of its own, scalars, means over the pairs of a batch in
+        training."""
         return {}
 
     def more_scores(self, images: Encoded, captions: Encoded) -> dict[str, Tensor]:
-        """Score matrices of parts of the model, [images, captions], which losses may look at (`of`)."""
+        """Score matrices of parts of the model, [images, captions], which losses may look at
+        (`of`)."""
         return {}
 
 

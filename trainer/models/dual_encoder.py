@@ -1,4 +1,5 @@
-"""CLIP (Radford et al. 2021) and SigLIP (Zhai et al. 2023): two transformers, a vector each, learned temperature."""
+"""CLIP (Radford et al. 2021) and SigLIP (Zhai et al. 2023): two transformers, a vector each,
+learned temperature."""
 
 from dataclasses import dataclass, fields
 from math import log
@@ -24,16 +25,22 @@ from capgrade.trainer.models.base import (
 )
 from capgrade.trainer.models.text_encoder import load_tokenizer
 
-_LARGEST = log(100)  # of the logarithm of 1 / temperature in training: Radford et al. 2021, section 2.5
+_LARGEST = log(
+    100
+)  # of the logarithm of 1 / temperature in training: Radford et al. 2021, section 2.5
 
 
 @dataclass(frozen=True)
 class DualEncoderConfig:
-    """Sizes of a random model, those of OpenAI's ViT-B/32; a checkpoint has its own. Perceptrons are four times as
-    wide as their layers."""
+    """Sizes of a random model, those of OpenAI's ViT-B/32; a checkpoint has its own. Perceptrons
+    are four times as wide as their layers."""
 
-    pretrained: str | None = None  # a transformers dual encoder: folder or hub id; None: random weights
-    embed: Positive | None = None  # None: 512 of CLIP; SigLIP's vectors are as wide as its image layers
+    pretrained: str | None = (
+        None  # a transformers dual encoder: folder or hub id; None: random weights
+    )
+    embed: Positive | None = (
+        None  # None: 512 of CLIP; SigLIP's vectors are as wide as its image layers
+    )
     image: Positive = 224  # pixels of a side
     patch: Positive = 32
     image_width: Positive = 768
@@ -45,22 +52,38 @@ class DualEncoderConfig:
     positions: Positive = 77  # tokens of a caption, the longest that is read
 
     def __post_init__(self) -> None:
-        given = [f.name for f in fields(self) if getattr(self, f.name) != f.default and f.name != "pretrained"]
+        given = [
+            f.name
+            for f in fields(self)
+            if getattr(self, f.name) != f.default and f.name != "pretrained"
+        ]
         if self.pretrained is not None and given:
-            problem = f"{', '.join(given)} beside checkpoint '{self.pretrained}', which has its own sizes"
-            raise InputError(problem, remedy="leave them out of train.model.options, or set pretrained=null")
-        for parts, whole in (("patch", "image"), ("image_heads", "image_width"), ("text_heads", "text_width")):
+            problem = (
+                f"{', '.join(given)} beside checkpoint '{self.pretrained}', which has its own sizes"
+            )
+            raise InputError(
+                problem, remedy="leave them out of train.model.options, or set pretrained=null"
+            )
+        for parts, whole in (
+            ("patch", "image"),
+            ("image_heads", "image_width"),
+            ("text_heads", "text_width"),
+        ):
             if getattr(self, whole) % getattr(self, parts):
-                problem = f"{parts} {getattr(self, parts)} does not divide {whole} {getattr(self, whole)}"
+                problem = (
+                    f"{parts} {getattr(self, parts)} does not divide {whole} {getattr(self, whole)}"
+                )
                 raise InputError(problem, remedy="change one of them in train.model.options")
 
 
 class DualEncoder(RetrievalModel):
-    """Image and caption: the pooled, projected output of their transformer at unit length; score: their cosine.
+    """Image and caption: the pooled, projected output of their transformer at unit length; score:
+    their cosine.
 
-    A picture comes as one region, whose feature is its prepared pixels (`trainer.data.images`). `logits` among the
-    parts that losses may look at are exp(logit_scale) cosine + logit_bias, scale and bias learned; CLIP has no bias and
-    its scale stays below 100. Losses take them with a temperature of 1 (and a bias of 0), as they have both.
+    A picture comes as one region, whose feature is its prepared pixels (`trainer.data.images`).
+    `logits` among the parts that losses may look at are exp(logit_scale) cosine + logit_bias, scale
+    and bias learned; CLIP has no bias and its scale stays below 100. Losses take them with a
+    temperature of 1 (and a bias of 0), as they have both.
     """
 
     reads = "pictures"
@@ -70,7 +93,10 @@ class DualEncoder(RetrievalModel):
         super().__init__()
         self.config = config
         if config.pretrained is None:
-            self.encoder, self.padding = random_dual_encoder(config, vocabulary_size, self.biased), 0
+            self.encoder, self.padding = (
+                random_dual_encoder(config, vocabulary_size, self.biased),
+                0,
+            )
         else:
             self.encoder = load_dual_encoder(config.pretrained, self.biased)
             self.padding = load_tokenizer(config.pretrained)[0].pad_token_id or 0
@@ -88,7 +114,9 @@ class DualEncoder(RetrievalModel):
             raise InputError(problem, remedy="drop it, or raise train.model.options.positions")
         tokens = captions.tokens.masked_fill(~captions.mask, self.padding)
         if not self.biased:
-            text = self.encoder.get_text_features(input_ids=tokens, attention_mask=captions.mask.long())
+            text = self.encoder.get_text_features(
+                input_ids=tokens, attention_mask=captions.mask.long()
+            )
         else:  # SigLIP reads every position, and its caption is the last one's output
             tokens = pad(tokens, (0, self.positions - length), value=self.padding)
             text = self.encoder.get_text_features(input_ids=tokens)
@@ -106,8 +134,8 @@ class DualEncoder(RetrievalModel):
         return {"logits": logits + self.encoder.logit_bias if self.biased else logits}
 
     def parameter_groups(self, lr: float, text_lr: float) -> list[dict[str, Any]]:
-        """Both transformers learn at `text_lr`, scale and bias at `lr`. Gains, biases, scale do not decay (Radford et
-        al. 2021, section 2.5)."""
+        """Both transformers learn at `text_lr`, scale and bias at `lr`. Gains, biases, scale do not
+        decay (Radford et al. 2021, section 2.5)."""
         learned: dict[str, nn.Parameter] = dict(self.encoder.named_parameters())
         own = [learned.pop(name) for name in ("logit_scale", "logit_bias") if name in learned]
         weights = [p for p in learned.values() if p.ndim > 1]
@@ -120,29 +148,40 @@ class DualEncoder(RetrievalModel):
 
     @classmethod
     def transform(cls, config: DualEncoderConfig) -> Transform:
-        """What makes a picture the model's pixels: the checkpoint's own image processor, or that of its family at the
-        random model's size. It resizes by Pillow whether torchvision is there or not, so that pixels do not depend on
-        it.
+        """What makes a picture the model's pixels: the checkpoint's own image processor, or that of
+        its family at the random model's size. It resizes by Pillow whether torchvision is there or
+        not, so that pixels do not depend on it.
 
-        Raises InputError for a processor that cannot be loaded, or does not give one square picture.
+        Raises InputError for a processor that cannot be loaded, or does not give one square
+        picture.
         """
         from transformers import CLIPImageProcessorPil, SiglipImageProcessorPil
 
         square = {"height": config.image, "width": config.image}
         if config.pretrained is not None:
-            processor = from_pretrained("AutoImageProcessor", "image processor of", config.pretrained, backend="pil")
+            processor = from_pretrained(
+                "AutoImageProcessor", "image processor of", config.pretrained, backend="pil"
+            )
         elif cls.biased:
             processor = SiglipImageProcessorPil(size=square)
         else:
-            processor = CLIPImageProcessorPil(size={"shortest_edge": config.image}, crop_size=square)
+            processor = CLIPImageProcessorPil(
+                size={"shortest_edge": config.image}, crop_size=square
+            )
 
         def transform(picture: np.ndarray) -> np.ndarray:
-            return processor(picture, input_data_format="channels_last", return_tensors="np")["pixel_values"][0]
+            return processor(picture, input_data_format="channels_last", return_tensors="np")[
+                "pixel_values"
+            ][0]
 
         shape = transform(np.zeros((60, 80, 3), np.uint8)).shape
         if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
-            problem = f"the image processor of '{config.pretrained}' gives {list(shape)} of a picture"
-            raise InputError(problem, remedy="give a checkpoint whose pictures are square, [3, side, side]")
+            problem = (
+                f"the image processor of '{config.pretrained}' gives {list(shape)} of a picture"
+            )
+            raise InputError(
+                problem, remedy="give a checkpoint whose pictures are square, [3, side, side]"
+            )
         return transform
 
 
@@ -153,33 +192,47 @@ class Siglip(DualEncoder):
 
 
 def load_dual_encoder(checkpoint: str, biased: bool) -> Any:
-    """The weights in float32. Raises InputError where they cannot be loaded, are not those of a dual encoder with a
-    learned `logit_scale`, lack some, or are of the other family: SigLIP's have a `logit_bias`."""
+    """The weights in float32. Raises InputError where they cannot be loaded, are not those of a
+    dual encoder with a learned `logit_scale`, lack some, or are of the other family: SigLIP's have
+    a `logit_bias`."""
     model = load_weights("dual encoder", checkpoint)
-    kind, needed = model.config.model_type, ("get_image_features", "get_text_features", "logit_scale")
+    kind, needed = (
+        model.config.model_type,
+        ("get_image_features", "get_text_features", "logit_scale"),
+    )
     if lacking := [name for name in needed if not hasattr(model, name)]:
         problem = f"checkpoint '{checkpoint}' is a '{kind}', which has no {lacking[0]}"
         raise InputError(problem, remedy="give a dual encoder such as CLIP or SigLIP")
     if hasattr(model, "logit_bias") != biased:
         name = "clip" if biased else "siglip"
-        problem = f"checkpoint '{checkpoint}' is a '{kind}', {'without' if biased else 'with'} a logit_bias"
+        problem = (
+            f"checkpoint '{checkpoint}' is a '{kind}', {'without' if biased else 'with'} a"
+            " logit_bias"
+        )
         raise InputError(problem, remedy=f"set train.model.name={name}")
     return model
 
 
 def random_dual_encoder(config: DualEncoderConfig, vocabulary: int, biased: bool) -> Any:
-    """Random weights by torch's generator: a `CLIPModel`, or with a bias a `SiglipModel` whose scale is 10 and bias
-    -10 at the start (Zhai et al. 2023, section 3.2)."""
+    """Random weights by torch's generator: a `CLIPModel`, or with a bias a `SiglipModel` whose
+    scale is 10 and bias -10 at the start (Zhai et al. 2023, section 3.2)."""
     from transformers import CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
 
     if biased and config.embed not in (None, config.image_width):
-        problem = f"embed {config.embed}: SigLIP's vectors are as wide as its image layers, {config.image_width}"
+        problem = (
+            f"embed {config.embed}: SigLIP's vectors are as wide as its image layers,"
+            f" {config.image_width}"
+        )
         raise InputError(problem, remedy="leave out train.model.options.embed")
     embed = config.image_width if biased else config.embed or 512
     vision = _layers(config.image_width, config.image_layers, config.image_heads)
     vision |= {"image_size": config.image, "patch_size": config.patch}
     text = _layers(config.text_width, config.text_layers, config.text_heads)
-    text |= {"vocab_size": vocabulary, "max_position_embeddings": config.positions, "projection_size": embed}
+    text |= {
+        "vocab_size": vocabulary,
+        "max_position_embeddings": config.positions,
+        "projection_size": embed,
+    }
     text |= {"pad_token_id": 0, "bos_token_id": START_TOKEN, "eos_token_id": END_TOKEN}
     if not biased:
         return CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=embed))

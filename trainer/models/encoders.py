@@ -1,5 +1,5 @@
-"""What several models share: regions projected, captions read by a GRU, a set pooled by attention to its own mean, and
-scores of captions of one length at a time."""
+"""What several models share: regions projected, captions read by a GRU, a set pooled by attention
+to its own mean, and scores of captions of one length at a time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,13 +40,17 @@ def unit_regions(project: nn.Linear, images: Images) -> Tensor:
     return regions.masked_fill(~images.mask.unsqueeze(2), 0)
 
 
-def scored_by_length(score: Callable[[Tensor, int], Tensor], lengths: Sequence[int], images: Tensor) -> Tensor:
-    """Scores [..., captions] of `images` [n, ...], put together of `score(captions int64 [c], their length)` [..., c]:
-    no padding word is ever computed, and one tile of captions, a bounded number of image-word pairs, is copied at a
-    time."""
+def scored_by_length(
+    score: Callable[[Tensor, int], Tensor], lengths: Sequence[int], images: Tensor
+) -> Tensor:
+    """Scores [..., captions] of `images` [n, ...], put together of `score(captions int64 [c], their
+    length)` [..., c]: no padding word is ever computed, and one tile of captions, a bounded number
+    of image-word pairs, is copied at a time."""
     pairs, tiles, columns = TILE_NODES.get(images.device.type, TILE_NODES["cpu"]), [], []
     for length in sorted(set(lengths)):
-        some = torch.tensor([k for k, one in enumerate(lengths) if one == length], device=images.device)
+        some = torch.tensor(
+            [k for k, one in enumerate(lengths) if one == length], device=images.device
+        )
         for tile in some.split(max(1, pairs // (len(images) * (length + 1)))):
             tiles.append(tile)
             columns.append(score(tile, length))
@@ -54,9 +58,11 @@ def scored_by_length(score: Callable[[Tensor, int], Tensor], lengths: Sequence[i
 
 
 def run_gru(gru: nn.GRU, sets: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """States [B, L, directions D] of padded sets [B, L, *] of these lengths, and the last ones [directions, B, D]; an
-    empty set is read as one element of padding."""
-    packed = pack_padded_sequence(sets, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+    """States [B, L, directions D] of padded sets [B, L, *] of these lengths, and the last ones
+    [directions, B, D]; an empty set is read as one element of padding."""
+    packed = pack_padded_sequence(
+        sets, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
+    )
     states, last = gru(packed)
     return pad_packed_sequence(states, batch_first=True, total_length=sets.shape[1])[0], last
 
@@ -70,12 +76,16 @@ class GruConfig:
 
 
 class WordGru(nn.Module):
-    """Word vectors read by a GRU of one layer: a state a word, [B, W, D], 0 where no word is, and the last, [B, D].
+    """Word vectors read by a GRU of one layer: a state a word, [B, W, D], 0 where no word is, and
+    the last, [B, D].
 
-    Two directions are averaged (SCAN, SGRAF), so D is the same with one and two. Words come first in `tokens`.
+    Two directions are averaged (SCAN, SGRAF), so D is the same with one and two. Words come first
+    in `tokens`.
     """
 
-    def __init__(self, vocabulary: int, word: int, embed: int, *, both_ways: bool, dropout: float = 0.0) -> None:
+    def __init__(
+        self, vocabulary: int, word: int, embed: int, *, both_ways: bool, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.embed = nn.Embedding(vocabulary, word)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
@@ -83,16 +93,20 @@ class WordGru(nn.Module):
         self.gru = nn.GRU(word, embed, batch_first=True, bidirectional=both_ways)
 
     def forward(self, captions: CaptionTokens) -> tuple[Tensor, Tensor]:
-        states, last = run_gru(self.gru, self.dropout(self.embed(captions.tokens)), captions.mask.sum(1))
+        states, last = run_gru(
+            self.gru, self.dropout(self.embed(captions.tokens)), captions.mask.sum(1)
+        )
         directions = upcast(states).unflatten(2, (-1, self.gru.hidden_size)).mean(2)
         return directions.masked_fill(~captions.mask.unsqueeze(2), 0), upcast(last).mean(0)
 
 
 class PartNorm(nn.BatchNorm1d):
-    """BatchNorm of the features of all parts that are there: padding is neither counted nor changed.
+    """BatchNorm of the features of all parts that are there: padding is neither counted nor
+    changed.
 
-    SGRAF's code normalises [B, 36, D] over a region's place instead (BatchNorm1d(36)): its channels are the 36 boxes
-    in order of confidence, so it cannot take another number of regions. That form is `nn.BatchNorm1d(36)`.
+    SGRAF's code normalises [B, 36, D] over a region's place instead (BatchNorm1d(36)): its channels
+    are the 36 boxes in order of confidence, so it cannot take another number of regions. That form
+    is `nn.BatchNorm1d(36)`.
     """
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -102,19 +116,34 @@ class PartNorm(nn.BatchNorm1d):
 
 
 class SelfPooling(nn.Module):
-    """A set as one unit vector: sum_l a_l x_l, a = softmax_l of w . (tanh(P x_l) * tanh(Q mean x)) (SGRAF, eq. 1-2).
+    """A set as one unit vector: sum_l a_l x_l, a = softmax_l of w . (tanh(P x_l) * tanh(Q mean x))
+    (SGRAF, eq. 1-2).
 
-    `norm` puts a BatchNorm before each tanh, as SGRAF does for regions and not for words. `unit_mean`: the mean has
-    unit length, as CVSE's of words. `start` makes the layers: CVSE's have PyTorch's initial weights.
+    `norm` puts a BatchNorm before each tanh, as SGRAF does for regions and not for words.
+    `unit_mean`: the mean has unit length, as CVSE's of words. `start` makes the layers: CVSE's have
+    PyTorch's initial weights.
     """
 
     def __init__(
-        self, embed: int, dropout: float, norm: RegionNorm | None = None, *, unit_mean: bool = False,
+        self,
+        embed: int,
+        dropout: float,
+        norm: RegionNorm | None = None,
+        *,
+        unit_mean: bool = False,
         start: Callable[[int, int], nn.Linear] = linear,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
-        self.parts, self.mean, self.common = start(embed, embed), start(embed, embed), start(embed, 1)
-        norms = {"features": PartNorm(embed), "authors": nn.BatchNorm1d(AUTHORS_REGIONS), None: nn.Identity()}
+        self.parts, self.mean, self.common = (
+            start(embed, embed),
+            start(embed, embed),
+            start(embed, 1),
+        )
+        norms = {
+            "features": PartNorm(embed),
+            "authors": nn.BatchNorm1d(AUTHORS_REGIONS),
+            None: nn.Identity(),
+        }
         self.part_norm = norms[norm]
         self.mean_norm = nn.BatchNorm1d(embed) if norm else nn.Identity()
         self.dropout, self.unit_mean = nn.Dropout(dropout), unit_mean

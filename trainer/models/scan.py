@@ -1,4 +1,5 @@
-"""SCAN (Lee et al. 2018, "Stacked Cross Attention"): words attend to regions, or regions to words."""
+"""SCAN (Lee et al. 2018, "Stacked Cross Attention"): words attend to regions, or regions to
+words."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,31 +9,46 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu, normalize
 
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel
-from capgrade.trainer.models.encoders import EVAL_IMAGES, GruConfig, WordGru, linear, scored_by_length, unit_regions
+from capgrade.trainer.models.encoders import (
+    EVAL_IMAGES,
+    GruConfig,
+    WordGru,
+    linear,
+    scored_by_length,
+    unit_regions,
+)
 
 _Direction = Literal["t2i", "i2t"]
 _Pooling = Literal["lse", "mean", "max", "sum"]
-FirstNorm = Literal["clipped_l2norm", "l2norm", "clipped_l1norm", "l1norm", "clipped", "no_norm", "softmax"]
+FirstNorm = Literal[
+    "clipped_l2norm", "l2norm", "clipped_l1norm", "l1norm", "clipped", "no_norm", "softmax"
+]
 EPS = 1e-8
 
 
 @dataclass(frozen=True)
 class ScanConfig(GruConfig):
-    direction: _Direction = "t2i"  # t2i: every word attends to the regions; i2t: every region to the words
+    direction: _Direction = (
+        "t2i"  # t2i: every word attends to the regions; i2t: every region to the words
+    )
     pooling: _Pooling = "lse"  # of the cosines of the words (t2i) or regions (i2t)
     temperature: float = 9.0  # lambda of the attention; the authors take 9 (t2i) and 4 (i2t)
     sharpness: float = 6.0  # lambda of lse; the authors take 6 (t2i) and 5 or 20 (i2t)
-    first_norm: FirstNorm = "clipped_l2norm"  # of the products before the attention, over those who ask
+    first_norm: FirstNorm = (
+        "clipped_l2norm"  # of the products before the attention, over those who ask
+    )
 
 
 class Scan(RetrievalModel):
-    """Score: the pooled cosines of each word with what it attends to among the regions (t2i), or the reverse (i2t).
+    """Score: the pooled cosines of each word with what it attends to among the regions (t2i), or
+    the reverse (i2t).
 
-    t2i (eq. 7-10): s_ij = norm_j(v_i . w_j); a_j = sum_i softmax_i(temperature s_ij) v_i; score = pool_j cos(w_j, a_j).
-    i2t (eq. 1-6): the same with regions and words changed about. `first_norm` is taken over those who ask: the words
-    of a caption (t2i), the regions of an image (i2t). Pooling lse is log(sum exp(sharpness r)) / sharpness.
-    No context vector is made: cos(w, V' a) = a . (V w) / (|w| sqrt(a' G a)) with the Gram matrix G of what is attended.
-    A caption without a word, or an image without a region that asks, scores 0. Source: model.py of kuanghuei/SCAN.
+    t2i (eq. 7-10): s_ij = norm_j(v_i . w_j); a_j = sum_i softmax_i(temperature s_ij) v_i; score =
+    pool_j cos(w_j, a_j). i2t (eq. 1-6): the same with regions and words changed about. `first_norm`
+    is taken over those who ask: the words of a caption (t2i), the regions of an image (i2t).
+    Pooling lse is log(sum exp(sharpness r)) / sharpness. No context vector is made: cos(w, V' a) =
+    a . (V w) / (|w| sqrt(a' G a)) with the Gram matrix G of what is attended. A caption without a
+    word, or an image without a region that asks, scores 0. Source: model.py of kuanghuei/SCAN.
     """
 
     def __init__(self, config: ScanConfig, feature_dim: int, vocabulary_size: int) -> None:
@@ -49,14 +65,18 @@ class Scan(RetrievalModel):
 
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         size = len(images) if self.training else EVAL_IMAGES
-        with torch.autocast(images.sets[0].device.type, enabled=False):  # bfloat16 would tie what it is to rank
+        with torch.autocast(
+            images.sets[0].device.type, enabled=False
+        ):  # bfloat16 would tie what it is to rank
             return torch.cat([self.rows(*some.sets, *captions.sets) for some in images.split(size)])
 
     def rows(self, regions: Tensor, mask: Tensor, words: Tensor, there: Tensor) -> Tensor:
         """Scores [n, captions] of n images."""
         gram = regions @ regions.mT if self.config.direction == "t2i" else None
         return scored_by_length(
-            lambda at, length: self.tile(regions, mask, gram, words[at, :length]), there.sum(1).tolist(), regions
+            lambda at, length: self.tile(regions, mask, gram, words[at, :length]),
+            there.sum(1).tolist(),
+            regions,
         )
 
     def tile(self, regions: Tensor, mask: Tensor, gram: Tensor | None, words: Tensor) -> Tensor:
@@ -75,21 +95,32 @@ class Scan(RetrievalModel):
 
 
 def attention(
-    products: Tensor, mask: Tensor, gram: Tensor, temperature: float, norm: FirstNorm = "clipped_l2norm"
+    products: Tensor,
+    mask: Tensor,
+    gram: Tensor,
+    temperature: float,
+    norm: FirstNorm = "clipped_l2norm",
 ) -> tuple[Tensor, Tensor]:
-    """Weights a [n, R, c L] of regions for every word of c captions of L words, of products v . w [n, R, c, L], and
-    the squared length a' G a of each weighted sum, [n, c L], by the Gram matrix G [n, R, R] of the regions."""
+    """Weights a [n, R, c L] of regions for every word of c captions of L words, of products v . w
+    [n, R, c, L], and the squared length a' G a of each weighted sum, [n, c L], by the Gram matrix G
+    [n, R, R] of the regions."""
     asked = first_norm(products, 3, None, norm).flatten(2)
-    a = (temperature * asked).masked_fill(~mask.unsqueeze(2), torch.finfo(asked.dtype).min).softmax(1)
+    a = (
+        (temperature * asked)
+        .masked_fill(~mask.unsqueeze(2), torch.finfo(asked.dtype).min)
+        .softmax(1)
+    )
     return a, (a * (gram @ a)).sum(1)
 
 
 def region_cosines(a: Tensor, products: Tensor, mask: Tensor, words: Tensor) -> Tensor:
-    """Cosine of each region with the words it attends to, [n, c, R], 0 where none is: weights a and products v . w
-    [n, R, c, L] of regions and words [c, L, D]."""
+    """Cosine of each region with the words it attends to, [n, c, R], 0 where none is: weights a and
+    products v . w [n, R, c, L] of regions and words [c, L, D]."""
     seen = a.permute(2, 0, 1, 3).flatten(1, 2)  # (c, n R, L)
     square = (seen * (seen @ (words @ words.mT))).sum(2).unflatten(1, mask.shape)  # (c, n, R)
-    return _cosine((a * products).sum(3).transpose(1, 2), square.transpose(0, 1)) * mask.unsqueeze(1)
+    return _cosine((a * products).sum(3).transpose(1, 2), square.transpose(0, 1)) * mask.unsqueeze(
+        1
+    )
 
 
 def _cosine(product: Tensor, square: Tensor) -> Tensor:
@@ -97,7 +128,8 @@ def _cosine(product: Tensor, square: Tensor) -> Tensor:
 
 
 def first_norm(products: Tensor, dim: int, mask: Tensor | None, norm: FirstNorm) -> Tensor:
-    """The products of all pairs, made comparable over those who ask (`dim`); what `mask` leaves out counts nothing."""
+    """The products of all pairs, made comparable over those who ask (`dim`); what `mask` leaves out
+    counts nothing."""
     if norm == "softmax":
         low = torch.finfo(products.dtype).min
         return (products if mask is None else products.masked_fill(~mask, low)).softmax(dim)
@@ -106,15 +138,22 @@ def first_norm(products: Tensor, dim: int, mask: Tensor | None, norm: FirstNorm)
     if norm in ("clipped", "no_norm"):
         return products
     counted = products if mask is None else products * mask
-    return counted / (counted.norm(p=1 if norm.endswith("l1norm") else 2, dim=dim, keepdim=True) + EPS)
+    return counted / (
+        counted.norm(p=1 if norm.endswith("l1norm") else 2, dim=dim, keepdim=True) + EPS
+    )
 
 
 def _pooled(cosine: Tensor, mask: Tensor, config: ScanConfig) -> Tensor:
-    """[n, c] of [n, c, L or R]; parts that `mask` [n, L or R] leaves out take no part, a set of none gives 0."""
+    """[n, c] of [n, c, L or R]; parts that `mask` [n, L or R] leaves out take no part, a set of
+    none gives 0."""
     there, some = mask.unsqueeze(1), mask.any(1)[:, None]
     if config.pooling in ("sum", "mean"):
         total = cosine.masked_fill(~there, 0).sum(2)
         return total / mask.sum(1).clamp(min=1)[:, None] if config.pooling == "mean" else total
     low = cosine.masked_fill(~there, torch.finfo(cosine.dtype).min / (2 * config.sharpness))
-    pooled = low.amax(2) if config.pooling == "max" else (config.sharpness * low).logsumexp(2) / config.sharpness
+    pooled = (
+        low.amax(2)
+        if config.pooling == "max"
+        else (config.sharpness * low).logsumexp(2) / config.sharpness
+    )
     return pooled.masked_fill(~some, 0)

@@ -1,4 +1,5 @@
-"""SemanticMap's single stream (Nawaz et al. 2019): captions drawn as images, one convolutional network for both."""
+"""SemanticMap's single stream (Nawaz et al. 2019): captions drawn as images, one convolutional
+network for both."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,7 +17,9 @@ from capgrade.trainer.models.encoders import linear
 
 @dataclass(frozen=True)
 class SingleStreamConfig:
-    classes: int  # of the softmax: an image with its captions is one, so the number of training images
+    classes: (
+        int  # of the softmax: an image with its captions is one, so the number of training images
+    )
     embed: Positive = 128
     side: Positive = 8  # cells of a picture in one direction: up to 64 words or regions
     cell: Positive = 4  # pixels of a cell in one direction: a word vector is 3 * 4 * 4 = 48 numbers
@@ -26,8 +29,8 @@ class SingleStreamConfig:
 class ConvolutionBlock(nn.Module):
     """x + two 3 x 3 convolutions; the first halves the picture where the channels grow.
 
-    GroupNorm, not BatchNorm: pictures and captions come in batches of their own and must not get statistics of
-    their own.
+    GroupNorm, not BatchNorm: pictures and captions come in batches of their own and must not get
+    statistics of their own.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -41,28 +44,35 @@ class ConvolutionBlock(nn.Module):
             nn.ReLU(),
             nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
         )
-        self.skip = nn.Identity() if stride == 1 else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+        self.skip = (
+            nn.Identity() if stride == 1 else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.skip(x) + self.branch(x)
 
 
 def draw(vectors: Tensor, mask: Tensor, side: int, cell: int) -> Tensor:
-    """Vectors [B, L, 3 cell^2] as pictures [B, 3, side cell, side cell]: one cell a vector, in reading order, as
-    Gallo et al. (2017) draw words; the rest is black."""
+    """Vectors [B, L, 3 cell^2] as pictures [B, 3, side cell, side cell]: one cell a vector, in
+    reading order, as Gallo et al. (2017) draw words; the rest is black."""
     spare = side * side - mask.shape[1]
     if spare < 0 and mask[:, side * side :].any():
-        problem = f"{int(mask.sum(1).max())} words or regions for a picture of {side} x {side} cells"
+        problem = (
+            f"{int(mask.sum(1).max())} words or regions for a picture of {side} x {side} cells"
+        )
         raise InputError(problem, remedy="set a larger `side`")
-    cells = nn.functional.pad(vectors.masked_fill(~mask.unsqueeze(2), 0), (0, 0, 0, spare))  # cut where negative
+    cells = nn.functional.pad(
+        vectors.masked_fill(~mask.unsqueeze(2), 0), (0, 0, 0, spare)
+    )  # cut where negative
     return fold(cells.mT, side * cell, cell, stride=cell)
 
 
 class SingleStream(RetrievalModel):
-    """f = network(picture) of 128 numbers for images and captions alike; score: the cosine of two f.
+    """f = network(picture) of 128 numbers for images and captions alike; score: the cosine of two
+    f.
 
-    Trained by softmax over `classify` and the extended centre loss on f, which is `Encoded.parts[:, 0]`; `vector` is
-    f at unit length. docs/training.md says what differs from the paper.
+    Trained by softmax over `classify` and the extended centre loss on f, which is `Encoded.parts[:,
+    0]`; `vector` is f at unit length. docs/training.md says what differs from the paper.
     """
 
     def __init__(self, config: SingleStreamConfig, feature_dim: int, vocabulary_size: int) -> None:

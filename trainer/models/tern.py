@@ -1,6 +1,7 @@
 """TERN and TERAN: transformer encoders over regions and over word pieces, apart to the end.
 
-TERN: Messina et al. 2020, arXiv:2004.09144. TERAN: Messina et al. 2021, arXiv:2008.05231; github.com/mesnico/TERAN.
+TERN: Messina et al. 2020, arXiv:2004.09144. TERAN: Messina et al. 2021, arXiv:2008.05231;
+github.com/mesnico/TERAN.
 """
 
 from dataclasses import dataclass
@@ -42,14 +43,17 @@ class TeranConfig(TernConfig):
 
 
 class Layers(nn.Module):
-    """Transformer encoder layers as of 2017: normalised after each residual, ReLU. [B, L, d] -> [B, L, d]."""
+    """Transformer encoder layers as of 2017: normalised after each residual, ReLU. [B, L, d] -> [B,
+    L, d]."""
 
     def __init__(self, count: int, width: int, config: TernConfig) -> None:
         super().__init__()
         if width % config.heads:
             raise InputError(f"{config.heads} heads do not divide a width of {width}")
         sizes = (width, config.heads, config.feedforward, config.dropout)
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(*sizes, batch_first=True) for _ in range(count))
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(*sizes, batch_first=True) for _ in range(count)
+        )
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         for layer in self.layers:
@@ -63,13 +67,17 @@ class TERN(RetrievalModel):
     def __init__(self, config: TernConfig, feature_dim: int = 0, vocabulary_size: int = 0) -> None:
         super().__init__()
         self.config, width, joint = config, config.feature_dim, config.embed_dim
-        self.geometry = nn.Sequential(nn.Linear(width + 5, width), nn.ReLU(), nn.Linear(width, width))
+        self.geometry = nn.Sequential(
+            nn.Linear(width + 5, width), nn.ReLU(), nn.Linear(width, width)
+        )
         self.image_layers = Layers(config.image_layers, width, config)
         self.image_projection = nn.Linear(width, joint)
         self.image_joint = Layers(config.joint_layers, joint, config)
         self.text_encoder = TextEncoder(config.text_model, config.text_layers, config.freeze_text)
         self.text_projection = nn.Linear(self.text_encoder.width, joint)
-        self.text_joint = None if config.shared_joint else Layers(config.joint_layers, joint, config)
+        self.text_joint = (
+            None if config.shared_joint else Layers(config.joint_layers, joint, config)
+        )
 
     def encode_images(self, images: Images) -> Encoded:
         return Encoded(_unit(self._regions(images)[:, 0]))
@@ -91,12 +99,13 @@ class TERN(RetrievalModel):
 
 
 class TERAN(TERN):
-    """Scores are pooled from the cosines of all regions and words (alignment.py); both CLS are dropped.
+    """Scores are pooled from the cosines of all regions and words (alignment.py); both CLS are
+    dropped.
 
-    Word vectors keep the place of their token; `mask` is True where a token is a word that takes part: not [CLS], [SEP]
-    or a stop word, nor with padding "authors" the last piece before [SEP] (their slice takes one too many, usually the
-    full stop). A caption of nothing but stop words keeps them all. Parameters are named as TERN's: either loads the
-    other's.
+    Word vectors keep the place of their token; `mask` is True where a token is a word that takes
+    part: not [CLS], [SEP] or a stop word, nor with padding "authors" the last piece before [SEP]
+    (their slice takes one too many, usually the full stop). A caption of nothing but stop words
+    keeps them all. Parameters are named as TERN's: either loads the other's.
     """
 
     stop: Tensor
@@ -104,8 +113,16 @@ class TERAN(TERN):
 
     def __init__(self, config: TeranConfig, feature_dim: int = 0, vocabulary_size: int = 0) -> None:
         super().__init__(config)
-        self.pooling, self.padding, self.filtered = config.pooling, config.padding, config.stop_words is not None
-        stop, inner = stop_pieces(config.stop_words, config.text_model) if config.stop_words else torch.zeros(2, 0)
+        self.pooling, self.padding, self.filtered = (
+            config.pooling,
+            config.padding,
+            config.stop_words is not None,
+        )
+        stop, inner = (
+            stop_pieces(config.stop_words, config.text_model)
+            if config.stop_words
+            else torch.zeros(2, 0)
+        )
         self.register_buffer("stop", stop, persistent=False)
         self.register_buffer("inner", inner, persistent=False)
 
@@ -117,7 +134,9 @@ class TERAN(TERN):
         behind = 2 if self.padding == "authors" else 1
         words = (place > 0) & (place < captions.mask.sum(1, keepdim=True) - behind)
         if self.filtered:
-            goes_on = nn.functional.pad(self.inner[captions.tokens[:, 1:]], (0, 1))  # "on" of "on ##ions" is no word
+            goes_on = nn.functional.pad(
+                self.inner[captions.tokens[:, 1:]], (0, 1)
+            )  # "on" of "on ##ions" is no word
             kept = words & ~(self.stop[captions.tokens] & ~goes_on)
             words = torch.where(kept.any(1, keepdim=True), kept, words)
         return Encoded(None, _unit(self._words(captions)), words)

@@ -1,4 +1,5 @@
-"""A pretrained BERT-like text encoder, captions as its tokenizer cuts them, and what word pieces say of words."""
+"""A pretrained BERT-like text encoder, captions as its tokenizer cuts them, and what word pieces
+say of words."""
 
 from __future__ import annotations
 
@@ -30,13 +31,16 @@ def load_tokenizer(model: str) -> tuple[Any, int]:
 
 
 def cut(texts: Sequence[str], model: str, **options: Any) -> dict[str, list]:
-    """What the model's tokenizer makes of captions, their special tokens included. Nothing is cut off: InputError,
-    naming it, for a caption of more tokens than the model takes (512 of all BERTs)."""
+    """What the model's tokenizer makes of captions, their special tokens included. Nothing is cut
+    off: InputError, naming it, for a caption of more tokens than the model takes (512 of all
+    BERTs)."""
     tokenizer, longest = load_tokenizer(model)
     encoding = tokenizer(list(texts), verbose=False, **options) if len(texts) else {"input_ids": []}
     for k, ids in enumerate(encoding["input_ids"]):
         if len(ids) > longest:
-            problem = f"caption of {len(ids)} tokens, '{model}' takes {longest}: '{texts[k][:60]}...'"
+            problem = (
+                f"caption of {len(ids)} tokens, '{model}' takes {longest}: '{texts[k][:60]}...'"
+            )
             raise InputError(problem, row=f"captions[{k}]", remedy="shorten or drop it")
     return encoding
 
@@ -50,11 +54,13 @@ class Pieces:
 
 
 def word_pieces(texts: Sequence[str], model: str = EMBEDDED) -> list[Pieces]:
-    """Captions as the tokenizer of a BERT-like model cuts them. InputError as `cut`, and for a tokenizer that tells no
-    words."""
+    """Captions as the tokenizer of a BERT-like model cuts them. InputError as `cut`, and for a
+    tokenizer that tells no words."""
     tokenizer, _ = load_tokenizer(model)
     if not tokenizer.is_fast or len(tokenizer("")["input_ids"]) != 2:
-        problem = f"the tokenizer of '{model}' gives no offsets, or not one special piece at each end"
+        problem = (
+            f"the tokenizer of '{model}' gives no offsets, or not one special piece at each end"
+        )
         raise InputError(problem, remedy="use a BERT-like model with a tokenizer.json")
     encoding = cut(texts, model, return_offsets_mapping=True)
     rows = zip(texts, encoding["input_ids"], encoding.get("offset_mapping", ()), strict=True)
@@ -72,16 +78,22 @@ def _words(text: str, offsets: list[tuple[int, int]]) -> list[int]:
 
 
 class TextEncoder(Pretrained):
-    """Hidden states of the last of the first `layers` layers of `model` (None: all), float [B, W, width].
+    """Hidden states of the last of the first `layers` layers of `model` (None: all), float [B, W,
+    width].
 
-    Frozen, it stays in evaluation mode and gives no gradient. The model is embedded, a folder, or one of the hub.
+    Frozen, it stays in evaluation mode and gives no gradient. The model is embedded, a folder, or
+    one of the hub.
     """
 
-    def __init__(self, model: str = EMBEDDED, layers: int | None = None, frozen: bool = False) -> None:
+    def __init__(
+        self, model: str = EMBEDDED, layers: int | None = None, frozen: bool = False
+    ) -> None:
         super().__init__()
         config = from_pretrained("AutoConfig", "text encoder", model)
         if layers is not None and not 1 <= layers <= config.num_hidden_layers:
-            raise InputError(f"text_layers {layers}: '{model}' has {config.num_hidden_layers} layers")
+            raise InputError(
+                f"text_layers {layers}: '{model}' has {config.num_hidden_layers} layers"
+            )
         config.num_hidden_layers = layers or config.num_hidden_layers
         self.encoder, self.frozen = load_weights("text encoder", model, config=config), frozen
         self.encoder.pooler = None  # unused weights
@@ -98,10 +110,12 @@ class TextEncoder(Pretrained):
 
 
 class TextWords(nn.Module):
-    """Word pieces read by a pretrained encoder and projected: float [B, W, D], 0 where none is, in place of a GRU's
-    states; and None in place of its last state."""
+    """Word pieces read by a pretrained encoder and projected: float [B, W, D], 0 where none is, in
+    place of a GRU's states; and None in place of its last state."""
 
-    def __init__(self, model: str, embed: int, layers: int | None = None, frozen: bool = False) -> None:
+    def __init__(
+        self, model: str, embed: int, layers: int | None = None, frozen: bool = False
+    ) -> None:
         super().__init__()
         self.encoder = TextEncoder(model, layers, frozen)
         self.project = nn.Linear(self.encoder.width, embed)
@@ -114,12 +128,16 @@ class TextWords(nn.Module):
 def stop_pieces(words: str, model: str) -> tuple[Tensor, Tensor]:
     """bool [vocabulary] twice: the piece is a stop word; the piece goes on with the word before.
 
-    `words` is "english" (our list) or a file of one word per line; words of several pieces stop nothing. InputError for
-    a tokenizer whose pieces do not tell where a word begins.
+    `words` is "english" (our list) or a file of one word per line; words of several pieces stop
+    nothing. InputError for a tokenizer whose pieces do not tell where a word begins.
     """
     path = STOP_WORDS if words == ENGLISH else Path(words)
     if not path.is_file():
-        raise InputError("no such list of stop words", file=path, remedy="'english', or a file of one word per line")
+        raise InputError(
+            "no such list of stop words",
+            file=path,
+            remedy="'english', or a file of one word per line",
+        )
     tokenizer, _ = load_tokenizer(model)
     inner = _going_on(tokenizer, model)
     stop = torch.zeros_like(inner)
@@ -130,20 +148,25 @@ def stop_pieces(words: str, model: str) -> tuple[Tensor, Tensor]:
 
 
 def word_starts(model: str) -> tuple[int, Tensor]:
-    """The number of [MASK], and bool [vocabulary]: the piece begins a word. InputError as `stop_pieces`."""
+    """The number of [MASK], and bool [vocabulary]: the piece begins a word. InputError as
+    `stop_pieces`."""
     tokenizer, _ = load_tokenizer(model)
     if tokenizer.mask_token_id is None:
-        raise InputError(f"the tokenizer of '{model}' has no mask token", remedy="use a BERT-like model")
+        raise InputError(
+            f"the tokenizer of '{model}' has no mask token", remedy="use a BERT-like model"
+        )
     return tokenizer.mask_token_id, ~_going_on(tokenizer, model)
 
 
 def _going_on(tokenizer: Any, model: str) -> Tensor:
-    """bool [vocabulary]: the piece goes on with the word before. Byte-level vocabularies do not say: they mark a space,
-    and what follows none may be a word, a part of one or a full stop."""
+    """bool [vocabulary]: the piece goes on with the word before. Byte-level vocabularies do not
+    say: they mark a space, and what follows none may be a word, a part of one or a full stop."""
     prefix = getattr(tokenizer.backend_tokenizer.model, "continuing_subword_prefix", None)
     if not prefix:
         problem = f"the pieces of '{model}' do not tell where a word begins"
-        remedy = "use a BERT-like model (WordPiece, ##), or a model and options that need no whole words"
+        remedy = (
+            "use a BERT-like model (WordPiece, ##), or a model and options that need no whole words"
+        )
         raise InputError(problem, remedy=remedy)
     pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     return torch.tensor([piece.startswith(prefix) for piece in pieces])

@@ -7,10 +7,11 @@ from capgrade.trainer.models.encoders import GruConfig, WordGru, linear, masked_
 
 
 class Vse(RetrievalModel):
-    """Image: l2norm(W l2norm(mean of its regions) + b); caption: l2norm(last state of a GRU); score: their cosine.
+    """Image: l2norm(W l2norm(mean of its regions) + b); caption: l2norm(last state of a GRU);
+    score: their cosine.
 
-    The paper's image is one global feature of a ResNet-152: that is R = 1. Several regions are averaged first. Features
-    come to W at unit length (model.py of vsepp, lines 118 and 156).
+    The paper's image is one global feature of a ResNet-152: that is R = 1. Several regions are
+    averaged first. Features come to W at unit length (model.py of vsepp, lines 118 and 156).
     """
 
     def __init__(self, config: GruConfig, feature_dim: int, vocabulary_size: int) -> None:

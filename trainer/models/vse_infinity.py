@@ -1,4 +1,5 @@
-"""VSE-infinity (Chen et al. 2021, "Learning the Best Pooling Strategy"): VSE++ with generalised pooling."""
+"""VSE-infinity (Chen et al. 2021, "Learning the Best Pooling Strategy"): VSE++ with generalised
+pooling."""
 
 import math
 from dataclasses import dataclass
@@ -18,10 +19,12 @@ _SHARPNESS = 10.0  # the authors divide by 0.1 before the softmax
 
 
 class GeneralPooling(nn.Module):
-    """Sets [B, L, D] as vectors [B, D]: sum_k theta_k (k-th largest value of each feature), 0 of an empty set.
+    """Sets [B, L, D] as vectors [B, D]: sum_k theta_k (k-th largest value of each feature), 0 of an
+    empty set.
 
-    theta [L] follows from the size of the set alone: a GRU of both directions reads sines and cosines of the places, a
-    linear layer and a softmax make weights. So it runs once a size, not once a set. Source: gpo.py of vse_infty.
+    theta [L] follows from the size of the set alone: a GRU of both directions reads sines and
+    cosines of the places, a linear layer and a softmax make weights. So it runs once a size, not
+    once a set. Source: gpo.py of vse_infty.
     """
 
     def __init__(self) -> None:
@@ -33,7 +36,9 @@ class GeneralPooling(nn.Module):
         parts, lengths = upcast(parts), mask.sum(1)
         sizes, which = lengths.unique(return_inverse=True)
         low = torch.finfo(parts.dtype).min
-        values = parts.masked_fill(~mask.unsqueeze(2), low).mT.contiguous().sort(2, descending=True)[0]  # (B, D, L)
+        values = (
+            parts.masked_fill(~mask.unsqueeze(2), low).mT.contiguous().sort(2, descending=True)[0]
+        )  # (B, D, L)
         there = torch.arange(mask.shape[1], device=mask.device) < lengths.unsqueeze(1)
         values = values.masked_fill(~there.unsqueeze(1), 0)
         weights = self.weights(sizes, mask.shape[1]).to(parts.dtype)[which]
@@ -55,7 +60,10 @@ def places(length: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)
 
 
-MASKED, CHANGED = 0.5, 0.6  # of the words that are drawn: half become a mask, a tenth another word, the rest goes
+MASKED, CHANGED = (
+    0.5,
+    0.6,
+)  # of the words that are drawn: half become a mask, a tenth another word, the rest goes
 
 
 @dataclass(frozen=True)
@@ -64,15 +72,19 @@ class VseInfinityConfig(GruConfig):
     text_layers: int | None = None
     freeze_text: bool = False
     drop: Annotated[float, Field(ge=0, lt=1)] = 0.2  # share of regions and words drawn in training
-    padding: Literal["ignored", "authors"] = "ignored"  # authors: the batch norm counts padded regions too
+    padding: Literal["ignored", "authors"] = (
+        "ignored"  # authors: the batch norm counts padded regions too
+    )
 
 
 class VseInfinity(RetrievalModel):
-    """Image: l2norm(pool(W v + MLP(v))) of its regions v; caption: l2norm(pool(its words)); score: their cosine.
+    """Image: l2norm(pool(W v + MLP(v))) of its regions v; caption: l2norm(pool(its words)); score:
+    their cosine.
 
-    Size augmentation, in training alone: a region is left out with probability `drop`; a word is drawn with the same,
-    and of those half are masked, a tenth become another word and the rest is left out. A set keeps what it has where
-    all would go. Source: encoders.py and datasets/image_caption.py of vse_infty, branches master (BERT), bigru (GRU).
+    Size augmentation, in training alone: a region is left out with probability `drop`; a word is
+    drawn with the same, and of those half are masked, a tenth become another word and the rest is
+    left out. A set keeps what it has where all would go. Source: encoders.py and
+    datasets/image_caption.py of vse_infty, branches master (BERT), bigru (GRU).
     """
 
     starts: Tensor
@@ -83,10 +95,16 @@ class VseInfinity(RetrievalModel):
         self.project = linear(feature_dim, config.embed)
         half = config.embed // 2
         norm = nn.BatchNorm1d(half) if config.padding == "authors" else PartNorm(half)
-        self.inner, self.norm, self.outer = nn.Linear(feature_dim, half), norm, nn.Linear(half, config.embed)
+        self.inner, self.norm, self.outer = (
+            nn.Linear(feature_dim, half),
+            norm,
+            nn.Linear(half, config.embed),
+        )
         self.pool_regions, self.pool_words = GeneralPooling(), GeneralPooling()
         if config.text_model is None:
-            self.read: nn.Module = WordGru(vocabulary_size + 1, config.word, config.embed, both_ways=True)
+            self.read: nn.Module = WordGru(
+                vocabulary_size + 1, config.word, config.embed, both_ways=True
+            )
             self.masking, starts = vocabulary_size, torch.zeros(0, dtype=torch.bool)
         else:
             self.read = TextEncoder(config.text_model, config.text_layers, config.freeze_text)
@@ -99,7 +117,9 @@ class VseInfinity(RetrievalModel):
         if self.training and self.config.drop:
             left = mask & (drawn(mask) >= self.config.drop)
             mask = torch.where(left.any(1, keepdim=True), left, mask)
-        return Encoded(normalize(self.pool_regions(self.regions(images.features, mask), mask), dim=-1))
+        return Encoded(
+            normalize(self.pool_regions(self.regions(images.features, mask), mask), dim=-1)
+        )
 
     def regions(self, features: Tensor, mask: Tensor) -> Tensor:
         """float [B, R, embed], before pooling."""
@@ -122,7 +142,9 @@ class VseInfinity(RetrievalModel):
         """Captions with some words masked, changed or left out."""
         tokens, mask = captions.tokens, captions.mask
         draw, other = drawn(mask), torch.randint(1, self.words, tokens.shape).to(tokens.device)
-        if self.config.text_model is not None:  # all pieces of a word share its fate, [CLS] and [SEP] stay
+        if (
+            self.config.text_model is not None
+        ):  # all pieces of a word share its fate, [CLS] and [SEP] stay
             word = self.starts[tokens].cumsum(1) - 1
             draw = draw.gather(1, word.clamp(min=0))
             place = torch.arange(mask.shape[1], device=mask.device)

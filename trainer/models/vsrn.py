@@ -1,4 +1,5 @@
-"""VSRN (Li et al. 2019, "Visual Semantic Reasoning"): a graph over regions, a GRU that reads them, a captioner."""
+"""VSRN (Li et al. 2019, "Visual Semantic Reasoning"): a graph over regions, a GRU that reads them,
+a captioner."""
 
 from dataclasses import dataclass
 
@@ -7,7 +8,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, pad
 
 from capgrade.schemas.params import Positive
-from capgrade.trainer.models.base import CaptionTokens, Encoded, Fraction, Images, RetrievalModel, upcast
+from capgrade.trainer.models.base import (
+    CaptionTokens,
+    Encoded,
+    Fraction,
+    Images,
+    RetrievalModel,
+    upcast,
+)
 from capgrade.trainer.models.encoders import GruConfig, PartNorm, WordGru, linear, run_gru
 
 
@@ -23,7 +31,8 @@ class VsrnConfig(GruConfig):
 
 
 class RegionGraph(nn.Module):
-    """One step of reasoning: v + BN(W (R / N) G v), R = (theta v) (phi v)', N the number of regions.
+    """One step of reasoning: v + BN(W (R / N) G v), R = (theta v) (phi v)', N the number of
+    regions.
 
     The norm is over the regions that are there; it starts at 0, so a new step changes nothing.
     """
@@ -41,11 +50,13 @@ class RegionGraph(nn.Module):
 
 
 class Vsrn(RetrievalModel):
-    """Image: l2norm(last state of a GRU over its regions, in their order, after the graph); caption: l2norm(last state
-    of a GRU); score: cosine. `own_losses` has the captioner's loss, on the regions after the graph.
+    """Image: l2norm(last state of a GRU over its regions, in their order, after the graph);
+    caption: l2norm(last state of a GRU); score: cosine. `own_losses` has the captioner's loss, on
+    the regions after the graph.
 
-    Both norms of regions divide a feature by its length over the *regions* of an image, as the authors' l2norm over
-    dimension 1 does. Source: model.py, GCN_lib/Rs_GCN.py of KunpengLi1994/VSRN.
+    Both norms of regions divide a feature by its length over the *regions* of an image, as the
+    authors' l2norm over dimension 1 does. Source: model.py, GCN_lib/Rs_GCN.py of
+    KunpengLi1994/VSRN.
     """
 
     def __init__(self, config: VsrnConfig, feature_dim: int, vocabulary_size: int) -> None:
@@ -74,25 +85,34 @@ class Vsrn(RetrievalModel):
     def encode_captions(self, captions: CaptionTokens) -> Encoded:
         return Encoded(normalize(self.read(captions)[1], dim=-1))
 
-    def own_losses(self, images: Encoded, captions: Encoded, texts: CaptionTokens) -> dict[str, Tensor]:
+    def own_losses(
+        self, images: Encoded, captions: Encoded, texts: CaptionTokens
+    ) -> dict[str, Tensor]:
         return {"captioning": self.captioner(*images.sets, texts)}
 
 
 class Captioner(nn.Module):
-    """-sum_t log p(w_t | w_1..t-1, regions), the mean over captions (eq. 9); always given the true word before.
+    """-sum_t log p(w_t | w_1..t-1, regions), the mean over captions (eq. 9); always given the true
+    word before.
 
-    The word after the last is padding, and counts, as in the authors' code. Attention's first layer is a sum of what
-    it says of regions, made once, and of the state; words are predicted for all steps at once; steps end with the
-    longest caption, where the authors always take 59. Source: models/*.py, misc/utils.py, data.py 245-265 of VSRN.
+    The word after the last is padding, and counts, as in the authors' code. Attention's first layer
+    is a sum of what it says of regions, made once, and of the state; words are predicted for all
+    steps at once; steps end with the longest caption, where the authors always take 59. Source:
+    models/*.py, misc/utils.py, data.py 245-265 of VSRN.
     """
 
-    def __init__(self, vocabulary: int, regions: int, hidden: int, word: int, dropout: float) -> None:
+    def __init__(
+        self, vocabulary: int, regions: int, hidden: int, word: int, dropout: float
+    ) -> None:
         super().__init__()
         self.narrow = nn.Linear(regions, hidden)
         self.read = nn.GRU(hidden, hidden, batch_first=True)
         self.embed = nn.Embedding(vocabulary, word)
         self.write = nn.GRUCell(hidden + word, hidden)
-        self.of_regions, self.of_state = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden, bias=False)
+        self.of_regions, self.of_state = (
+            nn.Linear(hidden, hidden),
+            nn.Linear(hidden, hidden, bias=False),
+        )
         self.weigh = nn.Linear(hidden, 1, bias=False)
         self.out = nn.Linear(hidden, vocabulary)
         self.dropout = nn.Dropout(dropout)
@@ -111,7 +131,9 @@ class Captioner(nn.Module):
         """float [B, W, hidden] after each word, attending to the regions before it."""
         known, found = self.of_regions(seen), []
         for word in words.unbind(1):
-            logits = upcast(self.weigh((known + self.of_state(state).unsqueeze(1)).tanh()).squeeze(2))
+            logits = upcast(
+                self.weigh((known + self.of_state(state).unsqueeze(1)).tanh()).squeeze(2)
+            )
             weights = logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(1)
             context = (weights.unsqueeze(1).to(seen.dtype) @ seen).squeeze(1)
             state = self.write(self.dropout(torch.cat([word.to(seen.dtype), context], 1)), state)

@@ -1,6 +1,8 @@
-"""A split through a trained model: encodings of every image and caption, in memory and on disk, and their scores.
+"""A split through a trained model: encodings of every image and caption, in memory and on disk, and
+their scores.
 
-On disk they are .npy files that are filled row by row: what they hold need never be in memory as a whole.
+On disk they are .npy files that are filled row by row: what they hold need never be in memory as a
+whole.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,14 +32,18 @@ def encode_captions(model: RetrievalModel, batches: Iterable[CaptionTokens]) -> 
 
 
 @torch.inference_mode()
-def _encoded(model: RetrievalModel, encode: Callable[[_T], Encoded], batches: Iterable[_T]) -> Encoded:
+def _encoded(
+    model: RetrievalModel, encode: Callable[[_T], Encoded], batches: Iterable[_T]
+) -> Encoded:
     device = next(model.parameters()).device
     return joined([encode(to_device(batch, device)) for batch in batches])
 
 
 def encode_split(model: RetrievalModel, pairs: Pairs) -> tuple[Encoded, Encoded]:
     """Every image and every caption of a split."""
-    return encode_images(model, pairs.image_batches(SIZE)), encode_captions(model, pairs.caption_batches(SIZE))
+    return encode_images(model, pairs.image_batches(SIZE)), encode_captions(
+        model, pairs.caption_batches(SIZE)
+    )
 
 
 @torch.inference_mode()
@@ -63,7 +69,9 @@ def joined(parts: list[Encoded]) -> Encoded:
 
 def to_device(batch: _T, device: torch.device) -> _T:
     """The batch on another device. Its memory is not pinned, so the copy is waited for."""
-    return type(batch)(**{name: tensor.to(device) for name, tensor in vars(batch).items() if tensor is not None})
+    return type(batch)(
+        **{name: tensor.to(device) for name, tensor in vars(batch).items() if tensor is not None}
+    )
 
 
 ENCODED_PARTS = ("vector", "parts", "mask")
@@ -77,9 +85,11 @@ def create_array(path: Path, shape: tuple[int, ...], dtype: type = np.float32) -
     return array
 
 
-def create_arrays(folder: Path, side: str, encoded: Encoded, rows: int, longest: int) -> dict[str, np.memmap]:
-    """Arrays on disk for `rows` items encoded as these, sets padded to `longest`: "images.vector" is
-    in images.vector.npy; masks are bool, others float32. OSError as `create_array`."""
+def create_arrays(
+    folder: Path, side: str, encoded: Encoded, rows: int, longest: int
+) -> dict[str, np.memmap]:
+    """Arrays on disk for `rows` items encoded as these, sets padded to `longest`: "images.vector"
+    is in images.vector.npy; masks are bool, others float32. OSError as `create_array`."""
     arrays = {}
     for name in ENCODED_PARTS:
         if (tensor := getattr(encoded, name)) is not None:

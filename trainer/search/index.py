@@ -1,4 +1,5 @@
-"""Stage: a split through a trained model, kept for searching: encodings, ids, texts and the similarity matrix."""
+"""Stage: a split through a trained model, kept for searching: encodings, ids, texts and the
+similarity matrix."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,14 @@ from capgrade.measures.embeddings import embed as sentence_vectors
 from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import allowed, digest, read_manifest, write_json, write_manifest, writing
+from capgrade.schemas.files import (
+    allowed,
+    digest,
+    read_manifest,
+    write_json,
+    write_manifest,
+    writing,
+)
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
@@ -22,7 +30,13 @@ from capgrade.schemas.regions import Regions
 from capgrade.trainer.data.images import image_digest, open_images, without_left_out
 from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_count
 from capgrade.trainer.data.text import Tokens
-from capgrade.trainer.evaluation.task import COARSE_TOP, INDEX, ITEMS, images_without, read_similarity
+from capgrade.trainer.evaluation.task import (
+    COARSE_TOP,
+    INDEX,
+    ITEMS,
+    images_without,
+    read_similarity,
+)
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, read_config, require_dim, weights_of
 from capgrade.trainer.models.base import Encoded, RetrievalModel
@@ -41,30 +55,51 @@ SIMILARITY = "similarity.npy"
 
 
 def embed(
-    run: Path, captions_dir: Path, regions_dir: Path | None, split: str | None, out: Path, pooling: str | None = None,
-    best_by: str | None = None, coarse: Path | None = None, top: int = 100, images: Path | None = None,
+    run: Path,
+    captions_dir: Path,
+    regions_dir: Path | None,
+    split: str | None,
+    out: Path,
+    pooling: str | None = None,
+    best_by: str | None = None,
+    coarse: Path | None = None,
+    top: int = 100,
+    images: Path | None = None,
     unreadable: str = "fail",
-) -> dict[str, Any]:  # fmt: skip
-    """Write encodings (of images and captions: unit vectors, images.vector.npy, or sets of region and word vectors with
-    their masks), items.json (ids, texts, owners) and similarity.npy, float32 [n_images, n_captions]; returns the
-    manifest.
+) -> dict[str, Any]:
+    """Write encodings (of images and captions: unit vectors, images.vector.npy, or sets of region
+    and word vectors with their masks), items.json (ids, texts, owners) and similarity.npy, float32
+    [n_images, n_captions]; returns the manifest.
 
-    With `best_by` the model is that of the best epoch by this measure (`train.also_best_by`). With `pooling` a TERN or
-    TERAN scores by that alignment (`trainer.models.alignment`), instead of its own. With `coarse`, another model's
-    similarity.npy, only the `top` best captions of each image and images of each caption by it are scored; all other
-    pairs get -inf, and the manifest says so. Images that the stage before left out, with `unreadable` "skip" also those
-    without a readable picture, are no part of it; the manifest lists them.
-    Raises InputError when the run, the captions and the regions (`images`: the pictures, of a model that reads them) do
-    not fit together, and for an `out` that another stage wrote.
+    With `best_by` the model is that of the best epoch by this measure (`train.also_best_by`). With
+    `pooling` a TERN or TERAN scores by that alignment (`trainer.models.alignment`), instead of its
+    own. With `coarse`, another model's similarity.npy, only the `top` best captions of each image
+    and images of each caption by it are scored; all other pairs get -inf, and the manifest says so.
+    Images that the stage before left out, with `unreadable` "skip" also those without a readable
+    picture, are no part of it; the manifest lists them. Raises InputError when the run, the
+    captions and the regions (`images`: the pictures, of a model that reads them) do not fit
+    together, and for an `out` that another stage wrote.
     """
-    weights, captions, config = weights_of(run, best_by), read_captions(captions_dir, split), read_config(run)
+    weights, captions, config = (
+        weights_of(run, best_by),
+        read_captions(captions_dir, split),
+        read_config(run),
+    )
     store = open_images(
-        config["params"]["model"]["name"], config["model"], regions_dir, images, unreadable, "evaluate.unreadable"
-    )  # fmt: skip
+        config["params"]["model"]["name"],
+        config["model"],
+        regions_dir,
+        images,
+        unreadable,
+        "evaluate.unreadable",
+    )
     whole = captions
 
     def sources() -> dict[str, str]:
-        return {**made_from(run, whole, image_digest(store, [whole]), weights), **found_digests(coarse=coarse)}
+        return {
+            **made_from(run, whole, image_digest(store, [whole]), weights),
+            **found_digests(coarse=coarse),
+        }
 
     with output_folder(out, INDEX) as folder:
         inputs = sources()
@@ -80,18 +115,31 @@ def embed(
             for array in (matrix, *encodings.values()):
                 array.flush()
         require_unchanged(inputs, sources())
-        items = {"image_ids": captions.image_ids, "caption_ids": captions.caption_ids, "captions": captions.texts}
-        write_json(folder / ITEMS, {**items, "owner": captions.owner.tolist(), "split": captions.split})
+        items = {
+            "image_ids": captions.image_ids,
+            "caption_ids": captions.caption_ids,
+            "captions": captions.texts,
+        }
+        write_json(
+            folder / ITEMS, {**items, "owner": captions.owner.tolist(), "split": captions.split}
+        )
         counts = {ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
         counts |= {f"{name}.npy": len(array) for name, array in encodings.items()}
         params = {"model": config["params"]["model"]["name"], "weights": weights}
-        params |= ({"pooling": pooling} if pooling else {}) | ({} if coarse is None else {COARSE_TOP: top})
-        left_out = [{"image_id": image_id, "reason": reason} for image_id, reason in without.items()]
-        return write_manifest(folder, INDEX, params=params, inputs=inputs, rows=counts, left_out=left_out)
+        params |= ({"pooling": pooling} if pooling else {}) | (
+            {} if coarse is None else {COARSE_TOP: top}
+        )
+        left_out = [
+            {"image_id": image_id, "reason": reason} for image_id, reason in without.items()
+        ]
+        return write_manifest(
+            folder, INDEX, params=params, inputs=inputs, rows=counts, left_out=left_out
+        )
 
 
 def _coarse(path: Path, captions: Captions, without: Mapping[str, str]) -> np.ndarray:
-    """Another model's similarity of the images that are scored. InputError where it lacks one of them."""
+    """Another model's similarity of the images that are scored. InputError where it lacks one of
+    them."""
     if lacks := images_without(path).keys() - without.keys():
         problem = f"has no scores of image {min(lacks)!r}, {len(lacks):,} such"
         raise InputError(problem, file=path, remedy="score the same images with both models")
@@ -99,9 +147,11 @@ def _coarse(path: Path, captions: Captions, without: Mapping[str, str]) -> np.nd
     return read_similarity(path, captions)[np.ix_(images, images[captions.owner])]
 
 
-def made_from(run: Path, captions: Captions, images: dict[str, str], weights: str = MODEL) -> dict[str, str]:
-    """What an index of `embed` is of, by name: digests of the model, the vocabulary, the captions and the images
-    (`image_digest`)."""
+def made_from(
+    run: Path, captions: Captions, images: dict[str, str], weights: str = MODEL
+) -> dict[str, str]:
+    """What an index of `embed` is of, by name: digests of the model, the vocabulary, the captions
+    and the images (`image_digest`)."""
     files = found_digests(model=run / weights, vocabulary=run / VOCABULARY)
     return {**files, **images, "captions": captions.digest, "split": captions.split}
 
@@ -109,9 +159,9 @@ def made_from(run: Path, captions: Captions, images: dict[str, str], weights: st
 def _score(
     model: RetrievalModel, pairs: Pairs, folder: Path, matrix: np.ndarray, wanted: np.ndarray | None
 ) -> dict[str, np.memmap]:
-    """Fill the scores, and files of encodings in `folder`, which are returned, a block of captions at a time: in memory
-    are the images' encodings and those of one block. Each caption is scored with the images that are `wanted` for it,
-    others get -inf."""
+    """Fill the scores, and files of encodings in `folder`, which are returned, a block of captions
+    at a time: in memory are the images' encodings and those of one block. Each caption is scored
+    with the images that are `wanted` for it, others get -inf."""
     (n_images, n_captions), longest = matrix.shape, max(map(len, pairs.tokens))
     with progress(f"encoding {n_images:,} images", n_images) as advance:
         of_images = counted(pairs.image_batches(SIZE), advance, lambda batch: len(batch.features))
@@ -133,7 +183,9 @@ def _score(
             matrix[:, columns] = -np.inf
             for k in range(len(texts)):
                 if len(some := np.flatnonzero(wanted[:, at + k])):
-                    matrix[some, at + k] = scores(model, images[torch.from_numpy(some)], texts[k : k + 1])[:, 0]
+                    matrix[some, at + k] = scores(
+                        model, images[torch.from_numpy(some)], texts[k : k + 1]
+                    )[:, 0]
     return arrays
 
 
@@ -188,20 +240,27 @@ class Searcher:
         return scores(self.model, self.images[image : image + 1], self.captions)[0]
 
     def of_regions(self, regions: Regions) -> np.ndarray:
-        """Score of every caption for an image that is not in the index: float32 [n_captions]. InputError for regions
-        of another detector, and for a model that reads pictures."""
+        """Score of every caption for an image that is not in the index: float32 [n_captions].
+        InputError for regions of another detector, and for a model that reads pictures."""
         if self.model.reads == "pictures":
-            raise InputError("this model reads pictures, not regions", file=self.folder, remedy="embed the picture")
+            raise InputError(
+                "this model reads pictures, not regions",
+                file=self.folder,
+                remedy="embed the picture",
+            )
         require_dim(self.feature_dim, regions.features.shape[1], self.folder)
         encoded = encode_images(self.model, [pad_images([regions])])
         return scores(self.model, encoded, self.captions)[0]
 
 
 def open_search(run: Path, index_dir: Path) -> Searcher:
-    """InputError for a damaged run, a damaged or unfinished index, and for an index of another model."""
+    """InputError for a damaged run, a damaged or unfinished index, and for an index of another
+    model."""
     manifest, remedy = read_manifest(index_dir, INDEX), "run `capgrade evaluate --run` again"
     weights, inputs = manifest["params"].get("weights", MODEL), manifest["inputs"]
-    model, tokens, config = load_run(run, pooling=manifest["params"].get("pooling"), weights=weights)
+    model, tokens, config = load_run(
+        run, pooling=manifest["params"].get("pooling"), weights=weights
+    )
     files = {"model": digest(run / weights), "vocabulary": digest(run / VOCABULARY)}
     if any(inputs.get(name, file) != file for name, file in files.items()):
         raise InputError(f"made by another model than that of {run}", file=index_dir, remedy=remedy)
@@ -214,44 +273,63 @@ def open_search(run: Path, index_dir: Path) -> Searcher:
         problem = f"damaged: {ITEMS}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise InputError(problem, file=index_dir, remedy=remedy) from error
     except (ValueError, EOFError) as error:  # of numpy
-        raise InputError(f"damaged: {' '.join(str(error).split())}", file=index_dir, remedy=remedy) from error
+        raise InputError(
+            f"damaged: {' '.join(str(error).split())}", file=index_dir, remedy=remedy
+        ) from error
     counts = {"images": len(items.image_ids), "captions": len(items.caption_ids)}
     rows = {(name.partition(".")[0], len(tensor)) for name, tensor in tensors.items()}
     alike = len(items.captions) == len(items.owner) == counts["captions"]
     if rows != set(counts.items()) or not alike or set(items.owner) != set(range(counts["images"])):
-        raise InputError(f"damaged: {ITEMS} is not of what is encoded", file=index_dir, remedy=remedy)
-    images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in ENCODED_PARTS)) for side in counts)
+        raise InputError(
+            f"damaged: {ITEMS} is not of what is encoded", file=index_dir, remedy=remedy
+        )
+    images, captions = (
+        Encoded(*(tensors.get(f"{side}.{name}") for name in ENCODED_PARTS)) for side in counts
+    )
     owner = np.array(items.owner, np.int64)
     return Searcher(model, tokens, config["feature_dim"], index_dir, images, captions, items, owner)
 
 
 def _tensors(folder: Path, files: Iterable[str]) -> dict[str, torch.Tensor]:
-    """The encodings of an index by their names, "images.vector". ValueError and EOFError for a damaged file."""
+    """The encodings of an index by their names, "images.vector". ValueError and EOFError for a
+    damaged file."""
     arrays = (name for name in files if name.endswith(".npy") and name != SIMILARITY)
     return {name.removesuffix(".npy"): torch.from_numpy(np.load(folder / name)) for name in arrays}
 
 
 def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:
-    """The images nearest to a caption in words, best first; equal scores keep the order of the index."""
+    """The images nearest to a caption in words, best first; equal scores keep the order of the
+    index."""
     index = open_search(run, index_dir)
     values = index.of_text(query)
     best = np.argsort(-values, kind="stable")[:top].tolist()
     sets = [index.captions_of(image) for image in best]
     hits = zip(best, sets, _relevance([query], sets), strict=True)
-    return [Hit(index.items.image_ids[i], texts[0], float(values[i]), query in texts, r) for i, texts, r in hits]
+    return [
+        Hit(index.items.image_ids[i], texts[0], float(values[i]), query in texts, r)
+        for i, texts, r in hits
+    ]
 
 
 def search_captions(run: Path, index_dir: Path, image_id: str, top: int = 5) -> list[Hit]:
-    """The captions nearest to an image of the index, best first. InputError for an image it does not have."""
+    """The captions nearest to an image of the index, best first. InputError for an image it does
+    not have."""
     index = open_search(run, index_dir)
     items = index.items
     if image_id not in items.image_ids:
-        raise InputError(f"no image '{image_id}'", file=index_dir, remedy="choose one of items.json")
+        raise InputError(
+            f"no image '{image_id}'", file=index_dir, remedy="choose one of items.json"
+        )
     image = items.image_ids.index(image_id)
     values, own = index.of_image(image), index.owner == image
     best = np.argsort(-values, kind="stable")[:top].tolist()
-    hits = zip(best, _relevance(index.captions_of(image), [[items.captions[c]] for c in best]), strict=True)
-    return [Hit(items.caption_ids[c], items.captions[c], float(values[c]), bool(own[c]), r) for c, r in hits]
+    hits = zip(
+        best, _relevance(index.captions_of(image), [[items.captions[c]] for c in best]), strict=True
+    )
+    return [
+        Hit(items.caption_ids[c], items.captions[c], float(values[c]), bool(own[c]), r)
+        for c, r in hits
+    ]
 
 
 def _relevance(query: list[str], sets: list[list[str]]) -> list[float]:
@@ -259,15 +337,18 @@ def _relevance(query: list[str], sets: list[list[str]]) -> list[float]:
     texts = [*query, *(text for texts in sets for text in texts)]
     vectors = sentence_vectors(texts, EMBEDDED)
     ends = np.cumsum([len(query), *map(len, sets)])
-    return [float((vectors[: len(query)] @ vectors[a:b].T).max()) for a, b in zip(ends, ends[1:], strict=False)]
+    return [
+        float((vectors[: len(query)] @ vectors[a:b].T).max())
+        for a, b in zip(ends, ends[1:], strict=False)
+    ]
 
 
 _BLOCK = 512  # rows or columns looked at together
 
 
 def likely(coarse: np.ndarray, top: int) -> np.ndarray:
-    """bool [n_images, n_captions]: the `top` best captions of each image and the `top` best images of each caption by
-    the coarse similarity; among equal scores the first."""
+    """bool [n_images, n_captions]: the `top` best captions of each image and the `top` best images
+    of each caption by the coarse similarity; among equal scores the first."""
     wanted = np.zeros(coarse.shape, np.bool_)
     for values, marked in ((coarse, wanted), (coarse.T, wanted.T)):
         for at in range(0, len(values), _BLOCK):

@@ -19,7 +19,14 @@ from capgrade.kernels import in_threads
 from capgrade.measures.base import OVER_REFERENCES, Measure, OfReferences, reference_sets
 from capgrade.measures.meteor import kernel
 from capgrade.measures.meteor.data import JAR, PARAPHRASES, meteor_files, read_lexicon
-from capgrade.measures.meteor.index import LONGEST_CAPTION, CaptionWords, Matches, MatchIndex, Units, index_words
+from capgrade.measures.meteor.index import (
+    LONGEST_CAPTION,
+    CaptionWords,
+    Matches,
+    MatchIndex,
+    Units,
+    index_words,
+)
 from capgrade.measures.meteor.text import as_meteor_reads
 from capgrade.measures.scores.scored import Scored
 from capgrade.schemas.captions import Captions
@@ -43,7 +50,9 @@ class FittedMeteor(OfReferences):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         return self._score(images, captions, np.empty((0, kernel.COUNTS))).astype(np.float32)
 
-    def with_counts(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def with_counts(
+        self, images: np.ndarray, captions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Scores, float64 [pairs], and counts, float64 [pairs, COUNTS].
 
         The counts are of the alignment with the reference that gives the score.
@@ -53,7 +62,9 @@ class FittedMeteor(OfReferences):
 
     def _score(self, images: np.ndarray, captions: np.ndarray, counts: np.ndarray) -> np.ndarray:
         pairs, values = self.image_pairs(images, captions, self.leave_out), np.empty(len(captions))
-        in_threads(kernel.score, len(values), pairs.order, pairs, self.index, self.longest, values, counts)
+        in_threads(
+            kernel.score, len(values), pairs.order, pairs, self.index, self.longest, values, counts
+        )
         return values
 
     @property
@@ -102,7 +113,10 @@ class Meteor(Measure[MeteorParams]):
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """METEOR 1.5, 0..1, as its jar; the corpus score is of summed statistics."""
         warn_unless_english(self.name, corpus.table)
-        pairs, index = corpus.candidates.pairs, index_captions(corpus.tokens, corpus.candidates.texts)
+        pairs, index = (
+            corpus.candidates.pairs,
+            index_captions(corpus.tokens, corpus.candidates.texts),
+        )
         fitted = FittedMeteor(pairs.ref_ptr, pairs.refs, False, *index)
         values, counts = fitted.with_counts(pairs.images, pairs.captions)
         return {self.name: Scored(values, counts_to_add(counts), score_counts)}
@@ -119,7 +133,9 @@ def index_captions(tokens: Words, ids: Sequence[str]) -> MatchIndex:
     words = as_meteor_reads(tokens, lexicon.abbreviations)
     longest = int(words.sizes.argmax())
     if (size := words.sizes[longest]) > LONGEST_CAPTION:
-        problem = f"caption '{ids[longest]:.60}' has {size} words, meteor takes {LONGEST_CAPTION} at most"
+        problem = (
+            f"caption '{ids[longest]:.60}' has {size} words, meteor takes {LONGEST_CAPTION} at most"
+        )
         raise InputError(problem, remedy="shorten it")
     return index_words(words, lexicon)
 
@@ -151,7 +167,9 @@ def counts_to_add(counts: np.ndarray) -> np.ndarray:
     """
     # Words that match, [captions, 2]: of the caption, and of the reference.
     matches = counts[:, kernel.MATCHED :].reshape(-1, 4, 2, 2).sum(axis=(1, 3))
-    whole = (matches == counts[:, [kernel.WORDS_1, kernel.WORDS_2]]).all(axis=1) & (counts[:, kernel.CHUNKS] == 1)
+    whole = (matches == counts[:, [kernel.WORDS_1, kernel.WORDS_2]]).all(axis=1) & (
+        counts[:, kernel.CHUNKS] == 1
+    )
     counts = counts.copy()
     counts[whole, kernel.CHUNKS] = 0
     return counts

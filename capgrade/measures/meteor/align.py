@@ -185,7 +185,9 @@ def _branch(ranks, slot, state, used, base, n, matches, first, last, nodes, n_no
             j, width = caption_place(match), caption_words(match)
             taken = rank - _gain(match) + (_CHUNK if end >= 0 and end != j else 0)
             until = i + reference_words(match)
-            n_new, at = _push(ranks, slot, state, used, new, n_new, taken, n_nodes, j + width, until, s)
+            n_new, at = _push(
+                ranks, slot, state, used, new, n_new, taken, n_nodes, j + width, until, s
+            )
             if at >= 0:
                 for b in range(j >> 6, ((j + width - 1) >> 6) + 1):
                     used[at, b] |= _bits(match, b)
@@ -251,10 +253,14 @@ class AlignmentBuffers(NamedTuple):
 def alignment_buffers(longest, matches):
     """For as many matches, of captions of at most `longest` words."""
     return AlignmentBuffers(
-        np.empty((2, matches), np.int64), np.empty(2 * _BEAM, np.int64), np.empty(2 * _BEAM, np.int64),
-        np.empty((2 * _BEAM, 3), np.int64), np.empty((2 * _BEAM, (longest + 63) // 64), np.uint64),
-        np.empty((_BEAM * matches, 2), np.int64), np.zeros((2, longest), np.int32),
-    )  # fmt: skip
+        np.empty((2, matches), np.int64),
+        np.empty(2 * _BEAM, np.int64),
+        np.empty(2 * _BEAM, np.int64),
+        np.empty((2 * _BEAM, 3), np.int64),
+        np.empty((2 * _BEAM, (longest + 63) // 64), np.uint64),
+        np.empty((_BEAM * matches, 2), np.int64),
+        np.zeros((2, longest), np.int32),
+    )
 
 
 @njit(cache=True)
@@ -276,7 +282,9 @@ def align(matches, n_words, buffers):
             last += 1
         _pass_over(ranks, slot, state, base, n, i, place)
         if last - first > 1 or _has_rivals(matches[first], covered):
-            n, n_nodes = _branch(ranks, slot, state, used, base, n, matches, first, last, nodes, n_nodes)
+            n, n_nodes = _branch(
+                ranks, slot, state, used, base, n, matches, first, last, nodes, n_nodes
+            )
             base = _BEAM - base
         else:
             n_nodes = _take_only(ranks, slot, state, base, n, matches[first], nodes, n_nodes)

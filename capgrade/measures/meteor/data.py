@@ -19,10 +19,27 @@ JAR = "meteor-1.5.jar"
 REINSTALL = "install pycocoevalcap again"
 PARAPHRASES = "data/paraphrase-en.gz"
 _INFLECTIONS = (
-    ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y"),
-    ("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""), ("er", ""),
-    ("est", ""), ("er", "e"), ("est", "e"),
-)  # fmt: skip
+    ("s", ""),
+    ("ses", "s"),
+    ("xes", "x"),
+    ("zes", "z"),
+    ("ches", "ch"),
+    ("shes", "sh"),
+    ("men", "man"),
+    ("ies", "y"),
+    ("s", ""),
+    ("ies", "y"),
+    ("es", "e"),
+    ("es", ""),
+    ("ed", "e"),
+    ("ed", ""),
+    ("ing", "e"),
+    ("ing", ""),
+    ("er", ""),
+    ("est", ""),
+    ("er", "e"),
+    ("est", "e"),
+)
 
 
 def meteor_folder() -> Path:
@@ -75,7 +92,9 @@ class Lexicon:
         found = self.words.get(word)
         if found is None:
             synsets = tuple(self.synsets_of(word))
-            found = Word(java_hash(word), java_hash(stem(word)), synsets, word.lower() in self.function_words)
+            found = Word(
+                java_hash(word), java_hash(stem(word)), synsets, word.lower() in self.function_words
+            )
             self.words[word] = found
         return found
 
@@ -107,10 +126,15 @@ def read_lexicon(folder: Path | None = None) -> Lexicon:
     """The jar's English data, read once a process. InputError when it cannot be read."""
     folder = folder or meteor_folder()
     functions, prefixes, exceptions, synsets = read_jar(
-        folder, "function/english.words", "nonbreaking/english.prefixes", "synonym/english.exceptions",
+        folder,
+        "function/english.words",
+        "nonbreaking/english.prefixes",
+        "synonym/english.exceptions",
         "synonym/english.synsets",
-    )  # fmt: skip
-    abbreviations = [one for line in prefixes if (one := line.split()) and not one[0].startswith("#")]
+    )
+    abbreviations = [
+        one for line in prefixes if (one := line.split()) and not one[0].startswith("#")
+    ]
     bases: dict[str, list[str]] = {}
     for base, forms in zip(exceptions[::2], exceptions[1::2], strict=True):
         for form in forms.split():
@@ -119,6 +143,9 @@ def read_lexicon(folder: Path | None = None) -> Lexicon:
         frozenset(functions),
         {one[0]: one[1:2] == ["#NUMERIC_ONLY#"] for one in abbreviations},
         bases,
-        {word: tuple(map(int, ids.split())) for word, ids in zip(synsets[::2], synsets[1::2], strict=True)},
+        {
+            word: tuple(map(int, ids.split()))
+            for word, ids in zip(synsets[::2], synsets[1::2], strict=True)
+        },
         folder / PARAPHRASES,
     )

@@ -69,7 +69,9 @@ def index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
     n_function = np.diff(np.concatenate([[0], np.cumsum(function)])[ptr])
     weight = DELTA * (np.diff(ptr) - n_function) + (1 - DELTA) * n_function
     words = CaptionWords(ptr, function, weight, _alike(key[word], ptr))
-    return MatchIndex(words, _units(at, unit, word, ptr), _by_reference_unit(np.concatenate(matches), n_units))
+    return MatchIndex(
+        words, _units(at, unit, word, ptr), _by_reference_unit(np.concatenate(matches), n_units)
+    )
 
 
 def _alike(keys: np.ndarray, ptr: np.ndarray) -> np.ndarray:
@@ -77,7 +79,9 @@ def _alike(keys: np.ndarray, ptr: np.ndarray) -> np.ndarray:
     return np.unique(hash_runs(keys, ptr), return_inverse=True)[1].astype(np.int32)
 
 
-def _phrase_units(at: np.ndarray, pairs: np.ndarray, word: np.ndarray, n_words: int) -> tuple[np.ndarray, int]:
+def _phrase_units(
+    at: np.ndarray, pairs: np.ndarray, word: np.ndarray, n_words: int
+) -> tuple[np.ndarray, int]:
     """The unit of each phrase of the table, int32, -1 without a paraphrase; and how many units.
 
     A phrase of one word has the word's unit; those of several words follow.
@@ -99,7 +103,10 @@ def _units(at: np.ndarray, unit: np.ndarray, word: np.ndarray, ptr: np.ndarray) 
     first, longer = np.nonzero(number >= 0)
     start = first - np.repeat(ptr[:-1], np.diff(ptr))[first]
     return Units(
-        np.searchsorted(first, ptr), start.astype(np.int32), (longer + 1).astype(np.int32), number[first, longer]
+        np.searchsorted(first, ptr),
+        start.astype(np.int32),
+        (longer + 1).astype(np.int32),
+        number[first, longer],
     )
 
 
@@ -122,7 +129,9 @@ def _word_matches(known: Sequence[Word], key: np.ndarray) -> np.ndarray:
     owners = np.repeat(every, [len(one.synsets) for one in known])
     pairs = [_pairs(key, every), _pairs(stems, every), _pairs(synsets, owners)]
     pairs[1:] = [p[key[p[:, 0]] != key[p[:, 1]]] for p in pairs[1:]]
-    return np.concatenate([np.pad(p, ((0, 0), (0, 2))) + [0, 0, stage, 0] for stage, p in enumerate(pairs)])
+    return np.concatenate(
+        [np.pad(p, ((0, 0), (0, 2))) + [0, 0, stage, 0] for stage, p in enumerate(pairs)]
+    )
 
 
 def _pairs(group: np.ndarray, member: np.ndarray) -> np.ndarray:
@@ -132,7 +141,9 @@ def _pairs(group: np.ndarray, member: np.ndarray) -> np.ndarray:
     size = np.diff(ends, prepend=0)
     left = np.repeat(np.arange(len(order)), np.repeat(size, size))
     start, width = np.repeat(ends - size, size**2), np.repeat(size, size**2)
-    right = start + (np.arange(len(left)) - np.repeat(np.cumsum(size**2) - size**2, size**2)) % width
+    right = (
+        start + (np.arange(len(left)) - np.repeat(np.cumsum(size**2) - size**2, size**2)) % width
+    )
     n = int(member.max(initial=0)) + 1
     codes = np.sort(member[order][left] * n + member[order][right])
     codes = codes[np.diff(codes, prepend=-1) != 0]

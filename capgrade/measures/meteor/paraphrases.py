@@ -63,7 +63,11 @@ def compile_table(text: bytes) -> Paraphrases:
     for rows, hashes in hash_starts(hash_words(vocabulary)[word], ptr):
         known[rows] = hashes
         begun.append(hashes)
-    every, order, number = np.sort(np.concatenate(begun)), np.argsort(known), np.empty(len(known), np.int32)
+    every, order, number = (
+        np.sort(np.concatenate(begun)),
+        np.argsort(known),
+        np.empty(len(known), np.int32),
+    )
     # `np.unique` uses a hash table, which takes seven times as long.
     every = every[np.append(True, np.diff(every) != 0)]
     number[order] = np.searchsorted(every, known[order])
@@ -77,7 +81,9 @@ def compile_table(text: bytes) -> Paraphrases:
 
 def _read_phrases(text: bytes) -> pa.DictionaryArray:
     """Phrase and paraphrase of every entry, one after the other."""
-    lines = pc.split_pattern(pa.array([text], pa.large_binary()).cast(pa.large_string()), "\n").flatten()
+    lines = pc.split_pattern(
+        pa.array([text], pa.large_binary()).cast(pa.large_string()), "\n"
+    ).flatten()
     n, rest = divmod(len(lines) - 1, 3)  # what follows the last line break is no line
     if rest or not n:
         raise ValueError(f"entry {n} of the paraphrase table is cut short")
@@ -146,9 +152,13 @@ def occurring_pairs(
     occurs[at] = True
     phrase = np.flatnonzero(occurs[:-1])
     sizes = table.ptr[phrase + 1] - table.ptr[phrase]
-    entry = np.arange(sizes.sum()) + np.repeat(table.ptr[phrase] - (np.cumsum(sizes) - sizes), sizes)
+    entry = np.arange(sizes.sum()) + np.repeat(
+        table.ptr[phrase] - (np.cumsum(sizes) - sizes), sizes
+    )
     kept = occurs[table.other[entry]]
-    return at, np.stack([np.repeat(phrase, sizes)[kept], table.other[entry][kept], table.rank[entry][kept]], axis=1)
+    return at, np.stack(
+        [np.repeat(phrase, sizes)[kept], table.other[entry][kept], table.rank[entry][kept]], axis=1
+    )
 
 
 @cache
@@ -179,11 +189,15 @@ def _read_table(path: Path) -> Paraphrases:
 def _load(folder: Path) -> Paraphrases | None:
     """The kept table; None where there is none, or a file is damaged."""
     try:
-        arrays = [np.asarray(np.load(folder / f"{n}.npy", mmap_mode="r")) for n in Paraphrases._fields]
+        arrays = [
+            np.asarray(np.load(folder / f"{n}.npy", mmap_mode="r")) for n in Paraphrases._fields
+        ]
     except (OSError, ValueError, EOFError):
         return None
     found = Paraphrases(*arrays)
-    whole = len(found.ptr) == len(found.phrase) + 1 and found.ptr[-1] == len(found.other) == len(found.rank)
+    whole = len(found.ptr) == len(found.phrase) + 1 and found.ptr[-1] == len(found.other) == len(
+        found.rank
+    )
     return found if whole else None
 
 

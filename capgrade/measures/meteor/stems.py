@@ -12,26 +12,78 @@ _REGION = re.compile(r"[aeiouy][^aeiouy]")
 _FIRST = re.compile(r"gener|commun|arsen")  # the region of these begins behind them
 _SHORT_END = re.compile(rf"([^{_V}][{_V}][^{_V}wxY]|^[{_V}][^{_V}])$")
 _WHOLE = {
-    "skis": "ski", "skies": "sky", "dying": "die", "lying": "lie", "tying": "tie", "idly": "idl", "gently": "gentl",
-    "ugly": "ugli", "early": "earli", "only": "onli", "singly": "singl",
+    "skis": "ski",
+    "skies": "sky",
+    "dying": "die",
+    "lying": "lie",
+    "tying": "tie",
+    "idly": "idl",
+    "gently": "gentl",
+    "ugly": "ugli",
+    "early": "earli",
+    "only": "onli",
+    "singly": "singl",
     **{word: word for word in ("sky", "news", "howe", "atlas", "cosmos", "bias", "andes")},
-}  # fmt: skip
+}
 _AFTER_S = {"inning", "outing", "canning", "herring", "earring", "proceed", "exceed", "succeed"}
 # Endings and what replaces them, in the first region; the longest that fits is looked at alone.
 _STEP2 = {
-    "tional": "tion", "enci": "ence", "anci": "ance", "abli": "able", "entli": "ent", "izer": "ize", "ization": "ize",
-    "ational": "ate", "ation": "ate", "ator": "ate", "alism": "al", "aliti": "al", "alli": "al", "fulness": "ful",
-    "ousli": "ous", "ousness": "ous", "iveness": "ive", "iviti": "ive", "biliti": "ble", "bli": "ble", "ogi": "og",
-    "fulli": "ful", "lessli": "less", "li": "",
-}  # fmt: skip
+    "tional": "tion",
+    "enci": "ence",
+    "anci": "ance",
+    "abli": "able",
+    "entli": "ent",
+    "izer": "ize",
+    "ization": "ize",
+    "ational": "ate",
+    "ation": "ate",
+    "ator": "ate",
+    "alism": "al",
+    "aliti": "al",
+    "alli": "al",
+    "fulness": "ful",
+    "ousli": "ous",
+    "ousness": "ous",
+    "iveness": "ive",
+    "iviti": "ive",
+    "biliti": "ble",
+    "bli": "ble",
+    "ogi": "og",
+    "fulli": "ful",
+    "lessli": "less",
+    "li": "",
+}
 _STEP3 = {
-    "tional": "tion", "ational": "ate", "alize": "al", "icate": "ic", "iciti": "ic", "ical": "ic", "ful": "",
-    "ness": "", "ative": "",
-}  # fmt: skip
+    "tional": "tion",
+    "ational": "ate",
+    "alize": "al",
+    "icate": "ic",
+    "iciti": "ic",
+    "ical": "ic",
+    "ful": "",
+    "ness": "",
+    "ative": "",
+}
 _STEP4 = (
-    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ism", "ate", "iti", "ous", "ive",
-    "ize", "ion",
-)  # fmt: skip
+    "al",
+    "ance",
+    "ence",
+    "er",
+    "ic",
+    "able",
+    "ible",
+    "ant",
+    "ement",
+    "ment",
+    "ent",
+    "ism",
+    "ate",
+    "iti",
+    "ous",
+    "ive",
+    "ize",
+    "ion",
+)
 
 
 def stem(word: str) -> str:
@@ -107,7 +159,12 @@ def _derived(word: str, r1: int, r2: int) -> str:
     end = _ending(word, _STEP2)
     at = len(word) - len(end)
     before = word[:at]
-    if end and at >= r1 and (end != "ogi" or before.endswith("l")) and (end != "li" or before[-1:] in "cdeghkmnrt"):
+    if (
+        end
+        and at >= r1
+        and (end != "ogi" or before.endswith("l"))
+        and (end != "li" or before[-1:] in "cdeghkmnrt")
+    ):
         word = before + _STEP2[end]
     end = _ending(word, _STEP3)
     at = len(word) - len(end)
@@ -115,4 +172,6 @@ def _derived(word: str, r1: int, r2: int) -> str:
         word = word[:at] + _STEP3[end]
     end = _ending(word, _STEP4)
     at = len(word) - len(end)
-    return word[:at] if end and at >= r2 and (end != "ion" or word[:at].endswith(("s", "t"))) else word
+    return (
+        word[:at] if end and at >= r2 and (end != "ion" or word[:at].endswith(("s", "t"))) else word
+    )

@@ -47,7 +47,9 @@ def as_meteor_reads(tokens: Words, prefixes: Mapping[str, bool]) -> Words:
 
     Most tokens give the same words in any sentence, and are read once.
     """
-    return read_once(tokens, _alone, lambda row: meteor_words(" ".join(tokens.sentence(row)), prefixes))
+    return read_once(
+        tokens, _alone, lambda row: meteor_words(" ".join(tokens.sentence(row)), prefixes)
+    )
 
 
 @lru_cache(maxsize=1 << 16)
@@ -72,7 +74,9 @@ def meteor_words(tokens: str, prefixes: Mapping[str, bool]) -> list[str]:
     for pattern, replacement in _LATER_STEPS:
         line = re.sub(pattern, replacement, line)
     words = _split(line)
-    line = "".join(f"{_period_apart(word, words[k + 1 : k + 2], prefixes)} " for k, word in enumerate(words))
+    line = "".join(
+        f"{_period_apart(word, words[k + 1 : k + 2], prefixes)} " for k, word in enumerate(words)
+    )
     while "DOTDOTMULTI" in line:
         line = line.replace("DOTDOTMULTI", "DOTMULTI.")
     return _split(_SPACES.sub(" ", line.replace("DOTMULTI", ".")).strip(_BLANK).lower())

@@ -96,7 +96,9 @@ class SceneGraph(Measure[SceneGraphParams]):
         return {self.name: averaged(own_scores(self.fit(corpus.table), corpus))}
 
 
-def _numbered(captions: Captions, params: SceneGraphParams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _numbered(
+    captions: Captions, params: SceneGraphParams
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The captions' tuples: starts int64 [n_captions + 1], numbers int32, weights float32.
 
     Numbers ascend within a caption.
@@ -105,7 +107,10 @@ def _numbered(captions: Captions, params: SceneGraphParams) -> tuple[np.ndarray,
     number: dict[tuple[str, ...], int] = {}
     ptr, numbers, weights = [0], [], []
     for words in captions.table["tokens"].to_pylist():
-        found = sorted((number.setdefault(k, len(number)), w) for k, w in reader.tuples(parse(tuple(words))).items())
+        found = sorted(
+            (number.setdefault(k, len(number)), w)
+            for k, w in reader.tuples(parse(tuple(words))).items()
+        )
         numbers += [n for n, _ in found]
         weights += [w for _, w in found]
         ptr.append(len(numbers))

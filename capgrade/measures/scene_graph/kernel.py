@@ -32,7 +32,9 @@ def merge(refs, without, graphs):
 
     Caption `without` is left out.
     """
-    found, best = merged(refs, without, graphs.ptr[:-1], graphs.ptr[1:], graphs.tuples, graphs.weight)
+    found, best = merged(
+        refs, without, graphs.ptr[:-1], graphs.ptr[1:], graphs.tuples, graphs.weight
+    )
     total = np.float32(0)
     for weight in best:
         total += weight
@@ -57,7 +59,9 @@ def score_run(begin, end, images, first, last, ref_ptr, refs, graphs, beta2, out
     """
     for b in range(begin, end):
         matched, found = np.zeros(last - first, np.float32), np.zeros(last - first, np.float32)
-        merged, best, image_total = merge(refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]], -1, graphs)
+        merged, best, image_total = merge(
+            refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]], -1, graphs
+        )
         for u in range(merged.shape[0]):
             start, stop = graphs.post_ptr[merged[u]], graphs.post_ptr[merged[u] + 1]
             p = start + np.searchsorted(graphs.post_caption[start:stop], first) if first else start

@@ -13,9 +13,18 @@ from capgrade.measures.scene_graph.wordnet import WordNet, read_wordnet
 
 _HERE = Path(__file__).parent
 _PLURALS = (
-    ("ies", "y"), ("ves", "f"), ("ves", "fe"), ("ches", "ch"), ("shes", "sh"), ("xes", "x"), ("ses", "s"), ("oes", "o"),
-    ("zzes", "z"), ("men", "man"), ("s", ""),
-)  # fmt: skip
+    ("ies", "y"),
+    ("ves", "f"),
+    ("ves", "fe"),
+    ("ches", "ch"),
+    ("shes", "sh"),
+    ("xes", "x"),
+    ("ses", "s"),
+    ("oes", "o"),
+    ("zzes", "z"),
+    ("men", "man"),
+    ("s", ""),
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,9 @@ class SceneLexicon:
 
     nouns: Tree
     verbs: Tree
-    closed: dict[str, str]  # word -> determiner, pronoun, auxiliary, conjunction, adverb, preposition
+    closed: dict[
+        str, str
+    ]  # word -> determiner, pronoun, auxiliary, conjunction, adverb, preposition
     phrases: dict[tuple[str, ...], str]  # words that stand for a preposition, attribute or nothing
     numbers: dict[str, str]  # word -> value
     attributes: dict[str, str]  # word -> value
@@ -133,7 +144,9 @@ def _inflected(verb: str, irregular: dict[str, list[str]]) -> dict[str, str]:
     stem = verb[:-1] if verb.endswith("e") else verb
     doubled = verb + verb[-1] if _doubles(verb) else stem
     soft = verb[:-1] + "i" if verb[-1] == "y" and verb[-2] not in "aeiou" else doubled
-    forms[{"lie": "lying", "tie": "tying", "die": "dying", "see": "seeing"}.get(verb, doubled + "ing")] = "ing"
+    forms[
+        {"lie": "lying", "tie": "tying", "die": "dying", "see": "seeing"}.get(verb, doubled + "ing")
+    ] = "ing"
     forms[soft + "ed"] = "ed"
     hiss = verb.endswith(("s", "x", "z", "ch", "sh", "o"))
     forms[soft + "es" if soft.endswith("i") else verb + "es" if hiss else verb + "s"] = "s"
@@ -166,7 +179,9 @@ def scene_lexicon() -> SceneLexicon:
         nouns=read_tree(_HERE / "nouns.txt"),
         verbs=verbs,
         closed=_closed(words),
-        phrases={tuple(phrase.split()): str(meaning) for phrase, meaning in words["phrases"].items()},
+        phrases={
+            tuple(phrase.split()): str(meaning) for phrase, meaning in words["phrases"].items()
+        },
         numbers=_values(words["numbers"]),
         attributes=_values(words["attributes"]),
         skipped=frozenset(words["skipped"].split()),
@@ -179,7 +194,9 @@ def _closed(words: dict[str, str]) -> dict[str, str]:
     # A word of several kinds is of the last of them.
     kinds = ("adverb", "conjunction", "preposition", "determiner", "pronoun", "auxiliary")
     return {
-        word: kind for kind in kinds for word in words["auxiliaries" if kind == "auxiliary" else f"{kind}s"].split()
+        word: kind
+        for kind in kinds
+        for word in words["auxiliaries" if kind == "auxiliary" else f"{kind}s"].split()
     }
 
 

@@ -15,11 +15,31 @@ from capgrade.measures.scene_graph.tags import Tagged, tag
 # What these prepositions add belongs to the noun phrase right before them.
 _NEAREST = frozenset(["of", "with", "for"])
 _PREPOSITIONS = {
-    "atop": "on", "upon": "on", "onto": "on", "into": "in", "inside": "in", "within": "in", "by": "near",
-    "beside": "near", "alongside": "near", "at": "near", "around": "near", "underneath": "under", "beneath": "under",
-    "below": "under", "above": "over", "across": "over", "have": "with", "toward": "to", "towards": "to",
-    "in front of": "near", "against": "near", "behind": "behind", "along": "down", "through": "through",
-}  # fmt: skip
+    "atop": "on",
+    "upon": "on",
+    "onto": "on",
+    "into": "in",
+    "inside": "in",
+    "within": "in",
+    "by": "near",
+    "beside": "near",
+    "alongside": "near",
+    "at": "near",
+    "around": "near",
+    "underneath": "under",
+    "beneath": "under",
+    "below": "under",
+    "above": "over",
+    "across": "over",
+    "have": "with",
+    "toward": "to",
+    "towards": "to",
+    "in front of": "near",
+    "against": "near",
+    "behind": "behind",
+    "along": "down",
+    "through": "through",
+}
 _ACTORS = frozenset(["person", "animal", "vehicle"])
 
 
@@ -33,8 +53,12 @@ class Graph:
 
     def __str__(self) -> str:
         """A line each for objects, attributes and relations."""
-        attributes, relations = (", ".join(map(" ".join, rows)) for rows in (self.attributes, self.relations))
-        return f"objects: {', '.join(self.objects)}\nattributes: {attributes}\nrelations: {relations}"
+        attributes, relations = (
+            ", ".join(map(" ".join, rows)) for rows in (self.attributes, self.relations)
+        )
+        return (
+            f"objects: {', '.join(self.objects)}\nattributes: {attributes}\nrelations: {relations}"
+        )
 
 
 def parse(words: tuple[str, ...]) -> Graph:
@@ -58,10 +82,15 @@ def _phrases(tagged: Sequence[Tagged]) -> list[Tagged | _NounPhrase]:
     at = 0
     while at < len(tagged):
         end = at
-        while end < len(tagged) and (
-            tagged[end].tag in ("adjective", "number", "noun") or _joins(tagged, end, at)
-            or (tagged[end].tag == "determiner" and end == at)
-        ) and not (end > at and tagged[end - 1].tag == "noun" and tagged[end].tag != "noun"):  # fmt: skip
+        while (
+            end < len(tagged)
+            and (
+                tagged[end].tag in ("adjective", "number", "noun")
+                or _joins(tagged, end, at)
+                or (tagged[end].tag == "determiner" and end == at)
+            )
+            and not (end > at and tagged[end - 1].tag == "noun" and tagged[end].tag != "noun")
+        ):
             end += 1
         if end == at:
             parts.append(tagged[at])
@@ -149,7 +178,13 @@ class _Reader:
             self.done = self.pending
         elif not self.subjects:
             self.subjects = [head]
-        self.last, self.pending, self.joined, self.passive, self.finite = head, None, False, "", False
+        self.last, self.pending, self.joined, self.passive, self.finite = (
+            head,
+            None,
+            False,
+            "",
+            False,
+        )
 
     def _relate(self, relation: _Relation, target: str) -> None:
         for source in relation.sources:
@@ -172,7 +207,9 @@ class _Reader:
     def _acts(self, verb: Tagged) -> bool:
         """Whether a participle tells of the object right before it."""
         concept = self.lexicon.nouns.concept.get(self.last, self.last)
-        return verb.detail == "ed" or bool(_ACTORS & ({concept} | self.lexicon.nouns.ancestors(concept)))
+        return verb.detail == "ed" or bool(
+            _ACTORS & ({concept} | self.lexicon.nouns.ancestors(concept))
+        )
 
     def _preposition(self, name: str) -> None:
         relation = _PREPOSITIONS.get(name, name)

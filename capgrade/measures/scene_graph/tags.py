@@ -35,7 +35,9 @@ def tag(words: Sequence[str], lexicon: SceneLexicon) -> list[Tagged]:
     tagged: list[Tagged] = []
     for k, part in enumerate(joined):
         following = joined[k + 1] if k + 1 < len(joined) else ""
-        tagged += [part] if isinstance(part, Tagged) else _open_class(part, tagged, following, lexicon)
+        tagged += (
+            [part] if isinstance(part, Tagged) else _open_class(part, tagged, following, lexicon)
+        )
     return tagged
 
 
@@ -44,12 +46,17 @@ def _joined(words: list[str], lexicon: SceneLexicon) -> list[str | Tagged]:
     parts: list[str | Tagged] = []
     at = 0
     while at < len(words):
-        phrase = next((n for n in range(_LONGEST, 1, -1) if tuple(words[at : at + n]) in lexicon.phrases), 0)
+        phrase = next(
+            (n for n in range(_LONGEST, 1, -1) if tuple(words[at : at + n]) in lexicon.phrases), 0
+        )
         if phrase and at + phrase <= len(words):
             parts += _phrase(lexicon.phrases[tuple(words[at : at + phrase])], lexicon)
             at += phrase
             continue
-        noun = next((n for n in (3, 2) if at + n <= len(words) and _one_noun(words[at : at + n], lexicon)), 0)
+        noun = next(
+            (n for n in (3, 2) if at + n <= len(words) and _one_noun(words[at : at + n], lexicon)),
+            0,
+        )
         if noun:
             parts.append(_several(words[at : at + noun], lexicon))
             at += noun
@@ -66,7 +73,10 @@ def _phrase(meaning: str, lexicon: SceneLexicon) -> list[Tagged]:
         return [Tagged("and", "conjunction")]
     words = meaning.split()
     if words[0] in lexicon.numbers:
-        return [Tagged(lexicon.numbers[words[0]], "number"), *(Tagged(w, "noun", "plural") for w in words[1:])]
+        return [
+            Tagged(lexicon.numbers[words[0]], "number"),
+            *(Tagged(w, "noun", "plural") for w in words[1:]),
+        ]
     if meaning in lexicon.attributes:
         return [Tagged(lexicon.attributes[meaning], "adjective")]
     return [Tagged(meaning, "preposition")]
@@ -81,7 +91,12 @@ def _one_noun(words: Sequence[str], lexicon: SceneLexicon) -> bool:
     if text in lexicon.nouns.concept or " ".join(words) in lexicon.nouns.concept:
         return True
     first = words[0]
-    if first in lexicon.attributes or first in lexicon.closed or first in lexicon.numbers or len(words) > 2:
+    if (
+        first in lexicon.attributes
+        or first in lexicon.closed
+        or first in lexicon.numbers
+        or len(words) > 2
+    ):
         return False
     last = words[-1]
     return last not in lexicon.closed and "noun" in lexicon.wordnet.kinds(" ".join(text.split()))
@@ -109,10 +124,14 @@ def _closed(word: str, lexicon: SceneLexicon) -> Tagged | None:
     return None
 
 
-def _open_class(word: str, before: Sequence[Tagged], following: str | Tagged, lexicon: SceneLexicon) -> list[Tagged]:
+def _open_class(
+    word: str, before: Sequence[Tagged], following: str | Tagged, lexicon: SceneLexicon
+) -> list[Tagged]:
     verb, noun = lexicon.verb(word), lexicon.noun(word)
     leads_noun = _may_be_noun(following, lexicon)
-    if word in lexicon.attributes and (leads_noun or noun is None or noun[0] not in lexicon.nouns.concept):
+    if word in lexicon.attributes and (
+        leads_noun or noun is None or noun[0] not in lexicon.nouns.concept
+    ):
         return [Tagged(lexicon.attributes[word], "adjective")]
     as_verb = verb and _is_verb(word, verb[1], noun, before, following, lexicon)
     if verb and as_verb:
@@ -134,7 +153,9 @@ def _may_be_noun(following: str | Tagged, lexicon: SceneLexicon) -> bool:
     verb = lexicon.verb(following)
     if verb and verb[1] == "ing" and lexicon.listed_verb(following):
         return False
-    return bool(following) and (lexicon.noun(following) is not None or following in lexicon.attributes)
+    return bool(following) and (
+        lexicon.noun(following) is not None or following in lexicon.attributes
+    )
 
 
 def _is_verb(
@@ -158,7 +179,9 @@ def _is_verb(
     if noun is None:
         return last.tag not in _BEFORE_NOUN or not lexicon.adjective(word)
     if form == "s":
-        return last.tag == "noun" and not last.detail and lexicon.listed_verb(word) and not leads_noun
+        return (
+            last.tag == "noun" and not last.detail and lexicon.listed_verb(word) and not leads_noun
+        )
     if last.base == "to" or last.tag in ("auxiliary", "pronoun"):
         return lexicon.listed_verb(word) and not (is_object and last.base != "to")
     plural = last.tag == "noun" and (last.detail == "plural" or last.base in _SAME_PLURAL)

@@ -29,18 +29,24 @@ TupleWeight = Annotated[float, Field(ge=0, le=1e6)]  # sums of them are of float
 class SceneGraphParams(ParamsBlock):
     """Scene graphs of captions: weights of tuples beside an object's 1, and beta of the F-score."""
 
-    kinds: Annotated[TupleWeight, Field(le=1)] = 0.5  # what an object is a kind of: animal, of a dog
+    kinds: Annotated[TupleWeight, Field(le=1)] = (
+        0.5  # what an object is a kind of: animal, of a dog
+    )
     attributes: TupleWeight = 0.5  # an attribute or action, of whatever object
     attached: TupleWeight = 0.1  # the same of its object
     relations: TupleWeight = 0.1
-    beta: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.2  # below 1, precision counts more than recall
+    beta: Annotated[float, Field(ge=1e-6, le=1e6)] = (
+        0.2  # below 1, precision counts more than recall
+    )
     self_reference: SelfReference = "included"
 
     @model_validator(mode="after")
     def _not_lost_in_rounding(self) -> SceneGraphParams:
         for name in ("kinds", "attributes", "attached", "relations"):
             if 0 < (weight := getattr(self, name)) < 1e-6:
-                raise ValueError(f"measures.scene_graph.{name} is {weight}: give 0, or 1e-6 and more")
+                raise ValueError(
+                    f"measures.scene_graph.{name} is {weight}: give 0, or 1e-6 and more"
+                )
         return self
 
 
@@ -84,7 +90,9 @@ class TupleReader:
         """What an attribute implies: an action, a thing ("tennis" of a tennis court), a quality."""
         if word in self.lexicon.verbs.concept:
             action, above = self._action(word)
-            implied: Tuples = {("attribute", kind): weight * self.params.kinds for kind in sorted(above)}
+            implied: Tuples = {
+                ("attribute", kind): weight * self.params.kinds for kind in sorted(above)
+            }
             return {("attribute", action): weight} | implied
         if word in self.lexicon.nouns.concept:
             return {("object", self._concept(word)[0]): weight}
@@ -107,7 +115,9 @@ class TupleReader:
         stem = last.removesuffix("ing") if last.endswith("ing") else last.removesuffix("er")
         if stem == last:
             return None
-        verb = next((v for v in (stem, stem + "e", stem[:-1]) if v in self.lexicon.verbs.concept), None)
+        verb = next(
+            (v for v in (stem, stem + "e", stem[:-1]) if v in self.lexicon.verbs.concept), None
+        )
         return verb and self.lexicon.verbs.concept[verb]
 
     def _find_concept(self, noun: str) -> tuple[str, frozenset[str]]:
@@ -130,7 +140,14 @@ class TupleReader:
         best: tuple[int, str | None] = (_FARTHEST + 1, None)
         for sense in self.lexicon.wordnet.nouns(noun):
             for steps, synset in enumerate(self.lexicon.wordnet.chain(sense)[: best[0]]):
-                word = next((w for w in self.lexicon.wordnet.words(synset) if w in self.lexicon.nouns.concept), None)
+                word = next(
+                    (
+                        w
+                        for w in self.lexicon.wordnet.words(synset)
+                        if w in self.lexicon.nouns.concept
+                    ),
+                    None,
+                )
                 if word is not None:
                     best = (steps, self.lexicon.nouns.concept[word])
                     break

@@ -33,7 +33,11 @@ class WordNet:
     def chain(self, synset: int) -> list[int]:
         """A synonym set and those above it, to the root or, among verbs, until one comes again."""
         chain = [synset]
-        while chain[-1] != ENTITY and (above := self.above.get(chain[-1])) is not None and above not in chain:
+        while (
+            chain[-1] != ENTITY
+            and (above := self.above.get(chain[-1])) is not None
+            and above not in chain
+        ):
             chain.append(above)
         return chain
 
@@ -64,7 +68,10 @@ def read_wordnet(folder: Path | None = None) -> WordNet:
     folder = folder or meteor_folder()
     lexicon = read_lexicon(folder)
     (lines,) = read_jar(folder, "synonym/english.relations")
-    above = {int(s): int(related.split(maxsplit=1)[0]) for s, related in zip(lines[::2], lines[1::2], strict=True)}
+    above = {
+        int(s): int(related.split(maxsplit=1)[0])
+        for s, related in zip(lines[::2], lines[1::2], strict=True)
+    }
     members: dict[int, list[str]] = {}
     for word, synsets in lexicon.synsets.items():
         for synset in synsets:

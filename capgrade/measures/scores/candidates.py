@@ -56,13 +56,20 @@ def pair_candidates(candidates: CaptionSets, references: CaptionSets) -> Candida
     for what, captions in (("candidates", candidates), ("references", references)):
         if isinstance(captions, str) or not hasattr(captions, "__len__"):
             raise InputError(
-                f"{what} are {captions!r}", remedy="give a dict (id -> captions), or a list with a set for each image"
+                f"{what} are {captions!r}",
+                remedy="give a dict (id -> captions), or a list with a set for each image",
             )
     if isinstance(candidates, Mapping) != isinstance(references, Mapping):
-        raise InputError("candidates and references are not both dicts or both lists", remedy="give them alike")
+        raise InputError(
+            "candidates and references are not both dicts or both lists", remedy="give them alike"
+        )
     if isinstance(candidates, Mapping) and isinstance(references, Mapping):
         _check_ids(candidates, references)
-        images, ours, theirs = list(candidates), list(candidates.values()), [references[i] for i in candidates]
+        images, ours, theirs = (
+            list(candidates),
+            list(candidates.values()),
+            [references[i] for i in candidates],
+        )
     else:
         if len(candidates) != len(references):
             problem = f"{len(candidates)} candidates, but {len(references)} reference sets"
@@ -87,18 +94,34 @@ def _check_ids(candidates: Mapping, references: Mapping) -> None:
         if missing:
             raise InputError(
                 f"{len(missing)} image(s) have no {name}, {missing[0]!r} the first",
-                remedy="give candidates and references of the same ids (an id '1' is not the number 1)",
+                remedy=(
+                    "give candidates and references of the same ids (an id '1' is not the number 1)"
+                ),
             )
 
 
 def _captions(captions: Any, what: str, image: Any) -> Sequence[str]:
     """The captions of one image. InputError for none, or what is not text."""
-    found = [captions] if isinstance(captions, str) else captions.tolist() if hasattr(captions, "tolist") else captions
+    found = (
+        [captions]
+        if isinstance(captions, str)
+        else captions.tolist()
+        if hasattr(captions, "tolist")
+        else captions
+    )
     if not isinstance(found, Sequence) or not len(found):
-        raise InputError(f"no list of captions: {captions!r}", row=f"{what}[{image!r}]", remedy="give one or more")
+        raise InputError(
+            f"no list of captions: {captions!r}",
+            row=f"{what}[{image!r}]",
+            remedy="give one or more",
+        )
     for k, text in enumerate(found):
         if not isinstance(text, str):
-            raise InputError(f"not text: {text!r}", row=f"{what}[{image!r}][{k}]", remedy="give captions as strings")
+            raise InputError(
+                f"not text: {text!r}",
+                row=f"{what}[{image!r}][{k}]",
+                remedy="give captions as strings",
+            )
     return found
 
 
@@ -119,7 +142,9 @@ def token_ids(end: int | None, **several: Sequence[Any]) -> tuple[Words, np.ndar
     its first `end`, and what follows is padding. InputError for what is no id.
     """
     flat, rows, sizes = [np.empty(0, np.int64)], [""], []
-    for row, own in ((f"{what}[{k}]", own) for what, sets in several.items() for k, own in enumerate(sets)):
+    for row, own in (
+        (f"{what}[{k}]", own) for what, sets in several.items() for k, own in enumerate(sets)
+    ):
         captions = [_ids(one, row) for one in _numpy(own)]
         if not captions:
             raise InputError("no captions", row=row, remedy="give one or more")
@@ -152,5 +177,9 @@ def _numpy(values: Any) -> Any:
 def _ids(caption: Any, row: str) -> np.ndarray:
     found = np.asarray(_numpy(caption))
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise InputError(f"no token ids: {caption!r}", row=row, remedy="give each caption as a list of whole numbers")
+        raise InputError(
+            f"no token ids: {caption!r}",
+            row=row,
+            remedy="give each caption as a list of whole numbers",
+        )
     return found

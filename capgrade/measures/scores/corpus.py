@@ -74,8 +74,12 @@ class Corpus:
         frequencies = self.frequencies
         if frequencies is None:
             n_images, sizes = self.candidates.n_images, np.diff(self.candidates.ref_ptr)
-            owner = np.append(np.full(len(self.candidates.owner), -1), np.repeat(np.arange(n_images), sizes))
-            frequencies = Frequencies.counted(self.ngrams, owner, n_images, self.tokenizer, "these references")
+            owner = np.append(
+                np.full(len(self.candidates.owner), -1), np.repeat(np.arange(n_images), sizes)
+            )
+            frequencies = Frequencies.counted(
+                self.ngrams, owner, n_images, self.tokenizer, "these references"
+            )
         warn_of_one_image(frequencies.n_images)
         return frequencies.idf(self.ngrams)
 
@@ -84,7 +88,10 @@ class Corpus:
         n, sizes = len(self.candidates.owner), self.words.sizes
         for what, empty in (("candidate", sizes[:n] == 0), ("reference", sizes[n:] == 0)):
             if empty.any():
-                warn(f"{int(empty.sum())} {what}(s) have no words, so measures of common words give 0 with them")
+                warn(
+                    f"{int(empty.sum())} {what}(s) have no words, so measures of common words give"
+                    " 0 with them"
+                )
 
     @cached_property
     def table(self) -> Captions:
@@ -92,8 +99,17 @@ class Corpus:
         rows = pa.array([str(k) for k in range(len(self.candidates.texts))])
         tokens = pa.ListArray.from_arrays(
             pa.array(self.tokens.ptr, pa.int32()),
-            pa.DictionaryArray.from_arrays(self.tokens.word, pa.array(self.tokens.vocabulary)).cast(pa.string()),
+            pa.DictionaryArray.from_arrays(self.tokens.word, pa.array(self.tokens.vocabulary)).cast(
+                pa.string()
+            ),
         )
         split = pa.array([""] * len(rows))
-        columns = [rows, rows, split, pa.array(self.candidates.texts), tokens, pa.nulls(len(rows), pa.string())]
+        columns = [
+            rows,
+            rows,
+            split,
+            pa.array(self.candidates.texts),
+            tokens,
+            pa.nulls(len(rows), pa.string()),
+        ]
         return Captions(pa.Table.from_arrays(columns, schema=SCHEMA), "", self.tokenizer, "")

@@ -17,7 +17,10 @@ DEFAULT = ("bleu", "meteor", "rouge_l", "cider")  # what pycocoevalcap has witho
 
 def known_scores() -> list[str]:
     """What `scored` takes: measures that score a corpus, and BLEU of each order."""
-    return [*(name for name, kind in MEASURES.items() if kind.of_corpus is not Measure.of_corpus), *BLEUS]
+    return [
+        *(name for name, kind in MEASURES.items() if kind.of_corpus is not Measure.of_corpus),
+        *BLEUS,
+    ]
 
 
 def scored(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
@@ -25,7 +28,9 @@ def scored(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
 
     InputError for an unknown one.
     """
-    names = list(dict.fromkeys(one for name in measures for one in (BLEUS if name == "bleu" else (name,))))
+    names = list(
+        dict.fromkeys(one for name in measures for one in (BLEUS if name == "bleu" else (name,)))
+    )
     unknown = [name for name in names if name not in known_scores()]
     if unknown or not names:
         problem = f"unknown measure '{unknown[0]}'" if unknown else "no measure"
@@ -36,8 +41,14 @@ def scored(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
         measure = "bleu" if name in BLEUS else name
         if name not in found:
             found |= MEASURES[measure]().of_corpus(corpus)
-    none = [name for name in names if name in BLEUS and not found[name].statistics[:, 1 + int(name[-1])].any()]
-    if none and corpus.words.sizes[: len(corpus.candidates.owner)].any():  # else a warning has said so already
+    none = [
+        name
+        for name in names
+        if name in BLEUS and not found[name].statistics[:, 1 + int(name[-1])].any()
+    ]
+    if (
+        none and corpus.words.sizes[: len(corpus.candidates.owner)].any()
+    ):  # else a warning has said so already
         why = f"no {none[0][-1]} words in a row of any candidate are in its references"
         warn(f"{', '.join(none)}: 0, as {why} (BLEU is for larger corpora)")
     return {name: found[name] for name in names}

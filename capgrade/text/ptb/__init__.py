@@ -1,7 +1,9 @@
-"""The Stanford PTB tokenizer of pycocoevalcap without Java: the longest match of `rules` at every place.
+"""The Stanford PTB tokenizer of pycocoevalcap without Java: the longest match of `rules` at every
+place.
 
-A caption is read by itself, as if an empty line followed, or with the next captions of a list, which the jar looks
-at where one ends in a single letter and a point. `docs/captions.md` has how equal it was measured to be.
+A caption is read by itself, as if an empty line followed, or with the next captions of a list,
+which the jar looks at where one ends in a single letter and a point. `docs/captions.md` has how
+equal it was measured to be.
 """
 
 from __future__ import annotations
@@ -12,14 +14,35 @@ from functools import cache, lru_cache
 from capgrade.text.ptb.longest import Automaton
 from capgrade.text.ptb.rules import NAMES, RULES
 
-# pycocoevalcap's list. It is applied to lower-cased tokens, so the brackets on it (now -lrb- and so on) stay.
+# pycocoevalcap's list. It is applied to lower-cased tokens, so the brackets on it (now -lrb- and so
+# on) stay.
 PUNCTUATION = frozenset(
-    ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
+    [
+        "''",
+        "'",
+        "``",
+        "`",
+        "-LRB-",
+        "-RRB-",
+        "-LCB-",
+        "-RCB-",
+        ".",
+        "?",
+        "!",
+        ",",
+        ":",
+        "-",
+        "--",
+        "...",
+        ";",
+    ]
 )
-# Chunks between spaces whose tokens do not depend on their neighbours: a rule that looks past a space needs a
-# digit, a tag or a single letter with a period. (Dots that would join to an ellipsis are removed either way.)
+# Chunks between spaces whose tokens do not depend on their neighbours: a rule that looks past a
+# space needs a digit, a tag or a single letter with a period. (Dots that would join to an ellipsis
+# are removed either way.)
 _ALONE = re.compile(
-    r"(?!(?i:art|bldg|ca|figs?|nos?|op|pp|prop|co|pt[ey]?)\.$)"  # a number or `ltd` in the next caption makes one token
+    # a number or `ltd` in the next caption makes one token
+    r"(?!(?i:art|bldg|ca|figs?|nos?|op|pp|prop|co|pt[ey]?)\.$)"
     r"(?:[A-Za-z]|[A-Za-z]{2,}(?:-[A-Za-z]{2,})*(?:'(?:s|d|m|re|ve|ll))?[.,;:!?]?|[.,;:!?-]?"
     r"|'(?:s|d|m|re|ve|ll)|''|``)"
 )
@@ -27,8 +50,8 @@ _BEYOND = re.compile("[\U00010000-\U0010ffff]")
 
 
 def ptb_tokens(caption: str, after: str = "") -> list[str]:
-    """Tokens of one caption (a line), lower-cased, without the punctuation that pycocoevalcap removes. `after` is what
-    the lexer sees behind its line break."""
+    """Tokens of one caption (a line), lower-cased, without the punctuation that pycocoevalcap
+    removes. `after` is what the lexer sees behind its line break."""
     return kept(" ".join(_lex(caption, after)))
 
 
@@ -39,7 +62,8 @@ def alone(chunk: str) -> tuple[str, ...] | None:
 
 
 def kept(line: str) -> list[str]:
-    """Tokens of a line the lexer wrote, less punctuation and white space at its end, as in pycocoevalcap."""
+    """Tokens of a line the lexer wrote, less punctuation and white space at its end, as in
+    pycocoevalcap."""
     return [token for token in line.rstrip().split(" ") if token and token not in PUNCTUATION]
 
 
@@ -66,7 +90,11 @@ def _halves(match: re.Match[str]) -> str:
 
 
 def _joined(token: str) -> str:
-    return token if token.isascii() else token.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return (
+        token
+        if token.isascii()
+        else token.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
 
 
 @cache
@@ -80,7 +108,8 @@ def _parts(number: int) -> tuple[Automaton, Automaton]:
 
 
 def _without_lookahead(number: int, text: str, at: int) -> int:
-    """Where a rule's token ends, of what it matched from `at` on together with what must follow; the last place."""
+    """Where a rule's token ends, of what it matched from `at` on together with what must follow;
+    the last place."""
     token, lookahead = _parts(number)
     ends = [end for end, _ in token.ends(text, at)]
     return max(end for end in ends if (len(text), 0) in lookahead.ends(text, end))

@@ -1,7 +1,8 @@
-"""Characters by what Stanford's PTBLexer (CoreNLP 3.4.1) takes them for, as the inside of a `[...]` of `re`.
+"""Characters by what Stanford's PTBLexer (CoreNLP 3.4.1) takes them for, as the inside of a `[...]`
+of `re`.
 
-The lexer was generated when Java had Unicode 6.1 and knows the basic plane only; all 65,536 characters of it
-were compared with the jar.
+The lexer was generated when Java had Unicode 6.1 and knows the basic plane only; all 65,536
+characters of it were compared with the jar.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Longest match over a list of patterns, as lexer generators do it; `re` would take the first alternative.
+"""Longest match over a list of patterns, as lexer generators do it; `re` would take the first
+alternative.
 
-The patterns become one automaton with empty steps (Thompson 1968; Aho, Sethi and Ullman, Compilers, section 3.7); its
-deterministic states are made when a text first needs them. A pattern knows characters, `[...]` as in `re`, `\\` before
-a special character, groups, `|`, `*`, `+`, `?` and `{name}` for another pattern. A letter a-z outside `[...]`
-stands for both cases.
+The patterns become one automaton with empty steps (Thompson 1968; Aho, Sethi and Ullman, Compilers,
+section 3.7); its deterministic states are made when a text first needs them. A pattern knows
+characters, `[...]` as in `re`, `\\` before a special character, groups, `|`, `*`, `+`, `?` and
+`{name}` for another pattern. A letter a-z outside `[...]` stands for both cases.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _ALSO = {"k": "\u212a", "s": "\u017f", "i": "\u0130\u0131"}
 
 
 class _State:
-    """Nodes that may be next; the first pattern that ends here, or -1; the state after each character."""
+    """Nodes that may be next; the first pattern that ends here, or -1; the state after each
+    character."""
 
     def __init__(self, nodes: frozenset[int], rule: int) -> None:
         self.nodes, self.rule = nodes, rule
@@ -31,19 +33,25 @@ def _holds(body: str, char: str) -> bool:
 
 
 class Automaton:
-    """Finds where matches of any pattern end; of patterns ending there, the first listed wins. None is empty."""
+    """Finds where matches of any pattern end; of patterns ending there, the first listed wins. None
+    is empty."""
 
     def __init__(self, patterns: Sequence[str], names: Mapping[str, str]) -> None:
         self._names = names
         self._empty: list[list[int]] = [[]]  # of each node: where a step without a character leads
-        self._steps: dict[int, tuple[str, int]] = {}  # of a node: a character's set, and where it leads
+        self._steps: dict[
+            int, tuple[str, int]
+        ] = {}  # of a node: a character's set, and where it leads
         # The pattern of each node where one ends.
-        self._rules = {self._choice(_PARTS.findall(one)[::-1], 0): rule for rule, one in enumerate(patterns)}
+        self._rules = {
+            self._choice(_PARTS.findall(one)[::-1], 0): rule for rule, one in enumerate(patterns)
+        }
         self._states: dict[frozenset[int], _State] = {}
         self._start = self._state([0])
 
     def ends(self, text: str, at: int) -> list[tuple[int, int]]:
-        """Every place where some match from `at` ends, ascending, and the number of the pattern that wins there."""
+        """Every place where some match from `at` ends, ascending, and the number of the pattern
+        that wins there."""
         state = self._start
         found: list[tuple[int, int]] = []
         for i in range(at, len(text)):
@@ -72,7 +80,8 @@ class Automaton:
         return self._states[kept]
 
     def _choice(self, parts: list[str], start: int) -> int:
-        """Alternatives, up to a closing bracket or the end: the node behind them. `parts` are taken from the last."""
+        """Alternatives, up to a closing bracket or the end: the node behind them. `parts` are taken
+        from the last."""
         end = self._node()
         while True:
             self._empty[self._sequence(parts, start)].append(end)

@@ -1,8 +1,8 @@
 """The token rules of Stanford's PTBLexer (CoreNLP 3.4.1), in the notation of `longest.py`.
 
-Most of them are what PTB tokens are: contractions in two halves, abbreviations with their period, numbers,
-dates, addresses, symbols. The odd ones are kept because the jar has them. `docs/captions.md` says how this
-was checked.
+Most of them are what PTB tokens are: contractions in two halves, abbreviations with their period,
+numbers, dates, addresses, symbols. The odd ones are kept because the jar has them.
+`docs/captions.md` says how this was checked.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ NAMES = {
     "2to4": "[0-9][0-9]([0-9][0-9]?)?",
     "3to4": "[0-9][0-9][0-9][0-9]?",
     "3to5": "[0-9][0-9][0-9]([0-9][0-9]?)?",
-    # Abbreviations, without their last period: of letters; that may end a sentence; that stand before
-    # something; that count only before a number.
+    # Abbreviations, without their last period: of letters; that may end a sentence; that stand
+    # before something; that count only before a number.
     "nations": r"(Canada|EU|Japan|Korean|non|Sino)-U\.S|U\.S\.-U\.(K|S\.S\.R)",
     "dotted": r"[A-Za-z](\.[A-Za-z])+|{nations}",
     "initials": r"[A-Za-z](\.[A-Za-z])*|{nations}",
@@ -98,7 +98,10 @@ def translated(table: dict[str, str]) -> Callable[[str], str]:
     return lambda text: text.translate(codes)
 
 
-unbreakable, bracketed = translated({" ": "\xa0"}), translated({"(": "-LRB-", ")": "-RRB-"})  # inside a token
+unbreakable, bracketed = (
+    translated({" ": "\xa0"}),
+    translated({"(": "-LRB-", ")": "-RRB-"}),
+)  # inside a token
 signs = translated(
     {"¼": "1/4", "½": "1/2", "¾": "3/4", "⅓": "1/3", "⅔": "2/3"}
     | {"¢": "cents", "£": "#", **dict.fromkeys("\x80\xa4\u20a0\u20ac", "$")}
@@ -121,7 +124,8 @@ _QUOTES = str.maketrans(
 
 
 def quotes(text: str) -> str:
-    """Quotation marks in ASCII, straight ones as right ones: left or right, both are punctuation."""
+    """Quotation marks in ASCII, straight ones as right ones: left or right, both are
+    punctuation."""
     return text.replace("&apos;", "'").replace("&quot;", '"').translate(_QUOTES)
 
 
@@ -135,7 +139,8 @@ def nothing(_: str) -> None:
 
 
 class Rule(NamedTuple):
-    """What is a token, what must follow it, how it is written; with `again`, its period is read once more."""
+    """What is a token, what must follow it, how it is written; with `again`, its period is read
+    once more."""
 
     token: str
     lookahead: str = ""
@@ -200,7 +205,8 @@ RULES = [
     Rule(r"({mark}|{digit})+(\.({mark}|{digit})+)*\.{extension}", "{gap}|[.?!,]"),
     Rule(r"{word}\.", "{pause}", without_soft_hyphens),
     Rule(
-        r"(\([0-9][0-9][0-9]?\)[ \xa0]?|(\+\+?)?({2to4}[- \xa0])?{2to4}[- \xa0]){3to4}[- \xa0]?{3to5}"
+        r"(\([0-9][0-9][0-9]?\)[ \xa0]?|(\+\+?)?({2to4}[- \xa0])?{2to4}[- \xa0]){3to4}[-"
+        r" \xa0]?{3to5}"
         r"|((\+\+?)?{2to4}\.)?{2to4}\.{3to4}\.{3to5}",
         write=lambda text: bracketed(unbreakable(text)),
     ),
@@ -217,7 +223,10 @@ RULES = [
     ),
     *(Rule("\\" + mark, write=always(f"-{name}-")) for mark, name in BRACKETS.items()),
     Rule("-+", write=lambda dash: "--" if len(dash) in (3, 4) else dash),  # a dash is two
-    Rule(r"\.\.\.(\.\.?)?|\.[ \xa0]\.[ \xa0](\.[ \xa0](\.[ \xa0])?)?\.|[\x85\u2026]", write=always("...")),
+    Rule(
+        r"\.\.\.(\.\.?)?|\.[ \xa0]\.[ \xa0](\.[ \xa0](\.[ \xa0])?)?\.|[\x85\u2026]",
+        write=always("..."),
+    ),
     Rule(r"@+|#+|_+|\*+|\\\*(\\\*(\\\*)?)?|[!?]+|{pause}|[.=/]"),
     Rule(r"{hyphened}\.", "{pause}", without_soft_hyphens),
     Rule("{hyphened}", write=without_soft_hyphens),

@@ -1,4 +1,5 @@
-"""The embedded world: generated scenes, five captions each, and the exact truth behind both (docs/captions.md)."""
+"""The embedded world: generated scenes, five captions each, and the exact truth behind both
+(docs/captions.md)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -25,7 +26,8 @@ _BATCH = 128  # rows of a record batch
 
 @dataclass(frozen=True)
 class World:
-    """Scenes in the order train, val, test; captions scene after scene, with their meanings alongside."""
+    """Scenes in the order train, val, test; captions scene after scene, with their meanings
+    alongside."""
 
     scenes: list[Scene]
     captions: list[Caption]
@@ -33,8 +35,8 @@ class World:
 
 
 def generate(params: ScenesParams) -> World:
-    """The world of a seed. A scene depends on (seed, split, index) alone: another size of a split changes no scene
-    that both have."""
+    """The world of a seed. A scene depends on (seed, split, index) alone: another size of a split
+    changes no scene that both have."""
     scenes: list[Scene] = []
     records: list[Caption] = []
     meanings: list[Meaning] = []
@@ -45,13 +47,18 @@ def generate(params: ScenesParams) -> World:
             for text, meaning in captions(scene, params.seed, params.captions_per_image):
                 row = f"captions[{len(records)}]"
                 image_file = f"{scene.image_id}.png"
-                records.append(Caption(scene.image_id, meaning.caption_id, split, text, "scenes", row, image_file))
+                records.append(
+                    Caption(
+                        scene.image_id, meaning.caption_id, split, text, "scenes", row, image_file
+                    )
+                )
                 meanings.append(meaning)
     return World(scenes, records, meanings)
 
 
 def write(world: World, out: Path) -> dict[str, int]:
-    """Write `images.arrow`, `scenes.arrow`, `meanings.arrow` and `truth-<split>.arrow` into `out`; file -> rows."""
+    """Write `images.arrow`, `scenes.arrow`, `meanings.arrow` and `truth-<split>.arrow` into `out`;
+    file -> rows."""
     # Names in the order of their numbers: kinds are a detector's classes, colours its attributes.
     names = {
         "kinds": list(OBJECT_KINDS),
@@ -68,8 +75,12 @@ def write(world: World, out: Path) -> dict[str, int]:
             return {"image_id": scene.image_id, "split": scene.split, **size, "png": png(scene)}
 
         def scene_row(scene: Scene) -> dict[str, Any]:
-            corners = [dict(zip(("x0", "y0", "x1", "y1"), item.box, strict=True)) for item in scene.objects]
-            objects = [{**asdict(item), **box} for item, box in zip(scene.objects, corners, strict=True)]
+            corners = [
+                dict(zip(("x0", "y0", "x1", "y1"), item.box, strict=True)) for item in scene.objects
+            ]
+            objects = [
+                {**asdict(item), **box} for item, box in zip(scene.objects, corners, strict=True)
+            ]
             return {**asdict(scene), "objects": objects}
 
         tables: Any = {
@@ -79,19 +90,28 @@ def write(world: World, out: Path) -> dict[str, int]:
         }
         for name, (schema, items, row) in tables.items():
             schema = with_metadata(schema, {"kind": "scenes", "vocabulary": names})
-            rows[f"{name}.arrow"] = write_arrow(out / f"{name}.arrow", schema, _batches(items, row, schema))
+            rows[f"{name}.arrow"] = write_arrow(
+                out / f"{name}.arrow", schema, _batches(items, row, schema)
+            )
     split_of = [caption.split for caption in world.captions]
     for split in dict.fromkeys(split_of):  # of each split that has scenes
         scenes = [scene for scene in world.scenes if scene.split == split]
-        meanings = [meaning for meaning, s in zip(world.meanings, split_of, strict=True) if s == split]
+        meanings = [
+            meaning for meaning, s in zip(world.meanings, split_of, strict=True) if s == split
+        ]
         schema = relevance_schema(len(meanings), "float32", {"measure": "truth", "split": split})
         values, ids = truth(scenes, meanings), [scene.image_id for scene in scenes]
         starts = range(0, len(ids), _BATCH)
-        batches = (relevance_batch(ids[at : at + _BATCH], values[at : at + _BATCH], schema) for at in starts)
+        batches = (
+            relevance_batch(ids[at : at + _BATCH], values[at : at + _BATCH], schema)
+            for at in starts
+        )
         rows[f"truth-{split}.arrow"] = write_arrow(out / f"truth-{split}.arrow", schema, batches)
     return rows
 
 
 def _batches(items: Sequence[Any], row: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for at in range(0, len(items), _BATCH):
-        yield pa.RecordBatch.from_pylist([row(item) for item in items[at : at + _BATCH]], schema=schema)
+        yield pa.RecordBatch.from_pylist(
+            [row(item) for item in items[at : at + _BATCH]], schema=schema
+        )

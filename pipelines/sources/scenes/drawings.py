@@ -1,4 +1,5 @@
-"""Scenes to pictures: a pen that draws the shapes which drawings.yaml lists for each place and each kind of object."""
+"""Scenes to pictures: a pen that draws the shapes which drawings.yaml lists for each place and each
+kind of object."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -29,13 +30,21 @@ def dark(colour: Rgb) -> Rgb:
 
 
 class Pen:
-    """Shapes in the unit square of a box, from (0, 0), upper left, to (1, 1); drawn facing right unless flipped.
+    """Shapes in the unit square of a box, from (0, 0), upper left, to (1, 1); drawn facing right
+    unless flipped.
 
-    Each method is a shape: `at` is where it is, in shares of the box, then come its colours and options.
+    Each method is a shape: `at` is where it is, in shares of the box, then come its colours and
+    options.
     """
 
     def __init__(
-        self, canvas: ImageDraw.ImageDraw, box: Box, words: Mapping[str, str], stroke: int, look: int, flip: bool
+        self,
+        canvas: ImageDraw.ImageDraw,
+        box: Box,
+        words: Mapping[str, str],
+        stroke: int,
+        look: int,
+        flip: bool,
     ) -> None:
         self.canvas, self.box, self.words, self.stroke = canvas, box, words, stroke
         self.look, self.flip = look, flip
@@ -45,9 +54,14 @@ class Pen:
         for head, places in (pair for shape in shapes for pair in shape.items()):
             shape, *words = head.split()
             colours = [self.colour(word) for word in words if "=" not in word]
-            options = {name: float(value) for name, value in (word.split("=") for word in words if "=" in word)}
+            options = {
+                name: float(value)
+                for name, value in (word.split("=") for word in words if "=" in word)
+            }
             for place in (places or "").split(","):
-                getattr(self, shape)([float(number) for number in place.split()], *colours, **options)
+                getattr(self, shape)(
+                    [float(number) for number in place.split()], *colours, **options
+                )
 
     def colour(self, word: str) -> Rgb:
         """Of a word: a name, or red, green and blue in hexadecimal; `a/b/share` is mixed of two."""
@@ -102,14 +116,21 @@ class Pen:
         x, radius = at
         high = self._height(radius)
         self.ellipse((x - radius, 1 - 2 * high, x + radius, 1), self.colour("tyre"))
-        self.ellipse((x - radius / 2, 1 - 1.5 * high, x + radius / 2, 1 - high / 2), self.colour("metal"))
+        self.ellipse(
+            (x - radius / 2, 1 - 1.5 * high, x + radius / 2, 1 - high / 2), self.colour("metal")
+        )
 
     def bicycle(self, _: _Numbers, fill: Rgb, radius: float) -> None:
         high, ink, metal = self._height(radius), self.colour("ink"), self.colour("metal")
         hub = 1 - high
         for x in (radius, 1 - radius):
             self.ring((x - radius, 1 - 2 * high, x + radius, 1), self.colour("tyre"), 3)
-            for dx, dy in ((radius, 0), (0, high), (0.7 * radius, 0.7 * high), (0.7 * radius, -0.7 * high)):
+            for dx, dy in (
+                (radius, 0),
+                (0, high),
+                (0.7 * radius, 0.7 * high),
+                (0.7 * radius, -0.7 * high),
+            ):
                 self.line((x - dx, hub - dy, x + dx, hub + dy), metal, 0.6)
         self.line((0.23, hub, 0.48, hub, 0.68, 0.26, 0.36, 0.26, 0.23, hub), fill, 3.5)
         self.line((0.48, hub, 0.34, 0.14), fill, 3.5)
@@ -127,22 +148,33 @@ class Pen:
 
     def rays(self, _: _Numbers, fill: Rgb) -> None:
         for turn in range(12):
-            corners = [(0.5, turn * pi / 6), (0.3, turn * pi / 6 - 0.16), (0.3, turn * pi / 6 + 0.16)]
+            corners = [
+                (0.5, turn * pi / 6),
+                (0.3, turn * pi / 6 - 0.16),
+                (0.3, turn * pi / 6 + 0.16),
+            ]
             self.poly([0.5 + r * of(angle) for r, angle in corners for of in (cos, sin)], fill)
 
     def hours(self, _: _Numbers, fill: Rgb) -> None:
         for turn in range(12):
-            self.line([0.5 + r * of(turn * pi / 6) for r in (0.32, 0.38) for of in (cos, sin)], fill)
+            self.line(
+                [0.5 + r * of(turn * pi / 6) for r in (0.32, 0.38) for of in (cos, sin)], fill
+            )
 
     def banana(self, _: _Numbers, fill: Rgb) -> None:
         angles = [pi * t / 10 for t in range(11)]
         outer = [xy for a in angles for xy in (0.5 - 0.5 * cos(a), 0.06 + 0.94 * sin(a))]
-        self.poly(outer + [xy for a in angles for xy in (0.5 + 0.42 * cos(a), 0.06 + 0.44 * sin(a))], fill)
+        self.poly(
+            outer + [xy for a in angles for xy in (0.5 + 0.42 * cos(a), 0.06 + 0.44 * sin(a))], fill
+        )
 
     def crescent(self, _: _Numbers, fill: Rgb) -> None:
         angles = [pi * t / 16 for t in range(17)]
         outer = [xy for a in angles for xy in (1 - sin(a), 0.5 - 0.5 * cos(a))]
-        self.poly(outer + [xy for a in angles[1:-1] for xy in (1 - 0.55 * sin(a), 0.5 + 0.5 * cos(a))], fill)
+        self.poly(
+            outer + [xy for a in angles[1:-1] for xy in (1 - 0.55 * sin(a), 0.5 + 0.5 * cos(a))],
+            fill,
+        )
 
     def _height(self, width: float) -> float:
         """The same length as a share of the box's height."""
@@ -184,7 +216,10 @@ class Ground(Pen):
         """A vertical gradient from one height to another."""
         top, step = at[0], (at[1] - at[0]) / BANDS
         for band in range(BANDS):
-            self.flat((0, top + band * step, 1, top + (band + 1) * step), mix(above, below, band / (BANDS - 1)))
+            self.flat(
+                (0, top + band * step, 1, top + (band + 1) * step),
+                mix(above, below, band / (BANDS - 1)),
+            )
 
     def hill(self, at: _Numbers, fill: Rgb) -> None:
         """The middle, the top, the width and the foot."""
@@ -192,11 +227,17 @@ class Ground(Pen):
         self.ellipse((x - wide / 2, top, x + wide / 2, 2 * foot - top), fill, edge=0)
 
     def specks(self, at: _Numbers, fill: Rgb) -> None:
-        """How many, between which heights, how wide and high; lower ones are larger, as nearer ones look."""
+        """How many, between which heights, how wide and high; lower ones are larger, as nearer ones
+        look."""
         count, top, bottom, wide, high = at
         for x, t in self.rng.random((int(count), 2)).tolist():
             y, scale = top + (bottom - top) * t, 0.5 + 0.7 * t
-            a, b, w, h = x * self.side, y * self.side, wide * scale * self.side, high * scale * self.side
+            a, b, w, h = (
+                x * self.side,
+                y * self.side,
+                wide * scale * self.side,
+                high * scale * self.side,
+            )
             self.canvas.ellipse((a - w, b - h, a + w, b + h), fill)
 
     def houses(self, _: _Numbers) -> None:
@@ -225,7 +266,9 @@ class Ground(Pen):
     def checks(self, _: _Numbers, fill: Rgb) -> None:
         for row in range(4):
             for column in range(row % 2, 12, 2):
-                self.flat((column / 12, 0.76 + row * 0.06, (column + 1) / 12, 0.82 + row * 0.06), fill)
+                self.flat(
+                    (column / 12, 0.76 + row * 0.06, (column + 1) / 12, 0.82 + row * 0.06), fill
+                )
 
     def trunks(self, _: _Numbers, fill: Rgb) -> None:
         for x in np.sort(self.rng.random(13)).tolist():
@@ -246,7 +289,9 @@ def draw(scene: Scene) -> Image.Image:
     side = scene.size * FINER
     image = Image.new("RGB", (side, side))
     canvas = ImageDraw.Draw(image)
-    Ground(canvas, side, np.random.default_rng(scene.variant)).draw(DRAWN["places"][scene.background])
+    Ground(canvas, side, np.random.default_rng(scene.variant)).draw(
+        DRAWN["places"][scene.background]
+    )
     for item in scene.objects:  # from back to front
         _draw_object(canvas, item, stroke=max(1, round(side / 224 / 1.4)))
     return image.reduce(FINER)

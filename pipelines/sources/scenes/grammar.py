@@ -1,4 +1,5 @@
-"""Captions of a scene: sentences with synonyms, partial mentions and varied length, each with its exact meaning."""
+"""Captions of a scene: sentences with synonyms, partial mentions and varied length, each with its
+exact meaning."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -6,8 +7,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from capgrade.pipelines.sources.scenes.sampling import stream
-from capgrade.pipelines.sources.scenes.scene import Meaning, Mention, Relation, Scene, SceneObject, Span
-from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, HYPERNYMS, OBJECT_KINDS, WORDS, is_a
+from capgrade.pipelines.sources.scenes.scene import (
+    Meaning,
+    Mention,
+    Relation,
+    Scene,
+    SceneObject,
+    Span,
+)
+from capgrade.pipelines.sources.scenes.world import (
+    BACKGROUNDS,
+    HYPERNYMS,
+    OBJECT_KINDS,
+    WORDS,
+    is_a,
+)
 
 HYPERNYM_SHARE = 0.12
 SYNONYM_SHARE = 0.4
@@ -51,8 +65,14 @@ class Draft:
         one, many = names[0]
         if len(names) > 1 and self.chance(SYNONYM_SHARE):
             one, many = names[1 + int(self.rng.integers(len(names) - 1))]
-        colour = items[0].colour if self.chance(COLOUR_SHARE) and len({i.colour for i in items}) == 1 else ""
-        size = items[0].size if self.chance(SIZE_SHARE) and len({i.size for i in items}) == 1 else ""
+        colour = (
+            items[0].colour
+            if self.chance(COLOUR_SHARE) and len({i.colour for i in items}) == 1
+            else ""
+        )
+        size = (
+            items[0].size if self.chance(SIZE_SHARE) and len({i.size for i in items}) == 1 else ""
+        )
         person = OBJECT_KINDS[kind].family == "person"
         adjectives = [self.one_of(WORDS["sizes"][size])] if size else []
         if colour and not person:
@@ -60,10 +80,14 @@ class Draft:
         noun = " ".join([*adjectives, one if len(items) == 1 else many])
         start = len(self.words)
         article = "an" if noun[0] in "aeiou" else "a"
-        self.say(f"{article if len(items) == 1 else self.one_of(WORDS['numbers'][len(items)])} {noun}")
+        self.say(
+            f"{article if len(items) == 1 else self.one_of(WORDS['numbers'][len(items)])} {noun}"
+        )
         if colour and person:
             self.say(self.one_of(WORDS["clothed"]).format(colour))
-        self.mentions.append(Mention(concept, len(items) if len(items) > 1 else 0, colour, size, tuple(objects)))
+        self.mentions.append(
+            Mention(concept, len(items) if len(items) > 1 else 0, colour, size, tuple(objects))
+        )
         self.spans.append(Span(start, len(self.words), tuple(objects)))
         return len(self.mentions) - 1
 
@@ -100,18 +124,27 @@ def _area(item: SceneObject) -> float:
 
 
 def _pick_groups(draft: Draft, n: int) -> list[list[int]]:
-    """Up to n groups, larger things rather than smaller ones; sometimes one of a group instead of all."""
+    """Up to n groups, larger things rather than smaller ones; sometimes one of a group instead of
+    all."""
     objects, of_kind = draft.scene.objects, defaultdict[str, list[int]](list)
     for k, item in enumerate(objects):
         of_kind[item.kind].append(k)
-    groups = sorted(of_kind.values(), key=lambda g: -max(_area(objects[o]) for o in g))  # most visible kinds first
+    groups = sorted(
+        of_kind.values(), key=lambda g: -max(_area(objects[o]) for o in g)
+    )  # most visible kinds first
     weights = np.array([max(_area(objects[o]) for o in g) for g in groups]) ** 0.5
-    chosen = draft.rng.choice(len(groups), min(n, len(groups)), replace=False, p=weights / weights.sum())
-    return [groups[g] if draft.chance(0.75) else [groups[g][int(draft.rng.integers(len(groups[g])))]] for g in chosen]
+    chosen = draft.rng.choice(
+        len(groups), min(n, len(groups)), replace=False, p=weights / weights.sum()
+    )
+    return [
+        groups[g] if draft.chance(0.75) else [groups[g][int(draft.rng.integers(len(groups[g])))]]
+        for g in chosen
+    ]
 
 
 def _fact(draft: Draft) -> Relation | None:
-    """A relation to tell; what is held, ridden or sat on is told three times as readily as where things stand."""
+    """A relation to tell; what is held, ridden or sat on is told three times as readily as where
+    things stand."""
     facts = draft.scene.relations
     if not facts:
         return None
@@ -134,7 +167,9 @@ def one_thing(draft: Draft) -> None:
         draft.name(group)
         items = [draft.scene.objects[o] for o in group]
         verb = OBJECT_KINDS[items[0].kind].doing
-        fits = verb and all(i.place == OBJECT_KINDS[i.kind].place for i in items)  # they stand where they do it
+        fits = verb and all(
+            i.place == OBJECT_KINDS[i.kind].place for i in items
+        )  # they stand where they do it
         if fits and draft.chance(0.7):
             draft.say(f"{'is' if len(items) == 1 else 'are'} {verb}" if draft.chance(0.6) else verb)
     if draft.chance(0.8):
@@ -181,11 +216,18 @@ def long(draft: Draft) -> None:
         draft.place()
 
 
-_FORMS: dict[Callable[[Draft], None], float] = {short: 0.10, one_thing: 0.25, several: 0.22, related: 0.28, long: 0.15}
+_FORMS: dict[Callable[[Draft], None], float] = {
+    short: 0.10,
+    one_thing: 0.25,
+    several: 0.22,
+    related: 0.28,
+    long: 0.15,
+}
 
 
 def captions(scene: Scene, seed: int, count: int) -> list[tuple[str, Meaning]]:
-    """`count` differing captions of a scene with their meanings; caption k is the same whatever the count."""
+    """`count` differing captions of a scene with their meanings; caption k is the same whatever the
+    count."""
     index = int(scene.image_id.rsplit("-", 1)[1])
     rng = stream(seed, scene.split, index, 1)
     forms, shares = list(_FORMS), np.array(list(_FORMS.values()))

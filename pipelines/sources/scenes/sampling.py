@@ -1,11 +1,26 @@
-"""One scene from (seed, split, index): a place, kinds that live there, and room for each of them."""
+"""One scene from (seed, split, index): a place, kinds that live there, and room for each of
+them."""
 
 from dataclasses import replace
 
 import numpy as np
 
-from capgrade.pipelines.sources.scenes.scene import SPLITS, Box, Relation, Scene, SceneObject, covered, relations
-from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, OBJECT_KINDS, SIZES, Background, ObjectKind
+from capgrade.pipelines.sources.scenes.scene import (
+    SPLITS,
+    Box,
+    Relation,
+    Scene,
+    SceneObject,
+    covered,
+    relations,
+)
+from capgrade.pipelines.sources.scenes.world import (
+    BACKGROUNDS,
+    OBJECT_KINDS,
+    SIZES,
+    Background,
+    ObjectKind,
+)
 
 _TRIES = 30
 _MARGIN = 0.015  # kept free at the picture's border
@@ -21,8 +36,8 @@ Anchor = tuple[str, int]  # on, holding or riding; the number of the other objec
 
 
 class SceneLayout:
-    """Objects placed so far, their boxes in shares of the picture's side, and what each is joined to. `add` looks for
-    room and leaves an object out where it finds none."""
+    """Objects placed so far, their boxes in shares of the picture's side, and what each is joined
+    to. `add` looks for room and leaves an object out where it finds none."""
 
     def __init__(self, rng: np.random.Generator, place: Background) -> None:
         self.rng, self.background = rng, place
@@ -53,7 +68,9 @@ class SceneLayout:
         for i, item in enumerate(shares):
             x0, y0, x1, y1 = (round(edge * size, 2) for edge in item.box)
             seen = _visible(shares, i)
-            objects.append(replace(item, box=(x0, y0, x1, y1), depth=round(item.depth, 5), visible=seen))
+            objects.append(
+                replace(item, box=(x0, y0, x1, y1), depth=round(item.depth, 5), visible=seen)
+            )
         held = []
         for i, old in enumerate(order):
             if anchor := self.anchors[old]:
@@ -89,7 +106,9 @@ class SceneLayout:
             high = low + 0.35 * (high - low)
         left = self.rng.uniform(_MARGIN, max(1 - _MARGIN - wide, _MARGIN))
         foot = self.rng.uniform(low, high)
-        free = (item for item, anchor in zip(self.objects, self.anchors, strict=True) if anchor is None)
+        free = (
+            item for item, anchor in zip(self.objects, self.anchors, strict=True) if anchor is None
+        )
         alike = [item for item in free if item.kind == kind.name]
         if alike and self.rng.random() < 0.7:  # a herd stays together
             last = alike[-1]
@@ -149,7 +168,8 @@ SAME_COLOUR = 0.8  # probability that the objects of a kind share their colour
 
 
 def stream(seed: int, split: str, index: int, purpose: int) -> np.random.Generator:
-    """The random numbers of one scene (purpose 0) or of its captions (1), independent of any other's."""
+    """The random numbers of one scene (purpose 0) or of its captions (1), independent of any
+    other's."""
     key = (SPLITS.index(split), index, purpose)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
@@ -161,7 +181,8 @@ def pick(rng: np.random.Generator, weights: dict[str, float]) -> str:
 
 
 def sample_scene(seed: int, split: str, index: int, size: int) -> Scene:
-    """Scene `index` of `split`, 2..7 objects in a square of `size` pixels; the same for any other sizes."""
+    """Scene `index` of `split`, 2..7 objects in a square of `size` pixels; the same for any other
+    sizes."""
     rng = stream(seed, split, index, 0)
     place = BACKGROUNDS[pick(rng, {name: b.weight for name, b in BACKGROUNDS.items()})]
     while True:  # a layout is rarely too empty

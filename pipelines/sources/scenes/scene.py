@@ -1,4 +1,5 @@
-"""A scene: its objects with boxes, what holds between them, the place, and what a caption says of it."""
+"""A scene: its objects with boxes, what holds between them, the place, and what a caption says of
+it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ Box = tuple[float, float, float, float]  # x0, y0, x1, y1
 
 @dataclass(frozen=True, slots=True)
 class SceneObject:
-    """One object. `box` is in pixels; `visible` is the share of the box that no nearer box covers."""
+    """One object. `box` is in pixels; `visible` is the share of the box that no nearer box
+    covers."""
 
     kind: str
     colour: str
@@ -59,16 +61,18 @@ def covered(a: Box, b: Box) -> float:
 STANDING = ("ground", "water")
 _SIDE = 0.25  # boxes side by side share at most this much of the narrower one's width
 STACKED = 0.40  # boxes one behind the other share at least this much of it
-_NEAR = 0.10  # of the picture's side: the widest gap of "next to", and the largest difference of the feet
+# of the picture's side: the widest gap of "next to", and the largest difference of the feet
+_NEAR = 0.10
 
 
 def geometric(a: SceneObject, b: SceneObject, side: float) -> list[str]:
     """Predicates true of (a, b). In a picture of `side` pixels:
 
-    left of, right of: the boxes share <= 25 % of the narrower width, and the centres lie more apart across than
-    up; next to: as much shared, a gap <= 0.1 side, feet within 0.1 side; in front of, behind: both stand, share
-    >= 40 % of the narrower width, and one's feet are nearer; above, below: at least one does not stand, the boxes
-    share no more than 10 % of the lower height and some width, and the centres lie more apart up than across.
+    left of, right of: the boxes share <= 25 % of the narrower width, and the centres lie more apart
+    across than up; next to: as much shared, a gap <= 0.1 side, feet within 0.1 side; in front of,
+    behind: both stand, share >= 40 % of the narrower width, and one's feet are nearer; above,
+    below: at least one does not stand, the boxes share no more than 10 % of the lower height and
+    some width, and the centres lie more apart up than across.
     """
     wide, high = overlap(a.box, b.box)
     width = min(a.box[2] - a.box[0], b.box[2] - b.box[0])
@@ -89,9 +93,12 @@ def geometric(a: SceneObject, b: SceneObject, side: float) -> list[str]:
     return found
 
 
-def relations(objects: Sequence[SceneObject], held: Sequence[Relation], side: float) -> tuple[Relation, ...]:
-    """`held` (on, holding, riding: true by construction) with what they entail, then the geometric relations of
-    every other ordered pair. "on" entails "under" the other way round, "riding" entails "on"."""
+def relations(
+    objects: Sequence[SceneObject], held: Sequence[Relation], side: float
+) -> tuple[Relation, ...]:
+    """`held` (on, holding, riding: true by construction) with what they entail, then the geometric
+    relations of every other ordered pair. "on" entails "under" the other way round, "riding"
+    entails "on"."""
     found = list(held)
     for fact in held:
         if fact.predicate == "riding":
@@ -108,8 +115,8 @@ def relations(objects: Sequence[SceneObject], held: Sequence[Relation], side: fl
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A noun phrase. `concept` is a kind or a hypernym; `count` is 0 unless a number was said; `colour` and `size`
-    are empty unless said. `objects` are the scene's objects it speaks of."""
+    """A noun phrase. `concept` is a kind or a hypernym; `count` is 0 unless a number was said;
+    `colour` and `size` are empty unless said. `objects` are the scene's objects it speaks of."""
 
     concept: str
     count: int
@@ -120,7 +127,8 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Words `start` to `end` (exclusive) of `caption.split()` speak of these objects of the scene."""
+    """Words `start` to `end` (exclusive) of `caption.split()` speak of these objects of the
+    scene."""
 
     start: int
     end: int
@@ -129,7 +137,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The facts of one caption. Relations join indices of `mentions`; `background` is empty unless said."""
+    """The facts of one caption. Relations join indices of `mentions`; `background` is empty unless
+    said."""
 
     caption_id: str
     mentions: tuple[Mention, ...]

@@ -1,15 +1,19 @@
-"""The graded relevance of captions to scenes: how much of what a caption says is true of the picture.
+"""The graded relevance of captions to scenes: how much of what a caption says is true of the
+picture.
 
-A caption's relevance to a scene is the weighted mean, over the facts it states, of the credit each fact finds at its
-best place in the scene:
+A caption's relevance to a scene is the weighted mean, over the facts it states, of the credit each
+fact finds at its best place in the scene:
 
-- a mention (weight 2): the largest credit over the scene's objects, where an object's credit is its kind's, times
-  0.65 for a wrong colour and 0.85 for a wrong size. A kind's credit is 1 for the concept or one below it, 0.5 for the
-  same group (dog for cat), 0.2 for the same family (cow for cat), else 0;
-- a stated number (weight 1): min(m, n) / n for n said and m objects of the concept, with the colour if one was said
-  (where there are three dogs there are two);
-- a relation (weight 2): the largest product of the two objects' credits over the pairs it holds for;
-- the place (weight 1.5): 1 for the same, 0.4 for a place of the same group, 0.1 for the same setting, else 0.
+- a mention (weight 2): the largest credit over the scene's objects, where an object's credit is its
+  kind's, times 0.65 for a wrong colour and 0.85 for a wrong size. A kind's credit is 1 for the
+  concept or one below it, 0.5 for the same group (dog for cat), 0.2 for the same family (cow for
+  cat), else 0;
+- a stated number (weight 1): min(m, n) / n for n said and m objects of the concept, with the colour
+  if one was said (where there are three dogs there are two);
+- a relation (weight 2): the largest product of the two objects' credits over the pairs it holds
+  for;
+- the place (weight 1.5): 1 for the same, 0.4 for a place of the same group, 0.1 for the same
+  setting, else 0.
 
 So every caption's relevance to its own scene is 1.
 """
@@ -53,11 +57,18 @@ def place_credit(said: str, scene: str) -> float:
 
 
 def truth(scenes: Sequence[Scene], meanings: Sequence[Meaning]) -> np.ndarray:
-    """Relevance of every caption to every scene, 0..1: float32 [len(scenes), len(meanings)], by the rule above."""
+    """Relevance of every caption to every scene, 0..1: float32 [len(scenes), len(meanings)], by the
+    rule above."""
     of_kind, of_size = _numbers(OBJECT_KINDS), {"": -1, **_numbers(SIZES)}
     of_colour = {"": -1, **_numbers(OBJECT_COLOURS)}
-    of_place, of_predicate, of_concept = _numbers(BACKGROUNDS), _numbers(PREDICATES), _numbers(CONCEPTS)
-    facts: list[tuple[int, float]] = []  # of all captions, one after the other: the caption and the weight
+    of_place, of_predicate, of_concept = (
+        _numbers(BACKGROUNDS),
+        _numbers(PREDICATES),
+        _numbers(CONCEPTS),
+    )
+    facts: list[
+        tuple[int, float]
+    ] = []  # of all captions, one after the other: the caption and the weight
     mentions: list[tuple[int, ...]] = []  # of each sort the place among the facts, and what is said
     numbers: list[tuple[int, ...]] = []
     relations: list[tuple[int, ...]] = []
@@ -67,10 +78,14 @@ def truth(scenes: Sequence[Scene], meanings: Sequence[Meaning]) -> np.ndarray:
         for m in meaning.mentions:
             if m.count:
                 numbers.append((len(facts) + 1, len(mentions), m.count))
-            mentions.append((len(facts), of_concept[m.concept], of_colour[m.colour], of_size[m.size]))
+            mentions.append(
+                (len(facts), of_concept[m.concept], of_colour[m.colour], of_size[m.size])
+            )
             facts += [(c, MENTION), (c, _NUMBER)] if m.count else [(c, MENTION)]
         for r in meaning.relations:
-            relations.append((len(facts), first + r.subject, of_predicate[r.predicate], first + r.object))
+            relations.append(
+                (len(facts), first + r.subject, of_predicate[r.predicate], first + r.object)
+            )
             facts.append((c, RELATION))
         if meaning.background:
             places.append((len(facts), of_place[meaning.background]))
@@ -80,7 +95,9 @@ def truth(scenes: Sequence[Scene], meanings: Sequence[Meaning]) -> np.ndarray:
     number_at, counted, count = _columns(numbers, 3)
     relation_at, subject, predicate, other = _columns(relations, 4)
     place_at, said = _columns(places, 2)
-    kinds = np.array([[kind_credit(concept, kind) for kind in OBJECT_KINDS] for concept in CONCEPTS])
+    kinds = np.array(
+        [[kind_credit(concept, kind) for kind in OBJECT_KINDS] for concept in CONCEPTS]
+    )
     of_places = np.array([[place_credit(a, b) for b in BACKGROUNDS] for a in BACKGROUNDS])
     out = np.empty((len(scenes), len(meanings)), np.float32)
     value, total = np.empty(len(facts)), np.bincount(caption, weight)
@@ -90,12 +107,18 @@ def truth(scenes: Sequence[Scene], meanings: Sequence[Meaning]) -> np.ndarray:
         own = kinds[np.ix_(concept, kind)]
         right = (colour[:, None] < 0) | (colour[:, None] == object_colour)
         fits = (size[:, None] < 0) | (size[:, None] == object_size)
-        credit = own * np.where(right, 1.0, 1.0 - WRONG_COLOUR) * np.where(fits, 1.0, 1.0 - WRONG_SIZE)
+        credit = (
+            own * np.where(right, 1.0, 1.0 - WRONG_COLOUR) * np.where(fits, 1.0, 1.0 - WRONG_SIZE)
+        )
         value[at] = credit.max(axis=1)
         value[number_at] = np.minimum(((own == 1.0) & right).sum(axis=1)[counted], count) / count
         holds = [(r.subject, of_predicate[r.predicate], r.object) for r in scene.relations]
         a, holding, b = _columns(holds, 3)
-        both = np.where(predicate[:, None] == holding, credit[np.ix_(subject, a)] * credit[np.ix_(other, b)], 0.0)
+        both = np.where(
+            predicate[:, None] == holding,
+            credit[np.ix_(subject, a)] * credit[np.ix_(other, b)],
+            0.0,
+        )
         value[relation_at] = both.max(axis=1, initial=0.0)
         value[place_at] = of_places[said, of_place[scene.background]]
         out[s] = np.bincount(caption, weight * value) / total

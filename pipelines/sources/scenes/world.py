@@ -1,4 +1,5 @@
-"""The kinds of object, what they are called and how they look, and the places where they stand: world.yaml as typed."""
+"""The kinds of object, what they are called and how they look, and the places where they stand:
+world.yaml as typed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ Band = tuple[float, float]  # from, to: shares of the picture's side, downwards
 
 @dataclass(frozen=True, slots=True)
 class ObjectKind:
-    """One kind of object. `height` is a share of the picture's side, `aspect` is width over height."""
+    """One kind of object. `height` is a share of the picture's side, `aspect` is width over
+    height."""
 
     name: str
     group: str  # nearest relatives: "pet"
@@ -49,7 +51,9 @@ class Background:
 
 
 _WORLD = yaml.safe_load(Path(__file__).with_name("world.yaml").read_text(encoding="utf-8"))
-OBJECT_COLOURS: dict[str, tuple[int, int, int]] = {name: tuple(rgb) for name, rgb in _WORLD["colours"].items()}
+OBJECT_COLOURS: dict[str, tuple[int, int, int]] = {
+    name: tuple(rgb) for name, rgb in _WORLD["colours"].items()
+}
 OBJECT_KINDS = {name: ObjectKind(name, **given) for name, given in _WORLD["kinds"].items()}
 BACKGROUNDS = {name: Background(name, **given) for name, given in _WORLD["backgrounds"].items()}
 HYPERNYMS: dict[str, Names] = _WORLD["hypernyms"]

@@ -16,7 +16,9 @@ CAPTIONS = make_captions([["a dog"], ["a cat"]])
 PAIRS = [("i0", "i0#0"), ("i0", "i1#0"), ("i1", "i0#0"), ("i1", "i1#0")]
 
 
-def table(file: Path, scores: dict[str, list[float]], scale: str = "0..5", rater: str = "m") -> Path:
+def table(
+    file: Path, scores: dict[str, list[float]], scale: str = "0..5", rater: str = "m"
+) -> Path:
     """Of each prompt a score of each pair."""
     rows = [
         f"{image},{caption},{given[k]},{rater},{scale},{prompt}"
@@ -29,15 +31,26 @@ def table(file: Path, scores: dict[str, list[float]], scale: str = "0..5", rater
 
 
 @pytest.mark.parametrize(("scale", "given", "people", "accept", "grade", "verdict"), [
-    ("0..5", {"a": [5, 0, 2, 3], "b": [5, 1, 3, 1]}, (0, 5), None, 1 / 4, 2 / 4),  # verdicts: 2 | 3 and 3 | 1
+    # verdicts: 2 | 3 and 3 | 1
+    ("0..5", {"a": [5, 0, 2, 3], "b": [5, 1, 3, 1]}, (0, 5), None, 1 / 4, 2 / 4),
     ("0..5", {"a": [5, 0, 2, 3], "b": [5, 1, 3, 1]}, (0, 5), 1.0, 1 / 4, 1 / 4),  # 0 | 1
-    ("0..5", {"a": [5, 0, 2, 3], "b": [5, 1, 3, 1]}, (0, 1), 1.0, 1 / 4, 2 / 4),  # accept is of another scale
-    ("0..5", {"a": [4, 0], "b": [4, 0], "c": [2.5, 0.9]}, None, None, 1 / 2, 1 / 2),  # of three the two ends
-    ("0..1", {"a": [0.9, 0.1, 0.4, 0.7], "b": [0.8, 0.35, 0.6, 0.9]}, (0, 5), 4.0, 1 / 4, 1 / 4),  # .1 | .35, .4 | .6
-    ("1..9", {"a": [1, 4, 9, 9], "b": [2, 6, 9, 9]}, (0, 5), None, 1 / 4, 1 / 4),  # the middle accepts
+    # accept is of another scale
+    ("0..5", {"a": [5, 0, 2, 3], "b": [5, 1, 3, 1]}, (0, 1), 1.0, 1 / 4, 2 / 4),
+    # of three the two ends
+    ("0..5", {"a": [4, 0], "b": [4, 0], "c": [2.5, 0.9]}, None, None, 1 / 2, 1 / 2),
+    # .1 | .35, .4 | .6
+    ("0..1", {"a": [0.9, 0.1, 0.4, 0.7], "b": [0.8, 0.35, 0.6, 0.9]}, (0, 5), 4.0, 1 / 4, 1 / 4),
+    # the middle accepts
+    ("1..9", {"a": [1, 4, 9, 9], "b": [2, 6, 9, 9]}, (0, 5), None, 1 / 4, 1 / 4),
 ])  # fmt: skip
 def test_the_shares_are_those_by_hand(
-    scale: str, given: dict, people: tuple | None, accept: float | None, grade: float, verdict: float, tmp_path: Path
+    scale: str,
+    given: dict,
+    people: tuple | None,
+    accept: float | None,
+    grade: float,
+    verdict: float,
+    tmp_path: Path,
 ) -> None:
     found = contradictions(table(tmp_path / "m.csv", given, scale), people, accept)
     assert found == {"pairs": len(given["a"]), "grade": grade, "verdict": verdict}
@@ -49,7 +62,9 @@ def test_one_prompt_cannot_contradict_itself(tmp_path: Path) -> None:
     assert contradictions(some, None, None) == {"pairs": 1, "grade": 0, "verdict": 0}
     (tmp_path / "plain.csv").write_text("image_id,caption_id,score\ni0,i0#0,1\n")
     assert contradictions(tmp_path / "plain.csv", None, None) is None
-    (tmp_path / "plain.csv").write_text("image_id,caption_id,score,rater,prompt\ni0,i0#0,1,m,a\ni0,i0#0,1,m,b\n")
+    (tmp_path / "plain.csv").write_text(
+        "image_id,caption_id,score,rater,prompt\ni0,i0#0,1,m,a\ni0,i0#0,1,m,b\n"
+    )
     with pytest.raises(InputError, match="several prompts, and no scale -> add a column"):
         contradictions(tmp_path / "plain.csv", None, None)
 
@@ -58,7 +73,9 @@ def test_the_mean_over_prompts_is_the_judges_score(tmp_path: Path) -> None:
     file = table(tmp_path / "m.csv", {"a": [5, 0, 2, 3], "b": [4, 1, 2, 0]})
     means = [4.5, 0.5, 2, 1.5]
     people = read_people(file, CAPTIONS)
-    assert people.score.tolist() == means and people.ratings is None, "one rater, however often asked"
+    assert people.score.tolist() == means and people.ratings is None, (
+        "one rater, however often asked"
+    )
     assert read_raters(file) == ({"m": dict(zip(PAIRS, means, strict=True))}, (0, 5))
     np.testing.assert_array_equal(fit_judged(file, CAPTIONS).values, np.float32(means))
     file.write_text(file.read_text() + "i0,i0#0,5,m,0..5,a\n")

@@ -1,4 +1,5 @@
-"""Judgements of other kinds: pairs of captions, pairs of images, ECCV Caption's positives, a review's folder."""
+"""Judgements of other kinds: pairs of captions, pairs of images, ECCV Caption's positives, a
+review's folder."""
 
 import json
 from pathlib import Path
@@ -40,9 +41,14 @@ def coco_like() -> Captions:
     """SETS with ids as COCO has them: whole numbers."""
     table = caption_table(SETS)
     owner = make_captions(SETS).owner
-    ids = {"image_id": [IMAGE_IDS[i] for i in owner], "caption_id": [str(7 + k) for k in range(len(owner))]}
+    ids = {
+        "image_id": [IMAGE_IDS[i] for i in owner],
+        "caption_id": [str(7 + k) for k in range(len(owner))],
+    }
     for name, values in ids.items():
-        table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), [values])
+        table = table.set_column(
+            table.schema.get_field_index(name), table.schema.field(name), [values]
+        )
     return Captions(table, "test", "words", "digest")
 
 
@@ -63,7 +69,9 @@ def test_captions_with_captions_are_scored_both_ways_by_one_reference(tmp_path: 
     """The reference: every caption as an image of its own, whose reference set it alone is."""
     captions, n = coco_like(), sum(map(len, SETS))
     pairs = [(a, b) for a in range(n) for b in range(n) if a != b][::3]
-    judged = read_people(write(tmp_path / "sts.csv", STS, *(sts(a, b, 1.5) for a, b in pairs)), captions)
+    judged = read_people(
+        write(tmp_path / "sts.csv", STS, *(sts(a, b, 1.5) for a, b in pairs)), captions
+    )
     assert isinstance(judged, Within) and judged.of == "captions"
     alone = make_captions([[text] for row in SETS for text in row])
     matrix = RougeL(RougeParams()).fit(alone).score(np.arange(n))
@@ -76,23 +84,35 @@ def test_captions_with_captions_are_scored_both_ways_by_one_reference(tmp_path: 
 def test_images_with_images_are_the_mean_over_captions_both_ways(tmp_path: Path) -> None:
     captions = coco_like()
     pairs = [(a, b) for a in range(5) for b in range(5) if a != b]
-    judged = read_people(write(tmp_path / "sis.csv", SIS, *(sis(a, b, 4) for a, b in pairs)), captions)
+    judged = read_people(
+        write(tmp_path / "sis.csv", SIS, *(sis(a, b, 4) for a, b in pairs)), captions
+    )
     fitted = RougeL(RougeParams()).fit(captions)
     matrix = fitted.score(np.arange(5))
-    want = [(np.mean(matrix[a, captions.owner == b]) + np.mean(matrix[b, captions.owner == a])) / 2 for a, b in pairs]
+    want = [
+        (np.mean(matrix[a, captions.owner == b]) + np.mean(matrix[b, captions.owner == a])) / 2
+        for a, b in pairs
+    ]
     assert judged.values(fitted, captions) == pytest.approx(want)
     assert not (captions.owner[judged.caption] == judged.image).any()
-    with pytest.raises(InputError, match="judgements of pairs of images -> give pairs of an image and a caption"):
+    with pytest.raises(
+        InputError, match="judgements of pairs of images -> give pairs of an image and a caption"
+    ):
         read_judgements(tmp_path / "sis.csv", captions)
 
 
 def test_agree_takes_pairs_of_one_kind_and_says_so(tmp_path: Path) -> None:
     folder = write_captions_folder(tmp_path / "c", [coco_like().table])
     random = np.random.default_rng(0)
-    lines = [sts(a, b, round(float(random.random() * 5), 2)) for a in range(6) for b in range(6, 10)]
+    lines = [
+        sts(a, b, round(float(random.random() * 5), 2)) for a in range(6) for b in range(6, 10)
+    ]
     file = write(tmp_path / "sts.csv", STS, sts(0, 1, 5.0), *lines)
     found = agree(folder, file, ["rouge_l"], MeasuresParams())
-    assert set(found) == {"rouge_l", "binary"} and -1 <= found["rouge_l"]["pearson"]["non_original"] <= 1
+    assert (
+        set(found) == {"rouge_l", "binary"}
+        and -1 <= found["rouge_l"]["pearson"]["non_original"] <= 1
+    )
     assert who_judged(folder, file)["of"] == "captions"
     for option in ("pairs", "calibrate", "calibration"):
         with pytest.raises(InputError, match="of captions"):
@@ -124,7 +144,10 @@ ANN = "100,7,1,ann"
         ([STS, sts(0, 99, 3)], "row 2: caption '106' is not among the captions"),
         ([STS, sts(1, 1, 3)], "row 2: COCO_val2014:sentid:8 with itself"),
         ([STS, sts(0, 1, float("nan"))], "row 2: score 'nan' is not a number"),
-        ([SIS, sis(0, 1, 3), "a.jpg,b.jpg,1,x"], "row 3: image1 is no Crisscrossed Captions id: a.jpg"),
+        (
+            [SIS, sis(0, 1, 3), "a.jpg,b.jpg,1,x"],
+            "row 3: image1 is no Crisscrossed Captions id: a.jpg",
+        ),
         ([SIS], "no judgements, a header alone"),
     ],
 )
@@ -142,17 +165,23 @@ def test_rows_that_cannot_be_used(lines: list[str], message: str, tmp_path: Path
         (["i0\ti1#0\t1\t3\t2"], [[1, 3, 2]]),  # three experts
     ],
 )
-def test_every_rating_of_a_pair_is_read(lines: list[str], ratings: list[list[int]], tmp_path: Path) -> None:
+def test_every_rating_of_a_pair_is_read(
+    lines: list[str], ratings: list[list[int]], tmp_path: Path
+) -> None:
     found = read_judgements(write(tmp_path / "j.csv", *lines), make_captions(SETS))
     assert found.score.tolist() == pytest.approx([np.mean(of) for of in ratings])
-    assert found.ratings is not None and found.ratings.value.tolist() == [one for of in ratings for one in of]
+    assert found.ratings is not None and found.ratings.value.tolist() == [
+        one for of in ratings for one in of
+    ]
 
 
 def test_positives_of_eccv_caption_beside_random_pairs(coco: Captions) -> None:
     found = read_judgements(Path("eccv"), coco)
     pairs = list(zip(found.image.tolist(), found.caption.tolist(), strict=True))
     assert len(set(pairs)) == len(pairs)
-    of_images, of_captions = (read_lists(f"eccv_{way}.json") for way in ("image_to_caption", "caption_to_image"))
+    of_images, of_captions = (
+        read_lists(f"eccv_{way}.json") for way in ("image_to_caption", "caption_to_image")
+    )
     listed = {(int(image), caption) for image, row in of_images.items() for caption in row}
     listed |= {(image, int(caption)) for caption, row in of_captions.items() for image in row}
     yes = {pair for pair, score in zip(pairs, found.score, strict=True) if score}
@@ -160,22 +189,37 @@ def test_positives_of_eccv_caption_beside_random_pairs(coco: Captions) -> None:
         (image, caption) for image, caption in listed if str(caption) in coco.caption_numbers
     }
     assert 0.95 * OTHERS < (len(pairs) - len(yes)) / (len(of_images) + len(of_captions)) < OTHERS
-    assert found.binary and found.uncalibrated is not None and len(judged_digest(Path("eccv"))) == 64
+    assert (
+        found.binary and found.uncalibrated is not None and len(judged_digest(Path("eccv"))) == 64
+    )
     with pytest.raises(InputError, match="not in the captions table"):
         read_judgements(Path("eccv"), make_captions(SETS))
 
 
 def test_the_random_pairs_of_eccv_caption_follow_ids_and_seed_alone() -> None:
     pytest.importorskip("eccv_caption")
-    rows = [(image, str(one)) for image, own in read_lists("original_image_to_caption.json").items() for one in own]
+    rows = [
+        (image, str(one))
+        for image, own in read_lists("original_image_to_caption.json").items()
+        for one in own
+    ]
 
     def judged(order: np.ndarray, seed: int) -> dict[tuple[str, str], float]:
         images, ids = zip(*(rows[k] for k in order), strict=True)
-        columns = {"image_id": images, "caption_id": ids, "split": ["test"] * len(ids), "caption": ids}
-        table = pa.table({**columns, "tokens": [[]] * len(ids), "image_file": pa.nulls(len(ids))}).cast(SCHEMA)
+        columns = {
+            "image_id": images,
+            "caption_id": ids,
+            "split": ["test"] * len(ids),
+            "caption": ids,
+        }
+        table = pa.table(
+            {**columns, "tokens": [[]] * len(ids), "image_file": pa.nulls(len(ids))}
+        ).cast(SCHEMA)
         captions = Captions(table, "test", "words", "digest")
         found = eccv_judgements(captions, seed)
-        pairs = [(captions.image_ids[i], ids[c]) for i, c in zip(found.image, found.caption, strict=True)]
+        pairs = [
+            (captions.image_ids[i], ids[c]) for i, c in zip(found.image, found.caption, strict=True)
+        ]
         return dict(zip(pairs, found.score.tolist(), strict=True))
 
     as_listed, shuffled = np.arange(len(rows)), np.random.default_rng(0).permutation(len(rows))
@@ -197,11 +241,16 @@ def test_a_review_is_read_from_its_folder_with_every_rater(tmp_path: Path) -> No
     assert found.image.tolist() == [0, 3] and found.caption.tolist() == [0, 3]
     assert found.ratings is not None and sorted(found.ratings.value.tolist()) == [2, 3.5, 5]
     assert found.score.tolist() == [2.75, 5]
-    assert scale_of(found) == Scale(3.0, 0.0, 5.0) and not found.binary, "whichever scores were given"
+    assert scale_of(found) == Scale(3.0, 0.0, 5.0) and not found.binary, (
+        "whichever scores were given"
+    )
     before = judged_digest(folder)
     file = next(folder.glob(RATINGS))
     file.write_text(file.read_text() + '{"plan": "cut sh')
-    assert read_judgements(folder, captions).score.tolist() == [2.75, 5] and judged_digest(folder) != before
+    assert (
+        read_judgements(folder, captions).score.tolist() == [2.75, 5]
+        and judged_digest(folder) != before
+    )
     for name in ("ann", "bob"):
         ratings.rate(name, 4, 0)  # the explorer goes on behind it
     assert read_judgements(folder, captions).score.tolist() == [2.75, 5, 0]
@@ -225,8 +274,16 @@ def test_the_scale_is_what_the_file_says_and_not_its_highest_score(tmp_path: Pat
         ((*told, "i1,i0#0,0,0..1"), {}, "row 3: two scales: 0..5 and 0..1"),
         (told, {"scale": (0.0, 1.0)}, "row 2: two scales: 0..1 and 0..5"),
         ((f"{PLAIN},rater,scale", "i0,i1#0,1,a,0..5", "i0,i1#0,1,b,0..1"), {}, "row 3: two scales"),
-        ((PLAIN, *rows, "i2,i0#0,6"), {"scale": (0.0, 5.0)}, "row 4: score 6 is off the scale 0..5"),
-        ((told[0], "i0,i1#0,1,five"), {}, "no scale: 'five' -> give the lowest and the highest score"),
+        (
+            (PLAIN, *rows, "i2,i0#0,6"),
+            {"scale": (0.0, 5.0)},
+            "row 4: score 6 is off the scale 0..5",
+        ),
+        (
+            (told[0], "i0,i1#0,1,five"),
+            {},
+            "no scale: 'five' -> give the lowest and the highest score",
+        ),
         ((told[0], "i0,i1#0,1,5..0"), {}, "no scale: '5..0'"),
     ):
         with pytest.raises(InputError, match=message):

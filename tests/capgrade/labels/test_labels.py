@@ -1,4 +1,5 @@
-"""`Labels` from each kind of folder against a plain reading of its tables, exact labels, and what is refused."""
+"""`Labels` from each kind of folder against a plain reading of its tables, exact labels, and what
+is refused."""
 
 import pickle
 import shutil
@@ -38,7 +39,9 @@ def pairs(made: Path) -> dict[tuple[str, str], dict]:
     return {(row["image_id"], row["caption_id"]): row for row in rows}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_a_block_holds_what_the_table_holds(made, pairs, data):
     labels = load(made, "dataset")
@@ -46,7 +49,11 @@ def test_a_block_holds_what_the_table_holds(made, pairs, data):
     images = data.draw(st.lists(st.sampled_from(labels.image_ids), max_size=5))
     captions = data.draw(st.lists(st.sampled_from(labels.caption_ids), max_size=12))  # some twice
     values, known, weights = labels.block(images, captions, measure)
-    assert (values.dtype, known.dtype, values.shape) == (np.float32, np.bool_, (len(images), len(captions)))
+    assert (values.dtype, known.dtype, values.shape) == (
+        np.float32,
+        np.bool_,
+        (len(images), len(captions)),
+    )
     assert weights.dtype == np.float32 and weights.shape == values.shape
     for i, image in enumerate(images):
         for j, caption in enumerate(captions):
@@ -64,14 +71,24 @@ def test_every_kind_knows_the_same(made):
     everything = range(12), range(60)
     for measure in dataset.measures:
         values, known, weights = dataset.block(*everything, measure)
-        assert 0.1 < known.mean() < 0.9 and weights.max() > 1 and (weights > 0).tolist() == known.tolist()
-        for ours, theirs in zip(shards.block(*everything, measure), (values, known, weights), strict=True):
+        assert (
+            0.1 < known.mean() < 0.9
+            and weights.max() > 1
+            and (weights > 0).tolist() == known.tolist()
+        )
+        for ours, theirs in zip(
+            shards.block(*everything, measure), (values, known, weights), strict=True
+        ):
             assert np.array_equal(ours, theirs)
         matrix = read_relevance(made / "relevance" / f"{measure}.arrow").matrix()
         found, all_known, ones = dense.block(*everything, measure)
         assert np.array_equal(found, matrix) and all_known.all() and (ones == 1).all()
-        np.testing.assert_allclose(values[known], matrix[known], rtol=0, atol=1e-6)  # shards keep values of pairs
-    assert np.array_equal(Labels.load(made / "shards").owner, dataset.owner)  # own captions say so in the shards
+        np.testing.assert_allclose(
+            values[known], matrix[known], rtol=0, atol=1e-6
+        )  # shards keep values of pairs
+    assert np.array_equal(
+        Labels.load(made / "shards").owner, dataset.owner
+    )  # own captions say so in the shards
 
 
 def test_rows_ids_and_tensors_ask_for_the_same(dataset):
@@ -92,7 +109,16 @@ def test_rows_ids_and_tensors_ask_for_the_same(dataset):
 
 def test_dense_float16_is_what_it_is_as_float32(made, tmp_path):
     out = tmp_path / "half"
-    options = ["--captions", str(made / "captions"), "--split", "train", "--measures", "rouge_l", "--out", str(out)]
+    options = [
+        "--captions",
+        str(made / "captions"),
+        "--split",
+        "train",
+        "--measures",
+        "rouge_l",
+        "--out",
+        str(out),
+    ]
     assert call("relevance", *options, "--set", "relevance.dtype=float16") == 0
     values, *_ = Labels.load(out).block([3, 1], [0, 59, 7])
     whole, *_ = load(made, "relevance").block([3, 1], [0, 59, 7], "rouge_l")
@@ -105,7 +131,10 @@ def test_exact_labels_are_those_of_the_whole_matrix(made, kind, measure):
     exact = load(made, kind).exact(measure)
     values, known, weights = exact.block(range(12), range(60))
     assert known.all() and (weights == 1).all() and exact.measures == [measure]
-    assert np.abs(values - read_relevance(made / "relevance" / f"{measure}.arrow").matrix()).max() < 1e-6
+    assert (
+        np.abs(values - read_relevance(made / "relevance" / f"{measure}.arrow").matrix()).max()
+        < 1e-6
+    )
     again = pickle.loads(pickle.dumps(exact))
     assert np.array_equal(again.block([1], [2])[0], exact.block([1], [2])[0])
 
@@ -125,39 +154,58 @@ def test_exact_cider_wants_the_frequencies_it_was_made_with(made, tmp_path, monk
     values, known, _ = labels.block(range(12), range(60))
     exact = labels.exact("cider").block(range(12), range(60))[0]
     assert np.abs(exact - values)[known].max() < 1e-6
-    assert call(*f"captions --input {made}/captions --split train --frequencies other.arrow".split()) == 0
+    assert (
+        call(*f"captions --input {made}/captions --split train --frequencies other.arrow".split())
+        == 0
+    )
     Path("other.arrow").replace("df.arrow")
     for of in (labels, Labels.load("shards", captions=made / "captions")):
-        with pytest.raises(InputError, match=r"document_frequency is another file than these labels were made with"):
+        with pytest.raises(
+            InputError, match=r"document_frequency is another file than these labels were made with"
+        ):
             of.exact("cider")
     again = f"publish --captions {made}/captions --shards shards --license cc-by-4.0 --out again"
     assert call(*again.split()) == 0  # all that it publishes stands in the shards
     Path("df.arrow").unlink()
-    with pytest.raises(InputError, match=r"document frequencies of 'df.arrow', which is not here -> call this"):
+    with pytest.raises(
+        InputError, match=r"document frequencies of 'df.arrow', which is not here -> call this"
+    ):
         labels.exact("cider")
 
 
 def test_exact_opens_what_the_user_names(made, tmp_path, monkeypatch):
-    """Labels name an encoder and a file; neither is opened, nor the hub asked, before the call names it too."""
+    """Labels name an encoder and a file; neither is opened, nor the hub asked, before the call
+    names it too."""
     asked = []
-    monkeypatch.setattr("capgrade.measures.sbert.fingerprint", lambda model: asked.append(model) or model)
-    monkeypatch.setattr("capgrade.measures.sbert.embed", lambda texts, model, device: pytest.fail("embedded"))
+    monkeypatch.setattr(
+        "capgrade.measures.sbert.fingerprint", lambda model: asked.append(model) or model
+    )
+    monkeypatch.setattr(
+        "capgrade.measures.sbert.embed", lambda texts, model, device: pytest.fail("embedded")
+    )
     shutil.copytree(made / "dataset", tmp_path / "dataset")
     measures = read_manifest(made / "dataset", "publish")["measures"]
-    measures["sbert"]["model"], measures["cider"]["document_frequency"] = "someone/encoder", "/home/them/df.arrow"
+    measures["sbert"]["model"], measures["cider"]["document_frequency"] = (
+        "someone/encoder",
+        "/home/them/df.arrow",
+    )
     edit_manifest(tmp_path / "dataset", measures=measures)
     labels = Labels.load(tmp_path / "dataset")
     with pytest.raises(
-        InputError, match=r"sbert.model 'someone/encoder', .* -> .*exact\(..., model='someone/encoder'\)"
+        InputError,
+        match=r"sbert.model 'someone/encoder', .* -> .*exact\(..., model='someone/encoder'\)",
     ):
         labels.exact("sbert")
     with pytest.raises(
-        InputError, match=r"cider.document_frequency '/home/them/df.arrow', which is not opened unasked"
+        InputError,
+        match=r"cider.document_frequency '/home/them/df.arrow', which is not opened unasked",
     ):
         labels.exact("cider")
     assert asked == []
     labels.exact("rouge_l")
-    with pytest.raises(InputError, match=r"measures.sbert.model is another file than these labels were made with"):
+    with pytest.raises(
+        InputError, match=r"measures.sbert.model is another file than these labels were made with"
+    ):
         labels.exact("sbert", model="someone/encoder")
     assert asked == ["someone/encoder"]
 
@@ -180,7 +228,9 @@ def mapped(folder: Path) -> list[range]:
     return [range(int(first, 16), int(last, 16)) for first, last in ends]
 
 
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell what is mapped")
+@pytest.mark.skipif(
+    not Path("/proc/self/maps").exists(), reason="the system does not tell what is mapped"
+)
 @pytest.mark.parametrize("kind", SOURCES)
 def test_what_a_worker_opens_is_mapped_and_not_copied(made, kind, tmp_path, monkeypatch):
     monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
@@ -191,7 +241,11 @@ def test_what_a_worker_opens_is_mapped_and_not_copied(made, kind, tmp_path, monk
     if kind == "relevance":
         held = [part for matrix in stored.matrices.values() for part in matrix.parts]
     else:
-        held = [x for part in stored.parts for x in (part.captions, part.weights, part.reasons, *part.values.values())]
+        held = [
+            x
+            for part in stored.parts
+            for x in (part.captions, part.weights, part.reasons, *part.values.values())
+        ]
     files = mapped(tmp_path / "cache" / "published" if kind == "dataset" else made / kind)
     assert all(any(one.ctypes.data in addresses for addresses in files) for one in held)
 
@@ -230,14 +284,17 @@ def test_positives_and_neighbours_are_those_of_the_matrix(made):
 
 def partners_of(labels: Labels, image: int) -> set[int]:
     (values,), (known,), _ = labels.block([image], range(60), "sbert")
-    return set(np.flatnonzero(known & (values >= 0.3) & (values <= 0.8) & (labels.owner != image)).tolist())
+    return set(
+        np.flatnonzero(known & (values >= 0.3) & (values <= 0.8) & (labels.owner != image)).tolist()
+    )
 
 
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("epoch", [4, 5])
 @pytest.mark.parametrize("size", [2, 7, 20, 40])
 def test_a_batch_is_a_half_what_it_brings_and_the_other_half(made, kind, size, epoch):
-    """The definition, with every random batch at hand: batches of a seed are of it, and none is short."""
+    """The definition, with every random batch at hand: batches of a seed are of it, and none is
+    short."""
     labels = load(made, kind)
     batches = labels.batches(np.int64(size), measure="sbert", low=0.3, high=0.8, seed=1)
     batches.set_epoch(epoch)
@@ -245,7 +302,10 @@ def test_a_batch_is_a_half_what_it_brings_and_the_other_half(made, kind, size, e
     order = np.random.default_rng([1, epoch // 2]).permutation(60).tolist()
     partners = {row: partners_of(labels, labels.owner[row]) for row in range(60)}
     assert sum(map(len, partners.values())) > 12
-    loaded = [rows.tolist() for rows in torch.utils.data.DataLoader(torch.arange(60), batch_sampler=batches)]
+    loaded = [
+        rows.tolist()
+        for rows in torch.utils.data.DataLoader(torch.arange(60), batch_sampler=batches)
+    ]
     assert loaded == list(batches) and len(batches) == len(loaded) == 60 // size
     for number, batch in enumerate(batches):
         whole = order[number * size : (number + 1) * size]
@@ -261,45 +321,107 @@ def test_a_batch_is_a_half_what_it_brings_and_the_other_half(made, kind, size, e
 def test_processes_share_the_batches_of_one(made):
     labels = load(made, "shards")
     whole = list(labels.batches(8, measure="cider", low=0.1))
-    parts = [list(labels.batches(8, measure="cider", low=0.1, process=k, processes=3)) for k in range(3)]
+    parts = [
+        list(labels.batches(8, measure="cider", low=0.1, process=k, processes=3)) for k in range(3)
+    ]
     assert [len(part) for part in parts] == [len(whole) // 3] * 3 and len(whole) % 3
-    assert [batch for group in zip(*parts, strict=True) for batch in group] == whole[: len(whole) // 3 * 3]
+    assert [batch for group in zip(*parts, strict=True) for batch in group] == whole[
+        : len(whole) // 3 * 3
+    ]
 
 
 def test_what_does_not_fit_is_refused_by_name(made, tmp_path):
     labels = load(made, "dataset")
     for ask, message in (
-        (lambda: labels.block(["nobody"], [0], "cider"), "no image 'nobody' -> ask for ids of this split"),
-        (lambda: labels.block([0], [60], "cider"), "no caption row 60: there are 60 -> rows are 0..59"),
+        (
+            lambda: labels.block(["nobody"], [0], "cider"),
+            "no image 'nobody' -> ask for ids of this split",
+        ),
+        (
+            lambda: labels.block([0], [60], "cider"),
+            "no caption row 60: there are 60 -> rows are 0..59",
+        ),
         (lambda: labels.block([-1], [0], "cider"), "no image row -1"),
-        (lambda: labels.block("scene", [0], "cider"), r"image ids are the text 'scene' -> give a list"),
+        (
+            lambda: labels.block("scene", [0], "cider"),
+            r"image ids are the text 'scene' -> give a list",
+        ),
         (lambda: labels.block([0.5], [0], "cider"), "image ids are float64"),
         (lambda: labels.block(3, [0], "cider"), "image ids are 3 -> give a list"),
         (lambda: labels.block([0], None, "cider"), "caption ids are None -> give a list"),
-        (lambda: labels.block([0], np.array(3), "cider"), r"caption ids are array\(3\) -> give a list"),
-        (lambda: labels.neighbours(0, top=0, measure="cider"), "the top 0 captions -> ask for 1 or more"),
-        (lambda: labels.batches(8.5, measure="cider"), "batches of 8.5 for process 0 of 1 -> give a whole size"),
+        (
+            lambda: labels.block([0], np.array(3), "cider"),
+            r"caption ids are array\(3\) -> give a list",
+        ),
+        (
+            lambda: labels.neighbours(0, top=0, measure="cider"),
+            "the top 0 captions -> ask for 1 or more",
+        ),
+        (
+            lambda: labels.batches(8.5, measure="cider"),
+            "batches of 8.5 for process 0 of 1 -> give a whole size",
+        ),
         (lambda: labels.block([0], [0]), "no measure chosen -> choose from: cider, rouge_l, sbert"),
         (lambda: labels.block([0], [0], "spice"), "no measure 'spice' in these labels"),
-        (lambda: Labels.load(made / "dataset", measures=["spice"]), "no measure 'spice' -> choose from: cider"),
-        (lambda: Labels.load(made / "shards", measures=[]), "an empty list of measures -> choose from: cider"),
-        (lambda: Labels.load(made / "dataset", split="dev"), "no split 'dev' -> choose from: train"),
-        (lambda: Labels.load(made / "shards", split="dev"), "labels of split 'train', not of 'dev' -> choose"),
-        (lambda: Labels.load(made / "relevance", split="dev"), "labels of split 'train', not of 'dev' -> choose"),
-        (lambda: Labels.load(made / "captions"), "a captions folder -> give a folder of capgrade shards"),
+        (
+            lambda: Labels.load(made / "dataset", measures=["spice"]),
+            "no measure 'spice' -> choose from: cider",
+        ),
+        (
+            lambda: Labels.load(made / "shards", measures=[]),
+            "an empty list of measures -> choose from: cider",
+        ),
+        (
+            lambda: Labels.load(made / "dataset", split="dev"),
+            "no split 'dev' -> choose from: train",
+        ),
+        (
+            lambda: Labels.load(made / "shards", split="dev"),
+            "labels of split 'train', not of 'dev' -> choose",
+        ),
+        (
+            lambda: Labels.load(made / "relevance", split="dev"),
+            "labels of split 'train', not of 'dev' -> choose",
+        ),
+        (
+            lambda: Labels.load(made / "captions"),
+            "a captions folder -> give a folder of capgrade shards",
+        ),
         (lambda: Labels.load(tmp_path), "no manifest.json: no labels"),
-        *((lambda path=path: Labels.load(path), "no such folder, nor a dataset USER/NAME")
-          for path in (tmp_path / "gone", "~/gone")),
+        *(
+            (lambda path=path: Labels.load(path), "no such folder, nor a dataset USER/NAME")
+            for path in (tmp_path / "gone", "~/gone")
+        ),
         (lambda: Labels.load(made / "dataset", revision="1.0.0"), "a folder has no revision"),
-        (lambda: Labels.load(made / "shards").caption_ids, "rows of captions, not ids -> give Labels.load"),
-        (lambda: Labels.load(made / "shards").exact("cider"), "computed from the captions, which are not here"),
-        (lambda: Labels.load(made / "relevance").owner, "whose each caption is stands in the captions table"),
-        (lambda: labels.batches(8, measure="cider", low=9.9), "no known cider of another image's caption is in 9.9"),
-        (lambda: labels.batches(61, measure="cider"), "a batch of 61 from 60 pairs -> lower the size"),
-        (lambda: labels.batches(8, measure="cider", processes=9), "60 captions fill no batch of 8 for each of 9"),
+        (
+            lambda: Labels.load(made / "shards").caption_ids,
+            "rows of captions, not ids -> give Labels.load",
+        ),
+        (
+            lambda: Labels.load(made / "shards").exact("cider"),
+            "computed from the captions, which are not here",
+        ),
+        (
+            lambda: Labels.load(made / "relevance").owner,
+            "whose each caption is stands in the captions table",
+        ),
+        (
+            lambda: labels.batches(8, measure="cider", low=9.9),
+            "no known cider of another image's caption is in 9.9",
+        ),
+        (
+            lambda: labels.batches(61, measure="cider"),
+            "a batch of 61 from 60 pairs -> lower the size",
+        ),
+        (
+            lambda: labels.batches(8, measure="cider", processes=9),
+            "60 captions fill no batch of 8 for each of 9",
+        ),
         (lambda: labels.batches(8, measure="cider", process=2, processes=2), "process 2 of 2"),
-    ):  # fmt: skip
-        with pytest.raises(InputError, match=message.replace("\\", "").replace("(", r"\(").replace(")", r"\)")):
+    ):
+        with pytest.raises(
+            InputError, match=message.replace("\\", "").replace("(", r"\(").replace(")", r"\)")
+        ):
             ask()
 
 
@@ -343,7 +465,9 @@ def test_without_torch_arrays_are_there_and_tensors_name_the_extra(made, monkeyp
     monkeypatch.setitem(sys.modules, "torch", None)
     assert np.array_equal(labels.block(*block, "cider")[0], expected)
     assert load(made, "shards").exact("rouge_l").block(*block)[1].all()
-    with pytest.raises(InputError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"):
+    with pytest.raises(
+        InputError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"
+    ):
         labels.block(*block, "cider", device="cpu")
 
 
@@ -351,7 +475,11 @@ def test_a_pushed_dataset_is_read_from_the_hub(made, hub: Hub, tmp_path, monkeyp
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     assert call("publish", f"--out={made / 'dataset'}", "--push=user/pushed") == 0
     wanted = load(made, "dataset").block(range(12), range(60), "cider")
-    for where, revision in (("user/pushed", None), ("user/pushed@1.0.0", None), ("user/pushed", "1.0.0")):
+    for where, revision in (
+        ("user/pushed", None),
+        ("user/pushed@1.0.0", None),
+        ("user/pushed", "1.0.0"),
+    ):
         found = Labels.load(where, revision=revision).block(range(12), range(60), "cider")
         assert all(np.array_equal(*cells) for cells in zip(found, wanted, strict=True))
     with pytest.raises(InputError, match="Revision Not Found"):

@@ -1,4 +1,5 @@
-"""What a manifest names is opened only where the user names it too; what is published names no place."""
+"""What a manifest names is opened only where the user names it too; what is published names no
+place."""
 
 from pathlib import Path
 from typing import Any
@@ -25,27 +26,35 @@ PATHS = {"sbert": {"model": "/models/encoder"}, "cider": {"document_frequency": 
 
 
 @pytest.mark.parametrize(("made", "given", "found"), [
-    ({"sbert": {"references": "mean"}, "cider": {"sigma": 3}}, {"sbert": {"model": "mine"}}, "made"),  # the default one
+    # the default one
+    ({"sbert": {"references": "mean"}, "cider": {"sigma": 3}}, {"sbert": {"model": "mine"}}, "made"),
     (BASES, PATHS, "given"),  # a published base name stands for the path
-    ({"sbert": {"device": "cuda"}, "spice": {"cache": "/home/them", "memory": "900G"}}, {}, "given"),  # the user's own
-    ({"cider": {"document_frequency": "data/df.arrow"}}, {}, "made"),  # below the folder where the command runs
+    # the user's own
+    ({"sbert": {"device": "cuda"}, "spice": {"cache": "/home/them", "memory": "900G"}}, {}, "given"),
+    # below the folder where the command runs
+    ({"cider": {"document_frequency": "data/df.arrow"}}, {}, "made"),
 ])  # fmt: skip
 def test_what_is_opened(made: dict, given: dict, found: str) -> None:
-    assert as_named(params(made), params(given), MADE) == params({"made": made, "given": given}[found])
+    assert as_named(params(made), params(given), MADE) == params(
+        {"made": made, "given": given}[found]
+    )
 
 
 @pytest.mark.parametrize(("block", "key", "value"), [
     *(("sbert", "model", model) for model in ENCODERS),
     *((name, "document_frequency", file) for name in ("cider", "cider_plain") for file in ELSEWHERE),
 ])  # fmt: skip
-def test_what_labels_name_is_refused_until_the_user_names_it(block: str, key: str, value: str) -> None:
+def test_what_labels_name_is_refused_until_the_user_names_it(
+    block: str, key: str, value: str
+) -> None:
     made = params({block: {key: value}})
     for given in ({}, {block: {key: "/models/other"}}):
         with pytest.raises(InputError) as caught:
             as_named(made, params(given), MADE)
-        assert str(caught.value) == (
-            f"dataset: its labels were made with {block}.{key} '{value}', which is not opened unasked -> "
-            f"if you trust it, name it: --set measures.{block}.{key}={value}"
+        assert (
+            str(caught.value)
+            == f"dataset: its labels were made with {block}.{key} '{value}', which is not opened"
+            f" unasked -> if you trust it, name it: --set measures.{block}.{key}={value}"
         )
     assert as_named(made, made, MADE) == made
     with pytest.raises(InputError, match=rf"name it: exact\(..., {key}='"):
@@ -81,7 +90,9 @@ def test_no_file_of_a_published_folder_names_a_place(tmp_path: Path) -> None:
     root = tmp_path / "home-of-ann"
     root.mkdir()
     sets = random_sets(8, seed=5)
-    rows = [f"i{i}\ti{i}#{k}\t{text}" for i, texts in enumerate(sets) for k, text in enumerate(texts)]
+    rows = [
+        f"i{i}\ti{i}#{k}\t{text}" for i, texts in enumerate(sets) for k, text in enumerate(texts)
+    ]
     (root / "c.tsv").write_text("image_id\tcaption_id\tcaption\n" + "\n".join(rows) + "\n")
     np.save(root / "mine.npy", np.random.default_rng(0).random((8, len(rows)), np.float32))
     given = f"--measures cider,mine={root}/mine.npy"
@@ -91,10 +102,17 @@ def test_no_file_of_a_published_folder_names_a_place(tmp_path: Path) -> None:
         f"captions --input {root}/c --frequencies {root}/df.arrow",
         f"shards --captions {root}/c {given} {counted} --out {root}/s",
         f"relevance --captions {root}/c {given} --out {root}/r",
-        f"publish --captions {root}/c --shards {root}/s --relevance {root}/r --license mit --out {root}/d",
+        (
+            f"publish --captions {root}/c --shards {root}/s --relevance {root}/r --license mit"
+            f" --out {root}/d"
+        ),
     ):
         assert call(*line.split()) == 0
     for path in (path for path in (root / "d").rglob("*") if path.is_file()):
         assert b"home-of-ann" not in path.read_bytes(), path
     card = (root / "d" / "README.md").read_text()
-    assert "input: c.tsv" in card and "mine: mine.npy" in card and "document_frequency: df.arrow" in card
+    assert (
+        "input: c.tsv" in card
+        and "mine: mine.npy" in card
+        and "document_frequency: df.arrow" in card
+    )

@@ -11,14 +11,26 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import CapgradeWarning
 
 
-def plain(labels: Labels, k: int, below: float, measure: str, scores: np.ndarray, queries: str, unknown: str):
+def plain(
+    labels: Labels,
+    k: int,
+    below: float,
+    measure: str,
+    scores: np.ndarray,
+    queries: str,
+    unknown: str,
+):
     """{(anchor, own document): negatives}, pair after pair."""
     values, known, _ = labels.block(labels.image_ids, labels.caption_ids, measure, unknown=unknown)
     found = {}
     for caption, image in enumerate(labels.owner):
-        allowed = known & (values < below) & (labels.owner[None, :] != np.arange(len(values))[:, None])
+        allowed = (
+            known & (values < below) & (labels.owner[None, :] != np.arange(len(values))[:, None])
+        )
         row, score = (
-            (allowed[image], scores[image]) if queries == "images" else (allowed[:, caption], scores[:, caption])
+            (allowed[image], scores[image])
+            if queries == "images"
+            else (allowed[:, caption], scores[:, caption])
         )
         best = sorted(np.flatnonzero(row), key=lambda j: (-score[j], j))[:k]
         anchor, own = (image, caption) if queries == "images" else (caption, image)
@@ -28,7 +40,10 @@ def plain(labels: Labels, k: int, below: float, measure: str, scores: np.ndarray
 
 
 def paired(found) -> dict:
-    return {(a, d[0]): list(d[1:]) for a, d in zip(found.anchors.tolist(), found.documents.tolist(), strict=True)}
+    return {
+        (a, d[0]): list(d[1:])
+        for a, d in zip(found.anchors.tolist(), found.documents.tolist(), strict=True)
+    }
 
 
 @pytest.mark.parametrize("queries", ["images", "captions"])
@@ -37,7 +52,9 @@ def paired(found) -> dict:
 def test_they_are_those_of_a_plain_search(dataset: Path, queries, unknown, k):
     labels = Labels.load(dataset)
     scores = np.random.default_rng(0).integers(0, 9, (12, 60)) / 8  # many ties
-    found = labels.negatives(k, accepted_below=0.35, measure="rouge_l", scores=scores, queries=queries, unknown=unknown)
+    found = labels.negatives(
+        k, accepted_below=0.35, measure="rouge_l", scores=scores, queries=queries, unknown=unknown
+    )
     assert paired(found) == plain(labels, k, 0.35, "rouge_l", scores, queries, unknown)
     anchors, documents = found.anchors[:, None], found.documents
     images, captions = (anchors, documents) if queries == "images" else (documents, anchors)
@@ -60,10 +77,17 @@ def test_scores_may_be_a_tensor_vectors_or_a_measure(dataset: Path):
     labels = Labels.load(dataset).exact("rouge_l")
     rng = np.random.default_rng(1)
     vectors = [rng.integers(-127, 128, (n, 8)).astype(np.float32) for n in (12, 60)]
-    coarse = [tuple(one.astype(kind) for one in vectors) for kind in (np.int8, np.float16)]  # hold no product
+    coarse = [
+        tuple(one.astype(kind) for one in vectors) for kind in (np.int8, np.float16)
+    ]  # hold no product
     ours = [
         paired(labels.negatives(np.int64(3), accepted_below=0.4, scores=scores))
-        for scores in (vectors[0] @ vectors[1].T, tuple(map(torch.tensor, vectors)), tuple(vectors), *coarse)
+        for scores in (
+            vectors[0] @ vectors[1].T,
+            tuple(map(torch.tensor, vectors)),
+            tuple(vectors),
+            *coarse,
+        )
     ]
     assert all(one == ours[0] for one in ours)
     relevance = labels.block(range(12), range(60)).relevance
@@ -76,7 +100,10 @@ def test_columns_have_texts_and_what_stands_for_images(dataset: Path):
     labels = Labels.load(dataset).exact("rouge_l")
     found = labels.negatives(2, accepted_below=0.4)
     rows, lists = found.tuples(), found.lists(images=[f"{name}.png" for name in labels.image_ids])
-    image, texts = labels.image_ids[found.anchors[0]], [labels.texts[row] for row in found.documents[0]]
+    image, texts = (
+        labels.image_ids[found.anchors[0]],
+        [labels.texts[row] for row in found.documents[0]],
+    )
     assert {name: column[0] for name, column in rows.items()} == {
         "anchor": image, "positive": texts[0], "negative_1": texts[1], "negative_2": texts[2],
     }  # fmt: skip
@@ -100,7 +127,9 @@ def test_pairs_clash_where_one_brings_what_the_other_accepts(dataset: Path, quer
     for a in range(20):
         for b in range(20):
             crossed = [(a, b), (b, a)] if a != b else []
-            assert clash[a, b] == any(accepts[found.anchors[x], found.documents[y]].any() for x, y in crossed)
+            assert clash[a, b] == any(
+                accepts[found.anchors[x], found.documents[y]].any() for x, y in crossed
+            )
 
 
 def test_pairs_without_enough_are_counted(dataset: Path):
@@ -108,8 +137,14 @@ def test_pairs_without_enough_are_counted(dataset: Path):
     with pytest.warns(CapgradeWarning) as warned:
         found = labels.negatives(12, accepted_below=0.3, measure="rouge_l")
     lost = 60 - len(found.anchors)
-    assert 0 < lost < 60 and f"{lost} of 60 pairs are left out, of images with fewer than 12" in str(warned[0].message)
-    with pytest.raises(InputError, match="only images with fewer than 5 candidates that are known and not accepted"):
+    assert (
+        0 < lost < 60
+        and f"{lost} of 60 pairs are left out, of images with fewer than 12"
+        in str(warned[0].message)
+    )
+    with pytest.raises(
+        InputError, match="only images with fewer than 5 candidates that are known and not accepted"
+    ):
         labels.negatives(5, accepted_below=-1.0, measure="rouge_l")
 
 

@@ -1,4 +1,5 @@
-"""`losses.gather` over gloo: the loss and the gradients of the whole batch on one process and on three."""
+"""`losses.gather` over gloo: the loss and the gradients of the whole batch on one process and on
+three."""
 
 import numpy as np
 import pytest
@@ -7,7 +8,8 @@ import torch
 from capgrade import losses
 from tests.conftest import on_processes
 
-# A model with weights, vectors of its processes' rows, and the mean of gradients as DistributedDataParallel takes it.
+# A model with weights, vectors of its processes' rows, and the mean of gradients as
+# DistributedDataParallel takes it.
 SCRIPT = """
 import json, os, sys
 import torch
@@ -63,9 +65,16 @@ def test_several_processes_have_the_loss_and_the_gradients_of_one(tmp_path):
             assert np.allclose(ours, theirs, rtol=1e-5, atol=1e-6)
         assert found["mask"] == one["mask"] == [True, False, True, False, True, True]
         for what in ("captions", "images"):  # local rows of a larger world
-            wanted = f"6 {what}, and only those of process {rank} of {world} belong to something -> give both sides"
-            assert (found[what] or "").startswith(wanted) == (rank > 0), "the first has pairs, and negatives behind"
-        assert found["negatives"] is None, "pairs with further negatives behind them, on every process"
+            wanted = (
+                f"6 {what}, and only those of process {rank} of {world} belong to something -> give"
+                " both sides"
+            )
+            assert (found[what] or "").startswith(wanted) == (rank > 0), (
+                "the first has pairs, and negatives behind"
+            )
+        assert found["negatives"] is None, (
+            "pairs with further negatives behind them, on every process"
+        )
         remedy = "give each as many: drop the last batch of an epoch"
         assert found["rows"] == f"processes have 2 to {1 + world} rows to gather -> {remedy}"
 

@@ -1,5 +1,5 @@
-"""Every loss against the loops of equations.py, as a function of tensors and as a term of a preset; dtypes, gradients,
-hinges, modules, refusals."""
+"""Every loss against the loops of equations.py, as a function of tensors and as a term of a preset;
+dtypes, gradients, hinges, modules, refusals."""
 
 import inspect
 import math
@@ -23,15 +23,20 @@ from tests.conftest import ROOT
 from . import equations
 
 FUNCTIONS = {name: getattr(losses, name) for name in losses.__all__ if name in LOSSES}
-GRADED = [name for name, call in FUNCTIONS.items() if list(inspect.signature(call).parameters)[1] == "relevance"]
+GRADED = [
+    name
+    for name, call in FUNCTIONS.items()
+    if list(inspect.signature(call).parameters)[1] == "relevance"
+]
 SMOOTH = {"daa": {"temperature": 0.05}, "smooth_ap": {"temperature": 0.1}}
 OWN_LOSSES = {"captioning": torch.tensor(2.0), "divergence": torch.tensor(0.5)}
 HINGES = ("triplet", "sam", "triplet_sn", "kendall", "kendall_windows", "ladder")
 
 
 def batch_of(seed, images=6, captions=None, *, masked=False, cider=False, dtype=torch.float64):
-    """Relevance as Sentence-BERT gives it, 1 to an own pair, or as CIDEr-D, any number to 5. Without `captions` pairs
-    in order, among which an image may come twice; with it some captions are nobody's and some images have none."""
+    """Relevance as Sentence-BERT gives it, 1 to an own pair, or as CIDEr-D, any number to 5.
+    Without `captions` pairs in order, among which an image may come twice; with it some captions
+    are nobody's and some images have none."""
     rng = np.random.default_rng(seed)
     if captions is None:
         owner = rng.integers(0, max(1, images - 1), images)
@@ -40,16 +45,30 @@ def batch_of(seed, images=6, captions=None, *, masked=False, cider=False, dtype=
         owner = rng.integers(-1, images, captions)
         owner[rng.integers(captions)] = rng.integers(images)
         own = pair = owner[None, :] == np.arange(images)[:, None]
-    relevance = rng.uniform(0, 5, own.shape) if cider else np.where(pair, 1, rng.uniform(-0.5, 1.1, own.shape))
+    relevance = (
+        rng.uniform(0, 5, own.shape)
+        if cider
+        else np.where(pair, 1, rng.uniform(-0.5, 1.1, own.shape))
+    )
     relevance = relevance.round(1)  # some are equal, or stand at a threshold
     known = pair | (rng.random(own.shape) < 0.6)
-    scores, relevance = (torch.tensor(x, dtype=dtype) for x in (rng.uniform(-1, 1, own.shape), relevance))
-    weights = torch.tensor(np.where(known, np.where(own, 1, rng.integers(1, 5, own.shape)), 0), dtype=dtype)
+    scores, relevance = (
+        torch.tensor(x, dtype=dtype) for x in (rng.uniform(-1, 1, own.shape), relevance)
+    )
+    weights = torch.tensor(
+        np.where(known, np.where(own, 1, rng.integers(1, 5, own.shape)), 0), dtype=dtype
+    )
     vectors = [torch.tensor(rng.normal(size=(int(pair.sum()), 4)), dtype=dtype) for _ in range(4)]
     return ScoredBatch(
-        scores, torch.tensor(own), relevance, torch.tensor(known) if masked else None, weights if masked else None,
-        *vectors, labels=torch.tensor(np.nonzero(pair)[0] % 4 if captions else owner % 4), own_losses=OWN_LOSSES,
-    )  # fmt: skip
+        scores,
+        torch.tensor(own),
+        relevance,
+        torch.tensor(known) if masked else None,
+        weights if masked else None,
+        *vectors,
+        labels=torch.tensor(np.nonzero(pair)[0] % 4 if captions else owner % 4),
+        own_losses=OWN_LOSSES,
+    )
 
 
 def call(name, batch, scores=None, **options):
@@ -66,25 +85,43 @@ def term(name, **options):
 
 
 CASES = [
-    ("triplet", {}), ("triplet", {"negatives": "soft", "margin": 0.4}),
-    ("triplet", {"negatives": "sum", "spare_own": True}), ("sam", {}), ("sam", {"negatives": "soft", "tau": 2.0}),
-    ("triplet_sn", {}), ("kendall", {}), ("kendall_windows", {}), ("kendall_windows", {"alpha": 0.4, "beta": 0.2}),
-    ("daa", {"temperature": 0.05}), ("smooth_ap", {"temperature": 0.1}), ("ladder", {}),
-    ("ladder", {"thresholds": [0.7, 0.3], "margins": [0.2, 0.1, 0.05], "weights": [1.0, 0.5, 0.25]}),
-    ("info_nce", {}), ("info_nce", {"targets": "relevance", "softness": 0.5}), ("soft_info_nce", {}),
+    ("triplet", {}),
+    ("triplet", {"negatives": "soft", "margin": 0.4}),
+    ("triplet", {"negatives": "sum", "spare_own": True}),
+    ("sam", {}),
+    ("sam", {"negatives": "soft", "tau": 2.0}),
+    ("triplet_sn", {}),
+    ("kendall", {}),
+    ("kendall_windows", {}),
+    ("kendall_windows", {"alpha": 0.4, "beta": 0.2}),
+    ("daa", {"temperature": 0.05}),
+    ("smooth_ap", {"temperature": 0.1}),
+    ("ladder", {}),
+    (
+        "ladder",
+        {"thresholds": [0.7, 0.3], "margins": [0.2, 0.1, 0.05], "weights": [1.0, 0.5, 0.25]},
+    ),
+    ("info_nce", {}),
+    ("info_nce", {"targets": "relevance", "softness": 0.5}),
+    ("soft_info_nce", {}),
     ("soft_info_nce", {"temperature": 0.2, "softness": 0.5}),
-    ("sigmoid", {}), ("sigmoid", {"temperature": 0.5, "bias": -1.0}), ("sigmoid", {"targets": "own"}),
+    ("sigmoid", {}),
+    ("sigmoid", {"temperature": 0.5, "bias": -1.0}),
+    ("sigmoid", {"targets": "own"}),
     ("sigmoid", {"low": -0.5, "high": 5.0}),
     ("sam", {"form": "authors", "tau": 3.0, "negatives": "soft"}),
-    ("sam", {"form": "authors", "tau": 6.0, "negatives": "hard"}), ("daa", {"form": "authors", "temperature": 0.05}),
-]  # fmt: skip
+    ("sam", {"form": "authors", "tau": 6.0, "negatives": "hard"}),
+    ("daa", {"form": "authors", "temperature": 0.05}),
+]
 
 
 def equation(name, batch, options):
     """What the loops of equations.py say: a number, or of HINGES each with its weight."""
     given_ = {"targets": "relevance", **options} if name == "soft_info_nce" else options
     loop = name.removeprefix("soft_") + "_authors" * (options.get("form") == "authors")
-    return getattr(equations, loop)(batch, **{key: value for key, value in given_.items() if key != "form"})
+    return getattr(equations, loop)(
+        batch, **{key: value for key, value in given_.items() if key != "form"}
+    )
 
 
 def value_of(name, batch, options):
@@ -99,7 +136,8 @@ def value_of(name, batch, options):
     cider=st.booleans(),
 )  # fmt: skip
 def test_a_loss_is_its_equation(name, options, seed, images, captions, masked, cider):
-    """Or what the authors' code says, which takes square batches of known relevance, of two pairs and more."""
+    """Or what the authors' code says, which takes square batches of known relevance, of two pairs
+    and more."""
     if "form" in options:
         images, captions, masked = images + 1, None, False
     batch = batch_of(seed, images, captions, masked=masked, cider=cider)
@@ -110,7 +148,9 @@ def test_a_loss_is_its_equation(name, options, seed, images, captions, masked, c
 
 def test_every_loss_of_scores_is_public_and_has_an_equation():
     assert {name for name, _ in CASES} == set(FUNCTIONS)
-    assert {name for name, loss in LOSSES.items() if loss.needs in (None, "relevance")} == set(FUNCTIONS)
+    assert {name for name, loss in LOSSES.items() if loss.needs in (None, "relevance")} == set(
+        FUNCTIONS
+    )
 
 
 @pytest.mark.parametrize(("name", "options"), [case for case in CASES if case[0] in HINGES])
@@ -131,7 +171,9 @@ def test_terms_of_one_loss_count_their_hinges_together_and_other_losses_have_non
     others = [{"name": name} for name in set(FUNCTIONS) - set(HINGES)]
     both = LossTerms([{"name": "triplet"}, {"name": "triplet", "negatives": "sum"}, *others])
     both(batch)
-    costs = [cost > 0 for kind in ("hard", "sum") for _, cost in equations.triplet(batch, negatives=kind)]
+    costs = [
+        cost > 0 for kind in ("hard", "sum") for _, cost in equations.triplet(batch, negatives=kind)
+    ]
     assert both.active_hinges() == {"active_triplet": pytest.approx(np.mean(costs))}
 
 
@@ -139,7 +181,10 @@ def test_centre_and_classes_by_hand():
     batch = batch_of(3)
     features = torch.cat([batch.images, batch.captions]).numpy()
     labels = np.tile(batch.labels.numpy(), 2)
-    total = sum(0.5 * ((features[labels == c] - features[labels == c].mean(0)) ** 2).sum() for c in set(labels))
+    total = sum(
+        0.5 * ((features[labels == c] - features[labels == c].mean(0)) ** 2).sum()
+        for c in set(labels)
+    )
     assert float(term("centre")(batch)) == pytest.approx(total, rel=1e-4)
     logits = torch.cat([batch.image_logits, batch.caption_logits])
     wanted = -logits.log_softmax(1)[torch.arange(12), torch.tensor(labels)].sum()
@@ -179,7 +224,9 @@ def test_a_score_of_minus_infinity_is_no_negative(name):
     batch = batch_of(7, dtype=torch.float32)
     batch = replace(batch, own=torch.eye(6) > 0, relevance=torch.eye(6))
     hidden = (torch.arange(6)[:, None] == 0) & ~batch.own | (torch.rand(6, 6) < 0.3) & ~batch.own
-    found = [call(name, batch, batch.scores.masked_fill(hidden, below)) for below in (-1e4, -math.inf)]
+    found = [
+        call(name, batch, batch.scores.masked_fill(hidden, below)) for below in (-1e4, -math.inf)
+    ]
     assert float(found[0]) > 0 and float(found[1]) == pytest.approx(float(found[0]))
 
 
@@ -187,7 +234,9 @@ def test_a_score_of_minus_infinity_is_no_negative(name):
 def test_nothing_to_learn_from_is_zero_with_zero_gradient(name):
     batch = batch_of(0, 4, dtype=torch.float32)
     scores = batch.scores.requires_grad_()
-    nothing = replace(batch, own=torch.eye(4) > 0, known=torch.zeros(4, 4) > 0, weights=torch.zeros(4, 4))
+    nothing = replace(
+        batch, own=torch.eye(4) > 0, known=torch.zeros(4, 4) > 0, weights=torch.zeros(4, 4)
+    )
     loss = term(name)
     found = loss(nothing)
     assert found == 0 if name in GRADED and name in HINGES else torch.isfinite(found)
@@ -200,23 +249,34 @@ def test_nothing_to_learn_from_is_zero_with_zero_gradient(name):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_gradients_go_into_scores_alone_and_no_dtype_or_autocast_changes_a_loss(name):
     batch = batch_of(2, masked=True, dtype=torch.float32)
-    batch = replace(batch, scores=batch.scores.requires_grad_(), relevance=batch.relevance.requires_grad_())
+    batch = replace(
+        batch, scores=batch.scores.requires_grad_(), relevance=batch.relevance.requires_grad_()
+    )
     loss = call(name, batch)
     loss.backward()
-    assert batch.scores.grad is not None and torch.isfinite(batch.scores.grad).all() and batch.relevance.grad is None
+    assert (
+        batch.scores.grad is not None
+        and torch.isfinite(batch.scores.grad).all()
+        and batch.relevance.grad is None
+    )
     with torch.autocast("cpu", torch.bfloat16):
         under = call(name, batch)
-    assert under.dtype == torch.float32 and float(under.detach()) == pytest.approx(float(loss.detach()), rel=1e-6)
+    assert under.dtype == torch.float32 and float(under.detach()) == pytest.approx(
+        float(loss.detach()), rel=1e-6
+    )
     coarse = batch.scores.detach().bfloat16()
-    assert float(call(name, batch, coarse)) == pytest.approx(float(call(name, batch, coarse.float())), rel=1e-4)
+    assert float(call(name, batch, coarse)) == pytest.approx(
+        float(call(name, batch, coarse.float())), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("name", COUNTED)
 @settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_the_loss_of_drawn_pairs_is_near_that_of_all(name, seed):
-    """As shards keep pairs: relevant ones for certain, of the others some. A model that knows the relevant ones alone:
-    without weights its loss seems small. `sigmoid` is without bias, `daa`, of ratios of ranks, within a tenth."""
+    """As shards keep pairs: relevant ones for certain, of the others some. A model that knows the
+    relevant ones alone: without weights its loss seems small. `sigmoid` is without bias, `daa`, of
+    ratios of ranks, within a tenth."""
     rng, size, draws = np.random.default_rng(seed), 16, 60
     own, relevance = torch.eye(size, dtype=torch.bool), torch.tensor(rng.beta(1, 3, (size, size)))
     relevance = relevance.where(~own, 1)
@@ -228,7 +288,9 @@ def test_the_loss_of_drawn_pairs_is_near_that_of_all(name, seed):
         known = torch.tensor(rng.random((size, size))) < chance
         weights = (1 / chance).where(known, 0)
         found.append(float(FUNCTIONS[name](scores, relevance, own, known, weights, **options)))
-        each_once.append(float(FUNCTIONS[name](scores, relevance, own, known, known.float(), **options)))
+        each_once.append(
+            float(FUNCTIONS[name](scores, relevance, own, known, known.float(), **options))
+        )
     near = 5 * np.std(found) / np.sqrt(draws) + (0.1 * whole if name == "daa" else 0)
     assert abs(np.mean(found) - whole) < near < 0.4 * whole < whole - np.mean(each_once)
 
@@ -249,7 +311,9 @@ def test_random_negatives_are_others_and_follow_the_generator():
         torch.manual_seed(seed)
         values.append(float(loss(batch)))
     assert values[0] == values[1] != values[2]
-    least, most = (equations.total(equations.triplet(batch, 3.0, kind)) for kind in ("soft", "hard"))
+    least, most = (
+        equations.total(equations.triplet(batch, 3.0, kind)) for kind in ("soft", "hard")
+    )
     assert least < values[0] < most
 
 
@@ -264,10 +328,14 @@ def test_terms_are_weighed():
 
 
 def test_numbers_that_yaml_reads_as_text_are_numbers():
-    terms = yaml.safe_load("[{name: info_nce, temperature: 5e-2, weight: 1e0}, {name: ladder, margins: [2e-1, 1e-2]}]")
+    terms = yaml.safe_load(
+        "[{name: info_nce, temperature: 5e-2, weight: 1e0}, {name: ladder, margins: [2e-1, 1e-2]}]"
+    )
     assert isinstance(terms[0]["temperature"], str)
     found = LossTerms(terms)(batch_of(0))
-    assert float(found) == pytest.approx(float(LossTerms([{"name": "info_nce"}, {"name": "ladder"}])(batch_of(0))))
+    assert float(found) == pytest.approx(
+        float(LossTerms([{"name": "info_nce"}, {"name": "ladder"}])(batch_of(0)))
+    )
 
 
 def test_a_term_looks_at_the_scores_of_a_part():
@@ -278,20 +346,32 @@ def test_a_term_looks_at_the_scores_of_a_part():
 
 
 def test_logits_take_no_second_temperature():
-    for given_ in ({"name": "info_nce"}, {"name": "info_nce", "temperature": 0.05}, {"name": "sigmoid", "bias": 0.0}):
-        with pytest.raises(InputError, match="divides them by a temperature, .*give this term temperature: 1.0"):
+    for given_ in (
+        {"name": "info_nce"},
+        {"name": "info_nce", "temperature": 0.05},
+        {"name": "sigmoid", "bias": 0.0},
+    ):
+        with pytest.raises(
+            InputError, match="divides them by a temperature, .*give this term temperature: 1.0"
+        ):
             LossTerms([{**given_, "of": "logits"}])
         LossTerms([{**given_, "of": "logits", "temperature": 1.0}, {**given_, "of": "instance"}])
     for name in ("triplet", "daa", "smooth_ap"):  # theirs is of ranks, DAA's of the relevance's too
         term(name, of="logits")
 
 
-@pytest.mark.parametrize("name", ["scores", "own", "relevance", "known", "images", "captions", "labels"])
+@pytest.mark.parametrize(
+    "name", ["scores", "own", "relevance", "known", "images", "captions", "labels"]
+)
 def test_a_batch_of_other_shapes_is_refused(name):
     """B images and 5 B captions give plausible numbers in some losses."""
     batch = batch_of(0, masked=True)
-    wide = torch.cat([getattr(batch, name)] * 5, dim=0 if name in ("images", "captions", "labels") else 1)
-    with pytest.raises(InputError, match=r"of a batch is \[.*\], and \[.*\] fits (6 pairs|the \[6, 30\] scores)"):
+    wide = torch.cat(
+        [getattr(batch, name)] * 5, dim=0 if name in ("images", "captions", "labels") else 1
+    )
+    with pytest.raises(
+        InputError, match=r"of a batch is \[.*\], and \[.*\] fits (6 pairs|the \[6, 30\] scores)"
+    ):
         replace(batch, **{name: wide})
 
 
@@ -346,19 +426,26 @@ def test_what_does_not_fit_is_refused(build, message):
 
 PAGE = (ROOT / "docs" / "losses.md").read_text(encoding="utf-8")
 TABLE = PAGE[PAGE.index("| name | what is summed") : PAGE.index("`of` in a term")].splitlines()[2:]
-ROWS = {tuple(re.findall(r"`(\w+)`", line.split("|")[1])): line.split("|")[3] for line in TABLE if line}
+ROWS = {
+    tuple(re.findall(r"`(\w+)`", line.split("|")[1])): line.split("|")[3] for line in TABLE if line
+}
 OPTION = re.compile(r"`(\w+)` (\[[^]]*\]|[^\s,]+)")  # such as `margin` 0.2
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_options_are_declared_once(name):
     """By the function's signature, which is the library's, a term's and the page's."""
-    function, cell = getattr(losses, name), next(cell for names, cell in ROWS.items() if name in names)
+    function, cell = (
+        getattr(losses, name),
+        next(cell for names, cell in ROWS.items() if name in names),
+    )
     parameters = inspect.signature(function).parameters
     assert LOSSES[name].function is function
     declared = {key: one.default for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
     assert LOSSES[name].defaults == declared
-    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in declared.items()}
+    plain = {
+        key: list(value) if isinstance(value, tuple) else value for key, value in declared.items()
+    }
     assert {key: yaml.safe_load(value) for key, value in OPTION.findall(cell)} == plain
     if name in FUNCTIONS:
         shown = pydoc.plain(pydoc.render_doc(function))
@@ -372,8 +459,10 @@ def test_modules_learn_what_they_are_for():
     assert not any(one.requires_grad for one in losses.Sigmoid(learn=False).parameters())
     assert float(losses.Sam(tau=2.0)(*arguments[:3])) == float(losses.sam(*arguments[:3], tau=2.0))
     for module, given_ in (
-        (losses.InfoNCE(), arguments[:1]), (losses.SoftInfoNCE(), arguments[:4]), (losses.Sigmoid(), arguments),
-    ):  # fmt: skip
+        (losses.InfoNCE(), arguments[:1]),
+        (losses.SoftInfoNCE(), arguments[:4]),
+        (losses.Sigmoid(), arguments),
+    ):
         before = module(*given_)
         before.backward()
         assert all(p.grad is not None and p.grad.abs() > 0 for p in module.parameters())

@@ -1,4 +1,5 @@
-"""Losses for the loops of open_clip: whose labels they take, and loaders with keys. Their values: tests/peers."""
+"""Losses for the loops of open_clip: whose labels they take, and loaders with keys. Their values:
+tests/peers."""
 
 import copy
 import pickle
@@ -39,7 +40,9 @@ def test_targets_follow_the_keys(labels, loss, vectors):
 
 
 def test_what_does_not_fit_is_refused(labels, loss, vectors):
-    with pytest.raises(InputError, match="8 pairs, and the captions of 0 are known -> train on loss.keyed"):
+    with pytest.raises(
+        InputError, match="8 pairs, and the captions of 0 are known -> train on loss.keyed"
+    ):
         loss(*vectors, 1.0)
     with pytest.raises(InputError, match="no 2 processes -> start them"):
         GradedClipLoss(labels, "cider", world_size=2)(*vectors, 1.0, keys=range(PAIRS))
@@ -52,17 +55,23 @@ def test_what_does_not_fit_is_refused(labels, loss, vectors):
             GradedClipLoss(labels, "cider", **option)
 
 
-def test_a_loop_that_fetches_ahead_does_not_learn_from_the_next_batch_s_labels(labels, loss, vectors):
+def test_a_loop_that_fetches_ahead_does_not_learn_from_the_next_batch_s_labels(
+    labels, loss, vectors
+):
     first = vectors[:, :4]
     batches = [(0, 0, labels.caption_ids[:4]), (0, 0, labels.caption_ids[4:8])]
     loader = loss.keyed(batches)
     ahead = iter(loader)
     next(ahead), next(ahead)
-    with pytest.raises(InputError, match="8 pairs were fetched before the loss of 4 -> fetch a batch when"):
+    with pytest.raises(
+        InputError, match="8 pairs were fetched before the loss of 4 -> fetch a batch when"
+    ):
         loss(*first, 1.0)
     for _ in loader:  # what the loop before left over does not count
         loss(*first, 1.0)
-    for (*_, keys), _ in zip(batches, loader, strict=True):  # keys that are given are those of what was fetched
+    for (*_, keys), _ in zip(
+        batches, loader, strict=True
+    ):  # keys that are given are those of what was fetched
         loss(*first, 1.0, keys=keys)
     loss(*first, 1.0)
 

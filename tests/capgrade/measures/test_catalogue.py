@@ -1,4 +1,5 @@
-"""Measures that another package brings: a tiny one, found by its entry point in a process of its own."""
+"""Measures that another package brings: a tiny one, found by its entry point in a process of its
+own."""
 
 import os
 import subprocess
@@ -59,7 +60,9 @@ def world(tmp_path: Path) -> Path:
     write_captions_folder(tmp_path / "captions", [caption_table(random_sets(12, seed=3, least=2))])
     site = tmp_path / "site"
     (site / "length_measure-0.1.dist-info").mkdir(parents=True)
-    (site / "length_measure-0.1.dist-info" / "METADATA").write_text("Name: length-measure\nVersion: 0.1\n")
+    (site / "length_measure-0.1.dist-info" / "METADATA").write_text(
+        "Name: length-measure\nVersion: 0.1\n"
+    )
     (site / "length_measure-0.1.dist-info" / "entry_points.txt").write_text(POINTS)
     (site / "length_measure.py").write_text(MODULE)
     return tmp_path
@@ -72,14 +75,24 @@ def capgrade(world: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_package_brings_a_measure_to_every_command(world: Path) -> None:
-    words = ["--captions", "captions", "--measures", "length,rouge_l", "--set", "measures.length.scale=2.5"]
+    words = [
+        "--captions",
+        "captions",
+        "--measures",
+        "length,rouge_l",
+        "--set",
+        "measures.length.scale=2.5",
+    ]
     for stage in ("relevance", "shards"):
         done = capgrade(world, stage, *words, "--out", stage)
         assert done.returncode == 0, done.stderr
     out = ["--license", "cc0-1.0", "--out", "dataset"]
     done = capgrade(world, "publish", "--captions", "captions", "--shards", "shards", *out)
     assert done.returncode == 0, done.stderr
-    assert "| `length` | float32 | nearness of lengths at scale 2.5 |" in (world / "dataset" / "README.md").read_text()
+    assert (
+        "| `length` | float32 | nearness of lengths at scale 2.5 |"
+        in (world / "dataset" / "README.md").read_text()
+    )
     show = capgrade(world, "relevance", *words, "--set", "measures.length.scal=1", "--out", "other")
     assert show.returncode == 2 and "unknown parameter 'measures.length.scal'" in show.stderr
 
@@ -90,8 +103,12 @@ def test_a_package_brings_a_measure_to_every_command(world: Path) -> None:
     (MODULE.replace('"length", 0.0', '"cider", 0.0'), "there is a measure 'cider' already"),
     (MODULE.replace('"length", 0.0', '"weight", 0.0'), "cannot be called 'weight'"),
 ])  # fmt: skip
-def test_a_package_that_is_broken_leaves_the_other_measures(world: Path, module: str, said: str) -> None:
+def test_a_package_that_is_broken_leaves_the_other_measures(
+    world: Path, module: str, said: str
+) -> None:
     (world / "site" / "length_measure.py").write_text(module)
-    done = capgrade(world, "relevance", "--captions", "captions", "--measures", "rouge_l", "--out", "made")
+    done = capgrade(
+        world, "relevance", "--captions", "captions", "--measures", "rouge_l", "--out", "made"
+    )
     assert done.returncode == 0, done.stderr
     assert "measure 'length' is left out" in done.stderr and said in done.stderr

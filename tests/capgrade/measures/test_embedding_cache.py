@@ -1,4 +1,5 @@
-"""The cache of embeddings: what names it, what happens when it is damaged or cannot be written, texts that are cut."""
+"""The cache of embeddings: what names it, what happens when it is damaged or cannot be written,
+texts that are cut."""
 
 import errno
 import tempfile
@@ -24,7 +25,9 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that have been encoded, as it goes on."""
     texts: list[str] = []
     encode = embeddings.encode
-    monkeypatch.setattr(embeddings, "encode", lambda e, chunk: texts.extend(chunk) or encode(e, chunk))
+    monkeypatch.setattr(
+        embeddings, "encode", lambda e, chunk: texts.extend(chunk) or encode(e, chunk)
+    )
     return texts
 
 
@@ -67,11 +70,17 @@ def test_a_damaged_part_is_encoded_again(
     assert [path.read_bytes() for path in files] == before
 
 
-def test_an_interrupted_encoding_goes_on(tmp_path: Path, encoded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_encoding_goes_on(
+    tmp_path: Path, encoded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embeddings, "TEXTS_SAVED_TOGETHER", 2)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         encode, rounds = embeddings.encode, iter([1, 2])  # the third has none
-        patch.setattr(embeddings, "encode", lambda *given: encode(*given) if next(rounds, 0) else _interrupted())
+        patch.setattr(
+            embeddings,
+            "encode",
+            lambda *given: encode(*given) if next(rounds, 0) else _interrupted(),
+        )
         embed(tmp_path)
     assert len(encoded) == 4 and embed(tmp_path).shape == (5, 384) and len(encoded) == 5
 
@@ -81,18 +90,36 @@ def _interrupted() -> None:
 
 
 LONG = ["dog " * 260 + end for end in ("beach", "street")]
-MANY = [*TEXTS, "a", "", "two cats", "three red cats", "extraordinarily " * 9, "A dog runs on the beach.", LONG[0]]
+MANY = [
+    *TEXTS,
+    "a",
+    "",
+    "two cats",
+    "three red cats",
+    "extraordinarily " * 9,
+    "A dog runs on the beach.",
+    LONG[0],
+]
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(asked=st.lists(st.lists(st.sampled_from(MANY), min_size=1, max_size=8), min_size=1, max_size=4))
-def test_a_text_has_the_same_bits_whatever_is_beside_it(encoded: list[str], asked: list[list[str]]) -> None:
-    """In any order, any subset, and any number of steps, those of the library; only what is new is encoded."""
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    asked=st.lists(st.lists(st.sampled_from(MANY), min_size=1, max_size=8), min_size=1, max_size=4)
+)
+def test_a_text_has_the_same_bits_whatever_is_beside_it(
+    encoded: list[str], asked: list[list[str]]
+) -> None:
+    """In any order, any subset, and any number of steps, those of the library; only what is new is
+    encoded."""
     expected = at_once()
     encoded.clear()
     with tempfile.TemporaryDirectory() as folder:
         for texts in asked:
-            np.testing.assert_array_equal(embed(Path(folder), texts), [expected[text] for text in texts])
+            np.testing.assert_array_equal(
+                embed(Path(folder), texts), [expected[text] for text in texts]
+            )
     assert sorted(encoded) == sorted({text for texts in asked for text in texts})
 
 
@@ -113,9 +140,15 @@ def test_two_processes_that_add_the_same_texts(tmp_path: Path) -> None:
     np.testing.assert_array_equal(embeddings.read_stored(tmp_path, TEXTS[:3]).vectors, vectors)
 
 
-def test_a_model_whose_vectors_are_no_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embeddings, "encode", lambda e, texts: np.full((len(texts), 4), np.nan, np.float32))
-    with pytest.raises(InputError, match="all-MiniLM-L6-v2' gives vectors without a length -> use another model"):
+def test_a_model_whose_vectors_are_no_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        embeddings, "encode", lambda e, texts: np.full((len(texts), 4), np.nan, np.float32)
+    )
+    with pytest.raises(
+        InputError, match="all-MiniLM-L6-v2' gives vectors without a length -> use another model"
+    ):
         embed(tmp_path)
 
 
@@ -136,7 +169,8 @@ def test_a_cache_that_may_not_be_written_is_named(
 
 
 def test_what_changes_embeddings_changes_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The instruction set, a switch of oneDNN's or MKL's, the processor, a GPU in its place, a library's version."""
+    """The instruction set, a switch of oneDNN's or MKL's, the processor, a GPU in its place, a
+    library's version."""
     import torch
 
     names = [embeddings.cache_name(embeddings.EMBEDDED)]
@@ -159,7 +193,9 @@ def test_what_changes_embeddings_changes_the_name(monkeypatch: pytest.MonkeyPatc
     assert len(set(names)) == 7
 
 
-def test_a_hub_model_is_known_by_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_model_is_known_by_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The cache's layout: models--OWNER--NAME with refs/main and snapshots/COMMIT."""
     import huggingface_hub
 
@@ -175,9 +211,12 @@ def test_a_hub_model_is_known_by_its_commit(tmp_path: Path, monkeypatch: pytest.
     assert len(set(names)) == 2
 
 
-def test_texts_beyond_the_limit_are_counted_and_said(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
-    """Two texts of 260 words that differ at their ends are one to the encoder; said again when read from the cache.
-    Nothing is said of one of many letters, and one of as many pieces as the encoder reads."""
+def test_texts_beyond_the_limit_are_counted_and_said(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Two texts of 260 words that differ at their ends are one to the encoder; said again when read
+    from the cache. Nothing is said of one of many letters, and one of as many pieces as the encoder
+    reads."""
     embed(tmp_path, ["dog " * 254, "extraordinarily " * 60])
     assert not recwarn.list
     for _ in range(2):

@@ -1,5 +1,5 @@
-"""Imported matrices: each cell is read once, however many chunks the captions are cut into. Judgements as a measure: on
-the pairs that were judged, and on no other."""
+"""Imported matrices: each cell is read once, however many chunks the captions are cut into.
+Judgements as a measure: on the pairs that were judged, and on no other."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,9 @@ def fitted(layout: str, values: np.ndarray, captions: Captions, path: Path) -> F
         schema = relevance_schema(captions.n_captions, "float32", {})
         parts = np.array_split(np.arange(len(values)), 4)
         ids = captions.image_ids
-        write_arrow(path, schema, [relevance_batch([ids[i] for i in p], values[p], schema) for p in parts])
+        write_arrow(
+            path, schema, [relevance_batch([ids[i] for i in p], values[p], schema) for p in parts]
+        )
     elif layout == "teran":
         path.write_bytes(values.T.tobytes())
     else:
@@ -43,14 +45,20 @@ def fitted(layout: str, values: np.ndarray, captions: Captions, path: Path) -> F
 
 
 @pytest.mark.parametrize("layout", ["images x captions", "teran", "arrow"])
-def test_a_square_matrix_has_its_documented_orientation(layout: str, tmp_path: Path, recwarn) -> None:
-    """As many captions as images: the shape cannot tell the rows of a `.npy` file, so they are images."""
+def test_a_square_matrix_has_its_documented_orientation(
+    layout: str, tmp_path: Path, recwarn
+) -> None:
+    """As many captions as images: the shape cannot tell the rows of a `.npy` file, so they are
+    images."""
     square = make_captions(random_sets(5, seed=2, least=1, most=1))
     values = np.arange(25, dtype=np.float32).reshape(5, 5)
     one = fitted(layout, values, square, tmp_path / "theirs.npy")
     assert one.layout == layout
     assert one.score(np.arange(5)).tolist() == values.tolist()
-    said = "theirs.npy is square: read as images x captions; if its rows are captions, write its transpose"
+    said = (
+        "theirs.npy is square: read as images x captions; if its rows are captions, write its"
+        " transpose"
+    )
     assert any(said in str(one.message) for one in recwarn) == (layout == "images x captions")
 
 
@@ -69,7 +77,9 @@ def counted(found: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_each_cell_is_read_once(layout: str, captions: Captions, tmp_path: Path, monkeypatch) -> None:
+def test_each_cell_is_read_once(
+    layout: str, captions: Captions, tmp_path: Path, monkeypatch
+) -> None:
     """Of a block and a group of captions, eight chunks: their cells, once each."""
     values = np.random.default_rng(0).random((30, captions.n_captions), np.float32)
     one = fitted(layout, values, captions, tmp_path / "x")
@@ -81,8 +91,12 @@ def test_each_cell_is_read_once(layout: str, captions: Captions, tmp_path: Path,
     monkeypatch.setattr(Relevance, "cells", lambda *given: counted(cells(*given)))
     images, out = np.array([3, 4, 29]), np.empty((3, CHUNK), np.float32)
     start, stop = CHUNK, min(captions.n_captions, 9 * CHUNK)
-    found = [out[:, : min(CHUNK, stop - at)].copy() for at, _ in
-             zip(range(start, stop, CHUNK), one.chunks(images, start, stop, out), strict=True)]  # fmt: skip
+    found = [
+        out[:, : min(CHUNK, stop - at)].copy()
+        for at, _ in zip(
+            range(start, stop, CHUNK), one.chunks(images, start, stop, out), strict=True
+        )
+    ]
     assert len(found) >= 5
     assert np.array_equal(np.hstack(found), values[images, start:stop])
     assert Counted.cells == 3 * (stop - start)
@@ -94,7 +108,9 @@ def test_each_cell_is_read_once(layout: str, captions: Captions, tmp_path: Path,
 
 
 @pytest.mark.parametrize("layout", LAYOUTS[:3])
-def test_a_bad_cell_is_named_by_its_own_numbers(layout: str, captions: Captions, tmp_path: Path) -> None:
+def test_a_bad_cell_is_named_by_its_own_numbers(
+    layout: str, captions: Captions, tmp_path: Path
+) -> None:
     """Not by those within a chunk or a choice of captions."""
     values, said = np.zeros((30, captions.n_captions), np.float32), "image 21, caption 40 holds nan"
     one = fitted(layout, values, captions, tmp_path / "x")
@@ -117,8 +133,12 @@ def test_a_bad_cell_is_named_by_its_own_numbers(layout: str, captions: Captions,
         ([["0"], ["1"]], pa.string(), "not a relevance file .columns image_id, relevance"),
     ],
 )
-def test_an_arrow_file_of_other_values_is_refused(rows: list, kind: pa.DataType, said: str, tmp_path: Path) -> None:
-    batch = pa.record_batch([pa.array(["i0", "i1"]), pa.array(rows, pa.list_(kind, 1))], ["image_id", "relevance"])
+def test_an_arrow_file_of_other_values_is_refused(
+    rows: list, kind: pa.DataType, said: str, tmp_path: Path
+) -> None:
+    batch = pa.record_batch(
+        [pa.array(["i0", "i1"]), pa.array(rows, pa.list_(kind, 1))], ["image_id", "relevance"]
+    )
     write_arrow(tmp_path / "x.arrow", batch.schema, [batch])
     with pytest.raises(InputError, match=said):
         read_relevance(tmp_path / "x.arrow")
@@ -130,7 +150,10 @@ CAPTIONS = make_captions(SETS)
 
 def write(path: Path, rows: list[tuple[int, int, float]]) -> Path:
     ids = [(CAPTIONS.image_ids[i], CAPTIONS.caption_ids[c], s) for i, c, s in rows]
-    path.write_text("image_id,caption_id,score,rater,scale\n" + "".join(f"{i},{c},{s},m,0..5\n" for i, c, s in ids))
+    path.write_text(
+        "image_id,caption_id,score,rater,scale\n"
+        + "".join(f"{i},{c},{s},m,0..5\n" for i, c, s in ids)
+    )
     return path
 
 
@@ -139,11 +162,17 @@ def test_the_mean_of_each_pair_and_nothing_for_others(tmp_path: Path) -> None:
     measure = Imported("people", str(path))
     fitted = measure.fit(CAPTIONS)
     assert isinstance(fitted, FittedJudged) and (measure.low, measure.high) == (1, 4.5)
-    np.testing.assert_array_equal(fitted.pairs(np.array([0, 3]), np.array([1, 2])), np.float32([1, 4.5]))
+    np.testing.assert_array_equal(
+        fitted.pairs(np.array([0, 3]), np.array([1, 2])), np.float32([1, 4.5])
+    )
     assert fitted.score(np.array([3]), np.array([2])).tolist() == [[4.5]]
     fitted.save(tmp_path / "state")
-    assert FittedJudged.load(tmp_path / "state").score(np.array([0]), np.array([1])).tolist() == [[1]]
-    with pytest.raises(InputError, match="1 of 2 pairs were not judged, image 'i3', caption 'i0#0'"):
+    assert FittedJudged.load(tmp_path / "state").score(np.array([0]), np.array([1])).tolist() == [
+        [1]
+    ]
+    with pytest.raises(
+        InputError, match="1 of 2 pairs were not judged, image 'i3', caption 'i0#0'"
+    ):
         fitted.score(np.array([3]), np.array([0, 2]))
 
 
@@ -162,14 +191,27 @@ def test_agree_compares_a_judge_with_people_and_with_measures(
 ) -> None:
     captions = write_captions_folder(tmp_path / "captions", [caption_table(SETS)])
     random = np.random.default_rng(0)
-    pairs = [(int(i), int(c)) for i in range(6) for c in random.permutation(CAPTIONS.n_captions)[:5]]
+    pairs = [
+        (int(i), int(c)) for i in range(6) for c in random.permutation(CAPTIONS.n_captions)[:5]
+    ]
     people = write(tmp_path / "people.csv", [(i, c, (i * 7 + c) % 6) for i, c in pairs])
     judge = write(tmp_path / "judge.csv", [(i, c, ((i * 7 + c) % 6) / 5) for i, c in pairs])
     line = ["agree", "--captions", str(captions), "--judgements", str(people), "--measures"]
     assert call(*line, f"rouge_l,judge={judge}", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["judge"]["pearson"]["all"] == pytest.approx(1) and found["rouge_l"]["pearson"]["all"] < 0.9
-    out = ["relevance", "--captions", str(captions), "--measures", f"judge={judge}", "--out", str(tmp_path / "r")]
+    assert (
+        found["judge"]["pearson"]["all"] == pytest.approx(1)
+        and found["rouge_l"]["pearson"]["all"] < 0.9
+    )
+    out = [
+        "relevance",
+        "--captions",
+        str(captions),
+        "--measures",
+        f"judge={judge}",
+        "--out",
+        str(tmp_path / "r"),
+    ]
     assert call(*out) == 2
     assert "were not judged" in capsys.readouterr().err
     whole = [(i, c, (i + c) % 6) for i in range(6) for c in range(CAPTIONS.n_captions)]

@@ -20,16 +20,26 @@ from tests.conftest import make_captions
 
 # Stems, synonyms, paraphrases of one word and of several, function words among them
 PHRASES = [
-    "a the man men woman women large big huge home house is riding rides ride bicycle bike two dogs dog puppy many",
-    "in front of before next to beside near in the background a lot of on top of the field the woman",
+    (
+        "a the man men woman women large big huge home house is riding rides ride bicycle bike two"
+        " dogs dog puppy many"
+    ),
+    (
+        "in front of before next to beside near in the background a lot of on top of the field the"
+        " woman"
+    ),
 ]
 ENGLISH = [word for line in PHRASES for word in line.split()]
 
 
 def english_sets(images: int, seed: int, words: int) -> list[list[str]]:
-    """One to ten captions of up to `words` words, one empty, one that matches nothing, one many times."""
+    """One to ten captions of up to `words` words, one empty, one that matches nothing, one many
+    times."""
     rng = np.random.default_rng(seed)
-    texts = [[rng.choice(ENGLISH, rng.integers(1, words)) for _ in range(rng.integers(2, 11))] for _ in range(images)]
+    texts = [
+        [rng.choice(ENGLISH, rng.integers(1, words)) for _ in range(rng.integers(2, 11))]
+        for _ in range(images)
+    ]
     sets = [[" ".join(text) for text in one] for one in texts]
     sets[0][0], sets[1][0] = "", "zzz yyy"
     for k in range(2, images, 4):
@@ -49,27 +59,41 @@ def fit(sets: list[list[str]], left_out: bool = False) -> FittedMeteor:
 def test_a_pair_hangs_on_no_other_pair(images: int, seed: int, left_out: bool, words: int) -> None:
     fitted = fit(english_sets(images, seed, words), left_out)
     image, row = np.random.default_rng(seed).integers([images, fitted.columns], size=(50, 2)).T
-    assert fitted.pairs(image, row).tobytes() == fitted.score(np.arange(images))[image, row].tobytes()
+    assert (
+        fitted.pairs(image, row).tobytes() == fitted.score(np.arange(images))[image, row].tobytes()
+    )
 
 
 def test_what_the_jar_would_take_for_several_captions_is_refused_and_what_is_too_long() -> None:
     with pytest.raises(InputError, match=r"has '\|\|\|'"):
         fit([["a dog ||| a cat", "a bird"]])
-    with pytest.raises(InputError, match="caption 'i0#1' has 2001 words, meteor takes 2000 at most -> shorten it"):
+    with pytest.raises(
+        InputError, match="caption 'i0#1' has 2001 words, meteor takes 2000 at most -> shorten it"
+    ):
         fit([["a bird", "a dog " * 1000 + "runs"]])
 
 
-TABLE = [("a dog", "the dog"), ("dog", "hound"), ("a dog", "a hound"), ("the", "a"), ("dog", "a dog")]
+TABLE = [
+    ("a dog", "the dog"),
+    ("dog", "hound"),
+    ("a dog", "a hound"),
+    ("the", "a"),
+    ("dog", "a dog"),
+]
 TEXT = "".join(f"0.5\n{a}\n{b}\n" for a, b in TABLE)
 
 
 @pytest.mark.parametrize("text", ["", "0.5\na dog\n", "0.5\n", TEXT + "0.5\na\n"])
 def test_a_broken_entry_is_named(text: str) -> None:
-    with pytest.raises(ValueError, match=f"entry {text.count(chr(10)) // 3} of the paraphrase table is cut short"):
+    with pytest.raises(
+        ValueError, match=f"entry {text.count(chr(10)) // 3} of the paraphrase table is cut short"
+    ):
         compile_table(text.encode())
 
 
-def test_kept_and_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_kept_and_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "paraphrases.gz"
     path.write_bytes(gzip.compress(TEXT.encode()))

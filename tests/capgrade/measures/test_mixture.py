@@ -15,16 +15,26 @@ CAPTIONS = make_captions(random_sets(9, seed=8))
 
 @pytest.mark.parametrize(
     ("name", "weights"),
-    [("mine", HALVES["mine"]), ("daa_average", dict.fromkeys(("tfidf_cosine", "bleu", "rouge_l"), 1 / 3))],
+    [
+        ("mine", HALVES["mine"]),
+        ("daa_average", dict.fromkeys(("tfidf_cosine", "bleu", "rouge_l"), 1 / 3)),
+    ],
 )
 def test_a_mixture_is_the_weighted_sum(name: str, weights: dict[str, float]) -> None:
-    mixture, parts = choose([name], MeasuresParams(mixtures=HALVES))[name], choose([*weights], MeasuresParams())
+    mixture, parts = (
+        choose([name], MeasuresParams(mixtures=HALVES))[name],
+        choose([*weights], MeasuresParams()),
+    )
     fitted, every, some = mixture.fit(CAPTIONS), np.arange(9), np.array([3, 1])
-    expected = sum(weights[part] * measure.fit(CAPTIONS).score(every) for part, measure in parts.items())
+    expected = sum(
+        weights[part] * measure.fit(CAPTIONS).score(every) for part, measure in parts.items()
+    )
     np.testing.assert_allclose(fitted.score(every), expected, atol=1e-6)
     np.testing.assert_allclose(fitted.score(every, some), expected[:, some], atol=1e-6)  # type: ignore[index]
     assert (mixture.low, mixture.high) == pytest.approx((-5, 3) if name == "mine" else (0, 1))
-    left_out = sum(weights[part] * measure.fit(CAPTIONS).own_left_out(every) for part, measure in parts.items())
+    left_out = sum(
+        weights[part] * measure.fit(CAPTIONS).own_left_out(every) for part, measure in parts.items()
+    )
     np.testing.assert_allclose(fitted.own_left_out(every), left_out, atol=1e-6)  # type: ignore[arg-type]
 
 

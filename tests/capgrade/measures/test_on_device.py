@@ -13,7 +13,10 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ShardsParams
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
+]
 FORMS = [
     ("cider", {}),
     ("cider", {"self_reference": "left_out"}),
@@ -28,7 +31,9 @@ FORMS = [
 ]
 
 
-def largest_difference(captions: Captions, name: str, block: dict, device: str, images: np.ndarray) -> float:
+def largest_difference(
+    captions: Captions, name: str, block: dict, device: str, images: np.ndarray
+) -> float:
     fitted = choose([name], MeasuresParams(**{name: block}))[name].fit(captions)
     moved = fitted.on_device(torch.device(device))
     assert type(moved) is not type(fitted)
@@ -37,8 +42,11 @@ def largest_difference(captions: Captions, name: str, block: dict, device: str, 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("name", "block"), FORMS, ids=lambda value: str(value))
-def test_equals_the_kernels(name: str, block: dict, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Across chunks; with short, long and very long references, empty captions, images in any order."""
+def test_equals_the_kernels(
+    name: str, block: dict, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Across chunks; with short, long and very long references, empty captions, images in any
+    order."""
     monkeypatch.setattr("capgrade.measures.base.CHUNK", 32)
     monkeypatch.setattr("capgrade.measures.cider.CHUNK", 32)
     sets = random_sets(14, seed=5, least=2) + [
@@ -59,7 +67,10 @@ def test_equals_the_kernels_on_coco(name: str, device: str, coco: Captions) -> N
 
 
 def test_a_mixture_moves_its_parts() -> None:
-    captions, params = make_captions(random_sets(6)), MeasuresParams(mixtures={"m": {"cider": 0.1, "bleu": 1.0}})
+    captions, params = (
+        make_captions(random_sets(6)),
+        MeasuresParams(mixtures={"m": {"cider": 0.1, "bleu": 1.0}}),
+    )
     fitted = choose(["m"], params)["m"].fit(captions)
     moved = fitted.on_device(torch.device("cpu"))
     assert type(moved.parts["cider"]).__name__ == "CiderOnDevice"  # type: ignore[attr-defined]
@@ -70,5 +81,12 @@ def test_a_mixture_moves_its_parts() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 def test_without_a_gpu(tmp_path) -> None:
     folder = write_captions_folder(tmp_path / "c", [caption_table(random_sets(4))])
-    with pytest.raises(InputError, match="no GPU 0 for device cuda: torch sees 0 -> use device cpu, or install"):
-        shards(folder, tmp_path / "s", ShardsParams(measures=("cider",), device="cuda"), MeasuresParams())
+    with pytest.raises(
+        InputError, match="no GPU 0 for device cuda: torch sees 0 -> use device cpu, or install"
+    ):
+        shards(
+            folder,
+            tmp_path / "s",
+            ShardsParams(measures=("cider",), device="cuda"),
+            MeasuresParams(),
+        )

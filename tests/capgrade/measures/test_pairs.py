@@ -1,5 +1,6 @@
-"""Rectangles are what pairs are, within 1e-6 of the range: the whole, some captions, own ones left out. Captions of one
-text have one value, to the last bit, and a caption's likeness to itself is the whole."""
+"""Rectangles are what pairs are, within 1e-6 of the range: the whole, some captions, own ones left
+out. Captions of one text have one value, to the last bit, and a caption's likeness to itself is the
+whole."""
 
 from pathlib import Path
 
@@ -20,9 +21,15 @@ FORMS = {
     "bleu_3": ("bleu", {"n": 3}),
 }
 OTHERWISE = ("spice", "image_text")  # need jars, or pictures: tests of their own
-NAMES = [name for name in (*MEASURES, "people", "people_shared", "daa_average") if name not in OTHERWISE]
+NAMES = [
+    name for name in (*MEASURES, "people", "people_shared", "daa_average") if name not in OTHERWISE
+]
 MIXTURES = {"one_sign": {"cider": 0.5, "rouge_l": 1.0}, "two_signs": {"sbert": 1.0, "cider": -0.1}}
-PLAIN = ["a red dog runs on the beach", "the woman rides a bike", "two cats sit under a big table near the street"]
+PLAIN = [
+    "a red dog runs on the beach",
+    "the woman rides a bike",
+    "two cats sit under a big table near the street",
+]
 
 
 def made(name: str, **more: str) -> Measure:
@@ -45,7 +52,9 @@ def test_references_equal_to_the_caption_give_the_most(name: str, left_out: bool
 
 @pytest.mark.parametrize("chunk", [base.CHUNK, 32])
 @pytest.mark.parametrize("name", NAMES)
-def test_equal_captions_have_equal_columns(name: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_captions_have_equal_columns(
+    name: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Within a chunk and across chunks."""
     for module in (base, cider, mixture):
         monkeypatch.setattr(module, "CHUNK", chunk)
@@ -69,8 +78,16 @@ BLOCKS = [name for name in NAMES if name in OWNERS and not name.startswith(("peo
 @pytest.mark.parametrize("name", [*NAMES, *FORMS, *MIXTURES])
 def test_rectangles_are_the_pairs(name: str, self_reference: str) -> None:
     """In any order and however often, within 1e-6 of the measure's range."""
-    sets = [*random_sets(30, seed=7, least=2), ["a dog " * 40, "dog"], ["red ball " * 40, "a"], ["", "a"]]
-    captions, given = make_captions(sets), {block: {"self_reference": self_reference} for block in BLOCKS}
+    sets = [
+        *random_sets(30, seed=7, least=2),
+        ["a dog " * 40, "dog"],
+        ["red ball " * 40, "a"],
+        ["", "a"],
+    ]
+    captions, given = (
+        make_captions(sets),
+        {block: {"self_reference": self_reference} for block in BLOCKS},
+    )
     name, options = FORMS.get(name, (name, {}))
     if options:
         given[name] |= options
@@ -85,13 +102,18 @@ def test_rectangles_are_the_pairs(name: str, self_reference: str) -> None:
     assert apart.max() <= 1e-6 * (measure.high - measure.low)
     some = random.permutation(captions.n_captions)[:9]
     np.testing.assert_allclose(
-        fitted.score(image[:5], some), every[np.ix_(image[:5], some)], atol=1e-6 * (measure.high - measure.low), rtol=0
+        fitted.score(image[:5], some),
+        every[np.ix_(image[:5], some)],
+        atol=1e-6 * (measure.high - measure.low),
+        rtol=0,
     )
 
 
 @pytest.mark.parametrize("name", [*NAMES, "spice"])
 def test_left_out_needs_two_references(name: str) -> None:
-    params = MeasuresParams.model_validate({block: {"self_reference": "left_out"} for block in [*BLOCKS, "spice"]})
+    params = MeasuresParams.model_validate(
+        {block: {"self_reference": "left_out"} for block in [*BLOCKS, "spice"]}
+    )
     with pytest.raises(InputError, match="'i1' the first.*no reference remains"):
         choose([name], params)[name].fit(make_captions([["a dog", "a cat"], ["a bird"]]))
 
@@ -120,16 +142,24 @@ def test_an_imported_matrix_has_no_own_pairs_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["cider", "cider_plain", "rouge_l", "bleu", "both"])
 def test_a_pair_has_the_same_bits_among_other_captions(name: str, tmp_path: Path) -> None:
-    """With the document frequencies of captions of which many are elsewhere; without them CIDEr-D's values move."""
+    """With the document frequencies of captions of which many are elsewhere; without them CIDEr-D's
+    values move."""
     file = tmp_path / "frequencies.arrow"
-    Frequencies.of_captions(make_captions([*random_sets(40, seed=99), ["zebra a", "zebra b"]])).write(file)
+    Frequencies.of_captions(
+        make_captions([*random_sets(40, seed=99), ["zebra a", "zebra b"]])
+    ).write(file)
     elsewhere = {"document_frequency": str(file)}
     mixtures = {"both": {"cider": 0.3, "rouge_l": 2.0}}
-    fixed = MeasuresParams.model_validate({"cider": elsewhere, "cider_plain": elsewhere, "mixtures": mixtures})
+    fixed = MeasuresParams.model_validate(
+        {"cider": elsewhere, "cider_plain": elsewhere, "mixtures": mixtures}
+    )
     sets = [*random_sets(25, seed=1, least=2), ["new zebra a the the the " * 12] * 2]
     whole, part = make_captions(sets), make_captions(sets[10:])
     image, row = np.indices((part.n_images, part.n_captions)).reshape(2, -1)
     offset = np.flatnonzero(whole.owner >= 10)[0]
-    for params, same in ((fixed, True), (MeasuresParams(mixtures=mixtures), name in ("rouge_l", "bleu"))):
+    for params, same in (
+        (fixed, True),
+        (MeasuresParams(mixtures=mixtures), name in ("rouge_l", "bleu")),
+    ):
         few, many = (choose([name], params)[name].fit(captions) for captions in (part, whole))
         assert np.array_equal(few.pairs(image, row), many.pairs(image + 10, row + offset)) == same

@@ -42,8 +42,9 @@ def by_definition(vectors: np.ndarray, captions: Captions) -> np.ndarray:
     b = total / (len(sets) - 1) - w * np.mean([1 / len(s) for s in sets])
     share = PRIOR / (len(sets) + PRIOR)
     b, w = ((1 - share) * c + share * np.trace(c) / size * np.eye(size) for c in (b, w))
-    # Noise can make B's smallest negative: its root is imaginary and counts as 0. (No eigendecomposition of this
-    # product: its axes have a condition of 1e13, and lose as many digits.)
+    # Noise can make B's smallest negative: its root is imaginary and counts as 0. (No
+    # eigendecomposition of this product: its axes have a condition of 1e13, and lose as many
+    # digits.)
     root = sqrtm(b @ np.linalg.inv(b + w)).real
     mapped = (root @ (v - mean).T).T
     return mapped / np.linalg.norm(mapped, axis=1, keepdims=True)
@@ -61,23 +62,34 @@ def test_is_the_definition(seed: int, n: int, step: int) -> None:
     np.testing.assert_allclose(found, by_definition(vectors, captions), atol=1e-6)
 
 
-SETS = [["A dog runs on the beach.", "A puppy is running over sand."], ["A bowl of soup.", "Hot soup.", "Hot soup."],
-        ["Two men play chess.", "Men at a board game."]]  # fmt: skip
+SETS = [
+    ["A dog runs on the beach.", "A puppy is running over sand."],
+    ["A bowl of soup.", "Hot soup.", "Hot soup."],
+    ["Two men play chess.", "Men at a board game."],
+]
 
 
-@pytest.mark.parametrize(("name", "fold"), [("sbert_shared", np.max), ("sbert_shared_mean", np.mean)])
+@pytest.mark.parametrize(
+    ("name", "fold"), [("sbert_shared", np.max), ("sbert_shared_mean", np.mean)]
+)
 @pytest.mark.parametrize("left_out", [False, True])
 def test_the_measure_is_the_cosine_of_mapped_embeddings(name: str, fold, left_out: bool) -> None:
     from capgrade.measures.embeddings import embed
     from capgrade.pretrained import EMBEDDED
 
     captions = make_captions(SETS)
-    params = MeasuresParams.model_validate({"sbert": {"self_reference": "left_out" if left_out else "included"}})
+    params = MeasuresParams.model_validate(
+        {"sbert": {"self_reference": "left_out" if left_out else "included"}}
+    )
     fitted = choose([name], params)[name].fit(captions)
     vectors = by_definition(embed(captions.texts, EMBEDDED), captions)
     sets = np.split(vectors, captions.ref_ptr[1:-1])
-    expected = slow_matrix(sets, lambda one, others: fold([other @ one for other in others]), left_out)
-    np.testing.assert_allclose(fitted.score(np.arange(3)), expected, atol=5e-6)  # above 1 - 4e-6 it is 1 (sbert.ONE)
+    expected = slow_matrix(
+        sets, lambda one, others: fold([other @ one for other in others]), left_out
+    )
+    np.testing.assert_allclose(
+        fitted.score(np.arange(3)), expected, atol=5e-6
+    )  # above 1 - 4e-6 it is 1 (sbert.ONE)
     assert np.array_equal(fitted.embeddings[3], fitted.embeddings[4])  # of one text
 
 
@@ -86,20 +98,28 @@ def test_too_little_to_learn_from() -> None:
     for sets in ([["a dog", "a cat"]], [["a dog"], ["a cat"]]):
         with pytest.raises(InputError, match="needs two images, and an image of two captions"):
             shared_map(rng.normal(size=(2, 4)).astype(np.float32), make_captions(sets))
-    apart = np.array([[1, 0], [-1, 0], [1, 0], [-1, 0]], np.float32)  # images have one mean, captions are far apart
+    apart = np.array(
+        [[1, 0], [-1, 0], [1, 0], [-1, 0]], np.float32
+    )  # images have one mean, captions are far apart
     with pytest.raises(InputError, match="no more alike than those of different images"):
         shared_map(apart, make_captions([["a", "b"], ["c", "d"]]))
 
 
 def test_few_images_are_warned_of() -> None:
     captions = make_captions(random_sets(53, seed=1, least=2))
-    with pytest.warns(CapgradeWarning, match="learns what captions share from 53 images, 300 or more are better"):
+    with pytest.warns(
+        CapgradeWarning, match="learns what captions share from 53 images, 300 or more are better"
+    ):
         shared_map(embedded(captions, 0), captions)
 
 
 def test_names_parameters_and_words() -> None:
     params = MeasuresParams()
     used = params.used(["people_shared"])
-    assert measures_block(used)["sbert"] == params.sbert.model_dump() and "sbert_shared" not in measures_block(used)
-    assert "what captions of one image share in this split" in meaning("sbert_shared", params.used(["sbert_shared"]))
+    assert measures_block(used)[
+        "sbert"
+    ] == params.sbert.model_dump() and "sbert_shared" not in measures_block(used)
+    assert "what captions of one image share in this split" in meaning(
+        "sbert_shared", params.used(["sbert_shared"])
+    )
     assert sum(params.all_mixtures["people_shared"].values()) == pytest.approx(1)

@@ -1,4 +1,5 @@
-"""Scene graphs: what captions are parsed to, what matches, and the kernel against the definition."""
+"""Scene graphs: what captions are parsed to, what matches, and the kernel against the
+definition."""
 
 from functools import partial
 
@@ -60,7 +61,9 @@ def test_parses_anything(words: list[str]) -> None:
     """Ends of attributes and relations are objects, and nothing is related to itself."""
     graph = parse(tuple(words))
     assert {noun for noun, _ in graph.attributes} <= set(graph.objects)
-    assert {end for source, _, target in graph.relations for end in (source, target)} <= set(graph.objects)
+    assert {end for source, _, target in graph.relations for end in (source, target)} <= set(
+        graph.objects
+    )
     assert all(source != target for source, _, target in graph.relations)
 
 
@@ -71,7 +74,9 @@ def value(caption: str, *references: str, **weights: float) -> float:
 
 def test_synonyms_match() -> None:
     assert value("a couch", "a sofa") == value("a large bicycle", "a big bike") == 1
-    assert value("a corgi", "a dog") > value("a corgi", "an animal") > value("a corgi", "a table") == 0
+    assert (
+        value("a corgi", "a dog") > value("a corgi", "an animal") > value("a corgi", "a table") == 0
+    )
 
 
 def test_references_are_one_graph() -> None:
@@ -83,8 +88,12 @@ def test_weights_by_hand() -> None:
     """SPICE's counts: 2 of 3 tuples (man, horse; not ride) are matched, of 3 of the reference."""
     plain = {"kinds": 0, "attributes": 0, "attached": 0, "relations": 1, "beta": 1}
     assert value("a man on a horse", "a man under a horse", **plain) == pytest.approx(2 / 3)
-    assert value("a man", "a man under a horse", **plain) == pytest.approx(2 * 1 * (1 / 3) / (1 + 1 / 3))
-    assert value("a red car", "a blue car", kinds=0, attributes=0.5, attached=0, beta=1) == pytest.approx(1 / 1.5)
+    assert value("a man", "a man under a horse", **plain) == pytest.approx(
+        2 * 1 * (1 / 3) / (1 + 1 / 3)
+    )
+    assert value(
+        "a red car", "a blue car", kinds=0, attributes=0.5, attached=0, beta=1
+    ) == pytest.approx(1 / 1.5)
 
 
 def slow_f(caption: Tuples, references: list[Tuples], beta: float) -> float:
@@ -94,7 +103,11 @@ def slow_f(caption: Tuples, references: list[Tuples], beta: float) -> float:
             merged[key] = max(merged.get(key, 0), weight)
     precision = sum(w for key, w in caption.items() if key in merged) / (sum(caption.values()) or 1)
     recall = sum(w for key, w in merged.items() if key in caption) / (sum(merged.values()) or 1)
-    return (1 + beta**2) * precision * recall / (beta**2 * precision + recall) if precision and recall else 0.0
+    return (
+        (1 + beta**2) * precision * recall / (beta**2 * precision + recall)
+        if precision and recall
+        else 0.0
+    )
 
 
 words = st.lists(st.sampled_from(FEW.split()), max_size=9)
@@ -103,9 +116,13 @@ weights = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 
 
 SOME_PARAMS = st.builds(
-    SceneGraphParams, kinds=weights, attributes=weights, relations=weights, beta=st.sampled_from([0.3, 1.0, 2.0]),
+    SceneGraphParams,
+    kinds=weights,
+    attributes=weights,
+    relations=weights,
+    beta=st.sampled_from([0.3, 1.0, 2.0]),
     self_reference=st.sampled_from(["included", "left_out"]),
-)  # fmt: skip
+)
 
 
 @given(some_sets, SOME_PARAMS)
@@ -114,23 +131,38 @@ def test_agrees_with_the_definition(sets: list[list[str]], params: SceneGraphPar
     fitted, images = SceneGraph(params).fit(make_captions(sets)), np.arange(len(sets))
     whole = fitted.score(images)
     reader = TupleReader(scene_lexicon(), params)
-    graphs = [[reader.tuples(parse(tuple(caption.split()))) for caption in captions] for captions in sets]
-    expected = slow_matrix(graphs, partial(slow_f, beta=params.beta), params.self_reference == "left_out")
+    graphs = [
+        [reader.tuples(parse(tuple(caption.split()))) for caption in captions] for captions in sets
+    ]
+    expected = slow_matrix(
+        graphs, partial(slow_f, beta=params.beta), params.self_reference == "left_out"
+    )
     np.testing.assert_allclose(whole, expected, atol=1e-6)
     assert np.array_equal(fitted.score(images, np.arange(0, whole.shape[1], 2)), whole[:, ::2])
 
 
 def test_what_tuples_imply_comes_in_one_order() -> None:
-    """By the alphabet, as sums go in the order of the tuples; a set of texts has another order in each process."""
+    """By the alphabet, as sums go in the order of the tuples; a set of texts has another order in
+    each process."""
     reader = TupleReader(scene_lexicon(), SceneGraphParams())
-    for noun in ("corgi", "waiter", "skier", "tennis player", "pizza", "motorcycle", "kitchen", "bride", "laptop"):
+    for noun in (
+        "corgi",
+        "waiter",
+        "skier",
+        "tennis player",
+        "pizza",
+        "motorcycle",
+        "kitchen",
+        "bride",
+        "laptop",
+    ):
         *kinds, _ = [key for key in reader.tuples(Graph((noun,), (), ())) if key[0] == "object"]
         assert kinds == sorted(kinds)
 
 
 def test_agrees_with_people_better_than_spice(coco: Captions) -> None:
-    """On 1,000 images of COCO: published SPICE has 0.728 over all judged pairs, 0.536 on non-original ones (of all
-    5,000 images)."""
+    """On 1,000 images of COCO: published SPICE has 0.728 over all judged pairs, 0.536 on
+    non-original ones (of all 5,000 images)."""
     from capgrade.agreement.judgement_files import read_judgements
 
     people = read_judgements(DATA / "coco" / "cxc_sits_test.csv", coco)

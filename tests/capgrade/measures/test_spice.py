@@ -1,4 +1,5 @@
-"""SPICE's scorer as a process, with a `java` of our own that speaks its command line: CoreNLP is not at hand."""
+"""SPICE's scorer as a process, with a `java` of our own that speaks its command line: CoreNLP is
+not at hand."""
 
 import json
 import sys
@@ -17,8 +18,8 @@ from tests.conftest import make_captions
 
 SETS = [["a dog runs", "a brown dog"], ["a cat", "the cat sits", "two cats"]]
 
-# What the jar does with its arguments (SpiceArguments.java, SpiceStats.java); the score is the share of the caption's
-# words that are in the references.
+# What the jar does with its arguments (SpiceArguments.java, SpiceStats.java); the score is the
+# share of the caption's words that are in the references.
 JAVA = """#!{python}
 import json, sys
 arguments = sys.argv[1:]
@@ -42,8 +43,8 @@ json.dump(answer, open(out, "w"))
 
 @pytest.fixture
 def put_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Makes an executable `java` that is the only one on PATH: the file where it logs its options. Every jar is in a
-    folder of SPICE, empty ones, instead of the installed one."""
+    """Makes an executable `java` that is the only one on PATH: the file where it logs its options.
+    Every jar is in a folder of SPICE, empty ones, instead of the installed one."""
     import pycocoevalcap.spice
 
     java, log = tmp_path / "bin" / "java", tmp_path / "log"
@@ -80,9 +81,13 @@ def test_scores_every_pair(put_java: Callable[..., Path], batch: int, self_refer
     measure = fitted(batch=batch, self_reference=self_reference)
     whole = np.array(expected(self_reference == "left_out"), np.float32)
     np.testing.assert_array_equal(measure.score(np.array([1, 0])), whole[::-1])
-    again = -(-5 // batch) if self_reference == "left_out" else 0  # own pairs, without the caption among its references
+    again = (
+        -(-5 // batch) if self_reference == "left_out" else 0
+    )  # own pairs, without the caption among its references
     assert len(log.read_text().splitlines()) == -(-10 // batch) + again
-    np.testing.assert_array_equal(measure.score(np.array([0, 1]), np.array([4, 1])), whole[:, [4, 1]])
+    np.testing.assert_array_equal(
+        measure.score(np.array([0, 1]), np.array([4, 1])), whole[:, [4, 1]]
+    )
 
 
 def test_cache_folder_and_saved_state(put_java: Callable[..., Path], tmp_path: Path) -> None:
@@ -132,10 +137,16 @@ def test_missing_jar_is_named(put_java: Callable[..., Path], name: str, tmp_path
         fitted()
 
 
-@pytest.mark.parametrize("version", ["1.8.0_312", "11.0.2", "14", "1.7.0_80", "15.0.1", "17.0.15", "24", "unknown", ""])
-def test_java_has_version_8_to_14(put_java: Callable[..., Path], version: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "version", ["1.8.0_312", "11.0.2", "14", "1.7.0_80", "15.0.1", "17.0.15", "24", "unknown", ""]
+)
+def test_java_has_version_8_to_14(
+    put_java: Callable[..., Path], version: str, tmp_path: Path
+) -> None:
     put_java(version=version)
-    problem = {"unknown": "told no version", "": "no 'java' on PATH"}.get(version, "does not run on Java.*8 to 14")
+    problem = {"unknown": "told no version", "": "no 'java' on PATH"}.get(
+        version, "does not run on Java.*8 to 14"
+    )
     if not version:
         (tmp_path / "bin" / "java").unlink()
     right = version in ("1.8.0_312", "11.0.2", "14")

@@ -1,4 +1,5 @@
-"""The measure that docs/measures.md shows, which is two classes and one line of the catalogue, on every road."""
+"""The measure that docs/measures.md shows, which is two classes and one line of the catalogue, on
+every road."""
 
 from pathlib import Path
 
@@ -24,29 +25,45 @@ from tests.docs.blocks import examples
 def test_every_road_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MEASURES, "length", None)  # taken out afterwards
     names: dict = {}
-    (shown,) = (e.text for e in examples(ROOT / "docs" / "measures.md") if "class FittedLength" in e.text)
+    (shown,) = (
+        e.text for e in examples(ROOT / "docs" / "measures.md") if "class FittedLength" in e.text
+    )
     exec(shown, names)
-    folder = write_captions_folder(tmp_path / "captions", [caption_table(random_sets(20, seed=3, least=2))])
+    folder = write_captions_folder(
+        tmp_path / "captions", [caption_table(random_sets(20, seed=3, least=2))]
+    )
     captions = read_captions(folder)
     fitted = choose(["length"], MeasuresParams())["length"].fit(captions)
     image, row = np.indices((captions.n_images, captions.n_captions)).reshape(2, -1)
     wanted = fitted.pairs(image, row).reshape(captions.n_images, -1)
-    relevance(folder, tmp_path / "relevance", RelevanceParams(measures=("length",)), MeasuresParams())
+    relevance(
+        folder, tmp_path / "relevance", RelevanceParams(measures=("length",)), MeasuresParams()
+    )
     assert np.array_equal(read_relevance(tmp_path / "relevance" / "length.arrow").matrix(), wanted)
     for among in ("all", 0.5):
-        plan = ShardsParams(measures=("length", "rouge_l"), top=3, windows=WindowsParams(among=among))
+        plan = ShardsParams(
+            measures=("length", "rouge_l"), top=3, windows=WindowsParams(among=among)
+        )
         shards(folder, tmp_path / f"{among}", plan, MeasuresParams())
         for batch in read_shards(tmp_path / f"{among}").batches():
             for kept in batch.to_pylist():
-                np.testing.assert_array_equal(kept["length"], wanted[kept["image"], kept["captions"]])
-                best = [v for v, why in zip(kept["length"], kept["reasons"], strict=True) if why & 4]
+                np.testing.assert_array_equal(
+                    kept["length"], wanted[kept["image"], kept["captions"]]
+                )
+                best = [
+                    v for v, why in zip(kept["length"], kept["reasons"], strict=True) if why & 4
+                ]
                 assert sorted(best) == sorted(np.sort(wanted[kept["image"]])[-3:])
     publish(folder, [tmp_path / "all"], tmp_path / "dataset", PublishParams(license="cc0-1.0"))
     card = (tmp_path / "dataset" / "README.md").read_text()
     assert f"| `length` | float32 | {names['Length'].__doc__.splitlines()[0]} |" in card
     own = read_own_pairs(tmp_path / "relevance")
     assert np.array_equal(own["length"], wanted[captions.owner, np.arange(captions.n_captions)])
-    assert (own["length_left_out"] <= own["length"]).all() and (own["length_left_out"] < own["length"]).any()
+    assert (own["length_left_out"] <= own["length"]).all() and (
+        own["length_left_out"] < own["length"]
+    ).any()
     (voice,) = measure_voices(captions, ["length"], MeasuresParams())
-    assert np.array_equal(voice.of_image(2), wanted[2]) and np.array_equal(voice.of_pairs(image, row), wanted.ravel())
+    assert np.array_equal(voice.of_image(2), wanted[2]) and np.array_equal(
+        voice.of_pairs(image, row), wanted.ravel()
+    )
     assert on_device(fitted, "cpu") is fitted

@@ -30,18 +30,34 @@ def _both(name: str, captions: Captions, params: MeasuresParams):
 
 @pytest.mark.parametrize("references", ["max", "mean", "first"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_typed_caption_scores_as_if_it_were_fitted_too(name: str, references: str, tmp_path: Path) -> None:
-    """One of the captions again, and others of words, n-grams and a length that the captions do not have; document
-    frequencies kept as they were. What is left out of references does not concern it."""
+def test_a_typed_caption_scores_as_if_it_were_fitted_too(
+    name: str, references: str, tmp_path: Path
+) -> None:
+    """One of the captions again, and others of words, n-grams and a length that the captions do not
+    have; document frequencies kept as they were. What is left out of references does not concern
+    it."""
     sets = random_sets(12, seed=4, least=2)
     captions = make_captions(sets)
     Frequencies.of_captions(captions).write(tmp_path / "df.arrow")
     elsewhere = {"document_frequency": str(tmp_path / "df.arrow")}
-    given = {"sbert": {"references": references}, "rouge_l": {"references": references.replace("first", "max")}}
+    given = {
+        "sbert": {"references": references},
+        "rouge_l": {"references": references.replace("first", "max")},
+    }
     params = _params(**given, cider=elsewhere, cider_plain=elsewhere)
-    left_out = {block: {**given.get(block, {}), "self_reference": "left_out"} for block in NAMES[:4]}
-    answers = [_both(name, captions, some)[1] for some in (_params(**given), params, _params(**left_out))]
-    others = "a red dog", "zebra", "the zebra rides on the street " * 6, "dog dog dog runs runs", "."
+    left_out = {
+        block: {**given.get(block, {}), "self_reference": "left_out"} for block in NAMES[:4]
+    }
+    answers = [
+        _both(name, captions, some)[1] for some in (_params(**given), params, _params(**left_out))
+    ]
+    others = (
+        "a red dog",
+        "zebra",
+        "the zebra rides on the street " * 6,
+        "dog dog dog runs runs",
+        ".",
+    )
     for text in (*captions.texts[::9], *others):
         fitted = choose([name], params)[name].fit(make_captions([*sets, [text]]))
         expected = fitted.score(np.arange(12), np.array([captions.n_captions]))[:, 0]

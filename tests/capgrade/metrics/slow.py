@@ -1,4 +1,5 @@
-"""Slow, obvious references: every metric on one strict order, and its mean over all orders that ties allow."""
+"""Slow, obvious references: every metric on one strict order, and its mean over all orders that
+ties allow."""
 
 import itertools
 import math
@@ -9,7 +10,10 @@ import numpy as np
 def orders(scores):
     """Every order of the candidates, best first, in which no score comes after a smaller one."""
     falling = sorted(range(len(scores)), key=lambda item: -scores[item])
-    groups = [itertools.permutations(some) for _, some in itertools.groupby(falling, key=lambda item: scores[item])]
+    groups = [
+        itertools.permutations(some)
+        for _, some in itertools.groupby(falling, key=lambda item: scores[item])
+    ]
     return [list(itertools.chain(*choice)) for choice in itertools.product(*groups)]
 
 
@@ -59,7 +63,11 @@ def ncs_authors(order, relevance, k, removed):
     """metric.py:NCS: means, and 1e-10 beside the best one."""
     order = [item for item in order if item not in removed]
     ideal = sorted((relevance[item] for item in order), reverse=True)[:k]
-    return np.mean([relevance[item] for item in order[:k]]) / (np.mean(ideal) + 1e-10) if order else 0.0
+    return (
+        np.mean([relevance[item] for item in order[:k]]) / (np.mean(ideal) + 1e-10)
+        if order
+        else 0.0
+    )
 
 
 def ncs_ordered(order, relevance, k):
@@ -86,7 +94,9 @@ def asp(order, labelled):
 def r_precision_of_classes(order, query, candidates, zeta):
     """Hits in the first R over R among the annotated candidates; NaN where none matches."""
     order = [item for item in order if any(candidates[item])]
-    match = [sum(a != b for a, b in zip(query, candidates[item], strict=True)) <= zeta for item in order]
+    match = [
+        sum(a != b for a, b in zip(query, candidates[item], strict=True)) <= zeta for item in order
+    ]
     return sum(match[: sum(match)]) / sum(match) if any(match) else math.nan
 
 

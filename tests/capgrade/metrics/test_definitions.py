@@ -1,5 +1,6 @@
-"""Every metric is its definition, and under ties the mean over all orders of tied candidates, found here by listing
-them; infinities are levels like any other. docs/metrics.md describes each, with a worked example."""
+"""Every metric is its definition, and under ties the mean over all orders of tied candidates, found
+here by listing them; infinities are levels like any other. docs/metrics.md describes each, with a
+worked example."""
 
 import itertools
 import re
@@ -18,37 +19,62 @@ from . import slow
 
 DTYPES = st.sampled_from([np.float32, np.float64])
 LEVELS = [-np.inf, -1.0, 0.0, -0.0, 1.0, np.inf]
-NOT_MEANS = {"kendall_tau_b", "cs", "lambda", "lambda_other"}  # under ties: test_parity.py; no infinities
+NOT_MEANS = {
+    "kendall_tau_b",
+    "cs",
+    "lambda",
+    "lambda_other",
+}  # under ties: test_parity.py; no infinities
 ELSEWHERE = {"sr_authors", "sr_soft_authors"}  # test_parity.py
 
 
-def definitions(k: int, m: int, order, labelled, scores, relevance, own, lists, code, codes) -> dict[str, float]:
-    """Of one query, by name; `order` and `labelled` by scores and by relevance, `code` and `codes` the classes of the
-    query and of the candidates."""
+def definitions(
+    k: int, m: int, order, labelled, scores, relevance, own, lists, code, codes
+) -> dict[str, float]:
+    """Of one query, by name; `order` and `labelled` by scores and by relevance, `code` and `codes`
+    the classes of the query and of the candidates."""
     places, head, gone = [-order.index(item) for item in range(len(order))], order[:k], set(own)
     others = [scores[item] for item in order if item not in own][:k]
-    pmrp = [slow.r_precision_of_classes(order, code, codes, zeta) for zeta in (0, 1, 2)] if code.any() else [np.nan]
+    pmrp = (
+        [slow.r_precision_of_classes(order, code, codes, zeta) for zeta in (0, 1, 2)]
+        if code.any()
+        else [np.nan]
+    )
     whole = slow.tau_a(places, relevance) if len(order) > 1 else 0.0
     found = {
-        "pmrp": np.mean(pmrp), f"lambda@{k}": np.mean([scores[item] for item in head]),
+        "pmrp": np.mean(pmrp),
+        f"lambda@{k}": np.mean([scores[item] for item in head]),
         f"lambda_other@{k}": np.mean(others) if others else np.nan,
-        f"recall@{k}": slow.recall(order, own, k), f"r@{k}": slow.share(order, own, k),
-        "medr": slow.first(order, own), "meanr": slow.first(order, own),
-        f"ndcg@{k}": slow.ndcg(order, relevance, k), f"ndcg_exp@{k}": slow.ndcg(order, relevance, k, True),
-        f"ncs@{k}": slow.ncs(order, relevance, k), f"ncs_other@{k}": slow.ncs(order, relevance, k, gone),
+        f"recall@{k}": slow.recall(order, own, k),
+        f"r@{k}": slow.share(order, own, k),
+        "medr": slow.first(order, own),
+        "meanr": slow.first(order, own),
+        f"ndcg@{k}": slow.ndcg(order, relevance, k),
+        f"ndcg_exp@{k}": slow.ndcg(order, relevance, k, True),
+        f"ncs@{k}": slow.ncs(order, relevance, k),
+        f"ncs_other@{k}": slow.ncs(order, relevance, k, gone),
         f"ncs_eq5@{k}": slow.ncs_eq5(order, labelled, relevance, k),
         f"ncs_authors@{k}": slow.ncs_authors(order, relevance, k, gone),
-        f"ncs_ordered@{k}": slow.ncs_ordered(order, relevance, k), "asp": slow.asp(order, labelled),
-        "kendall_tau_a": whole, "kendall_tau_b": whole, "map@r": slow.average_precision(order, lists),
+        f"ncs_ordered@{k}": slow.ncs_ordered(order, relevance, k),
+        "asp": slow.asp(order, labelled),
+        "kendall_tau_a": whole,
+        "kendall_tau_b": whole,
+        "map@r": slow.average_precision(order, lists),
         "r_precision": slow.share(order, lists, len(lists)),
-    }  # fmt: skip
+    }
     if k > 1:
         top = [[of[item] for item in head] for of in (places, relevance)]
-        found |= dict.fromkeys((f"cs@{k}", f"cs_tau_a@{k}"), slow.tau_a(*top) if len(head) > 1 else 0.0)
-    found |= {f"{name}_recall@{k}": slow.recall(order, lists, k) for name in ("eccv", "cxc", "accepted")}
+        found |= dict.fromkeys(
+            (f"cs@{k}", f"cs_tau_a@{k}"), slow.tau_a(*top) if len(head) > 1 else 0.0
+        )
+    found |= {
+        f"{name}_recall@{k}": slow.recall(order, lists, k) for name in ("eccv", "cxc", "accepted")
+    }
     for name, soft, removed in (("", False, ()), ("_soft", True, ()), ("_other", False, gone),
                                 ("_soft_other", True, gone)):  # fmt: skip
-        found[f"sr{name}@{k}(m={m})"] = slow.semantic_recall(order, labelled, relevance, k, m, soft, removed)
+        found[f"sr{name}@{k}(m={m})"] = slow.semantic_recall(
+            order, labelled, relevance, k, m, soft, removed
+        )
     return found
 
 
@@ -56,16 +82,20 @@ def expected(k: int, m: int, scores, relevance, mean, *labels) -> dict[str, floa
     """Of one query the mean of its definitions over all orders of ties in both rankings."""
     both = itertools.product(slow.orders(scores), slow.orders(relevance))
     rows = [definitions(k, m, *orders, scores, relevance, *labels) for orders in both]
-    asp_a = [slow.asp(*orders) for orders in itertools.product(slow.orders(scores), slow.orders(mean))]
-    return {"asp_a": np.mean(asp_a)} | {name: np.mean([row[name] for row in rows]) for name in rows[0]}
+    asp_a = [
+        slow.asp(*orders) for orders in itertools.product(slow.orders(scores), slow.orders(mean))
+    ]
+    return {"asp_a": np.mean(asp_a)} | {
+        name: np.mean([row[name] for row in rows]) for name in rows[0]
+    }
 
 
 @pytest.mark.parametrize("ties", [True, False])
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), k=st.integers(1, 12), m=st.integers(1, 6), dtype=DTYPES)
 def test_a_metric_by_name_is_its_definition_in_both_directions(ties, seed, k, m, dtype):
-    """In galleries of up to four images and captions, where scores and labels have few levels; and of up to seven
-    images with one to four captions, without ties."""
+    """In galleries of up to four images and captions, where scores and labels have few levels; and
+    of up to seven images with one to four captions, without ties."""
     rng = np.random.default_rng(seed)
     images = rng.integers(1, 4) if ties else rng.integers(3, 8)
     more = rng.integers(0, images, rng.integers(5 - images) if ties else rng.integers(3 * images))
@@ -76,28 +106,53 @@ def test_a_metric_by_name_is_its_definition_in_both_directions(ties, seed, k, m,
             rng.choice(some, shape) for some in (LEVELS, [0.0, 0.25, 1.0, 4.0], [0.0, 1.0, 2.0])
         )
     else:
-        scores, relevance = rng.permutation(images * len(owner)).reshape(shape) / 1000, rng.uniform(0, 3, shape)
+        scores, relevance = (
+            rng.permutation(images * len(owner)).reshape(shape) / 1000,
+            rng.uniform(0, 3, shape),
+        )
         other = rng.uniform(0, 9, shape)
-    own, mean = owner == np.arange(images)[:, None], sum(one / max(one.max(), 1e-12) for one in (relevance, other))
-    lists = [[rng.choice(np.arange(-1, n), rng.integers(1, n + 2), replace=False).tolist() for _ in range(q)]
-             for q, n in (shape, shape[::-1])]  # -1: what the gallery lacks  # fmt: skip
+    own, mean = (
+        owner == np.arange(images)[:, None],
+        sum(one / max(one.max(), 1e-12) for one in (relevance, other)),
+    )
+    lists = [
+        [
+            rng.choice(np.arange(-1, n), rng.integers(1, n + 2), replace=False).tolist()
+            for _ in range(q)
+        ]
+        for q, n in (shape, shape[::-1])
+    ]  # -1: what the gallery lacks
     positives = dict.fromkeys(("eccv", "cxc", "accepted"), tuple(map(Positives.from_lists, lists)))
     codes = (rng.random((images, 4)) < 0.4).astype(int)
     sides, wanted = (codes, codes[owner]), []
-    for turn, of, (mine, theirs) in ((lambda x: x, lists[0], sides), (np.transpose, lists[1], sides[::-1])):
-        given = (*(turn(x).tolist() for x in (scores, relevance, mean)), map(np.flatnonzero, turn(own)), of, mine)
-        with np.errstate(invalid="ignore"):  # means of scores that are infinite, which are not compared
+    for turn, of, (mine, theirs) in (
+        (lambda x: x, lists[0], sides),
+        (np.transpose, lists[1], sides[::-1]),
+    ):
+        given = (
+            *(turn(x).tolist() for x in (scores, relevance, mean)),
+            map(np.flatnonzero, turn(own)),
+            of,
+            mine,
+        )
+        with np.errstate(
+            invalid="ignore"
+        ):  # means of scores that are infinite, which are not compared
             wanted.append([expected(k, m, *row, theirs) for row in zip(*given, strict=True)])
     names = [name for name in wanted[0][0] if not ties or name.partition("@")[0] not in NOT_MEANS]
     if not ties and k > 1:
-        assert {metric(name).family.function for name in names} | {CATALOGUE[name].function for name in ELSEWHERE} == {
-            one.function for one in CATALOGUE.values()
-        }
+        assert {metric(name).family.function for name in names} | {
+            CATALOGUE[name].function for name in ELSEWHERE
+        } == {one.function for one in CATALOGUE.values()}
     options = {"owner": owner, "positives": positives, "classes": codes, "intervals": None}
-    found = evaluate(scores.astype(dtype), {"a": relevance.astype(dtype), "b": other}, names, **options)
+    found = evaluate(
+        scores.astype(dtype), {"a": relevance.astype(dtype), "b": other}, names, **options
+    )
     for scored, rows in zip((found.i2t, found.t2i), wanted, strict=True):
         for name in names:
-            np.testing.assert_allclose(scored.values[name], [row[name] for row in rows], atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(
+                scored.values[name], [row[name] for row in rows], atol=1e-6, err_msg=name
+            )
 
 
 def test_options_of_functions_are_names_of_the_catalogue():
@@ -107,7 +162,9 @@ def test_options_of_functions_are_names_of_the_catalogue():
     groups = {"query_group": np.arange(3), "candidate_group": owner}
     calls = {
         "sr_other@2(m=3)": metrics.semantic_recall(scores, relevance, k=2, m=3, **groups),
-        "sr_soft_other@2(m=3)": metrics.semantic_recall(scores, relevance, k=2, m=3, weight="soft", **groups),
+        "sr_soft_other@2(m=3)": metrics.semantic_recall(
+            scores, relevance, k=2, m=3, weight="soft", **groups
+        ),
         "cs_tau_a@4": metrics.coherent_score(scores, relevance, k=4, variant="a"),
         "lambda_other@3": metrics.semantic_map(scores, k=3, **groups),
     }
@@ -117,8 +174,8 @@ def test_options_of_functions_are_names_of_the_catalogue():
 
 
 def test_reference_order_is_numpys_reversed_stable_argsort():
-    """The parity mode: among ties the later index first, as argsort()[::-1] of the reference codes. Values are those of
-    scores without ties in this order."""
+    """The parity mode: among ties the later index first, as argsort()[::-1] of the reference codes.
+    Values are those of scores without ties in this order."""
     random = np.random.default_rng(0)
     scores, relevance = random.integers(0, 3, (20, 30)).astype(np.float32), random.random((20, 30))
     strict = np.argsort(np.argsort(scores, axis=1, kind="stable"), axis=1).astype(float)
@@ -127,18 +184,25 @@ def test_reference_order_is_numpys_reversed_stable_argsort():
         (metrics.recall, positives), (metrics.first_rank, positives), (metrics.map_at_r, positives),
         (metrics.ndcg, relevance), (metrics.asp, relevance),
     ):  # fmt: skip
-        np.testing.assert_array_equal(of(scores, labels, ties="reference"), of(strict, labels), err_msg=of.__name__)
+        np.testing.assert_array_equal(
+            of(scores, labels, ties="reference"), of(strict, labels), err_msg=of.__name__
+        )
 
 
 def test_only_what_is_read_of_a_ranking_is_ranked(monkeypatch):
-    """Recall and the first rank are counted; relevance is ranked for metrics that want its best order."""
+    """Recall and the first rank are counted; relevance is ranked for metrics that want its best
+    order."""
     ranked = []
-    monkeypatch.setattr(base, "rank", lambda scores, *rest: ranked.append(1) or ranking.rank(scores, *rest))
+    monkeypatch.setattr(
+        base, "rank", lambda scores, *rest: ranked.append(1) or ranking.rank(scores, *rest)
+    )
     scores, relevance = np.random.default_rng(0).random((2, 4, 9))
     names = ["recall@1", "medr", "r@3", "cs@3", "ndcg@5", "asp"]
     for count, chosen in ((0, names[:2]), (1, names[:3]), (2, names)):
         ranked.clear()
-        queries = base.Queries(scores, positives={"own": Positives.from_lists([[0]] * 4)}, relevance={"": relevance})
+        queries = base.Queries(
+            scores, positives={"own": Positives.from_lists([[0]] * 4)}, relevance={"": relevance}
+        )
         block = base.QueryBlock(queries, 0, 4)
         for name in chosen:
             metric(name).score(block)
@@ -154,10 +218,18 @@ def test_a_cut_off_beyond_the_gallery_is_its_size():
         (metrics.ncs, relevance, {}), (metrics.ncs, relevance, {"form": "eq5"}),
         (metrics.coherent_score, relevance, {}), (metrics.semantic_recall, relevance, {"m": 3}),
     ):  # fmt: skip
-        np.testing.assert_array_equal(of(scores, labels, far, **options), of(scores, labels, 9, **options))
-    np.testing.assert_array_equal(metrics.semantic_map(scores, far), metrics.semantic_map(scores, 9))
-    ordered = evaluate(scores, relevance, f"ncs_ordered@{far}", intervals=None).i2t.values[f"ncs_ordered@{far}"]
-    np.testing.assert_allclose(ordered, 1, atol=1e-9)  # all places weigh nearly the same, and all are taken
+        np.testing.assert_array_equal(
+            of(scores, labels, far, **options), of(scores, labels, 9, **options)
+        )
+    np.testing.assert_array_equal(
+        metrics.semantic_map(scores, far), metrics.semantic_map(scores, 9)
+    )
+    ordered = evaluate(scores, relevance, f"ncs_ordered@{far}", intervals=None).i2t.values[
+        f"ncs_ordered@{far}"
+    ]
+    np.testing.assert_allclose(
+        ordered, 1, atol=1e-9
+    )  # all places weigh nearly the same, and all are taken
 
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")

@@ -30,13 +30,17 @@ BINARY = ("recall@1", "recall@5", "r@5", "precision@5", "map@r", "r_precision")
 GRADED = ("ndcg@10", "ndcg_exp@10", "ncs@5")
 
 
-def made(seed: int, queries: int = 80, width: int = 400) -> tuple[np.ndarray, np.ndarray, np.ndarray, Positives]:
+def made(
+    seed: int, queries: int = 80, width: int = 400
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Positives]:
     """Gains, of which a query has 1 to some 20 that are not 0; two systems that see them through
     noise; own items."""
     random = np.random.default_rng(seed)
     gains = np.zeros((queries, width))
     for row, count in zip(gains, 1 + random.negative_binomial(1, 0.2, queries), strict=True):
-        row[random.choice(width, min(count, 20), replace=False)] = random.choice([1 / 3, 2 / 3, 1], min(count, 20))
+        row[random.choice(width, min(count, 20), replace=False)] = random.choice(
+            [1 / 3, 2 / 3, 1], min(count, 20)
+        )
     own = [[int(row.argmax())] for row in gains]
     gains[np.arange(queries), np.ravel(own)] = 1
     signal = np.where(gains > 0, 1.5 + 2 * gains, 0) + 0.6 * random.standard_normal(gains.shape)
@@ -49,16 +53,27 @@ def dense(scores: np.ndarray, gains: np.ndarray) -> dict[str, float]:
     right = lists_of(gains > 0, gains.shape)
     top = np.take_along_axis(gains, np.argsort(-scores, axis=1)[:, :5], axis=1)
     values = {
-        "recall@1": recall(scores, right, 1), "recall@5": recall(scores, right, 5), "precision@5": (top > 0),
-        "r@5": recall_share(scores, right, 5), "map@r": map_at_r(scores, right),
+        "recall@1": recall(scores, right, 1),
+        "recall@5": recall(scores, right, 5),
+        "precision@5": (top > 0),
+        "r@5": recall_share(scores, right, 5),
+        "map@r": map_at_r(scores, right),
         "r_precision": r_precision(scores, right),
-        "ndcg@10": ndcg(scores, gains, 10), "ndcg_exp@10": ndcg(scores, gains, 10, gain="exponential"),
+        "ndcg@10": ndcg(scores, gains, 10),
+        "ndcg_exp@10": ndcg(scores, gains, 10, gain="exponential"),
         "ncs@5": ncs(scores, gains, 5),
-    }  # fmt: skip
+    }
     return {name: float(value.mean()) for name, value in values.items()}
 
 
-def judged(gains: np.ndarray, systems: list[np.ndarray], own: Positives, share: float, top: int, seed: int = 0):
+def judged(
+    gains: np.ndarray,
+    systems: list[np.ndarray],
+    own: Positives,
+    share: float,
+    top: int,
+    seed: int = 0,
+):
     pool = draw_pool(systems, round(share * gains.size), top=top, own=own, seed=seed)
     sample = JudgedSample(pool.query, pool.item, gains[pool.query, pool.item], pool.probability)
     return sample + JudgedSample.certain(own)
@@ -70,7 +85,9 @@ def test_where_all_is_judged_metrics_are_the_dense_ones() -> None:
     mixed = np.random.default_rng(1).permutation(gains.size)
     sample = JudgedSample(query[mixed], item[mixed], gains.ravel()[mixed], np.ones(gains.size))
     found = estimate(scores, sample, (*BINARY, *GRADED))
-    assert {name: one.value for name, one in found.items()} == pytest.approx(dense(scores, gains), abs=1e-9)
+    assert {name: one.value for name, one in found.items()} == pytest.approx(
+        dense(scores, gains), abs=1e-9
+    )
     assert {one.sampling_error for one in found.values()} == {0}
     turned = estimate(scores.T, sample.transposed(), ["ndcg@10"])["ndcg@10"].value
     assert turned == pytest.approx(float(ndcg(scores.T, gains.T, 10).mean()), abs=1e-9)
@@ -87,7 +104,13 @@ def test_where_all_is_judged_metrics_are_those_of_ir_measures() -> None:
     qrels = {f"{q}": {names[c]: int(v) for c, v in enumerate(row)} for q, row in enumerate(gains)}
     run = {f"{q}": {names[c]: float(v) for c, v in enumerate(row)} for q, row in enumerate(scores)}
     theirs = ir_measures.calc_aggregate([P @ 5, R @ 5, Rprec, Success @ 5, nDCG @ 10], qrels, run)
-    same = {P @ 5: "precision@5", R @ 5: "r@5", Rprec: "r_precision", Success @ 5: "recall@5", nDCG @ 10: "ndcg@10"}
+    same = {
+        P @ 5: "precision@5",
+        R @ 5: "r@5",
+        Rprec: "r_precision",
+        Success @ 5: "recall@5",
+        nDCG @ 10: "ndcg@10",
+    }
     sample = JudgedSample(query, item, gains.ravel(), np.ones(gains.size))
     found = estimate(scores, sample, list(same.values()))
     for measure, name in same.items():
@@ -121,13 +144,17 @@ def test_what_is_linear_in_the_gains_is_unbiased_whatever_stands_below() -> None
     values, errors = [], []
     for seed in range(150):
         chosen = np.random.default_rng(seed).choice(gains.size, 500, replace=False)
-        sample = JudgedSample(query[chosen], item[chosen], gains.ravel()[chosen], np.full(500, 500 / gains.size))
+        sample = JudgedSample(
+            query[chosen], item[chosen], gains.ravel()[chosen], np.full(500, 500 / gains.size)
+        )
         found = query_values(scores, sample, ["precision@10"], seed=seed)["precision@10"]
         one = found.estimate(0.95, seed, None)[0]
         values.append(one.value)
         errors.append(one.sampling_error)
     assert np.mean(values) == pytest.approx((top > 0).mean(), abs=4 * np.std(values) / np.sqrt(150))
-    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.2), "the error by sampling is what samples differ by"
+    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.2), (
+        "the error by sampling is what samples differ by"
+    )
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
@@ -145,7 +172,9 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         held = sum(one[name].low <= right[name] <= one[name].high for one in found)
         assert held >= 33, f"{name}: {held} of 40"
         values = [one[name].value for one in found]
-        assert np.mean(values) == pytest.approx(right[name], abs=4 * np.std(values) / np.sqrt(40)), name
+        assert np.mean(values) == pytest.approx(
+            right[name], abs=4 * np.std(values) / np.sqrt(40)
+        ), name
 
 
 def test_systems_change_places() -> None:
@@ -153,10 +182,14 @@ def test_systems_change_places() -> None:
     sample = judged(gains, [first, second], own, 0.1, 5)
     clear = change_places(first, second, sample, "ndcg@10")
     assert clear.difference.low > 0 and clear.change == 0
-    assert change_places(second, first, sample, "ndcg@10").change == 0, "the one ahead may be the second"
+    assert change_places(second, first, sample, "ndcg@10").change == 0, (
+        "the one ahead may be the second"
+    )
     same = change_places(first, first, sample, "ndcg@10")
     assert (same.difference.value, same.change, same.difference.sampling_error) == (0, 0.5, 0)
-    close = change_places(first, first + np.random.default_rng(0).normal(0, 0.05, first.shape), sample)
+    close = change_places(
+        first, first + np.random.default_rng(0).normal(0, 0.05, first.shape), sample
+    )
     assert 0.01 < close.change < 0.6
 
 
@@ -183,15 +216,23 @@ def test_a_twentieth_of_cocos_pairs_gives_map_at_r_by_eccv_caption(coco: Caption
     rows, asked = lists.lists(), np.flatnonzero(np.diff(lists.indptr) > 0)[::3]
     right = Positives.from_lists([rows[q][rows[q] >= 0] for q in asked])
     words, first = tfidf(coco), coco.refs[coco.ref_ptr[:-1]]
-    systems = [(some[asked] @ some[first].T).toarray().astype(np.float32) for some in (words, words[:, ::2])]
+    systems = [
+        (some[asked] @ some[first].T).toarray().astype(np.float32)
+        for some in (words, words[:, ::2])
+    ]
     gains = np.zeros(systems[0].shape)
     gains[right.queries, right.indices] = 1
     own = Positives.from_lists([[image] for image in coco.owner[asked]])
     true = float(map_at_r(systems[0], right).mean())
-    found = [estimate(systems[0], judged(gains, systems, own, 0.05, 10, seed), ["map@r"])["map@r"] for seed in range(4)]
+    found = [
+        estimate(systems[0], judged(gains, systems, own, 0.05, 10, seed), ["map@r"])["map@r"]
+        for seed in range(4)
+    ]
     print(f"map@r by all pairs {true:.4f}; by a twentieth {found}")
     assert sum(one.low <= true <= one.high for one in found) >= 3
-    assert np.mean([one.value for one in found]) == pytest.approx(true, abs=1.5 * found[0].sampling_error)
+    assert np.mean([one.value for one in found]) == pytest.approx(
+        true, abs=1.5 * found[0].sampling_error
+    )
     assert all(one.high - one.low < 0.1 for one in found)
 
 
@@ -204,8 +245,14 @@ def test_what_is_wrong_is_said() -> None:
         (lambda: replace(sample, gain=sample.gain[1:]), "four columns of one length"),
         (lambda: replace(sample, probability=0 * sample.gain), r"outside \(0, 1\]"),
         (lambda: sample + JudgedSample.certain(own), "judged twice"),
-        (lambda: estimate(scores[:, :30], sample), "a pair of the sample has its item outside the 10 x 30 scores"),
-        (lambda: estimate(np.pad(scores, ((0, 90), (0, 0))), sample), "stand for 400 pairs, and the scores have 4,000"),
+        (
+            lambda: estimate(scores[:, :30], sample),
+            "a pair of the sample has its item outside the 10 x 30 scores",
+        ),
+        (
+            lambda: estimate(np.pad(scores, ((0, 90), (0, 0))), sample),
+            "stand for 400 pairs, and the scores have 4,000",
+        ),
         (lambda: estimate(scores + np.nan, sample), "NaN"),
         (lambda: estimate(scores, sample, ["asp"]), "'asp' is not known -> use one of: ndcg, "),
         (lambda: estimate(scores, sample, ["ndcg"]), "write ndcg@K"),

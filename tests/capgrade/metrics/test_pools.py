@@ -27,10 +27,14 @@ def test_the_first_of_each_system_are_certain_and_own_pairs_are_not_asked() -> N
     for by_columns, expected in ((False, rows), (True, rows | columns)):
         pool = draw_pool(SYSTEMS, 300, top=3, own=OWN, columns=by_columns)
         certain = pool.probability == 1
-        assert cells(pool.query[certain], pool.item[certain]) >= expected - {(q, q) for q in range(12)}
+        assert cells(pool.query[certain], pool.item[certain]) >= expected - {
+            (q, q) for q in range(12)
+        }
         assert not cells(pool.query, pool.item) & {(q, q) for q in range(12)}
         assert len(cells(pool.query, pool.item)) == len(pool.query) == 300
-        assert (1 / pool.probability).sum() == pytest.approx(12 * 40 - 12), "the drawn stand for all"
+        assert (1 / pool.probability).sum() == pytest.approx(12 * 40 - 12), (
+            "the drawn stand for all"
+        )
 
 
 def test_each_pair_is_drawn_as_often_as_its_probability_says() -> None:
@@ -42,7 +46,10 @@ def test_each_pair_is_drawn_as_often_as_its_probability_says() -> None:
         count[pool.query, pool.item] += 1
         chance[pool.query, pool.item] = pool.probability
     assert (np.abs(count - 400 * chance) <= 5 * np.sqrt(400 * chance * (1 - chance)) + 1e-9).all()
-    levels = [chance[(best >= low) & (best < high)] for low, high in ((0, 2), (2, 4), (4, 8), (8, 16), (16, 40))]
+    levels = [
+        chance[(best >= low) & (best < high)]
+        for low, high in ((0, 2), (2, 4), (4, 8), (8, 16), (16, 40))
+    ]
     assert all(len(set(level.tolist())) == 1 for level in levels), "a stratum has one probability"
     assert sorted((level[0] for level in levels), reverse=True) == [level[0] for level in levels]
 

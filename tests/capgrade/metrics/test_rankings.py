@@ -20,11 +20,37 @@ from capgrade.schemas.say import CapgradeWarning
 
 from . import slow
 
-NAMES = ["ndcg@5", "ndcg_exp@5", "ncs@3", "recall@3", "r@3", "precision@3", "mrr@4", "map@4", "r_precision", "map@r"]
-RANX = {"ndcg@5": "ndcg@5", "ndcg_exp@5": "ndcg_burges@5", "recall@3": "hit_rate@3", "r@3": "recall@3",
-        "precision@3": "precision@3", "mrr@4": "mrr@4", "map@4": "map@4", "r_precision": "r-precision"}  # fmt: skip
-IR_MEASURES = {"ndcg@5": "nDCG@5", "recall@3": "Success@3", "r@3": "R@3",
-               "precision@3": "P@3", "mrr@4": "RR@4", "map@4": "AP@4", "r_precision": "Rprec"}  # fmt: skip
+NAMES = [
+    "ndcg@5",
+    "ndcg_exp@5",
+    "ncs@3",
+    "recall@3",
+    "r@3",
+    "precision@3",
+    "mrr@4",
+    "map@4",
+    "r_precision",
+    "map@r",
+]
+RANX = {
+    "ndcg@5": "ndcg@5",
+    "ndcg_exp@5": "ndcg_burges@5",
+    "recall@3": "hit_rate@3",
+    "r@3": "recall@3",
+    "precision@3": "precision@3",
+    "mrr@4": "mrr@4",
+    "map@4": "map@4",
+    "r_precision": "r-precision",
+}
+IR_MEASURES = {
+    "ndcg@5": "nDCG@5",
+    "recall@3": "Success@3",
+    "r@3": "R@3",
+    "precision@3": "P@3",
+    "mrr@4": "RR@4",
+    "map@4": "AP@4",
+    "r_precision": "Rprec",
+}
 
 
 def made(seed: int, queries: int = 6, documents: int = 12) -> tuple[dict, dict]:
@@ -37,13 +63,17 @@ def made(seed: int, queries: int = 6, documents: int = 12) -> tuple[dict, dict]:
         run[f"q{q}"] = {f"d{d}": float(s) for d, s in zip(listed, scores, strict=True)}
         judged = rng.permutation(documents)[: rng.integers(1, documents)]
         qrels[f"q{q}"] = {
-            f"d{d}": int(r) for d, r in zip(judged, [rng.integers(1, 4), *rng.integers(0, 4, documents)], strict=False)
+            f"d{d}": int(r)
+            for d, r in zip(
+                judged, [rng.integers(1, 4), *rng.integers(0, 4, documents)], strict=False
+            )
         }
     return run, qrels
 
 
 def loop(name: str, found: dict, judged: dict) -> float:
-    """One query, from the definitions of matrices: what is not listed comes behind others that nobody judged."""
+    """One query, from the definitions of matrices: what is not listed comes behind others that
+    nobody judged."""
     base, _, k = name.partition("@")
     documents = list(dict.fromkeys([*found, *range(99), *judged]))
     gains = [judged.get(d, 0) for d in documents]
@@ -53,12 +83,17 @@ def loop(name: str, found: dict, judged: dict) -> float:
     k = len(positives) if name in ("r_precision", "map@r") else int(k)
     hits = [at in positives for at in order[:k]]
     return {
-        "ndcg": slow.ndcg(order, gains, k), "ndcg_exp": slow.ndcg(order, gains, k, True),
-        "ncs": slow.ncs(order, gains, k), "recall": slow.recall(order, positives, k),
-        "r": slow.share(order, positives, k), "r_precision": slow.share(order, positives, k),
-        "precision": sum(hits) / k, "mrr": next((1 / (p + 1) for p, hit in enumerate(hits) if hit), 0.0),
-        "map": sum(hit * sum(hits[: p + 1]) / (p + 1) for p, hit in enumerate(hits)) / len(positives),
-    }[base]  # fmt: skip
+        "ndcg": slow.ndcg(order, gains, k),
+        "ndcg_exp": slow.ndcg(order, gains, k, True),
+        "ncs": slow.ncs(order, gains, k),
+        "recall": slow.recall(order, positives, k),
+        "r": slow.share(order, positives, k),
+        "r_precision": slow.share(order, positives, k),
+        "precision": sum(hits) / k,
+        "mrr": next((1 / (p + 1) for p, hit in enumerate(hits) if hit), 0.0),
+        "map": sum(hit * sum(hits[: p + 1]) / (p + 1) for p, hit in enumerate(hits))
+        / len(positives),
+    }[base]
 
 
 @settings(max_examples=30, deadline=None)
@@ -77,7 +112,9 @@ def test_memory_is_that_of_the_lists():
     run = Run.from_dict({query: dict.fromkeys(found, 0.5) for query, found in qrels.items()})
     judged = Qrels.from_dict(qrels)
     tracemalloc.start()
-    found = evaluate_lists(run, judged, ["map@r", "ndcg@1000000000", "precision@1000000000"], intervals=None)
+    found = evaluate_lists(
+        run, judged, ["map@r", "ndcg@1000000000", "precision@1000000000"], intervals=None
+    )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.mean["map@r"] == found.mean["ndcg@1000000000"] == 1 and peak < 30e6
@@ -94,15 +131,27 @@ print(json.dumps({name: [float(v) for v in values] for name, values in found.ite
 
 @pytest.mark.skipif(find_spec("ranx") is None, reason="ranx is not installed")
 def test_ranx_computes_the_same():
-    """In a process of its own, where its kernels are plain Python: compiling them takes most of a minute."""
+    """In a process of its own, where its kernels are plain Python: compiling them takes most of a
+    minute."""
     run, qrels = made(0, 60)
     qrels = {q: {d: r for d, r in found.items() if r > 0} for q, found in qrels.items()}
-    ours, given = evaluate_lists(run, qrels, list(RANX)), json.dumps([run, qrels, list(RANX.values())])
+    ours, given = (
+        evaluate_lists(run, qrels, list(RANX)),
+        json.dumps([run, qrels, list(RANX.values())]),
+    )
     plain = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", IN_RANX], input=given, env=plain, capture_output=True, text=True, check=True
+        [sys.executable, "-c", IN_RANX],
+        input=given,
+        env=plain,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    theirs, order = json.loads(done.stdout.splitlines()[-1]), np.argsort(ours.queries)  # theirs are sorted
+    theirs, order = (
+        json.loads(done.stdout.splitlines()[-1]),
+        np.argsort(ours.queries),
+    )  # theirs are sorted
     for name, other in RANX.items():
         assert ours.values[name][order] == pytest.approx(theirs[other], abs=1e-9), name
 
@@ -111,7 +160,10 @@ def test_ir_measures_computes_the_same():
     ir_measures = pytest.importorskip("ir_measures", reason="ir_measures is not installed")
     run, qrels = made(0, 60)
     parsed = {name: ir_measures.parse_measure(other) for name, other in IR_MEASURES.items()}
-    theirs = {(str(m.measure), m.query_id): m.value for m in ir_measures.iter_calc(parsed.values(), qrels, run)}
+    theirs = {
+        (str(m.measure), m.query_id): m.value
+        for m in ir_measures.iter_calc(parsed.values(), qrels, run)
+    }
     ours = evaluate_lists(run, qrels, list(IR_MEASURES))
     for name, other in parsed.items():
         expected = [theirs[str(other), q] for q in ours.queries]
@@ -119,21 +171,32 @@ def test_ir_measures_computes_the_same():
 
 
 def test_queries_that_only_one_side_has():
-    found = evaluate_lists({"a": {"x": 1.0}, "c": {"x": 1.0}}, {"a": {"x": 1}, "b": {"x": 1}}, ["mrr@5"])
+    found = evaluate_lists(
+        {"a": {"x": 1.0}, "c": {"x": 1.0}}, {"a": {"x": 1}, "b": {"x": 1}}, ["mrr@5"]
+    )
     assert dict(zip(found.queries, found.values["mrr@5"], strict=True)) == {"a": 1, "b": 0}
     for run in ({"a": {"x": 1.0}}, {}):
         with pytest.raises(InputError, match="no query in common"):
             evaluate_lists(run, {"b": {"x": 1}}, ["mrr@5"])
     nothing = evaluate_lists({"a": {"x": 1.0}}, {"a": {"x": 0}}, ["r@5", "ndcg@5"])
-    assert np.isnan(nothing.values["r@5"][0]) and nothing.values["ndcg@5"][0] == 0 and "r@5" in str(nothing)
+    assert (
+        np.isnan(nothing.values["r@5"][0])
+        and nothing.values["ndcg@5"][0] == 0
+        and "r@5" in str(nothing)
+    )
 
 
 def test_lists_of_other_ids_are_refused_and_missing_lists_are_said(recwarn):
     judged = {f"c{k}": {f"i{k}": 1.0} for k in range(2_500)}
-    with pytest.raises(InputError, match="no document in common: '17' here, 'i0' there -> give both the same ids"):
+    with pytest.raises(
+        InputError, match="no document in common: '17' here, 'i0' there -> give both the same ids"
+    ):
         evaluate_lists(Run.from_lists(["c0"], [[17, 4]]), judged)
     three = Run.from_lists(["c0", "c1", "c2"], [["i0"], ["i9"], ["i2"]])
-    with pytest.warns(CapgradeWarning, match="2,497 of 2,500 judged queries have no list in the run: they count as 0"):
+    with pytest.warns(
+        CapgradeWarning,
+        match="2,497 of 2,500 judged queries have no list in the run: they count as 0",
+    ):
         found = evaluate_lists(three, judged, ["recall@1"])
     assert found.mean["recall@1"] == 2 / 2_500
     evaluate_lists({"q": {"a": 1}}, {"q": {"a": 1}}, ["recall@1"])
@@ -143,21 +206,28 @@ def test_lists_of_other_ids_are_refused_and_missing_lists_are_said(recwarn):
 def test_trec_files_come_back(tmp_path):
     run, qrels = made(5)
     Run.from_dict(run).write(tmp_path / "a.run")
-    (tmp_path / "a.qrels").write_text("".join(f"{q} 0 {d} {r}\n" for q in qrels for d, r in qrels[q].items()))
+    (tmp_path / "a.qrels").write_text(
+        "".join(f"{q} 0 {d} {r}\n" for q in qrels for d, r in qrels[q].items())
+    )
     found = evaluate_lists(Run.read(tmp_path / "a.run"), Qrels.read(tmp_path / "a.qrels"), NAMES)
     assert found.mean == pytest.approx(evaluate_lists(run, qrels, NAMES).mean)
 
 
 def test_fields_of_a_file_are_parted_as_trec_eval_does(tmp_path):
-    """By C's isspace: ids may hold any space of Unicode, such as U+202F in times and U+3000 in Japanese names."""
+    """By C's isspace: ids may hold any space of Unicode, such as U+202F in times and U+3000 in
+    Japanese names."""
     odd = [chr(k) for k in range(0x11000) if chr(k).isspace() and chr(k) not in string.whitespace]
     assert len(odd) > 20 and {"\u202f", "\u3000", "\x85", "\u2028"} <= set(odd)
     scores = {f"q{mark}1": {f"d{mark}1": 0.5, "d2": 0.25} for mark in odd}
     for _ in range(2):  # the second time over its own
         assert Run.from_dict(scores).write(tmp_path / "a.run") == 2 * len(odd)
     found = Run.read(tmp_path / "a.run")
-    assert found.queries == list(scores) and found.documents.to_pylist()[::2] == [f"d{mark}1" for mark in odd]
-    (tmp_path / "a.qrels").write_text("".join(f"q{mark}1\t0  d{mark}1 \v1\r\n" for mark in odd), encoding="utf-8")
+    assert found.queries == list(scores) and found.documents.to_pylist()[::2] == [
+        f"d{mark}1" for mark in odd
+    ]
+    (tmp_path / "a.qrels").write_text(
+        "".join(f"q{mark}1\t0  d{mark}1 \v1\r\n" for mark in odd), encoding="utf-8"
+    )
     assert evaluate_lists(found, Qrels.read(tmp_path / "a.qrels"), ["mrr@2"]).mean["mrr@2"] == 1
     for mark in string.whitespace:
         with pytest.raises(InputError, match="is no word -> TREC files have ids without spaces"):
@@ -169,22 +239,28 @@ def test_ties_of_a_file_are_broken_as_trec_eval_does(tmp_path):
     path.write_text("q Q0 a 1 0.5 t\nq Q0 c 2 0.5 t\nq Q0 b 3 0.9 t\n")
     assert Run.read(path).documents.to_pylist() == ["b", "c", "a"]
     ir_measures = pytest.importorskip("ir_measures", reason="ir_measures is not installed")
-    theirs = ir_measures.calc_aggregate([ir_measures.RR], {"q": {"a": 1}}, {"q": {"a": 0.5, "c": 0.5, "b": 0.9}})
-    assert evaluate_lists(Run.read(path), {"q": {"a": 1}}, ["mrr@9"]).mean["mrr@9"] == pytest.approx(
-        theirs[ir_measures.RR]
+    theirs = ir_measures.calc_aggregate(
+        [ir_measures.RR], {"q": {"a": 1}}, {"q": {"a": 0.5, "c": 0.5, "b": 0.9}}
     )
+    assert evaluate_lists(Run.read(path), {"q": {"a": 1}}, ["mrr@9"]).mean[
+        "mrr@9"
+    ] == pytest.approx(theirs[ir_measures.RR])
 
 
 def test_labels_become_judgements(made_labels, tmp_path):
     labels = made_labels
-    lines = labels.to_qrels(tmp_path / "q", measure="cider", grades=[0.5, 1.0, 2.0], queries="images")
+    lines = labels.to_qrels(
+        tmp_path / "q", measure="cider", grades=[0.5, 1.0, 2.0], queries="images"
+    )
     values, known, _ = labels.block(range(12), range(60), "cider")
     assert lines == known.sum()
     rows = [line.split() for line in (tmp_path / "q").read_text().splitlines()]
     for image, zero, caption, grade in rows:
         value = values[labels.image_ids.index(image), labels.caption_ids.index(caption)]
         assert zero == "0" and int(grade) == sum(value >= edge for edge in (0.5, 1.0, 2.0))
-    edge = next(v for v in values[known] if 0 < float(v) < float(str(v)))  # as 0.7 is in float32: just below
+    edge = next(
+        v for v in values[known] if 0 < float(v) < float(str(v))
+    )  # as 0.7 is in float32: just below
     labels.to_qrels(tmp_path / "e", measure="cider", grades=[float(str(edge))])
     graded = sum(line.endswith(" 1\n") for line in (tmp_path / "e").open())
     assert graded == (values[known] >= edge).sum()
@@ -221,7 +297,10 @@ def test_a_bad_file_is_refused_with_its_row(tmp_path, kind, text, message):
 
 def test_tensors_are_their_numbers():
     """As FAISS gives them for tensors: -1 ends a list, rows are numbers and no text of a tensor."""
-    ids, scores = torch.tensor([[2, 0, -1], [1, 2, 0]]), torch.tensor([[0.9, 0.8, 0.0], [0.5, 0.25, 0.0]])
+    ids, scores = (
+        torch.tensor([[2, 0, -1], [1, 2, 0]]),
+        torch.tensor([[0.9, 0.8, 0.0], [0.5, 0.25, 0.0]]),
+    )
     for names in (None, ["a", "b", "c"], np.array(["a", "b", "c"])):
         want = Run.from_lists([7, 8], ids.tolist(), scores.tolist(), names=names)
         for documents in (ids, list(ids), ids.numpy()):
@@ -231,12 +310,18 @@ def test_tensors_are_their_numbers():
 
 
 def test_only_trec_files_of_ours_are_written_over(made, tmp_path):
-    """Runs of the same tag, and judgements of the labels' pairs, line for line, whatever their grades."""
-    labels, run = Labels.load(made / "dataset", measures=["cider"]), Run.from_dict({"q": {"a": 0.5}})
+    """Runs of the same tag, and judgements of the labels' pairs, line for line, whatever their
+    grades."""
+    labels, run = (
+        Labels.load(made / "dataset", measures=["cider"]),
+        Run.from_dict({"q": {"a": 0.5}}),
+    )
     ways = [("run", run.write), ("qrels", lambda path: labels.to_qrels(path, grades=[1.0]))]
     for name, write in ways:
         assert write(tmp_path / name) == write(tmp_path / name)
-    assert labels.to_qrels(tmp_path / "qrels", grades=[0.2]) == len((tmp_path / "qrels").read_text().splitlines())
+    assert labels.to_qrels(tmp_path / "qrels", grades=[0.2]) == len(
+        (tmp_path / "qrels").read_text().splitlines()
+    )
     with pytest.raises(InputError, match="query 'q r' is no word"):
         Run.from_lists(["q r"], [["a"]]).write(tmp_path / "x")
     ours = (tmp_path / "qrels").read_text().splitlines(keepends=True)
@@ -249,14 +334,23 @@ def test_only_trec_files_of_ours_are_written_over(made, tmp_path):
     for name, text in kept.items():
         (tmp_path / name).write_text(text, encoding="latin-1")
         for _, write in ways:
-            with pytest.raises(InputError, match=f"{name}: it is there and is no TREC .*; nothing was touched"):
+            with pytest.raises(
+                InputError, match=f"{name}: it is there and is no TREC .*; nothing was touched"
+            ):
                 write(tmp_path / name)
         assert (tmp_path / name).read_text(encoding="latin-1") == text
     with pytest.raises(InputError, match="a file of the finished folder"):
         run.write(made / "dataset" / "README.md")
-    Run.from_dict({}).write(tmp_path / "empty")  # an empty file is a run of nothing, and no judgements
+    Run.from_dict({}).write(
+        tmp_path / "empty"
+    )  # an empty file is a run of nothing, and no judgements
     run.write(tmp_path / "b.run", tag="b")
-    for (_, write), other in ((ways[0], "qrels"), (ways[1], "run"), (ways[1], "empty"), (ways[0], "b.run")):
+    for (_, write), other in (
+        (ways[0], "qrels"),
+        (ways[1], "run"),
+        (ways[1], "empty"),
+        (ways[0], "b.run"),
+    ):
         with pytest.raises(InputError, match="is no TREC"):
             write(tmp_path / other)
     assert run.write(tmp_path / "empty") == 1

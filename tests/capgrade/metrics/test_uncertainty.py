@@ -1,4 +1,5 @@
-"""Intervals and paired tests of metrics and of corpus scores: they cover, keep their level, see a difference."""
+"""Intervals and paired tests of metrics and of corpus scores: they cover, keep their level, see a
+difference."""
 
 from dataclasses import astuple
 
@@ -26,7 +27,9 @@ from tests.capgrade.measures.scores.test_scores import corpus, dicts
 def test_paired_test_sees_a_difference_and_keeps_its_level(method):
     random = np.random.default_rng(3)
     base = random.random(300)
-    found = paired_test(base + 0.05 + 0.1 * random.standard_normal(300), base, method=method, samples=2000)
+    found = paired_test(
+        base + 0.05 + 0.1 * random.standard_normal(300), base, method=method, samples=2000
+    )
     assert found.p_value < 0.01 and found.low > 0 and found.queries == 300
     rejected = 0
     for seed in range(100):
@@ -43,7 +46,10 @@ def test_permutation_agrees_with_scipy():
     a = a + 0.1
     ours = paired_test(a, b, samples=20_000).p_value
     theirs = permutation_test(
-        (a, b), lambda x, y, axis: (x - y).mean(axis=axis), permutation_type="samples", n_resamples=20_000
+        (a, b),
+        lambda x, y, axis: (x - y).mean(axis=axis),
+        permutation_type="samples",
+        n_resamples=20_000,
     ).pvalue
     assert ours == pytest.approx(theirs, abs=0.015)
 
@@ -58,22 +64,31 @@ def test_medians_agree_with_scipy():
     a, b = np.ceil(random.exponential(9, (2, 61))) + [[0], [3]]
     samples = 10_000
     drawn = resampled_medians(a, samples=samples) - resampled_medians(b, samples=samples)
-    ours = paired_result(floored(a) - floored(b), drawn, exchanged_medians(a, b, samples=samples), len(a))
+    ours = paired_result(
+        floored(a) - floored(b), drawn, exchanged_medians(a, b, samples=samples), len(a)
+    )
     theirs = permutation_test(
         (a, b), lambda x, y, axis: floored(x, axis) - floored(y, axis), permutation_type="samples",
         n_resamples=samples, vectorized=True, rng=0,
     )  # fmt: skip
-    assert ours.difference == theirs.statistic and ours.p_value == pytest.approx(theirs.pvalue, abs=0.02)
+    assert ours.difference == theirs.statistic and ours.p_value == pytest.approx(
+        theirs.pvalue, abs=0.02
+    )
     between = bootstrap(
-        (a, b), lambda x, y, axis=-1: floored(x, axis) - floored(y, axis), paired=True, method="percentile",
-        n_resamples=samples, vectorized=True,
-    ).confidence_interval  # fmt: skip
+        (a, b),
+        lambda x, y, axis=-1: floored(x, axis) - floored(y, axis),
+        paired=True,
+        method="percentile",
+        n_resamples=samples,
+        vectorized=True,
+    ).confidence_interval
     assert (ours.low, ours.high) == (between.low, between.high)
     assert ours.difference != pytest.approx((a - b).mean(), abs=0.1), "else this would see nothing"
 
 
 def test_many_metrics_at_once_are_each_alone_and_agree_with_scipy():
-    """Columns, groups and queries without a value: each column is what scipy says of the sums of its groups."""
+    """Columns, groups and queries without a value: each column is what scipy says of the sums of
+    its groups."""
     random = np.random.default_rng(6)
     a, b = random.random((2, 60, 3))
     a[:, 1] += 0.05
@@ -83,18 +98,24 @@ def test_many_metrics_at_once_are_each_alone_and_agree_with_scipy():
     drawn, exchanged = resampled_means(a - b, **options), exchanged_means(a, b, **options)
     for k in range(3):
         alone = paired_test(a[:, k], b[:, k], **options)
-        table = paired_result(np.nanmean(a[:, k] - b[:, k]), drawn[:, k], exchanged[:, k], 59 + (k < 2))
+        table = paired_result(
+            np.nanmean(a[:, k] - b[:, k]), drawn[:, k], exchanged[:, k], 59 + (k < 2)
+        )
         assert astuple(alone) == pytest.approx(astuple(table), abs=1e-12)
         gaps = np.nansum((a - b)[:, k].reshape(20, 3), axis=1)
         theirs = permutation_test(
-            (gaps, np.zeros(20)), lambda x, y, axis: (x - y).sum(axis=axis), permutation_type="samples",
-            n_resamples=4000, rng=k,
-        )  # fmt: skip
+            (gaps, np.zeros(20)),
+            lambda x, y, axis: (x - y).sum(axis=axis),
+            permutation_type="samples",
+            n_resamples=4000,
+            rng=k,
+        )
         assert alone.p_value == pytest.approx(theirs.pvalue, abs=0.03)
 
 
 def test_captions_of_one_image_are_drawn_together() -> None:
-    """Five captions of an image that say the same are worth one: the interval is that of the images, whatever NaN."""
+    """Five captions of an image that say the same are worth one: the interval is that of the
+    images, whatever NaN."""
     random = np.random.default_rng(0)
     by_image = random.random((40, 2))
     by_image[3, 1] = np.nan
@@ -103,19 +124,26 @@ def test_captions_of_one_image_are_drawn_together() -> None:
     np.testing.assert_allclose(found, resampled_means(by_image, samples=50, seed=2))
     ranks = random.integers(1, 99, 40).astype(float)
     medians = resampled_medians(ranks[groups], groups=groups, samples=50, seed=2)
-    np.testing.assert_array_equal(medians, resampled_medians(ranks, groups=np.arange(40), samples=50, seed=2))
+    np.testing.assert_array_equal(
+        medians, resampled_medians(ranks, groups=np.arange(40), samples=50, seed=2)
+    )
 
 
 def test_corpus_scores_are_resampled_as_corpus_scores() -> None:
     """BLEU of each draw is that of its summed counts: once more as a loop."""
-    pairs = [(" ".join(["a dog runs in the park"[: 3 * k]]), ["a dog runs in a park", "the dog"]) for k in range(1, 8)]
+    pairs = [
+        (" ".join(["a dog runs in the park"[: 3 * k]]), ["a dog runs in a park", "the dog"])
+        for k in range(1, 8)
+    ]
     bleu = scored(corpus(pairs), ["bleu_2"])["bleu_2"]
     found = interval(bleu, samples=200, seed=3)
     generator, draws = np.random.default_rng(3), []
     for drawn in generator.integers(0, 7, (200, 7)):
         gts, res = dicts([pairs[k] for k in drawn])
         draws.append(Bleu(4).compute_score(gts, res, verbose=0)[0][1])
-    np.testing.assert_allclose((found.low, found.high), np.quantile(draws, [0.025, 0.975]), atol=1e-9)
+    np.testing.assert_allclose(
+        (found.low, found.high), np.quantile(draws, [0.025, 0.975]), atol=1e-9
+    )
     assert found.value == bleu.corpus
 
 

@@ -1,4 +1,5 @@
-"""The picture of regions: which boxes are drawn, what their labels say, and that labels do not cover each other."""
+"""The picture of regions: which boxes are drawn, what their labels say, and that labels do not
+cover each other."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,18 +30,24 @@ def boxes_of(regions: Regions, boxes: list[list[float]], confidences: list[float
 
 def test_the_most_confident_of_those_that_show_the_same() -> None:
     near, far = [0, 0, 100, 100], [200, 200, 300, 300]
-    found = boxes_of(made("a", n=4), [near, [2, 2, 100, 100], far, [400, 0, 500, 90]], [0.5, 0.9, 0.4, 0.6])
+    found = boxes_of(
+        made("a", n=4), [near, [2, 2, 100, 100], far, [400, 0, 500, 90]], [0.5, 0.9, 0.4, 0.6]
+    )
     assert most_confident(found, 9) == [1, 3, 2]
     assert most_confident(found, 2) == [1, 3]
     assert most_confident(replace(found, confidences=None), 9) == [0, 2, 3]
     assert most_confident(boxes_of(found, [near, far, near, far], [0.1, 0.2, 0.1, 0.1]), 9) == [1]
 
 
-@pytest.mark.parametrize(("classes", "drawn"), [([1, 2, 1], [0, 1]), ([1, 1, 1], [0]), ([1, 2, 3], [0, 1, 2])])
+@pytest.mark.parametrize(
+    ("classes", "drawn"), [([1, 2, 1], [0, 1]), ([1, 1, 1], [0]), ([1, 2, 3], [0, 1, 2])]
+)
 def test_a_part_is_drawn_when_it_is_another_class(classes: list[int], drawn: list[int]) -> None:
     """An apple on a table; the table's left half is the table."""
     boxes = [[0, 0, 100, 100], [10, 10, 30, 30], [0, 0, 50, 100]]
-    found = replace(boxes_of(made("a", n=3), boxes, [0.9, 0.8, 0.7]), classes=np.array(classes, np.int32))
+    found = replace(
+        boxes_of(made("a", n=3), boxes, [0.9, 0.8, 0.7]), classes=np.array(classes, np.int32)
+    )
     assert most_confident(found, 9) == drawn
 
 

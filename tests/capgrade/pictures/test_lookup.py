@@ -1,4 +1,5 @@
-"""Pictures of a captions table: from a folder, a zip and addresses; what is missing is said once."""
+"""Pictures of a captions table: from a folder, a zip and addresses; what is missing is said
+once."""
 
 import io
 import re
@@ -34,7 +35,8 @@ def png(i: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Captions that name image files, their pictures in a folder and in a zip, and dense relevance."""
+    """Captions that name image files, their pictures in a folder and in a zip, and dense
+    relevance."""
     folder: Path = tmp_path_factory.mktemp("found")
     table = caption_table(random_sets(N, seed=1, least=2, most=3), prefix="")
     files = pa.array([FILES[int(image_id)] for image_id in table["image_id"].to_pylist()])
@@ -88,25 +90,37 @@ def test_each_source_has_the_same_pictures(
     found = find(captions, sources(world, address)[kind])
     shown = [found.image(one) for one in captions.image_ids]
     assert [i for i, one in enumerate(shown) if one is None] == [0, N - 1]
-    assert [one.getpixel((5, 5)) for one in shown if one] == [(i * 20, 90, 200) for i in range(1, N - 1)]
+    assert [one.getpixel((5, 5)) for one in shown if one] == [
+        (i * 20, 90, 200) for i in range(1, N - 1)
+    ]
     found.tell()
     (error,) = [str(one.message) for one in recwarn]
     assert f"no picture of 2 of the {N} images" in error and "'0'" in error
 
 
 def test_pages_show_them_with_links_and_the_rest_as_links(
-    world: Path, address: str, captions: Captions, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+    world: Path,
+    address: str,
+    captions: Captions,
+    monkeypatch: pytest.MonkeyPatch,
+    recwarn: pytest.WarningsRecorder,
 ) -> None:
     pages = {}
     for kind, source in sources(world, address).items():
         report(world / "data", world / "page.html", images=source)
         pages[kind] = (world / "page.html").read_text()
-    shown = {kind: set(re.findall(r'src="(data:image/webp[^"]*)"', page)) for kind, page in pages.items()}
+    shown = {
+        kind: set(re.findall(r'src="(data:image/webp[^"]*)"', page)) for kind, page in pages.items()
+    }
     assert shown["folder"] == shown["zip"] == shown["template"] and len(shown["zip"]) == N - 2
-    assert 'href="pictures/val/%C3%84%201.png"' in pages["folder"], "beside the page, wherever both are moved"
+    assert 'href="pictures/val/%C3%84%201.png"' in pages["folder"], (
+        "beside the page, wherever both are moved"
+    )
     assert f'href="{address}/val/%C3%84%201.png"' in pages["template"]
     assert 'href="/' not in pages["folder"]
-    assert "<a href=" not in re.sub(r'<a (class|href="#).*?>', "", pages["zip"]), "nothing to link to"
+    assert "<a href=" not in re.sub(r'<a (class|href="#).*?>', "", pages["zip"]), (
+        "nothing to link to"
+    )
     assert sum(one.category is CapgradeWarning for one in recwarn) == 3, "one for each page"
     monkeypatch.setattr("capgrade.pipelines.page.thumbnails.MOST_BYTES", 1)
     few = PageThumbnails(world / "data" / "captions", world / "pictures", world)
@@ -127,12 +141,17 @@ def test_an_address_that_sends_on_to_another_host_is_not_followed(
     found = find(captions, address + "/moved/away/{file}")
     image_id = captions.image_ids[0]
     assert found.read(image_id) is None
-    said = r"302 (sends on to \S+, another host, which is not followed|.* Redirection to url 'file:.*' is not allowed)"
+    said = (
+        r"302 (sends on to \S+, another host, which is not followed|.* Redirection to url 'file:.*'"
+        r" is not allowed)"
+    )
     assert re.fullmatch(said, found.lost[image_id])
     assert len(asked) == 1 and found.failed == 0
 
 
-def test_an_address_that_sends_on_within_its_host_is_followed(address: str, captions: Captions) -> None:
+def test_an_address_that_sends_on_within_its_host_is_followed(
+    address: str, captions: Captions
+) -> None:
     found = find(captions, address + "/moved/{file}")
     assert found.read(captions.image_ids[0]) == png(0)
 
@@ -143,7 +162,9 @@ def test_addresses_that_do_not_answer_are_not_asked_for_ever(captions: Captions)
     assert sum("not asked for" in why for why in found.lost.values()) == N - UNANSWERED
 
 
-def test_what_is_wrong_is_one_line(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_is_one_line(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "x.zip").write_bytes(b"PK\3\4")
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as packed:
         packed.writestr("other.png", png(1))
@@ -157,9 +178,19 @@ def test_what_is_wrong_is_one_line(world: Path, tmp_path: Path, capsys: pytest.C
         str(tmp_path / "x.zip"): "not a whole zip",
         str(tmp_path / "other.zip"): f"none of the {N} images",
         str(tmp_path / "no.zip"): "no such file",
-        str(tmp_path / "twice.zip"): "twice.zip: image '0' has two, 'Ä 0' (a/val/Ä 0.png) and 'Ä 0' (b/val/Ä 0.png)",
+        str(
+            tmp_path / "twice.zip"
+        ): "twice.zip: image '0' has two, 'Ä 0' (a/val/Ä 0.png) and 'Ä 0' (b/val/Ä 0.png)",
     }.items():
-        line = ["report", "--data", str(world / "data"), "--out", str(tmp_path / "x.html"), "--images", source]
+        line = [
+            "report",
+            "--data",
+            str(world / "data"),
+            "--out",
+            str(tmp_path / "x.html"),
+            "--images",
+            source,
+        ]
         assert call(*line) == 2
         error = capsys.readouterr().err.strip()
         assert said in error and "\n" not in error

@@ -1,4 +1,5 @@
-"""Pictures where people hold them: folders with links and other things in them, zips, tars, Parquet files, datasets."""
+"""Pictures where people hold them: folders with links and other things in them, zips, tars, Parquet
+files, datasets."""
 
 import io
 import json
@@ -30,7 +31,10 @@ def picture(grey: int, kind: str = "PNG") -> bytes:
 
 def greys(source: str | Path) -> dict[str, int]:
     """By path, the grey of each picture as it is decoded, also after it was sent about."""
-    return {str(one.path): int(pickle.loads(pickle.dumps(one)).decode()[0].max()) for one in list_pictures(source)}
+    return {
+        str(one.path): int(pickle.loads(pickle.dumps(one)).decode()[0].max())
+        for one in list_pictures(source)
+    }
 
 
 def write(folder: Path, files: dict[str, bytes]) -> Path:
@@ -46,7 +50,8 @@ def test_each_format_is_known_by_its_first_bytes(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"<html>404</html>", b"BMW is a car, not it", b"P is for picture", b"\x89PN", b"PK\3\4"]
+    "text",
+    [b"", b"<html>404</html>", b"BMW is a car, not it", b"P is for picture", b"\x89PN", b"PK\3\4"],
 )
 def test_other_bytes_are_no_picture(text: bytes) -> None:
     assert not is_picture(text[:STARTS_WITHIN])
@@ -54,16 +59,34 @@ def test_other_bytes_are_no_picture(text: bytes) -> None:
 
 def test_the_content_decides_and_the_rest_is_counted_by_reason(tmp_path: Path) -> None:
     files = {
-        "a.jpg": picture(1), "b.jfif": picture(2, "JPEG"), "c.jpg_large": picture(3), "d": picture(4),
-        "e/f.txt": picture(5), "damaged.jpg": picture(6, "JPEG")[:40], "gone.jpg": b"<html>404</html>",
-        "notes.txt": b"a note", "captions.csv": b"image,caption\n", "photo.heic": b"\0\0\0\x18ftypheic",
-        "@eaDir/a.jpg/SYNO_THUMB.jpg": picture(7), ".ipynb_checkpoints/a-checkpoint.jpg": picture(8),
-        "__MACOSX/._a.jpg": picture(9), "._a.jpg": b"\0\5\x16\7", ".hidden/g.jpg": picture(10), "README": b"read me",
-    }  # fmt: skip
+        "a.jpg": picture(1),
+        "b.jfif": picture(2, "JPEG"),
+        "c.jpg_large": picture(3),
+        "d": picture(4),
+        "e/f.txt": picture(5),
+        "damaged.jpg": picture(6, "JPEG")[:40],
+        "gone.jpg": b"<html>404</html>",
+        "notes.txt": b"a note",
+        "captions.csv": b"image,caption\n",
+        "photo.heic": b"\0\0\0\x18ftypheic",
+        "@eaDir/a.jpg/SYNO_THUMB.jpg": picture(7),
+        ".ipynb_checkpoints/a-checkpoint.jpg": picture(8),
+        "__MACOSX/._a.jpg": picture(9),
+        "._a.jpg": b"\0\5\x16\7",
+        ".hidden/g.jpg": picture(10),
+        "README": b"read me",
+    }
     write(tmp_path, files)
     (tmp_path / "dir.jpg").mkdir()
     found = list_pictures(tmp_path)
-    assert [one.path for one in found] == ["a.jpg", "b.jfif", "c.jpg_large", "d", "damaged.jpg", "e/f.txt"]
+    assert [one.path for one in found] == [
+        "a.jpg",
+        "b.jfif",
+        "c.jpg_large",
+        "d",
+        "damaged.jpg",
+        "e/f.txt",
+    ]
     assert {reason: sorted(names) for reason, names in found.not_taken.items()} == {
         "no picture by content": ["README", "gone.jpg", "photo.heic"],
         "other files": ["captions.csv", "notes.txt"],
@@ -85,7 +108,12 @@ def test_links_are_followed_once(tmp_path: Path) -> None:
     (folder / "3.jpg").write_bytes(picture(3))
     (folder / "same.jpg").symlink_to(folder / "3.jpg")
     found = list_pictures(folder)
-    assert [one.path for one in found] == ["2.jpg", "3.jpg", "same.jpg", "x/1.jpg"], "by each of its names"
+    assert [one.path for one in found] == [
+        "2.jpg",
+        "3.jpg",
+        "same.jpg",
+        "x/1.jpg",
+    ], "by each of its names"
     assert found.not_taken["seen before by a link"] == ["back/"]
     assert found.not_taken["cannot be read"] == ["broken.jpg"]
 
@@ -141,12 +169,18 @@ def tar(path: Path, files: dict[str, bytes]) -> None:
 def test_tars_are_read_in_their_place(tmp_path: Path) -> None:
     folder = tmp_path / "shards"
     folder.mkdir()
-    tar(folder / "00000.tar", {"001.jpg": picture(1), "001.txt": b"a dog", "002.jpg": b"<html>", "002.txt": b"a cat"})
+    tar(
+        folder / "00000.tar",
+        {"001.jpg": picture(1), "001.txt": b"a dog", "002.jpg": b"<html>", "002.txt": b"a cat"},
+    )
     tar(folder / "00001.tar", {"sub/003.png": picture(3), "sub/003.json": b"{}"})
     (tmp_path / "tars.txt").write_text("shards/00000.tar\nshards/00001.tar\n")
     for source in (folder, f"{folder}/{{00000..00001}}.tar", tmp_path / "tars.txt"):
         found = list_pictures(source)
-        assert [(one.image_id, one.path) for one in found] == [("001", "001.jpg"), ("sub/003", "sub/003.png")]
+        assert [(one.image_id, one.path) for one in found] == [
+            ("001", "001.jpg"),
+            ("sub/003", "sub/003.png"),
+        ]
         assert greys(source) == {"001.jpg": 1, "sub/003.png": 3}
         assert found.not_taken == {"no picture by content": ["002.jpg"]}
     with tarfile.open(tmp_path / "packed.tar", "w:gz"):
@@ -162,10 +196,14 @@ def test_parquet_files_are_read_row_group_by_row_group(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     pq.write_table(
-        pa.table({"image": ROWS[:3], "n": [1, 2, 3]}), folder / "train-00000-of-00002.parquet", row_group_size=2
+        pa.table({"image": ROWS[:3], "n": [1, 2, 3]}),
+        folder / "train-00000-of-00002.parquet",
+        row_group_size=2,
     )
     pq.write_table(
-        pa.table({"image": ROWS[3:], "n": [4, 5]}), folder / "train-00001-of-00002.parquet", row_group_size=2
+        pa.table({"image": ROWS[3:], "n": [4, 5]}),
+        folder / "train-00001-of-00002.parquet",
+        row_group_size=2,
     )
     assert greys(tmp_path) == {f"{k}.jpg": k for k in range(1, 6)}
     assert [one.image_id for one in read_pictures(folder)] == ["1", "2", "3", "4", "5"]
@@ -173,12 +211,19 @@ def test_parquet_files_are_read_row_group_by_row_group(tmp_path: Path) -> None:
 
 
 def test_what_a_row_is_called(tmp_path: Path) -> None:
-    """By image_id; by the path; by a column of files; else by its row in its split, through all files."""
+    """By image_id; by the path; by a column of files; else by its row in its split, through all
+    files."""
     nameless = [{"bytes": row["bytes"], "path": None} for row in ROWS]
     cases = {
         "ids": ({"image": ROWS, "image_id": [9, 8, 7, 6, 5]}, [("9", "1.jpg"), ("8", "2.jpg")]),
-        "elsewhere": ({"image": [{**row, "path": f"/other/machine/{row['path']}"} for row in ROWS]}, [("1", "1.jpg")]),
-        "files": ({"image": nameless, "filename": [f"f{k}.png" for k in range(5)]}, [("f0", "f0.png")]),
+        "elsewhere": (
+            {"image": [{**row, "path": f"/other/machine/{row['path']}"} for row in ROWS]},
+            [("1", "1.jpg")],
+        ),
+        "files": (
+            {"image": nameless, "filename": [f"f{k}.png" for k in range(5)]},
+            [("f0", "f0.png")],
+        ),
         "none": ({"image": nameless}, [("test-0", "test-0"), ("test-1", "test-1")]),
         "bytes": ({"jpg": [row["bytes"] for row in ROWS]}, [("test-0", "test-0")]),
     }
@@ -190,11 +235,18 @@ def test_what_a_row_is_called(tmp_path: Path) -> None:
         assert [(one.image_id, one.path) for one in found][: len(expected)] == expected, name
         assert [int(one.decode()[0].max()) for one in found] == [1, 2, 3, 4, 5]
     pq.write_table(pa.table({"a": ROWS, "b": ROWS}), tmp_path / "two.parquet")
-    with pytest.raises(InputError, match=r"several columns of pictures: a, b -> call .*rename_column\('a', 'image'\)$"):
+    with pytest.raises(
+        InputError,
+        match=r"several columns of pictures: a, b -> call .*rename_column\('a', 'image'\)$",
+    ):
         list_pictures(tmp_path / "two.parquet")
-    with pytest.raises(InputError, match="several columns of pictures: a, b -> choose one: --set regions.image_col"):
+    with pytest.raises(
+        InputError, match="several columns of pictures: a, b -> choose one: --set regions.image_col"
+    ):
         regions(tmp_path / "two.parquet", tmp_path / "out", RegionsParams())
-    pq.write_table(pa.table({"a": ROWS, "b": ROWS}).rename_columns(["image", "b"]), tmp_path / "two.parquet")
+    pq.write_table(
+        pa.table({"a": ROWS, "b": ROWS}).rename_columns(["image", "b"]), tmp_path / "two.parquet"
+    )
     assert len(list_pictures(tmp_path / "two.parquet")) == 5
     pq.write_table(pa.table({"n": [1]}), tmp_path / "none.parquet")
     with pytest.raises(InputError, match="no column of pictures"):
@@ -238,9 +290,19 @@ def test_splits_are_read_off_names_as_the_hub_does(name: str, split: str) -> Non
 
 def test_orientation_is_exifs_alone(tmp_path: Path) -> None:
     """XMP says that the picture lies on its side; cv2.imread does not read XMP."""
-    xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
-    xmp += b'<rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="6"/></rdf:RDF></x:xmpmeta>'
-    for name, how in {"x.jpg": {"xmp": xmp}, "x.webp": {"xmp": xmp}, "x.tif": {"tiffinfo": {700: xmp}}}.items():
+    xmp = (
+        b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF'
+        b' xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+    )
+    xmp += (
+        b'<rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/"'
+        b' tiff:Orientation="6"/></rdf:RDF></x:xmpmeta>'
+    )
+    for name, how in {
+        "x.jpg": {"xmp": xmp},
+        "x.webp": {"xmp": xmp},
+        "x.tif": {"tiffinfo": {700: xmp}},
+    }.items():
         Image.new("L", (20, 10)).save(tmp_path / name, **how)
         one = list_pictures(tmp_path / name)[0]
         assert one.decode()[0].shape == (10, 20, 3) and one.size() == (20, 10), name
@@ -248,12 +310,23 @@ def test_orientation_is_exifs_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["jpg", "png", "webp", "tif"])
 @pytest.mark.parametrize("turn", range(1, 9))
-def test_every_orientation_is_undone_and_its_size_known(kind: str, turn: int, tmp_path: Path) -> None:
-    """The corner that is bright where the picture stands upright, by EXIF's table of rows and columns."""
+def test_every_orientation_is_undone_and_its_size_known(
+    kind: str, turn: int, tmp_path: Path
+) -> None:
+    """The corner that is bright where the picture stands upright, by EXIF's table of rows and
+    columns."""
     upright = np.zeros((48, 64), np.uint8)
     upright[:16, :16] = 255
-    undo = {1: upright, 2: upright[:, ::-1], 3: upright[::-1, ::-1], 4: upright[::-1], 5: upright.T,
-            6: np.rot90(upright, 1), 7: np.rot90(upright, 2).T, 8: np.rot90(upright, -1)}  # fmt: skip
+    undo = {
+        1: upright,
+        2: upright[:, ::-1],
+        3: upright[::-1, ::-1],
+        4: upright[::-1],
+        5: upright.T,
+        6: np.rot90(upright, 1),
+        7: np.rot90(upright, 2).T,
+        8: np.rot90(upright, -1),
+    }
     exif = Image.Exif()
     exif[0x0112] = turn
     Image.fromarray(np.ascontiguousarray(undo[turn])).save(tmp_path / f"x.{kind}", exif=exif)
@@ -264,7 +337,10 @@ def test_every_orientation_is_undone_and_its_size_known(kind: str, turn: int, tm
 
 
 def test_metadata_beside_pictures_is_not_taken_for_them(tmp_path: Path) -> None:
-    write(tmp_path, {"1.jpg": picture(1), "metadata.jsonl": json.dumps({"file_name": "1.jpg"}).encode()})
+    write(
+        tmp_path,
+        {"1.jpg": picture(1), "metadata.jsonl": json.dumps({"file_name": "1.jpg"}).encode()},
+    )
     pq.write_table(pa.table({"image": ROWS}), tmp_path / "more.parquet")
     found = list_pictures(tmp_path)
     assert [one.path for one in found] == ["1.jpg"]
@@ -272,7 +348,8 @@ def test_metadata_beside_pictures_is_not_taken_for_them(tmp_path: Path) -> None:
 
 
 def test_a_file_with_several_names_is_each_of_them(tmp_path: Path) -> None:
-    """Hard links, as tools leave them that join equal files; of links those that repeat a name are left out."""
+    """Hard links, as tools leave them that join equal files; of links those that repeat a name are
+    left out."""
     folder = write(tmp_path, {"train/1.jpg": picture(1), "train/2.jpg": picture(2)})
     os.link(folder / "train" / "1.jpg", folder / "train" / "3.jpg")
     (folder / "again").symlink_to(folder / "train")
@@ -282,8 +359,15 @@ def test_a_file_with_several_names_is_each_of_them(tmp_path: Path) -> None:
     (folder / "flat" / "391895").symlink_to("../train/2.jpg")
     (folder / "train" / "4.jpg").symlink_to("../flat")
     found = list_pictures(folder)
-    assert [one.path for one in found] == ["flat/391895", "train/1.jpg", "train/2.jpg", "train/3.jpg"]
-    assert found.not_taken == {"seen before by a link": ["2.jpg", "again/", "flat/2.jpg", "train/4.jpg/"]}
+    assert [one.path for one in found] == [
+        "flat/391895",
+        "train/1.jpg",
+        "train/2.jpg",
+        "train/3.jpg",
+    ]
+    assert found.not_taken == {
+        "seen before by a link": ["2.jpg", "again/", "flat/2.jpg", "train/4.jpg/"]
+    }
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
@@ -306,7 +390,10 @@ def test_columns_are_chosen(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": ROWS, "b": ROWS[::-1], "cocoid": [11, 12, 13, 14, 15]}), path)
     found = read_pictures(path, ImageColumns("b", "cocoid"))
-    assert [(one.image_id, int(one.decode()[0].max())) for one in found][:2] == [("11", 5), ("12", 4)]
+    assert [(one.image_id, int(one.decode()[0].max())) for one in found][:2] == [
+        ("11", 5),
+        ("12", 4),
+    ]
     with pytest.raises(InputError, match="a.parquet: no column 'c' -> choose from: a, b, cocoid"):
         list_pictures(path, ImageColumns("c"))
     with pytest.raises(InputError, match="a.parquet: no column 'id' -> choose from: a, b, cocoid"):
@@ -317,10 +404,19 @@ def test_columns_are_chosen(tmp_path: Path) -> None:
 
 
 NAMES = [
-    "data/train-00000-of-00002.parquet", "data/restval-00000-of-00001.parquet", "train/a.parquet", "dev/test.parquet",
-    "a_val_1.parquet", "contest.parquet", "evaluation.parquet", "TRAIN.parquet", "Karpathy/test-00000-of-00001.parquet",
-    "test_set/validation.parquet", "train2014.parquet", "x/val-images/a.parquet",
-]  # fmt: skip
+    "data/train-00000-of-00002.parquet",
+    "data/restval-00000-of-00001.parquet",
+    "train/a.parquet",
+    "dev/test.parquet",
+    "a_val_1.parquet",
+    "contest.parquet",
+    "evaluation.parquet",
+    "TRAIN.parquet",
+    "Karpathy/test-00000-of-00001.parquet",
+    "test_set/validation.parquet",
+    "train2014.parquet",
+    "x/val-images/a.parquet",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -341,7 +437,9 @@ def test_a_damaged_exif_is_none(tmp_path: Path) -> None:
 def test_two_samples_of_one_key_are_told_with_their_tars(tmp_path: Path) -> None:
     for name in ("00000", "00001"):
         tar(tmp_path / f"{name}.tar", {"001.jpg": picture(1)})
-    with pytest.raises(InputError, match=r"00001.tar row 001.jpg: image '001' is 001.jpg of .*00000.tar too"):
+    with pytest.raises(
+        InputError, match=r"00001.tar row 001.jpg: image '001' is 001.jpg of .*00000.tar too"
+    ):
         read_pictures(tmp_path)
     both = r"'001' \(001.jpg of .*00000.tar\) and '001' \(001.jpg of .*00001.tar\)"
     with pytest.raises(InputError, match=f"image '001' has two, {both}"):

@@ -16,7 +16,10 @@ from capgrade.text.language import not_english
 from capgrade.text.tokens import tokenize
 from tests.conftest import DATA, call, make_captions
 
-CHINESE = [["一只狗在沙滩上奔跑。", "一只棕色的狗在沙滩上跑"], ["两个人骑自行车", "两个男人在街上骑自行车"]]
+CHINESE = [
+    ["一只狗在沙滩上奔跑。", "一只棕色的狗在沙滩上跑"],
+    ["两个人骑自行车", "两个男人在街上骑自行车"],
+]
 
 
 @pytest.mark.parametrize(
@@ -35,11 +38,27 @@ def test_characters(text: str, tokens: list[str]) -> None:
 
 
 @pytest.mark.parametrize("tokenizer", ["ptb_py", "lower_split", "word_unigram", "characters"])
-def test_a_script_without_spaces_is_said(tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [f"i{i}\ti{i}#{k}\t{text}" for i, texts in enumerate([*CHINESE, ["a dog", "狗 park dog cat tree"]])
-             for k, text in enumerate(texts)]  # fmt: skip
-    (tmp_path / "c.tsv").write_text("\n".join(["image_id\tcaption_id\tcaption", *lines]) + "\n", encoding="utf-8")
-    source = ("--source", "tsv", "--input", str(tmp_path / "c.tsv"), "--split", "test", "--tokenizer", tokenizer)
+def test_a_script_without_spaces_is_said(
+    tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        f"i{i}\ti{i}#{k}\t{text}"
+        for i, texts in enumerate([*CHINESE, ["a dog", "狗 park dog cat tree"]])
+        for k, text in enumerate(texts)
+    ]
+    (tmp_path / "c.tsv").write_text(
+        "\n".join(["image_id\tcaption_id\tcaption", *lines]) + "\n", encoding="utf-8"
+    )
+    source = (
+        "--source",
+        "tsv",
+        "--input",
+        str(tmp_path / "c.tsv"),
+        "--split",
+        "test",
+        "--tokenizer",
+        tokenizer,
+    )
     assert call("captions", *source, "--out", str(tmp_path / "c")) == 0
     said = capsys.readouterr().err
     assert ("4 of 6 captions are in a script without spaces" in said) == (tokenizer != "characters")
@@ -55,7 +74,10 @@ def german() -> list[list[str]]:
     return [texts[k : k + 5] for k in range(0, 100, 5)]
 
 
-ENGLISH = [["a dog runs on the beach", "the brown dog is running"], ["two men with bikes", "a man rides to the city"]]
+ENGLISH = [
+    ["a dog runs on the beach", "the brown dog is running"],
+    ["two men with bikes", "a man rides to the city"],
+]
 
 
 @pytest.mark.parametrize("name", ["meteor", "scene_graph", "sbert", "people", "cider", "rouge_l"])
@@ -82,14 +104,21 @@ def test_captions_are_looked_at_one_by_one() -> None:
     assert not_english(make_captions(english(1000))) is None
     mixed = [*english(300), *german()]  # 400 captions
     found = not_english(make_captions(mixed))
-    assert found is not None and 100 <= int(found.split()[0]) < 120 and "of 400 captions have no" in found
+    assert (
+        found is not None
+        and 100 <= int(found.split()[0]) < 120
+        and "of 400 captions have no" in found
+    )
 
 
 def test_a_long_caption_does_not_outweigh_the_others() -> None:
     many = [[f"a dog runs to the {k}"] for k in range(9)] * 5
     assert not_english(make_captions([*many, ["word " * 3000]])) is None
     others = [["word " * 60 + "the a"], *[["Hund"]] * 9]
-    assert not_english(make_captions([*many, *others])) == "10 of 55 captions have no common English word"
+    assert (
+        not_english(make_captions([*many, *others]))
+        == "10 of 55 captions have no common English word"
+    )
 
 
 CHINESE_SETS = dict(enumerate(CHINESE))
@@ -105,11 +134,15 @@ WORDS = Frequencies.of([["a dog"], ["a cat"]])
 
 @pytest.mark.parametrize("road", ROADS)
 def test_every_road_names_the_tokenizer_for_scripts_without_spaces(road: str) -> None:
-    with pytest.warns(CapgradeWarning, match="use the tokenizer characters .*--set score.tokenizer="):
+    with pytest.warns(
+        CapgradeWarning, match="use the tokenizer characters .*--set score.tokenizer="
+    ):
         ROADS[road]()
 
 
 def test_score_says_what_meteor_is_made_for() -> None:
     with pytest.warns(CapgradeWarning) as said:
         score({0: ["狗在沙滩上"], 1: ["两个人"]}, CHINESE_SETS, ["meteor"], tokenizer="characters")
-    assert ["meteor is made for English, and 6 of 6 captions" in str(one.message) for one in said] == [True]
+    assert [
+        "meteor is made for English, and 6 of 6 captions" in str(one.message) for one in said
+    ] == [True]

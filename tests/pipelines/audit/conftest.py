@@ -15,16 +15,22 @@ SETS = [
     ["a dog", "the dog sits", "a small dog"],
     ["a dog", "the dog sits", "a small dog"],
 ]
-LINE = Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.0, 0.0)  # p is the value
+LINE = Curve(
+    [0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.0, 0.0
+)  # p is the value
 SETS[5] = [*SETS[5][:2], "<script>document.title='owned'</script> zebra xylophone quartz"]
 
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Captions judged by a dense matrix of ROUGE-L, a calibration on it, dense relevance and shards."""
+    """Captions judged by a dense matrix of ROUGE-L, a calibration on it, dense relevance and
+    shards."""
     folder: Path = tmp_path_factory.mktemp("audit")
     captions = write_captions_folder(folder / "captions", [caption_table(SETS)])
-    given, judged = ("--captions", captions, "--measures", "rouge_l,bleu"), folder / "relevance" / "rouge_l.arrow"
+    given, judged = (
+        ("--captions", captions, "--measures", "rouge_l,bleu"),
+        folder / "relevance" / "rouge_l.arrow",
+    )
     assert call("relevance", *given, "--out", folder / "relevance") == 0
     sizes = ("--set", "shards.top=5", "--set", "shards.uniform=20")
     assert call("shards", *given, *sizes, "--out", folder / "shards") == 0
@@ -37,4 +43,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def given(world: Path) -> dict[str, Any]:
     """What most audits are given."""
-    return {"captions_dir": world / "captions", "calibration": world / "calibration.json", "measure": "rouge_l"}
+    return {
+        "captions_dir": world / "captions",
+        "calibration": world / "calibration.json",
+        "measure": "rouge_l",
+    }

@@ -1,4 +1,5 @@
-"""The audit: estimates cover the truth, shards estimate what the dense matrix has, lists, files, and the page."""
+"""The audit: estimates cover the truth, shards estimate what the dense matrix has, lists, files,
+and the page."""
 
 import csv
 import json
@@ -24,7 +25,14 @@ from capgrade.pipelines import audit as stage
 from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.errors import BOTH_WAYS
 from capgrade.pipelines.audit.estimate import EDGES, Bands, PairCounts, mean_of
-from capgrade.pipelines.audit.lists import distinct, equal_captions, groups, near_duplicates, suspects, write_lists
+from capgrade.pipelines.audit.lists import (
+    distinct,
+    equal_captions,
+    groups,
+    near_duplicates,
+    suspects,
+    write_lists,
+)
 from capgrade.pipelines.audit.page import answers, values_of
 from capgrade.pipelines.page import render
 from capgrade.pipelines.page.parts import PageSection
@@ -55,7 +63,10 @@ Given = dict[str, Any]
 def dense(world: Path) -> tuple[dict[str, Any], Path]:
     """An audit of dense relevance, and its page."""
     known = {"calibration": world / "calibration.json", "measure": "rouge_l"}
-    return audit(world / "captions", world / "d.html", relevance=world / "relevance", **known), world / "d.html"
+    return (
+        audit(world / "captions", world / "d.html", relevance=world / "relevance", **known),
+        world / "d.html",
+    )
 
 
 def _rows(page: Path, name: str) -> list[dict[str, str]]:
@@ -64,8 +75,8 @@ def _rows(page: Path, name: str) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("share", [1, 4])
 def test_what_is_left_open_is_how_much_drawn_people_differ(share: int) -> None:
-    """A pair of value v is accepted with probability v (1 + a + b), a of its image and b of the caption's image; one
-    pair in `share` is read."""
+    """A pair of value v is accepted with probability v (1 + a + b), a of its image and b of the
+    caption's image; one pair in `share` is read."""
     random, owner = np.random.default_rng(0), np.arange(30) // 3
     image, caption = np.nonzero(owner != np.arange(10)[:, None])
     p = random.random(270) * np.where(image < 5, 0.5, 0.05)  # captions differ less than images
@@ -74,24 +85,38 @@ def test_what_is_left_open_is_how_much_drawn_people_differ(share: int) -> None:
         a, b = (random.choice([-1, 1], 10) * np.sqrt(spread) for spread in (0.2, 0.3))
         counts[k] = (random.random(270) < p * (1 + a[image] + b[owner[caption]])).sum()
         sums[k] = share * p[random.random(270) < 1 / share].sum()
-    curve, found = Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.2, 0.3), np.empty(200)
+    curve, found = (
+        Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.2, 0.3),
+        np.empty(200),
+    )
     for k in range(200):
         kept, read = random.random(270) < 1 / share, PairCounts(curve, 10, owner)
-        read.add(ValuedPairs(image[kept], caption[kept], p[kept], np.full(kept.sum(), float(share))))
+        read.add(
+            ValuedPairs(image[kept], caption[kept], p[kept], np.full(kept.sum(), float(share)))
+        )
         found[k] = read.left_open() ** 2
     assert found.mean() == pytest.approx(counts.var() + sums.var(), rel=0.1)
 
 
 def test_people_accept_no_more_pairs_than_there_are() -> None:
-    """Of three likely pairs, chance alone would give up to 3.7; of sampled ones each may stand for more or fewer."""
+    """Of three likely pairs, chance alone would give up to 3.7; of sampled ones each may stand for
+    more or fewer."""
     for weight in (0.5, 1.0, 2.0):
-        counts = PairCounts(Curve([0.5], [4.0], [0.9], [[0.9]], 0.0, [], 1, 0.0, 0.0), 10, np.arange(10))
+        counts = PairCounts(
+            Curve([0.5], [4.0], [0.9], [[0.9]], 0.0, [], 1, 0.0, 0.0), 10, np.arange(10)
+        )
         rows = np.arange(3)
         counts.add(ValuedPairs(rows, rows + 1, np.full(3, 0.5, np.float32), np.full(3, weight)))
         found = mean_of(counts)
         assert found["pairs"] == pytest.approx(0.3 * weight)
-        assert found["high"] > found["pairs"] if weight == 2 else found["high"] == pytest.approx(0.3 * weight)
-        assert counts.left_open() ** 2 == pytest.approx(2.7 * weight * (0.1 + 0.9 * max(weight - 1, 0)))
+        assert (
+            found["high"] > found["pairs"]
+            if weight == 2
+            else found["high"] == pytest.approx(0.3 * weight)
+        )
+        assert counts.left_open() ** 2 == pytest.approx(
+            2.7 * weight * (0.1 + 0.9 * max(weight - 1, 0))
+        )
 
 
 @pytest.mark.parametrize("knots", [1, 2, 9])
@@ -99,14 +124,23 @@ def test_what_is_added_up_is_the_weight_times_the_probability(knots: int) -> Non
     """Most values at the low end, as CIDEr-D's are, some beyond the curve; image 3 has none."""
     random = np.random.default_rng(knots)
     value = np.sort(random.random(knots) ** 8 * 7)
-    line, draws = (np.sort(random.random((n, knots))) for n in (1, 3))  # of all judgements, and of three draws
-    curve = Curve(value.tolist(), [0.0] * knots, line[0].tolist(), draws.tolist(), 0.0, [], 1, 0.0, 0.0)
-    image, values = random.choice([0, 1, 2, 4], 500), np.where(random.random(500) < 0.9, 0, random.random(500) * 9)
+    line, draws = (
+        np.sort(random.random((n, knots))) for n in (1, 3)
+    )  # of all judgements, and of three draws
+    curve = Curve(
+        value.tolist(), [0.0] * knots, line[0].tolist(), draws.tolist(), 0.0, [], 1, 0.0, 0.0
+    )
+    image, values = (
+        random.choice([0, 1, 2, 4], 500),
+        np.where(random.random(500) < 0.9, 0, random.random(500) * 9),
+    )
     pairs = ValuedPairs(image, image, values.astype(np.float32), random.random(500) * 5)
     counts = PairCounts(curve, 5, np.arange(5))
     for part in (slice(300), slice(300, 300), slice(300, None)):
         counts.add(pairs.take(part))
-    accepted, *drawn = (pairs.weight * np.interp(pairs.value, value, one) for one in (*line, *draws))
+    accepted, *drawn = (
+        pairs.weight * np.interp(pairs.value, value, one) for one in (*line, *draws)
+    )
     assert counts.accepted() == pytest.approx(np.bincount(image, accepted, 5))
     counts.single = counts.squares = 0.0  # nothing is left open but the curve
     assert counts.sums()[:3] == pytest.approx([one.sum() for one in drawn])
@@ -118,7 +152,10 @@ def test_pairs_are_counted_by_their_probability() -> None:
     for random, counted in ((False, None), (True, [0.5, 0, 4.5])):
         bands = Bands(LINE, 2, np.arange(4) // 2, random)
         bands.add(ValuedPairs(np.zeros(4, int), np.arange(4), value, weight))
-        assert bands.by_tenth() == [0.5, 0, 0, 0, 0, 1, 0, 0, 0, 3.5] and bands.likely()["pairs"] == 4.5
+        assert (
+            bands.by_tenth() == [0.5, 0, 0, 0, 0, 1, 0, 0, 0, 3.5]
+            and bands.likely()["pairs"] == 4.5
+        )
         assert (told := bands.told()) == counted or [one["pairs"] for one in told or []] == counted
 
 
@@ -126,16 +163,24 @@ def test_shards_estimate_what_the_dense_matrix_has(
     world: Path, dense: tuple[dict, Path], given: Given, tmp_path: Path
 ) -> None:
     found, page = dense
-    some, one = audit(**given, out=tmp_path / "s.html", shards=world / "shards"), found["likely_captions_per_image"]
+    some, one = (
+        audit(**given, out=tmp_path / "s.html", shards=world / "shards"),
+        found["likely_captions_per_image"],
+    )
     assert one["low"] < one["accepted"] < one["high"]
     for band, sampled in zip(found["bands"], some["bands"], strict=True):
         assert sampled["low"] <= band["accepted"] <= sampled["high"]
-    said = ["Lists have the pairs that the shards kept" in out.read_text() for out in (page, tmp_path / "s.html")]
+    said = [
+        "Lists have the pairs that the shards kept" in out.read_text()
+        for out in (page, tmp_path / "s.html")
+    ]
     assert said == [False, True]
     captions = read_captions(world / "captions")
     per_image = captions.n_captions / captions.n_images
     assert found["given_captions_per_image"] == pytest.approx(per_image)
-    assert found["likely_images_per_caption"] == pytest.approx({key: value / per_image for key, value in one.items()})
+    assert found["likely_images_per_caption"] == pytest.approx(
+        {key: value / per_image for key, value in one.items()}
+    )
     assert one["pairs"] * captions.n_images == pytest.approx(found["likely_pairs"])
 
 
@@ -157,41 +202,94 @@ def test_suspects_are_listed_or_it_is_said_why_not(
 ) -> None:  # fmt: skip
     found, page = dense
     rows, captions = _rows(page, "suspects.csv"), read_captions(world / "captions")
-    owner = {captions.caption_ids[c]: captions.image_ids[captions.owner[c]] for c in range(captions.n_captions)}
+    owner = {
+        captions.caption_ids[c]: captions.image_ids[captions.owner[c]]
+        for c in range(captions.n_captions)
+    }
     assert len(rows) == found["suspect_pairs"] > 0
     assert all(owner[row["caption_id"]] == row["image_id"] for row in rows)
     assert all(float(row["expected_score"]) < 1 and row["caption"] for row in rows)
-    monkeypatch.setattr("capgrade.schemas.shards.Shards.left_out", lambda *_: None)  # as those of format 1
-    line = ["audit", "--captions", world / "captions", "--measure", "rouge_l", "--shards", world / "shards"]
-    assert call(*line, "--calibration", world / "calibration.json", "--out", tmp_path / "s.html") == 0
+    monkeypatch.setattr(
+        "capgrade.schemas.shards.Shards.left_out", lambda *_: None
+    )  # as those of format 1
+    line = [
+        "audit",
+        "--captions",
+        world / "captions",
+        "--measure",
+        "rouge_l",
+        "--shards",
+        world / "shards",
+    ]
+    assert (
+        call(*line, "--calibration", world / "calibration.json", "--out", tmp_path / "s.html") == 0
+    )
     said = "the folder has no value of rouge_l of a caption without itself: make it again"
     assert said in capsys.readouterr().out and said in (tmp_path / "s.html").read_text()
 
 
-def test_suspects_of_shards_are_those_of_the_matrix(given: Given, world: Path, tmp_path: Path) -> None:
+def test_suspects_of_shards_are_those_of_the_matrix(
+    given: Given, world: Path, tmp_path: Path
+) -> None:
     measure = {"measure": "rouge_l"}
     for name in ("relevance", "shards"):
         where = {"relevance": None, "shards": None, name: world / name}
         audit(**{**given, **where, **measure, "out": tmp_path / f"{name}.html"})
-    one, other = (_rows(tmp_path / f"{name}.html", "suspects.csv") for name in ("relevance", "shards"))
+    one, other = (
+        _rows(tmp_path / f"{name}.html", "suspects.csv") for name in ("relevance", "shards")
+    )
     assert one == other and one
 
 
 def test_no_caption_is_called_well_where_every_image_has_one(given: Given, tmp_path: Path) -> None:
-    captions = write_captions_folder(tmp_path / "captions", [caption_table([["a dog"], ["a red bike"], ["two cats"]])])
-    assert call("relevance", "--captions", captions, "--measures", "rouge_l", "--out", tmp_path / "relevance") == 0
+    captions = write_captions_folder(
+        tmp_path / "captions", [caption_table([["a dog"], ["a red bike"], ["two cats"]])]
+    )
+    assert (
+        call(
+            "relevance",
+            "--captions",
+            captions,
+            "--measures",
+            "rouge_l",
+            "--out",
+            tmp_path / "relevance",
+        )
+        == 0
+    )
     own = {"captions_dir": captions, "relevance": tmp_path / "relevance"}
     found = audit(**{**given, **own, "out": tmp_path / "a.html"})
-    assert found["suspect_pairs"] is None and found["suspects_unknown"] == "every image has one caption"
+    assert (
+        found["suspect_pairs"] is None
+        and found["suspects_unknown"] == "every image has one caption"
+    )
 
 
-def test_likely_pairs_that_are_no_news_are_counted_where_none_is_shown(given: Given, tmp_path: Path) -> None:
+def test_likely_pairs_that_are_no_news_are_counted_where_none_is_shown(
+    given: Given, tmp_path: Path
+) -> None:
     """Two images share their captions: 4 likely pairs, none of which says something new."""
     same = ["a dog runs on the beach", "a red bike on a wall"]
-    captions = write_captions_folder(tmp_path / "captions", [caption_table([same, same, ["x y", "z z"]])])
-    assert call("relevance", "--captions", captions, "--measures", "rouge_l", "--out", tmp_path / "relevance") == 0
+    captions = write_captions_folder(
+        tmp_path / "captions", [caption_table([same, same, ["x y", "z z"]])]
+    )
+    assert (
+        call(
+            "relevance",
+            "--captions",
+            captions,
+            "--measures",
+            "rouge_l",
+            "--out",
+            tmp_path / "relevance",
+        )
+        == 0
+    )
     own = {"captions_dir": captions, "relevance": tmp_path / "relevance"}
-    found, page = audit(**{**given, **own, "out": tmp_path / "a.html"}), (tmp_path / "a.html").read_text()
+    found, page = (
+        audit(**{**given, **own, "out": tmp_path / "a.html"}),
+        (tmp_path / "a.html").read_text(),
+    )
     assert found["likely_pairs"] == 4
     assert "All 4 likely pairs are of captions that the image&#39;s own captions have too." in page
     assert "No pair is likely." not in page
@@ -206,23 +304,33 @@ def test_the_accepted_are_those_of_the_truth(world: Path, dense: tuple[dict, Pat
     truth = (matrix >= 0.4).sum() / captions.n_images
     assert sum(band["accepted"] for band in found["bands"]) == pytest.approx(truth, rel=0.1)
     assert found["bands"][-1] == {"from": 0.5, "to": 1.0, **found["likely_captions_per_image"]}
-    assert found["calibration"]["sampling"] == "random" and found["calibration"]["same_captions"]  # all were judged
-    positives = json.loads((page.with_name("d-lists") / "positives.json").read_text())["image_to_caption"]
+    assert (
+        found["calibration"]["sampling"] == "random" and found["calibration"]["same_captions"]
+    )  # all were judged
+    positives = json.loads((page.with_name("d-lists") / "positives.json").read_text())[
+        "image_to_caption"
+    ]
     assert all(f"i{i}#0" in positives[f"i{i}"] for i in range(captions.n_images))
     assert sum(map(len, positives.values())) == captions.n_captions + found["likely_pairs"]
     rows = _rows(page, "likely.csv")
     assert len(rows) == found["likely_pairs"] > 0
-    assert [float(row["value"]) for row in rows] == sorted((float(row["value"]) for row in rows), reverse=True)
+    assert [float(row["value"]) for row in rows] == sorted(
+        (float(row["value"]) for row in rows), reverse=True
+    )
 
 
 def test_of_chosen_pairs_there_is_an_upper_limit_alone(
     world: Path, given: Given, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same curves from pairs that somebody chose: no expectation, no bands, no floor of a model's errors."""
+    """The same curves from pairs that somebody chose: no expectation, no bands, no floor of a
+    model's errors."""
     calibration = json.loads((world / "calibration.json").read_text())
     calibration["judgements"] |= {"sampling": "chosen", "captions": "0" * 64}
     (tmp_path / "c.json").write_text(json.dumps(calibration))
-    np.save(tmp_path / "s.npy", np.random.default_rng(0).random((32, read_captions(world / "captions").n_captions)))
+    np.save(
+        tmp_path / "s.npy",
+        np.random.default_rng(0).random((32, read_captions(world / "captions").n_captions)),
+    )
     given |= {"relevance": world / "relevance", "similarity": [tmp_path / "s.npy"]}
     random = audit(**given, out=tmp_path / "r.html")
     found = audit(**{**given, "calibration": tmp_path / "c.json"}, out=tmp_path / "a.html")
@@ -230,9 +338,9 @@ def test_of_chosen_pairs_there_is_an_upper_limit_alone(
     assert one == {"pairs": same["pairs"], "accepted": None, "low": 0.0, "high": same["high"]}
     assert found["bands"] is None and random["bands"] is not None
     assert [random["model"][way].pop("at_least") is None for way in BOTH_WAYS] == [False, False]
-    assert [found["model"][way].pop("at_least") for way in BOTH_WAYS] == [None, None] and found["model"] == random[
+    assert [found["model"][way].pop("at_least") for way in BOTH_WAYS] == [None, None] and found[
         "model"
-    ]
+    ] == random["model"]
     pages = [(tmp_path / f"{name}.html").read_text() for name in "ra"]
     for words, there in {
         "Up to ": [False, True],
@@ -241,8 +349,23 @@ def test_of_chosen_pairs_there_is_an_upper_limit_alone(
         "says nothing of all others": [False, True],
     }.items():
         assert [words in page for page in pages] == there, words
-    line = ["audit", "--captions", world / "captions", "--relevance", world / "relevance", "--measure", "rouge_l"]
-    line += ["--calibration", tmp_path / "c.json", "--similarity", tmp_path / "s.npy", "--out", tmp_path / "a.html"]
+    line = [
+        "audit",
+        "--captions",
+        world / "captions",
+        "--relevance",
+        world / "relevance",
+        "--measure",
+        "rouge_l",
+    ]
+    line += [
+        "--calibration",
+        tmp_path / "c.json",
+        "--similarity",
+        tmp_path / "s.npy",
+        "--out",
+        tmp_path / "a.html",
+    ]
     assert call(*line) == 0
     said = capsys.readouterr().out.splitlines()
     assert answers(random)[0].startswith("At least ") and " and at most " in answers(random)[0]
@@ -261,7 +384,10 @@ def test_duplicates_and_suspects() -> None:
 def test_no_caption_is_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
     texts = ["=HYPERLINK(A1)", "+a", "-1+cmd", "@SUM(A1)", "-0.5", "a, dog"]
     every, own = np.arange(6), np.full(6, -0.5, np.float32)
-    pairs, captions = ValuedPairs(every, every, own, np.ones(6)), make_captions([[text] for text in texts])
+    pairs, captions = (
+        ValuedPairs(every, every, own, np.ones(6)),
+        make_captions([[text] for text in texts]),
+    )
     sizes = write_lists(tmp_path, captions, LINE, pairs, [[0, 5], [1, 2, 3, 4]], every, own)
     assert sizes.pop("positives.json") == 6
     rows = {name: list(csv.reader((tmp_path / name).open(newline=""))) for name in sizes}
@@ -276,8 +402,8 @@ def test_no_caption_is_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
 
 
 def test_an_image_with_equal_captions_stands_once() -> None:
-    """Case, spaces and the full stop make no other caption; another image, or another text, does. What an own caption
-    of the image says is no news."""
+    """Case, spaces and the full stop make no other caption; another image, or another text, does.
+    What an own caption of the image says is no news."""
     sets = ["A dog runs .", "x"], ["a  dog runs", "a dog ran"], ["a dog runs.", "A dog runs"], ["x"]
     captions = make_captions(sets)
     image, caption = np.array([3, 3, 3, 3, 1, 3, 0, 2]), np.array([2, 3, 4, 5, 4, 1, 3, 1])
@@ -288,17 +414,29 @@ def test_an_image_with_equal_captions_stands_once() -> None:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_leads_with_pairs_to_look_at(width: int, dense: tuple[dict, Path], browser: Browser) -> None:
-    """Twenty at a time, chosen by P of a measure; no caption runs; nothing sticks out, overlaps or is hard to read."""
+def test_the_page_leads_with_pairs_to_look_at(
+    width: int, dense: tuple[dict, Path], browser: Browser
+) -> None:
+    """Twenty at a time, chosen by P of a measure; no caption runs; nothing sticks out, overlaps or
+    is hard to read."""
     found, path = dense
     page, heard = opened_file(browser, path, viewport={"width": width, "height": 900})
-    assert page.title() == "Audit" and page.get_by_text("captions per image beside their own are right").count()
-    assert page.locator(".vega svg").count() == 2 and page.locator("main > details[open]").count() == 2
+    assert (
+        page.title() == "Audit"
+        and page.get_by_text("captions per image beside their own are right").count()
+    )
+    assert (
+        page.locator(".vega svg").count() == 2 and page.locator("main > details[open]").count() == 2
+    )
     cards, more = page.locator("#likely li[data-p]"), page.locator("#likely .cg-more")
     every, first = cards.count(), cards.first.bounding_box()
     bands, trust = (chart.bounding_box() for chart in page.locator("#trust .chart").all())
-    assert cards.first.get_by_text("caption i").count() and "#" in cards.first.inner_text()  # whose caption it is
-    assert first["y"] + first["height"] < 900 < bands["y"] and (bands["y"] == trust["y"]) == (width == 1280)
+    assert (
+        cards.first.get_by_text("caption i").count() and "#" in cards.first.inner_text()
+    )  # whose caption it is
+    assert first["y"] + first["height"] < 900 < bands["y"] and (bands["y"] == trust["y"]) == (
+        width == 1280
+    )
     assert 40 < every <= 100 and page.locator("#likely li[data-p]:visible").count() == 20
     assert page.evaluate("document.documentElement.scrollHeight") < 8000
     more.click()
@@ -310,7 +448,9 @@ def test_the_page_leads_with_pairs_to_look_at(width: int, dense: tuple[dict, Pat
     certain = sum(one["bleu"] >= 0.9 for one in p)
     assert page.locator("#likely li[data-p]:visible").count() == min(certain, 20) < every
     assert f"of {certain} shown" in page.locator("#likely [role=status]").inner_text()
-    page.evaluate("document.querySelectorAll('main > details').forEach((one) => { one.open = true; })")
+    page.evaluate(
+        "document.querySelectorAll('main > details').forEach((one) => { one.open = true; })"
+    )
     assert "\n".join(problems_of(page)) == "" and heard == []
     assert found["equal_captions"] == 3  # of the last two images
     assert page.get_by_text("Captions of several images", exact=True).count() == 1
@@ -318,15 +458,24 @@ def test_the_page_leads_with_pairs_to_look_at(width: int, dense: tuple[dict, Pat
 
 
 def test_it_replaces_its_own_files_alone(world: Path, given: Given, tmp_path: Path) -> None:
-    """A report of capgrade is not its page either; a folder of its page's name that it did not write stays."""
+    """A report of capgrade is not its page either; a folder of its page's name that it did not
+    write stays."""
     given |= {"relevance": world / "relevance"}
     page = render("Report", PageSection("opening", "", "", []), [], "capgrade", foot="", runs=[])
-    others = {"a.html": page, "b-lists/likely.csv": "mine\n", "c-lists/positives.json": '{"kind": "positives"}'}
+    others = {
+        "a.html": page,
+        "b-lists/likely.csv": "mine\n",
+        "c-lists/positives.json": '{"kind": "positives"}',
+    }
     for name, text in others.items():
         write_text(tmp_path / name, text)
-        with pytest.raises(InputError, match="it is there and is no|holds files that capgrade did not write"):
+        with pytest.raises(
+            InputError, match="it is there and is no|holds files that capgrade did not write"
+        ):
             audit(**given, out=tmp_path / f"{name[0]}.html")
-        assert (tmp_path / name).read_text() == text and len(list(tmp_path.rglob(f"{name[0]}*"))) == 1
+        assert (tmp_path / name).read_text() == text and len(
+            list(tmp_path.rglob(f"{name[0]}*"))
+        ) == 1
     for _ in range(2):
         audit(**given, out=tmp_path / "d.html")
     with pytest.raises(InputError, match="no report of capgrade"):
@@ -336,12 +485,23 @@ def test_it_replaces_its_own_files_alone(world: Path, given: Given, tmp_path: Pa
 def test_its_lists_are_a_finished_folder(
     world: Path, given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The manifest names every file; from shards of format 1, after relevance, no old list is left."""
-    lists, of_all = tmp_path / "a-lists", {**given, "relevance": world / "relevance", "out": tmp_path / "a.html"}
+    """The manifest names every file; from shards of format 1, after relevance, no old list is
+    left."""
+    lists, of_all = (
+        tmp_path / "a-lists",
+        {**given, "relevance": world / "relevance", "out": tmp_path / "a.html"},
+    )
     found = audit(**of_all)
     manifest = read_manifest(lists, "audit")
-    assert set(manifest["files"]) == LIST_FILES == {path.name for path in lists.glob("*.*")} - {MANIFEST}
-    assert manifest["found"] == json.loads(json.dumps(found)) and manifest["files"]["likely.csv"]["rows"] > 0
+    assert (
+        set(manifest["files"])
+        == LIST_FILES
+        == {path.name for path in lists.glob("*.*")} - {MANIFEST}
+    )
+    assert (
+        manifest["found"] == json.loads(json.dumps(found))
+        and manifest["files"]["likely.csv"]["rows"] > 0
+    )
     assert set(manifest["inputs"]) == {"captions", "relevance", "calibration"}
     monkeypatch.setattr("capgrade.schemas.shards.Shards.left_out", lambda *_: None)
     audit(**given, out=tmp_path / "a.html", shards=world / "shards")
@@ -354,7 +514,9 @@ def test_what_cannot_be_audited(world: Path, given: Given, tmp_path: Path) -> No
     changed = json.loads((world / "calibration.json").read_text())
     changed["params"]["rouge_l"]["beta"] = 9.0
     (tmp_path / "c.json").write_text(json.dumps(changed))
-    (tmp_path / "b.json").write_text(json.dumps(changed | {"measures": {"rouge_l": changed["measures"]["rouge_l"]}}))
+    (tmp_path / "b.json").write_text(
+        json.dumps(changed | {"measures": {"rouge_l": changed["measures"]["rouge_l"]}})
+    )
     of_one = {"calibration": tmp_path / "b.json", "measure": "bleu"}
     (tmp_path / "none").mkdir()
     Image.new("RGB", (4, 4)).save(tmp_path / "none" / "other.png")
@@ -363,8 +525,17 @@ def test_what_cannot_be_audited(world: Path, given: Given, tmp_path: Path) -> No
         (r"does not end in .html -> give page.html", {"out": tmp_path / "page.csv"}),
         ("give --relevance DIR or --shards DIR", {"relevance": None}),
         ("give --relevance DIR or --shards DIR", {"shards": world / "shards"}),
-        (f"n crisscrossed.json is of {known}; the folder has bleu, rouge_l ->", {"calibration": None, "measure": None}),
-        ("bleu is not of both: the calibration b.json is of rouge_l; the folder has bleu, rouge_l ->", of_one),
+        (
+            f"n crisscrossed.json is of {known}; the folder has bleu, rouge_l ->",
+            {"calibration": None, "measure": None},
+        ),
+        (
+            (
+                "bleu is not of both: the calibration b.json is of rouge_l; the folder has bleu,"
+                " rouge_l ->"
+            ),
+            of_one,
+        ),
         ("rouge_l has other parameters", {"calibration": tmp_path / "c.json"}),
         ("a picture of none of the", {"images": tmp_path / "none"}),
     ):
@@ -397,16 +568,27 @@ def test_evaluate_takes_the_positives(world: Path, dense: tuple[dict, Path]) -> 
     file = dense[1].with_name("d-lists") / "positives.json"
     given: Given = {"similarity": world / "s.npy", "relevance": world / "relevance"}
     task, notes = load_task(world / "captions", positives=file, **given)
-    assert not any("eccv" in note or "cxc" in note for note in notes)  # not COCO: no word of its lists
-    found = evaluate(task, EvaluateParams(metric=("recall@1", "accepted_recall@1"), samples=0))[0].json()
+    assert not any(
+        "eccv" in note or "cxc" in note for note in notes
+    )  # not COCO: no word of its lists
+    found = evaluate(task, EvaluateParams(metric=("recall@1", "accepted_recall@1"), samples=0))[
+        0
+    ].json()
     assert found["i2t"]["accepted_recall@1"] >= found["i2t"]["recall@1"]
-    lists, captions = json.loads(file.read_text())["image_to_caption"], read_captions(world / "captions")
+    lists, captions = (
+        json.loads(file.read_text())["image_to_caption"],
+        read_captions(world / "captions"),
+    )
     best = np.load(world / "s.npy").argmax(axis=0)  # the first image of each caption
     hit = [captions.caption_ids[c] in lists[captions.image_ids[i]] for c, i in enumerate(best)]
     assert found["t2i"]["accepted_recall@1"] >= np.mean(hit) - 0.1
-    assert curves(task, (1,), "expected")["mined"] == []  # estimated from captions: no measure is judged by them
+    assert (
+        curves(task, (1,), "expected")["mined"] == []
+    )  # estimated from captions: no measure is judged by them
     with pytest.raises(InputError, match="not a file of positives"):
-        load_task(world / "captions", similarity=world / "s.npy", positives=world / "calibration.json")
+        load_task(
+            world / "captions", similarity=world / "s.npy", positives=world / "calibration.json"
+        )
 
 
 def test_labels_that_change_meanwhile(
@@ -426,16 +608,24 @@ def test_labels_that_change_meanwhile(
     assert [path.name for path in tmp_path.iterdir()] == [copied.name]
 
 
-# People judge random pairs of some scenes by their true relevance, and accept from a half on. The audit of other scenes
-# reads a measure alone: of all pairs, and of pairs sampled as `capgrade shards` does.
-IMAGES, JUDGED, ACCEPT = 60, 6000, 0.5  # scenes judged, and audited; random pairs; of true relevance
+# People judge random pairs of some scenes by their true relevance, and accept from a half on. The
+# audit of other scenes reads a measure alone: of all pairs, and of pairs sampled as `capgrade
+# shards` does.
+IMAGES, JUDGED, ACCEPT = (
+    60,
+    6000,
+    0.5,
+)  # scenes judged, and audited; random pairs; of true relevance
 ROUGE_L = choose(("rouge_l",), MeasuresParams())
 
 
 @cache
 def _world(seed: int, split: str) -> tuple[Captions, np.ndarray, np.ndarray]:
-    """Scenes of a split: captions, true relevance and a measure's values, float32 [images, captions]."""
-    made = scenes.generate(ScenesParams(**{**dict.fromkeys(("train", "val", "test"), 0), split: IMAGES, "seed": seed}))
+    """Scenes of a split: captions, true relevance and a measure's values, float32 [images,
+    captions]."""
+    made = scenes.generate(
+        ScenesParams(**{**dict.fromkeys(("train", "val", "test"), 0), split: IMAGES, "seed": seed})
+    )
     texts = groupby(made.captions, key=lambda one: one.image_id)
     captions = make_captions([[one.text for one in some] for _, some in texts])
     values = ROUGE_L["rouge_l"].fit(captions).score(np.arange(IMAGES))
@@ -450,38 +640,67 @@ def test_what_is_printed_holds_the_truth(read: str) -> None:
         cells = np.sort(np.random.default_rng(seed).choice(true.size, JUDGED, replace=False))
         image, caption = np.unravel_index(cells, true.shape)
         people = Judgements(image, caption, true[image, caption].astype(np.float64))
-        curve = fit(values[image, caption], people, captions.owner[caption], Scale(ACCEPT, *YES_OR_NO))
+        curve = fit(
+            values[image, caption], people, captions.owner[caption], Scale(ACCEPT, *YES_OR_NO)
+        )
         captions, true, values = _world(seed, "test")
-        image, caption, weight = *np.divmod(np.arange(true.size), captions.n_captions), np.ones(true.size)
+        image, caption, weight = (
+            *np.divmod(np.arange(true.size), captions.n_captions),
+            np.ones(true.size),
+        )
         if read == "shards":
             params = ShardsParams(measures=("rouge_l",), top=20, uniform=20, seed=seed)
             own = np.split(captions.refs, captions.ref_ptr[1:-1])
             keys = id_keys(captions.image_ids), id_keys(captions.caption_ids)
             kept = keep(plan_of(ROUGE_L.values(), params), *keys, own, values[None])
-            image, caption, weight = np.repeat(np.arange(IMAGES), np.diff(kept.ptr)), kept.caption, kept.weight
+            image, caption, weight = (
+                np.repeat(np.arange(IMAGES), np.diff(kept.ptr)),
+                kept.caption,
+                kept.weight,
+            )
         counts = Bands(curve, IMAGES, captions.owner, random=True)
-        counts.add(ValuedPairs(image, caption, values[image, caption], weight).of_others(captions.owner))
+        counts.add(
+            ValuedPairs(image, caption, values[image, caption], weight).of_others(captions.owner)
+        )
         other = captions.owner != np.arange(IMAGES)[:, None]
-        truths = np.histogram(curve.probability(values[other & (true >= ACCEPT)]), EDGES)[0] / IMAGES  # of each band
+        truths = (
+            np.histogram(curve.probability(values[other & (true >= ACCEPT)]), EDGES)[0] / IMAGES
+        )  # of each band
         told.append(counts.likely())
         truth.append(truths[-1])
-        bands.append([one["low"] <= t <= one["high"] for one, t in zip(counts.told() or [], truths, strict=True)])
-    assert np.mean([one["low"] <= t <= one["high"] for one, t in zip(told, truth, strict=True)]) >= 0.9
+        bands.append(
+            [
+                one["low"] <= t <= one["high"]
+                for one, t in zip(counts.told() or [], truths, strict=True)
+            ]
+        )
+    assert (
+        np.mean([one["low"] <= t <= one["high"] for one, t in zip(told, truth, strict=True)]) >= 0.9
+    )
     assert np.mean(bands, axis=0).min() >= 0.9
-    mean = {name: np.mean([one[name] for one in told]) for name in ("pairs", "accepted", "low", "high")}
+    mean = {
+        name: np.mean([one[name] for one in told]) for name in ("pairs", "accepted", "low", "high")
+    }
     assert mean["low"] < mean["accepted"] < mean["high"] and mean["pairs"] > np.mean(truth) > 0
 
 
 SCALE = Scale(0.5, 0.0, 1.0)
 
 
-def _chosen_world(seed: int, hidden: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, Judgements]:
-    """Values and whom people accept [images, captions], whose each caption is, and judged pairs: the likelier chosen,
-    the more alike a pair is by its value and by what the measure does not see, which counts by `hidden`."""
+def _chosen_world(
+    seed: int, hidden: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Judgements]:
+    """Values and whom people accept [images, captions], whose each caption is, and judged pairs:
+    the likelier chosen, the more alike a pair is by its value and by what the measure does not see,
+    which counts by `hidden`."""
     random, owner = np.random.default_rng(seed), np.arange(180) // 3
     value, unseen = random.beta(1, 5, (IMAGES, 180)), random.normal(size=(IMAGES, 180))
-    apart = random.normal(scale=0.3, size=IMAGES)  # images, and what their captions say, are not alike
-    accepted = random.random(value.shape) < 1 / (1 + np.exp(8 - 12 * value - hidden * unseen - apart[:, None]))
+    apart = random.normal(
+        scale=0.3, size=IMAGES
+    )  # images, and what their captions say, are not alike
+    accepted = random.random(value.shape) < 1 / (
+        1 + np.exp(8 - 12 * value - hidden * unseen - apart[:, None])
+    )
     liking = 6 * value + hidden * unseen + random.gumbel(size=value.shape)
     liking[owner == np.arange(IMAGES)[:, None]] = -np.inf
     image, caption = np.unravel_index(np.argsort(-liking, axis=None)[:2000], value.shape)
@@ -491,7 +710,8 @@ def _chosen_world(seed: int, hidden: float) -> tuple[np.ndarray, np.ndarray, np.
 
 @pytest.mark.parametrize("hidden", [0.0, 1.0])
 def test_the_band_of_chosen_pairs_holds_the_truth(hidden: float) -> None:
-    """In at least 90 of 100 worlds, of these captions and of others; it is no band of everything."""
+    """In at least 90 of 100 worlds, of these captions and of others; it is no band of
+    everything."""
     held, widths = np.zeros((100, 2), bool), np.zeros(100)
     for seed in range(100):
         value, _, owner, people = _chosen_world(seed, hidden)
@@ -500,10 +720,14 @@ def test_the_band_of_chosen_pairs_holds_the_truth(hidden: float) -> None:
             value, accepted, owner, _ = _chosen_world(of, hidden)
             bands, cells = Bands(curve, IMAGES, owner, random=False), np.arange(value.size)
             image, caption = np.divmod(cells, len(owner))
-            bands.add(ValuedPairs(image, caption, value.ravel(), np.ones(value.size)).of_others(owner))
+            bands.add(
+                ValuedPairs(image, caption, value.ravel(), np.ones(value.size)).of_others(owner)
+            )
             found = bands.accepted(people.score.sum() / IMAGES if k == 0 else None)
             truth = accepted[owner != np.arange(IMAGES)[:, None]].sum() / IMAGES
             held[seed, k] = (found["at_least"] or 0) <= truth <= found["at_most"]
-            assert (found["at_least"] is None) == (k == 1) and 0 < found["below_half"] <= found["at_most"]
+            assert (found["at_least"] is None) == (k == 1) and 0 < found["below_half"] <= found[
+                "at_most"
+            ]
             widths[seed] = found["at_most"] / truth
     assert held.mean(axis=0).min() >= 0.9 and np.median(widths) < 8

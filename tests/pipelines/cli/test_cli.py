@@ -1,4 +1,5 @@
-"""The command line: the documented commands work as written, and what is wrong with input is one line."""
+"""The command line: the documented commands work as written, and what is wrong with input is one
+line."""
 
 import json
 import os
@@ -31,7 +32,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with captions.tsv and everything the commands make of it."""
     folder = tmp_path_factory.mktemp("cli")
     rows = [
-        f"i{i}\ti{i}#{k}\t{text}" for i, texts in enumerate(random_sets(15, seed=6)) for k, text in enumerate(texts)
+        f"i{i}\ti{i}#{k}\t{text}"
+        for i, texts in enumerate(random_sets(15, seed=6))
+        for k, text in enumerate(texts)
     ]
     (folder / "captions.tsv").write_text("image_id\tcaption_id\tcaption\n" + "\n".join(rows) + "\n")
     scores = [f"i{i},i{j}#0,{(i * 7 + j) % 5}" for i in range(15) for j in range(0, 15, 3)]
@@ -45,7 +48,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert call(*line.split()) == 0
     np.save(folder / "sims.npy", np.random.default_rng(0).normal(size=(15, len(rows))))
     np.save(folder / "nan.npy", np.full((15, len(rows)), np.nan))
-    (folder / "texts.csv").write_text("candidate,references,score\na dog,the dog,1\na cat,the dog,0\n")
+    (folder / "texts.csv").write_text(
+        "candidate,references,score\na dog,the dog,1\na cat,the dog,0\n"
+    )
     of_texts = ("agree", "--judgements", folder / "texts.csv", "--measures", "rouge_l")
     assert call(*of_texts, "--out", folder / "of_texts.json") == 0
     (folder / "pictures").mkdir()
@@ -77,7 +82,9 @@ def every_option() -> Iterator[tuple[str, Any]]:
     """Each command by its words, and each of its options."""
 
     def below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
-        yield from ((words, option) for option in command.params if option.param_type_name == "option")
+        yield from (
+            (words, option) for option in command.params if option.param_type_name == "option"
+        )
         for name, inner in getattr(command, "commands", {}).items():
             yield from below(f"{words} {name}".strip(), inner)
 
@@ -86,13 +93,22 @@ def every_option() -> Iterator[tuple[str, Any]]:
 
 def test_every_option_of_one_value_refuses_two() -> None:
     """Click takes the last: the first was typed in vain."""
-    single = [(words, one) for words, one in every_option() if not one.multiple and one.name not in ("help", "version")]
+    single = [
+        (words, one)
+        for words, one in every_option()
+        if not one.multiple and one.name not in ("help", "version")
+    ]
     assert len(single) > 150 and {words for words, _ in single} >= set(cli.COMMANDS)
     for words, option in single:
         once = [option.opts[0], *([] if option.is_flag else ["1"] * option.nargs)]
-        assert refusal(*words.split(), *once, *once) == f"error: {option.opts[0]} is given 2 times -> give it once\n"
+        assert (
+            refusal(*words.split(), *once, *once)
+            == f"error: {option.opts[0]} is given 2 times -> give it once\n"
+        )
     for command in ("shards", "explore"):
-        assert "--set shards.top is given 2 times" in refusal(command, *("--set", "shards.top=1") * 2)
+        assert "--set shards.top is given 2 times" in refusal(
+            command, *("--set", "shards.top=1") * 2
+        )
 
 
 def test_results_as_json(world: Path) -> None:
@@ -120,7 +136,14 @@ def test_search_frequencies_params_and_imports(world: Path) -> None:
     (world / "p.yaml").write_text(
         f"measures: {{cider: {{document_frequency: '{world}/df.arrow'}}}}\nshards: {{uniform: 3}}\n"
     )
-    options = ("--params", f"{world}/p.yaml", "--set", "shards.top=2", "--measures", f"cider,x={world}/sims.npy")
+    options = (
+        "--params",
+        f"{world}/p.yaml",
+        "--set",
+        "shards.top=2",
+        "--measures",
+        f"cider,x={world}/sims.npy",
+    )
     done = printed("shards", "--captions", f"{world}/c", *options, "--out", f"{world}/s2")
     assert (done["params"]["shards"]["uniform"], done["params"]["shards"]["top"]) == (3, 2)
     assert done["params"]["measures"]["x"] == {"imported": f"{world}/sims.npy"}
@@ -129,8 +152,22 @@ def test_search_frequencies_params_and_imports(world: Path) -> None:
 def test_options_win_over_set_and_set_over_params(world: Path) -> None:
     """A params.yaml may leave out what the command line gives."""
     (world / "q.yaml").write_text("captions: {source: tsv, split: a, tokenizer: ptb_py}\n")
-    options = ("--params", f"{world}/q.yaml", "--set", "captions.split=b", "--set", "captions.tokenizer=lower_split")
-    arguments = ("--input", f"{world}/captions.tsv", "--split", "yes", "--column", "caption=caption")
+    options = (
+        "--params",
+        f"{world}/q.yaml",
+        "--set",
+        "captions.split=b",
+        "--set",
+        "captions.tokenizer=lower_split",
+    )
+    arguments = (
+        "--input",
+        f"{world}/captions.tsv",
+        "--split",
+        "yes",
+        "--column",
+        "caption=caption",
+    )
     done = printed("captions", *options, *arguments, "--out", f"{world}/c2")
     assert done["splits"].keys() == {"yes"}
     assert done["params"]["tokenizer"] == "lower_split"
@@ -149,27 +186,54 @@ def test_regions_of_images_drawn_exported_and_imported(
     assert call(*extract, "--out", f"{tmp_path}/r") == 0
     line = capsys.readouterr().out
     assert re.match(
-        r"3 images, 15 regions of 64 numbers \(float16, rounded by at most [\d.e-]+, 0.0[45]% of a value\)", line
+        r"3 images, 15 regions of 64 numbers \(float16, rounded by at most [\d.e-]+, 0.0[45]% of a"
+        r" value\)",
+        line,
     )
-    drawn = ("--regions", f"{tmp_path}/r", "--images", f"{tmp_path}/in", "--picture", f"{tmp_path}/p.png")
+    drawn = (
+        "--regions",
+        f"{tmp_path}/r",
+        "--images",
+        f"{tmp_path}/in",
+        "--picture",
+        f"{tmp_path}/p.png",
+    )
     assert call("regions", "show", *drawn) == 0
     assert Image.open(tmp_path / "p.png").width == 4 * 14 + 3 * 420
     for format, name in (("tsv", "a.tsv"), ("scan", "a_ims.npy"), ("npz", "a")):
         exported = ("--format", format, "--regions", f"{tmp_path}/r", "--out", f"{tmp_path}/{name}")
         assert call("regions", "export", *exported) == 0
-        arguments = ("--format", format, "--input", f"{tmp_path}/{name}", "--out", f"{tmp_path}/{format}")
+        arguments = (
+            "--format",
+            format,
+            "--input",
+            f"{tmp_path}/{name}",
+            "--out",
+            f"{tmp_path}/{format}",
+        )
         done = printed("regions", "import", *arguments)
         split = {"split": "a"} if format == "scan" else {}
         assert done["params"] == {"dtype": "float32", "target_mb": 512, "source": format, **split}
         assert name in done["inputs"]
-        for found, made in zip(RegionStore(tmp_path / format), RegionStore(tmp_path / "r"), strict=True):
+        for found, made in zip(
+            RegionStore(tmp_path / format), RegionStore(tmp_path / "r"), strict=True
+        ):
             assert found.image_id == made.image_id and (found.features == made.features).all()
 
 
 def test_captions_left_out_are_counted_by_reason(tmp_path: Path) -> None:
     (tmp_path / "f.token").write_text("".join(f"{name}.jpg#0\ta dog\n" for name in "abc"))
     (tmp_path / "list.txt").write_text("b.jpg\n")
-    arguments = ["--source", "flickr", "--input", "f.token", "--split-list", "t=list.txt", "--out", "o"]
+    arguments = [
+        "--source",
+        "flickr",
+        "--input",
+        "f.token",
+        "--split-list",
+        "t=list.txt",
+        "--out",
+        "o",
+    ]
 
     def said(*more: str) -> str:
         command = [*CAPGRADE, "captions", *arguments, *more]
@@ -177,15 +241,28 @@ def test_captions_left_out_are_counted_by_reason(tmp_path: Path) -> None:
         assert done.stderr == ""
         return done.stdout
 
-    assert said().splitlines() == ["1 captions of 1 images (t 1) -> o", "left out: 2 captions of images in no list"]
+    assert said().splitlines() == [
+        "1 captions of 1 images (t 1) -> o",
+        "left out: 2 captions of images in no list",
+    ]
     found = json.loads(said("--json"))
     assert (found["splits"], found["left_out"]) == ({"t": 1}, {"captions of images in no list": 2})
 
 
 def test_ctrl_c_leaves_the_finished_blocks(tmp_path: Path) -> None:
     write_captions_folder(tmp_path / "c", [caption_table(random_sets(300, seed=3))])
-    shards = ("shards", "--captions", f"{tmp_path}/c", "--measures", "rouge_l", "--set", "shards.block_images=3")
-    process = subprocess.Popen([*CAPGRADE, *shards, "--out", f"{tmp_path}/s"], stderr=subprocess.PIPE, text=True)
+    shards = (
+        "shards",
+        "--captions",
+        f"{tmp_path}/c",
+        "--measures",
+        "rouge_l",
+        "--set",
+        "shards.block_images=3",
+    )
+    process = subprocess.Popen(
+        [*CAPGRADE, *shards, "--out", f"{tmp_path}/s"], stderr=subprocess.PIPE, text=True
+    )
     while not list(tmp_path.glob("s.unfinished/parts/*.arrow")) and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
@@ -200,8 +277,8 @@ def test_ctrl_c_leaves_the_finished_blocks(tmp_path: Path) -> None:
     assert (tmp_path / "s" / "manifest.json").read_bytes() == whole
 
 
-# A command (w: the folder above, o: a new one) => part of the one line that says what is wrong. What stages refuse is
-# tested with them.
+# A command (w: the folder above, o: a new one) => part of the one line that says what is wrong.
+# What stages refuse is tested with them.
 WRONG = """
 captions --source tsv --input {w}/none.tsv --out {o} => none.tsv: no such file
 captions --source vg --input x --out {o} => parameter 'captions.source' is 'vg': Input should be
@@ -277,10 +354,14 @@ def test_how_threads_wait_is_the_users_to_say(
         monkeypatch.setenv(name, value)
     assert call("--help") == 0
     assert os.environ.get("GOMP_SPINCOUNT") == left
-    assert os.environ["HF_HUB_DISABLE_XET"] == "1", "before its client is loaded, which no help does (test_import_name)"
+    assert os.environ["HF_HUB_DISABLE_XET"] == "1", (
+        "before its client is loaded, which no help does (test_import_name)"
+    )
 
 
-def test_a_full_disk_names_what_was_to_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_full_disk_names_what_was_to_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr("capgrade.pipelines.captions.captions", full)
     said = refusal("captions", "--source", "scenes", "--out", tmp_path / "c")
@@ -290,7 +371,12 @@ def test_a_full_disk_names_what_was_to_be_written(monkeypatch: pytest.MonkeyPatc
 def test_commands_and_options_are_few() -> None:
     """Those that nearly every command has count once."""
     common = {"--params", "--set", "--json"}
-    own = [option for _, options in commands() for option in {*options} - common if option.startswith("-")]
+    own = [
+        option
+        for _, options in commands()
+        for option in {*options} - common
+        if option.startswith("-")
+    ]
     assert len(list(commands())) <= 23 and len(own) + len(common) <= 190
 
 
@@ -305,26 +391,41 @@ def test_help_fits_on_a_screen_and_opens_with_an_example(
     assert lines[2].strip() == f"$ capgrade {name} {cli.COMMANDS[name][1]}"
 
 
-def test_help_lists_the_commands_in_the_order_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_commands_in_the_order_of_the_work(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert call("--help") == 0
     shown = capsys.readouterr().out
     listed = re.findall(r"^  ([a-z]+)  ", shown.partition("Commands:")[2], re.MULTILINE)
     assert listed == [name for name in cli.COMMANDS if " " not in name]
-    assert call() == 2 and capsys.readouterr().err.strip() == shown.strip(), "the bare command says them too"
+    assert call() == 2 and capsys.readouterr().err.strip() == shown.strip(), (
+        "the bare command says them too"
+    )
 
 
 def test_no_head_of_a_table_is_cut_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    agreement_table({"people": {name: {"all": -0.123, "non_original": -0.456} for name in COEFFICIENTS}})
+    agreement_table(
+        {"people": {name: {"all": -0.123, "non_original": -0.456} for name in COEFFICIENTS}}
+    )
     shown = capsys.readouterr().out
     assert "…" not in shown and all(name.replace("_", " ") in shown for name in COEFFICIENTS)
     assert shown.count("-0.456") == len(COEFFICIENTS) < shown.count("other")
 
 
-def test_a_narrow_terminal_cuts_no_value(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_narrow_terminal_cuts_no_value(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    matches_table("a dog", [Match("a/long/path/000000000001.jpg", "a dog", False, dict.fromkeys("abcdefghijkl", 0.25))])
+    matches_table(
+        "a dog",
+        [
+            Match(
+                "a/long/path/000000000001.jpg", "a dog", False, dict.fromkeys("abcdefghijkl", 0.25)
+            )
+        ],
+    )
     shown = capsys.readouterr().out
     assert shown.count("0.25") == 12 and "…" not in shown

@@ -1,4 +1,5 @@
-"""The whole detector: its configurations, and a tiny one from pictures to detections by batch, precision, rule."""
+"""The whole detector: its configurations, and a tiny one from pictures to detections by batch,
+precision, rule."""
 
 import dataclasses
 from typing import Any
@@ -16,7 +17,13 @@ from capgrade.schemas.params import RegionsParams
 from tests.tiny_detector import TINY, tiny_model
 
 RULE = SelectionRule(5, 8)
-SMALL: dict[str, Any] = {"width": 1 / 32, "blocks": (1, 1, 1, 1), "rpn_channels": 8, "n_classes": 3, "n_attributes": 2}
+SMALL: dict[str, Any] = {
+    "width": 1 / 32,
+    "blocks": (1, 1, 1, 1),
+    "rpn_channels": 8,
+    "n_classes": 3,
+    "n_attributes": 2,
+}
 
 
 @pytest.fixture
@@ -30,7 +37,10 @@ def test_the_published_model() -> None:
     with torch.device("meta"):
         model = BottomUp()
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    assert shapes["head.cls_score.weight"] == (1601, 2048) and "backbone.res4.22.conv3.weight" in shapes
+    assert (
+        shapes["head.cls_score.weight"] == (1601, 2048)
+        and "backbone.res4.22.conv3.weight" in shapes
+    )
     assert shapes["head.attr_linear2.weight"] == (401, 512)
 
 
@@ -38,7 +48,9 @@ def test_logits_order_what_probabilities_tie() -> None:
     """From about 17 on a float32 sigmoid is 1: airsplay's code sorts logits."""
     for name, differ in (("caffe", False), ("airsplay", True)):
         torch.manual_seed(0)
-        model = BottomUp(BottomUpConfig(**{**SMALL, "conventions": name, "anchor_scales": (2,)})).eval()
+        model = BottomUp(
+            BottomUpConfig(**{**SMALL, "conventions": name, "anchor_scales": (2,)})
+        ).eval()
         with torch.no_grad():
             torch.nn.init.normal_(model.rpn.objectness_logits.weight, std=1)
             A = len(model.anchors)
@@ -63,11 +75,15 @@ def test_few_rois_at_once_change_nothing(prepared: tuple[Tensor, list[float]]) -
     torch.testing.assert_close(whole.features, parts.features, rtol=1e-4, atol=1e-5)
 
 
-def test_attributes_see_the_best_class_background_included(prepared: tuple[Tensor, list[float]]) -> None:
+def test_attributes_see_the_best_class_background_included(
+    prepared: tuple[Tensor, list[float]],
+) -> None:
     model = tiny_model()
     with torch.no_grad():
         logits = model.head.cls_score(model(*prepared)[0].features)
-        model.head.cls_score.bias[0] = (logits[:, 1:].amax(dim=1) - logits[:, 0]).median()  # background wins half
+        model.head.cls_score.bias[0] = (
+            logits[:, 1:].amax(dim=1) - logits[:, 0]
+        ).median()  # background wins half
         regions = model(*prepared)[0]
         best = regions.classes.argmax(dim=1)
         assert (best == 0).any() and (best > 0).any()
@@ -75,11 +91,14 @@ def test_attributes_see_the_best_class_background_included(prepared: tuple[Tenso
         for row in range(0, len(best), 9):
             joined = torch.cat([regions.features[row], head.cls_embed.weight[best[row]]])
             logits = head.attr_linear2(head.attr_linear1(joined).relu())
-            torch.testing.assert_close(regions.attributes[row], logits.softmax(dim=0), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(
+                regions.attributes[row], logits.softmax(dim=0), rtol=1e-4, atol=1e-5
+            )
 
 
 def test_bfloat16_is_near_float32_on_the_same_boxes(prepared: tuple[Tensor, list[float]]) -> None:
-    """bfloat16 has 8 bits: the features of given boxes differ by about 1 %; each keeps its direction."""
+    """bfloat16 has 8 bits: the features of given boxes differ by about 1 %; each keeps its
+    direction."""
     images, scales = prepared
     model = tiny_model()
     with torch.inference_mode():
@@ -93,20 +112,32 @@ def test_bfloat16_is_near_float32_on_the_same_boxes(prepared: tuple[Tensor, list
     assert torch.nn.functional.cosine_similarity(found, expected).min() > 0.999
 
 
-def test_scores_and_boxes_are_computed_in_float32_under_bfloat16(prepared: tuple[Tensor, list[float]]) -> None:
+def test_scores_and_boxes_are_computed_in_float32_under_bfloat16(
+    prepared: tuple[Tensor, list[float]],
+) -> None:
     """A class score of 8 bits ties with its neighbours, and a box of 8 bits moves by pixels."""
     images, scales = prepared
     detector = BottomUpDetector(tiny_model(), AirsplayRule(6), precision="bf16")
     with torch.inference_mode():
         head, (found,) = detector.model.head, detector.regions(images, scales)
-        assert found.deltas is not None and found.attributes is not None and found.features.dtype == torch.float32
-        torch.testing.assert_close(found.classes, head.cls_score(found.features).softmax(dim=1), rtol=1e-5, atol=1e-7)
-        torch.testing.assert_close(found.deltas, head.bbox_pred(found.features), rtol=1e-5, atol=1e-7)
+        assert (
+            found.deltas is not None
+            and found.attributes is not None
+            and found.features.dtype == torch.float32
+        )
+        torch.testing.assert_close(
+            found.classes, head.cls_score(found.features).softmax(dim=1), rtol=1e-5, atol=1e-7
+        )
+        torch.testing.assert_close(
+            found.deltas, head.bbox_pred(found.features), rtol=1e-5, atol=1e-7
+        )
         with torch.autocast("cpu", torch.bfloat16):
             features = detector.model.backbone(images)
             logits, deltas = detector.model.rpn.logits(features)
     assert features.dtype == torch.bfloat16 and logits.dtype == deltas.dtype == torch.float32
-    assert not torch.equal(logits, logits.bfloat16().float()) and not torch.equal(deltas, deltas.bfloat16().float())
+    assert not torch.equal(logits, logits.bfloat16().float()) and not torch.equal(
+        deltas, deltas.bfloat16().float()
+    )
 
 
 def test_out_of_memory_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,12 +147,17 @@ def test_out_of_memory_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(detector, "regions", full)
-    with pytest.raises(InputError, match=r"cpu is out of memory with 3 pictures of \(64, 85\) -> lower regions.batch"):
+    with pytest.raises(
+        InputError,
+        match=r"cpu is out of memory with 3 pictures of \(64, 85\) -> lower regions.batch",
+    ):
         detector.detect(torch.zeros(3, 3, 64, 85), [1.0] * 3, [(85, 64)] * 3, ["x"] * 3)
 
 
 def test_random_weights_follow_their_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capgrade.pipelines.detectors.catalogue.BottomUp", lambda: BottomUp(BottomUpConfig(**SMALL)))
+    monkeypatch.setattr(
+        "capgrade.pipelines.detectors.catalogue.BottomUp", lambda: BottomUp(BottomUpConfig(**SMALL))
+    )
     torch.manual_seed(0)
     state = torch.random.get_rng_state()
     params = RegionsParams(detector="bottom_up", weights="random", device="cpu")
@@ -133,27 +169,44 @@ def test_random_weights_follow_their_seed(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_precisions_and_rules_by_name() -> None:
     gpu, processor = torch.device("cuda", 0), torch.device("cpu")
-    assert precision_for(RegionsParams(), gpu) == "bf16" and precision_for(RegionsParams(), processor) == "float32"
+    assert (
+        precision_for(RegionsParams(), gpu) == "bf16"
+        and precision_for(RegionsParams(), processor) == "float32"
+    )
     assert precision_for(RegionsParams(precision="tf32"), gpu) == "tf32"
     assert precision_for(RegionsParams(detector="detectron2"), gpu) == "float32"
-    assert rule_of(RegionsParams(boxes="10-100", confidence=0.3)) == SelectionRule(10, 100, confidence=0.3)
+    assert rule_of(RegionsParams(boxes="10-100", confidence=0.3)) == SelectionRule(
+        10, 100, confidence=0.3
+    )
     assert rule_of(RegionsParams(boxes="20", selection="airsplay")) == AirsplayRule(20)
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"precision": "tf32", "device": "cpu"}, "precision is tf32 on device cpu -> use float32 or bf16, or a GPU"),
-        ({"weights": "x.pth"}, "x.pth: detector scenes has weights of its own -> give --detector bottom_up"),
+        (
+            {"precision": "tf32", "device": "cpu"},
+            "precision is tf32 on device cpu -> use float32 or bf16, or a GPU",
+        ),
+        (
+            {"weights": "x.pth"},
+            "x.pth: detector scenes has weights of its own -> give --detector bottom_up",
+        ),
         ({"detector": "bottom_up"}, "detector bottom_up has no weights -> give --weights FILE"),
         ({"detector": "x"}, "unknown detector 'x' -> choose from: scenes, bottom_up, detectron2"),
-        ({"detector": "detectron2", "weights": "x.pkl"}, "detector detectron2 needs a config and a checkpoint -> give"),
+        (
+            {"detector": "detectron2", "weights": "x.pkl"},
+            "detector detectron2 needs a config and a checkpoint -> give",
+        ),
         (
             {"detector": "detectron2", "weights": "x.pkl", "config": "x.yaml", "precision": "bf16"},
             "detector detectron2 runs in float32 -> leave precision out",
         ),
         ({"config": "x.yaml"}, "detector scenes does not read regions.config"),
-        ({"detector": "patches", "weights": "x.pth"}, "detector patches does not read regions.weights"),
+        (
+            {"detector": "patches", "weights": "x.pth"},
+            "detector patches does not read regions.weights",
+        ),
         ({"detector": "patches"}, "detector patches has no model -> give --model"),
         ({"detector": "patches", "model": "x", "boxes": "4-9"}, "4-9 boxes are no grid"),
     ],

@@ -16,10 +16,18 @@ from capgrade.schemas.files import digest
 from tests.conftest import ROOT
 
 CONFIG = BottomUpConfig(
-    n_classes=3, n_attributes=2, width=0.0625, blocks=(1, 2, 1, 1), rpn_channels=8, conventions="airsplay",
-    proposals=ProposalRule(after_nms=7, min_side=3.5), embedding=4, attribute_hidden=5,
-    anchor_scales=(2, 4.5), short_side=100,
-)  # fmt: skip
+    n_classes=3,
+    n_attributes=2,
+    width=0.0625,
+    blocks=(1, 2, 1, 1),
+    rpn_channels=8,
+    conventions="airsplay",
+    proposals=ProposalRule(after_nms=7, min_side=3.5),
+    embedding=4,
+    attribute_hidden=5,
+    anchor_scales=(2, 4.5),
+    short_side=100,
+)
 NAMES = {"classes": ["cat", "dog", "naïve café"], "attributes": ["red", "wet"]}
 
 
@@ -43,17 +51,30 @@ def test_a_round_trip_keeps_every_bit_the_configuration_and_the_names(model, sav
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert torch.equal(model.anchors, loaded.anchors)
-    expected = {"layout": "capgrade", "digest": digest(saved), "n_classes": 3, "n_attributes": 2, **NAMES}
+    expected = {
+        "layout": "capgrade",
+        "digest": digest(saved),
+        "n_classes": 3,
+        "n_attributes": 2,
+        **NAMES,
+    }
     assert facts == expected
     with safe_open(saved, framework="pt") as file:
         metadata = file.metadata()
-    assert metadata["note"] == "kept" and json.loads(metadata["config"])["proposals"]["min_side"] == 3.5
+    assert (
+        metadata["note"] == "kept"
+        and json.loads(metadata["config"])["proposals"]["min_side"] == 3.5
+    )
 
 
 def test_keys_of_older_versions_are_passed_over():
     """The small detector's file was written by one: its configuration has keys that are gone."""
     model = load_bottom_up(ROOT / "pipelines" / "detectors" / "scenes.safetensors")[0]
-    assert (model.config.width, model.config.n_classes, model.config.proposals.after_nms) == (0.25, 48, 100)
+    assert (model.config.width, model.config.n_classes, model.config.proposals.after_nms) == (
+        0.25,
+        48,
+        100,
+    )
 
 
 def test_equal_models_give_equal_bytes_and_tensors_need_not_be_contiguous(model, saved, tmp_path):
@@ -70,7 +91,11 @@ def test_equal_models_give_equal_bytes_and_tensors_need_not_be_contiguous(model,
     ("change", "metadata", "told"),
     [
         (lambda t: t.update(extra=torch.zeros(1)), {}, "1 tensors not of this model: extra"),
-        (lambda t: t.update({"rpn.conv.bias": torch.zeros(8).long()}), {}, "not of real numbers: rpn.conv.bias"),
+        (
+            lambda t: t.update({"rpn.conv.bias": torch.zeros(8).long()}),
+            {},
+            "not of real numbers: rpn.conv.bias",
+        ),
         (lambda t: [t.pop(name) for name in list(t)[:7]], {}, "7 tensors missing: .* and 2 more"),
         (len, {"config": '{"blocks": "many"}'}, "configuration that cannot be read .*blocks"),
         (len, {"classes": '["cat"]'}, "1 names of 3 classes"),

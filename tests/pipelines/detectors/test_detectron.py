@@ -1,4 +1,5 @@
-"""detectron2's models behind our interface: without detectron2 one line, with it a tiny C4 and FPN end to end."""
+"""detectron2's models behind our interface: without detectron2 one line, with it a tiny C4 and FPN
+end to end."""
 
 import dataclasses
 import importlib
@@ -36,7 +37,10 @@ TINY = {
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (ModuleNotFoundError("No module named 'detectron2'", name="detectron2"), "detectron2 is not installed"),
+        (
+            ModuleNotFoundError("No module named 'detectron2'", name="detectron2"),
+            "detectron2 is not installed",
+        ),
         (ModuleNotFoundError("No module named 'fvcore'", name="fvcore"), "detectron2 needs fvcore"),
         (
             RuntimeError("operator torchvision::nms does not exist\nmore"),
@@ -50,7 +54,9 @@ def test_absence_is_one_line(monkeypatch: pytest.MonkeyPatch, error: Exception, 
 
     monkeypatch.setattr(importlib, "import_module", fails)
     with pytest.raises(InputError, match=f"{says}.* -> .*--detector bottom_up") as raised:
-        DetectronDetector("COCO-Detection/faster_rcnn_R_50_C4_1x", "model.pkl", SELECTIONS["adaptive"])
+        DetectronDetector(
+            "COCO-Detection/faster_rcnn_R_50_C4_1x", "model.pkl", SELECTIONS["adaptive"]
+        )
     assert "\n" not in str(raised.value)
     assert (detectron.INSTALL in str(raised.value)) == ("not installed" in says)
 
@@ -75,11 +81,15 @@ def test_predictions_are_ours() -> None:
         expected = logits[i].softmax(dim=0)
         torch.testing.assert_close(each.classes[row], expected[[3, 0, 1, 2]])
         x1, y1, x2, y2 = each.boxes[row].tolist()
-        dx, dy, dw, dh = (deltas[i, 4:8] / torch.tensor(weights)).tolist()  # of class 1, our number 2
+        dx, dy, dw, dh = (
+            deltas[i, 4:8] / torch.tensor(weights)
+        ).tolist()  # of class 1, our number 2
         w, h = (x2 - x1) * np.exp(dw), (y2 - y1) * np.exp(dh)
         cx, cy = (x1 + x2) / 2 + dx * (x2 - x1), (y1 + y2) / 2 + dy * (y2 - y1)
         moved = decode_boxes(each.boxes[row][None], each.deltas[row][None], caffe=False)[0, 8:12]
-        np.testing.assert_allclose(moved.numpy(), [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], atol=1e-3)
+        np.testing.assert_allclose(
+            moved.numpy(), [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], atol=1e-3
+        )
         assert each.attributes is None
 
 
@@ -124,14 +134,18 @@ def hostile_config(folder: Path, where: str) -> str:
 def test_no_code_of_weights_is_run(kind: str, tmp_path: Path) -> None:
     path = tmp_path / ("w.pkl" if kind == "pickle" else "w.pth")
     WRITERS[kind]({"model": {"a": np.zeros(2, np.float32)}, "more": Runs(tmp_path / "ran")}, path)
-    with pytest.raises(InputError, match=f"{path.name}: a (pickle|torch file) of more than .*, not read: it names"):
+    with pytest.raises(
+        InputError, match=f"{path.name}: a (pickle|torch file) of more than .*, not read: it names"
+    ):
         detectron.read_weights(path)
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("where", HOSTILE)
 def test_no_code_of_a_config_is_run(where: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not a detectron2 config .*could not determine a constructor"):
+    with pytest.raises(
+        InputError, match="not a detectron2 config .*could not determine a constructor"
+    ):
         detectron.config_files(Path(hostile_config(tmp_path, where)))
     assert not (tmp_path / "ran").exists()
 
@@ -139,7 +153,10 @@ def test_no_code_of_a_config_is_run(where: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("base", "says"),
     [
-        ("https://example.org/base.yaml", "starts from https://example.org/base.yaml, which is no file"),
+        (
+            "https://example.org/base.yaml",
+            "starts from https://example.org/base.yaml, which is no file",
+        ),
         ("none.yaml", "starts from none.yaml, which is no file"),
         ("top.yaml", "starts from itself"),
         ("[a.yaml, 3]", "_BASE_ is neither"),
@@ -154,10 +171,16 @@ def test_bases_are_files_on_the_disk(base: str, says: str, tmp_path: Path) -> No
 
 def test_weights_of_the_zoo_are_read(tmp_path: Path) -> None:
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    (tmp_path / "zoo.pkl").write_bytes(pickle.dumps({"model": {"a": array}, "__author__": "Detectron2 Model Zoo"}))
-    (tmp_path / "caffe2.pkl").write_bytes(pickle.dumps({"blobs": {"a_w": array, "a_w_momentum": array}}, protocol=2))
+    (tmp_path / "zoo.pkl").write_bytes(
+        pickle.dumps({"model": {"a": array}, "__author__": "Detectron2 Model Zoo"})
+    )
+    (tmp_path / "caffe2.pkl").write_bytes(
+        pickle.dumps({"blobs": {"a_w": array, "a_w_momentum": array}}, protocol=2)
+    )
     torch.save({"a": torch.from_numpy(array)}, tmp_path / "state.pth")
-    zoo, caffe2, state = (detectron.read_weights(tmp_path / n) for n in ("zoo.pkl", "caffe2.pkl", "state.pth"))
+    zoo, caffe2, state = (
+        detectron.read_weights(tmp_path / n) for n in ("zoo.pkl", "caffe2.pkl", "state.pth")
+    )
     for found, name in ((zoo, "a"), (caffe2, "a_w"), (state, "a")):
         assert list(found["model"]) == [name]
         np.testing.assert_array_equal(np.asarray(found["model"][name]), array)
@@ -179,8 +202,14 @@ def test_picture_to_detections(tmp_path: Path, kind: str, features: int, rule: s
     assert detector.n_features == features and detector.classes is None
     image, scale = pickle.loads(pickle.dumps(detector.prepare))(picture())
     assert image.shape == (3, 128, 171) and scale == 171 / 120
-    first, second = detector.detect(torch.stack([image, image.flip(2)]), [scale] * 2, [(120, 90)] * 2, ["a", "b"])
-    assert len(first) > 5 and first.attributes is None and first.features.shape == (len(first), features)
+    first, second = detector.detect(
+        torch.stack([image, image.flip(2)]), [scale] * 2, [(120, 90)] * 2, ["a", "b"]
+    )
+    assert (
+        len(first) > 5
+        and first.attributes is None
+        and first.features.shape == (len(first), features)
+    )
     assert first.boxes.min() >= 0 and (first.boxes.max(axis=0) <= [121, 91, 121, 91]).all()
     assert first.classes.max() < 5 and not np.array_equal(first.boxes, second.boxes)
     assert len(detector.regions(image[None], [scale])[0].boxes) == 20
@@ -192,16 +221,27 @@ def test_scores_and_boxes_are_detectron2_s(tmp_path: Path, kind: str, switch: st
     """Of every region and class, when detectron2 suppresses nothing."""
     there()
     nothing = {"MODEL.ROI_HEADS.NMS_THRESH_TEST": 1.0, "MODEL.ROI_HEADS.SCORE_THRESH_TEST": 0.0}
-    changes = {"TEST.DETECTIONS_PER_IMAGE": 10**6, **({f"MODEL.ROI_BOX_HEAD.{switch}": True} if switch else {})}
-    detector = DetectronDetector(*make_files(tmp_path, kind, **nothing, **changes), SELECTIONS["adaptive"])
+    changes = {
+        "TEST.DETECTIONS_PER_IMAGE": 10**6,
+        **({f"MODEL.ROI_BOX_HEAD.{switch}": True} if switch else {}),
+    }
+    detector = DetectronDetector(
+        *make_files(tmp_path, kind, **nothing, **changes), SELECTIONS["adaptive"]
+    )
     image, scale = detector.prepare(picture())
-    torch.nn.init.normal_(detector.model.roi_heads.box_predictor.cls_score.weight, std=1e-3)  # scores between 0 and 1
+    torch.nn.init.normal_(
+        detector.model.roi_heads.box_predictor.cls_score.weight, std=1e-3
+    )  # scores between 0 and 1
     with torch.inference_mode():
         theirs = detector.model.inference([{"image": image}], do_postprocess=False)[0]
         ours = detector.regions(image[None], [scale])[0]
     assert ours.deltas is not None
     scores, order = ours.classes[:, 1:].flatten().sort(descending=True, stable=True)
-    boxes = decode_boxes(ours.boxes, ours.deltas, caffe=False).unflatten(1, (-1, 4))[:, 1:].flatten(0, 1)[order]
+    boxes = (
+        decode_boxes(ours.boxes, ours.deltas, caffe=False)
+        .unflatten(1, (-1, 4))[:, 1:]
+        .flatten(0, 1)[order]
+    )
     boxes = torch.minimum(boxes.clamp(min=0), boxes.new_tensor([171, 128, 171, 128]))
     assert len(theirs) == len(scores) > 100
     torch.testing.assert_close(scores, theirs.scores)
@@ -209,32 +249,49 @@ def test_scores_and_boxes_are_detectron2_s(tmp_path: Path, kind: str, switch: st
 
 
 def test_bottom_up_computes_what_detectron2_does(tmp_path: Path) -> None:
-    """The same proposals, features, classes and moves, of one file in airsplay's layout: a C4 model whose first pool
-    and last stage are Caffe's."""
+    """The same proposals, features, classes and moves, of one file in airsplay's layout: a C4 model
+    whose first pool and last stage are Caffe's."""
     there()
     from detectron2.modeling.backbone.resnet import BottleneckBlock, ResNet
 
     changes = {
-        "MODEL.ANCHOR_GENERATOR.SIZES": [[64, 128, 256, 512]], "MODEL.ROI_BOX_HEAD.POOLER_TYPE": "ROIPool",
-        "MODEL.RESNETS.RES2_OUT_CHANNELS": 32, "MODEL.RESNETS.WIDTH_PER_GROUP": 8, "MODEL.RPN.CONV_DIMS": [32],
-    }  # fmt: skip
+        "MODEL.ANCHOR_GENERATOR.SIZES": [[64, 128, 256, 512]],
+        "MODEL.ROI_BOX_HEAD.POOLER_TYPE": "ROIPool",
+        "MODEL.RESNETS.RES2_OUT_CHANNELS": 32,
+        "MODEL.RESNETS.WIDTH_PER_GROUP": 8,
+        "MODEL.RPN.CONV_DIMS": [32],
+    }
     detector = DetectronDetector(*make_files(tmp_path, "C4", **changes), SELECTIONS["airsplay"])
-    model, stem, random = detector.model, detector.model.backbone.stem, torch.Generator().manual_seed(0)
-    stem.forward = lambda x: functional.max_pool2d(stem.conv1(x).relu(), 3, stride=2, ceil_mode=True)
+    model, stem, random = (
+        detector.model,
+        detector.model.backbone.stem,
+        torch.Generator().manual_seed(0),
+    )
+    stem.forward = lambda x: functional.max_pool2d(
+        stem.conv1(x).relu(), 3, stride=2, ceil_mode=True
+    )
     wide = {"in_channels": 128, "bottleneck_channels": 64, "out_channels": 256, "norm": "FrozenBN"}
-    res5 = ResNet.make_stage(BottleneckBlock, 3, stride_per_block=[1, 1, 1], stride_in_1x1=True, dilation=2, **wide)
+    res5 = ResNet.make_stage(
+        BottleneckBlock, 3, stride_per_block=[1, 1, 1], stride_in_1x1=True, dilation=2, **wide
+    )
     model.roi_heads.res5 = torch.nn.Sequential(*res5)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
             if ".norm." in name:  # statistics that differ, and activations of about 1
                 spread = torch.rand(tensor.shape, generator=random)
                 size = 1 / 64 if "stem" in name else 0.3 if "conv3" in name else 1.0
-                tensor.copy_({"weight": size * (0.8 + 0.4 * spread), "running_var": 0.5 + spread}.get(
-                    name.rsplit(".", 1)[1], 0.1 * (spread - 0.5)))  # fmt: skip
+                tensor.copy_(
+                    {"weight": size * (0.8 + 0.4 * spread), "running_var": 0.5 + spread}.get(
+                        name.rsplit(".", 1)[1], 0.1 * (spread - 0.5)
+                    )
+                )
     predictor, rpn = model.roi_heads.box_predictor, model.proposal_generator.rpn_head
     for layer, std in (
-        (predictor.cls_score, 0.5), (predictor.bbox_pred, 0.3), (rpn.objectness_logits, 0.3), (rpn.anchor_deltas, 0.05)
-    ):  # fmt: skip
+        (predictor.cls_score, 0.5),
+        (predictor.bbox_pred, 0.3),
+        (rpn.objectness_logits, 0.3),
+        (rpn.anchor_deltas, 0.05),
+    ):
         torch.nn.init.normal_(layer.weight, std=std, generator=random)
     torch.save({"model": model.state_dict()}, tmp_path / "airsplay.pth")
     ours, facts = load_bottom_up(tmp_path / "airsplay.pth")
@@ -258,7 +315,9 @@ def test_narrow_pictures(tmp_path: Path) -> None:
     for height, width, shape in ((1, 1, (128, 128)), (2, 150, (3, 200)), (150, 2, (200, 3))):
         image, scale = prepare(picture(height, width))
         assert image.shape == (3, *shape)
-        assert scale * max(height, width) == pytest.approx(max(shape))  # boxes end where the picture does
+        assert scale * max(height, width) == pytest.approx(
+            max(shape)
+        )  # boxes end where the picture does
     with pytest.raises(InputError, match="5000 x 1 pixels are too narrow"):
         prepare(picture(1, 5000))
 
@@ -287,7 +346,9 @@ def test_configs_that_no_model_can_have(text: str, tmp_path: Path) -> None:
 
 def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there()
-    monkeypatch.setitem(sys.modules, "pkg_resources", None)  # detectron2.model_zoo needs it; newer setuptools lack it
+    monkeypatch.setitem(
+        sys.modules, "pkg_resources", None
+    )  # detectron2.model_zoo needs it; newer setuptools lack it
     config, weights = make_files(tmp_path, "C4")
     rule = SELECTIONS["adaptive"]
     with pytest.raises(InputError, match="no such checkpoint"):
@@ -296,17 +357,26 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, monkeypatch: pytest.M
         DetectronDetector("COCO-Detection/none", weights, rule)
     state = torch.load(weights)["model"]
     torch.save({"model": {k: v for k, v in state.items() if "cls_score" not in k}}, weights)
-    with pytest.raises(InputError, match="lacks 2 parameters of the config, such as roi_heads.box_predictor.cls_score"):
+    with pytest.raises(
+        InputError,
+        match="lacks 2 parameters of the config, such as roi_heads.box_predictor.cls_score",
+    ):
         DetectronDetector(config, weights, rule)
     torch.save({"model": {k: v for k, v in state.items() if "running_mean" not in k}}, weights)
     with pytest.raises(InputError, match="lacks .* such as backbone.stem.conv1.norm.running_mean"):
         DetectronDetector(config, weights, rule)
-    torch.save({"model": {k: v * np.nan if "cls_score" in k else v for k, v in state.items()}}, weights)
+    torch.save(
+        {"model": {k: v * np.nan if "cls_score" in k else v for k, v in state.items()}}, weights
+    )
     with pytest.raises(InputError, match="cls_score.weight is not finite"):
         DetectronDetector(config, weights, rule)
     conv = {"MODEL.ROI_BOX_HEAD.NUM_FC": 0, "MODEL.ROI_BOX_HEAD.NUM_CONV": 1}
     (tmp_path / "conv").mkdir()
-    zoo = "Misc/cascade_mask_rcnn_R_50_FPN_1x", "COCO-Detection/fast_rcnn_R_50_FPN_1x", "COCO-Detection/rpn_R_50_C4_1x"
+    zoo = (
+        "Misc/cascade_mask_rcnn_R_50_FPN_1x",
+        "COCO-Detection/fast_rcnn_R_50_FPN_1x",
+        "COCO-Detection/rpn_R_50_C4_1x",
+    )
     for name in (*zoo, make_files(tmp_path / "conv", "FPN", **conv)[0]):
         with pytest.raises(InputError, match="no region with a single vector"):
             DetectronDetector(name, weights, rule)

@@ -19,7 +19,9 @@ def slow_iou(a: np.ndarray, b: np.ndarray, extra: int) -> np.float32:
         return w * h / (area + other - w * h)
 
 
-def slow_nms(boxes: np.ndarray, scores: np.ndarray, threshold: float, caffe: bool = True) -> list[int]:
+def slow_nms(
+    boxes: np.ndarray, scores: np.ndarray, threshold: float, caffe: bool = True
+) -> list[int]:
     kept: list[int] = []
     for i in sorted(range(len(boxes)), key=lambda i: (-scores[i], i)):
         values = [float(slow_iou(boxes[k], boxes[i], int(caffe))) for k in kept]
@@ -52,8 +54,15 @@ def test_a_batch_and_its_classes_are_suppressed_as_by_the_loop(
     boxes, scores = torch.full((len(cases), most, 4), 3.0), torch.full((len(cases), most), 9.0)
     there = torch.zeros(len(cases), most, dtype=torch.bool)
     for b, (some, values) in enumerate(cases):
-        rows = torch.randperm(most, generator=torch.Generator().manual_seed(b))[: len(some)].sort().values
-        boxes[b, rows], scores[b, rows] = torch.from_numpy(some).float(), torch.from_numpy(values).float()
+        rows = (
+            torch.randperm(most, generator=torch.Generator().manual_seed(b))[: len(some)]
+            .sort()
+            .values
+        )
+        boxes[b, rows], scores[b, rows] = (
+            torch.from_numpy(some).float(),
+            torch.from_numpy(values).float(),
+        )
         there[b, rows] = True
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ops, "NMS_BLOCK", block)

@@ -1,4 +1,5 @@
-"""Patches of vision transformers as regions: transformers' own hidden states, pooled as plain loops pool them."""
+"""Patches of vision transformers as regions: transformers' own hidden states, pooled as plain loops
+pool them."""
 
 import json
 from pathlib import Path
@@ -34,22 +35,45 @@ VISION = {
     "hidden_size": WIDTH, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
     "image_size": SIDE, "patch_size": PATCH,
 }  # fmt: skip
-TEXT = {"hidden_size": WIDTH, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+TEXT = {
+    "hidden_size": WIDTH,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
 SQUARE = {"height": SIDE, "width": SIDE}
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # dinov2/data/transforms.py, and its published processors
+IMAGENET = (
+    (0.485, 0.456, 0.406),
+    (0.229, 0.224, 0.225),
+)  # dinov2/data/transforms.py, and its published processors
 OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))  # clip/clip.py
 HALVES = ((0.5,) * 3, (0.5,) * 3)  # value_range(-1, 1) in big_vision's image preprocessing
-COLOURS = {"dinov2": IMAGENET, "registers": IMAGENET, "clip": OPENAI, "siglip": HALVES}  # mean and deviation
+COLOURS = {
+    "dinov2": IMAGENET,
+    "registers": IMAGENET,
+    "clip": OPENAI,
+    "siglip": HALVES,
+}  # mean and deviation
 DINO = {"image_mean": IMAGENET[0], "image_std": IMAGENET[1]}
 SHORT = {"size": {"shortest_edge": SIDE + 4}, "crop_size": SQUARE}
 MODELS = {  # the model, its image processor, and how many hidden states stand before the patches
-    "dinov2": (lambda: Dinov2Model(Dinov2Config(**VISION)), BitImageProcessorPil(**SHORT, **DINO), 1),
+    "dinov2": (
+        lambda: Dinov2Model(Dinov2Config(**VISION)),
+        BitImageProcessorPil(**SHORT, **DINO),
+        1,
+    ),
     "registers": (
-        lambda: Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**VISION, num_register_tokens=3)),
+        lambda: Dinov2WithRegistersModel(
+            Dinov2WithRegistersConfig(**VISION, num_register_tokens=3)
+        ),
         BitImageProcessorPil(**SHORT, **DINO),
         4,
     ),
-    "clip": (lambda: CLIPModel(CLIPConfig(text_config=TEXT, vision_config=VISION)), CLIPImageProcessorPil(**SHORT), 1),
+    "clip": (
+        lambda: CLIPModel(CLIPConfig(text_config=TEXT, vision_config=VISION)),
+        CLIPImageProcessorPil(**SHORT),
+        1,
+    ),
     "siglip": (
         lambda: SiglipModel(SiglipConfig(text_config=TEXT, vision_config=VISION)),
         SiglipImageProcessorPil(size=SQUARE),
@@ -74,7 +98,9 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pictures")
     random = np.random.default_rng(0)
     for name, (height, width) in {"a": (40, 60), "b": (50, 30), "c": (32, 32)}.items():
-        Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8)).save(folder / f"{name}.png")
+        Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8)).save(
+            folder / f"{name}.png"
+        )
     return folder
 
 
@@ -87,7 +113,9 @@ def plainly(patches: np.ndarray, boxes: np.ndarray, size: tuple[int, int]) -> np
         area = 0.0
         for r in range(rows):
             for c in range(columns):
-                share = max(0.0, min(x2, c + 1) - max(x1, c)) * max(0.0, min(y2, r + 1) - max(y1, r))
+                share = max(0.0, min(x2, c + 1) - max(x1, c)) * max(
+                    0.0, min(y2, r + 1) - max(y1, r)
+                )
                 out[k] += share * patches[r, c]
                 area += share
         out[k] /= area
@@ -103,19 +131,32 @@ def test_a_cell_of_a_patch_is_that_hidden_state_of_transformers(name: str, folde
     whole = type(make()).from_pretrained(folders / name).eval()
     resized = Image.fromarray(rgb).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
     mean, deviation = COLOURS[name]
-    np.testing.assert_allclose(image, np.moveaxis((np.array(resized) / 255 - mean) / deviation, 2, 0), atol=1e-5)
+    np.testing.assert_allclose(
+        image, np.moveaxis((np.array(resized) / 255 - mean) / deviation, 2, 0), atol=1e-5
+    )
     with torch.no_grad():
-        hidden = getattr(whole, "vision_model", whole)(pixel_values=image[None]).last_hidden_state[0, before:]
+        hidden = getattr(whole, "vision_model", whole)(pixel_values=image[None]).last_hidden_state[
+            0, before:
+        ]
     (found,) = detector.detect(image[None], [scale], [(72, 48)], ["x"])
     np.testing.assert_allclose(found.features, hidden.numpy(), rtol=0, atol=1e-6)
-    assert found.boxes[0].tolist() == [0, 0, 18, 12] and found.boxes[-1].tolist() == [54, 36, 72, 48]
+    assert found.boxes[0].tolist() == [0, 0, 18, 12] and found.boxes[-1].tolist() == [
+        54,
+        36,
+        72,
+        48,
+    ]
 
 
 sides = st.integers(1, 5)
 corners = st.tuples(st.floats(0, 90, width=32), st.floats(0.5, 50, width=32))
 
 
-@given(st.tuples(sides, sides), st.lists(st.tuples(corners, corners), min_size=1, max_size=4), st.integers(0, 99))
+@given(
+    st.tuples(sides, sides),
+    st.lists(st.tuples(corners, corners), min_size=1, max_size=4),
+    st.integers(0, 99),
+)
 def test_pooling_is_the_mean_over_the_area(shape: tuple[int, int], cuts: list, seed: int) -> None:
     size = (150, 140)
     boxes = np.array([[x, y, x + w, y + h] for (x, w), (y, h) in cuts], np.float32)
@@ -130,8 +171,12 @@ def test_a_box_without_an_area_has_the_patch_that_it_lies_in() -> None:
     assert pooled(patches, boxes, (40, 40)).flatten().tolist() == [0.0, 15.0, 12.0]
 
 
-def test_the_stage_writes_a_grid_and_pools_over_given_boxes(folders: Path, pictures: Path, tmp_path: Path) -> None:
-    params = RegionsParams(detector="patches", model=str(folders / "siglip"), boxes="9", dtype="float32", workers=0)
+def test_the_stage_writes_a_grid_and_pools_over_given_boxes(
+    folders: Path, pictures: Path, tmp_path: Path
+) -> None:
+    params = RegionsParams(
+        detector="patches", model=str(folders / "siglip"), boxes="9", dtype="float32", workers=0
+    )
     made = regions(pictures, tmp_path / "grid", params)
     assert made is not None and made["dim"] == WIDTH and made["regions"] == 27
     assert set(made["inputs"]) == {"pictures", "model"}
@@ -141,7 +186,9 @@ def test_the_stage_writes_a_grid_and_pools_over_given_boxes(folders: Path, pictu
     again = regions(pictures, tmp_path / "given", given)
     assert again is not None and "boxes" in again["inputs"]
     for name in "abc":
-        np.testing.assert_array_equal(RegionStore(tmp_path / "given")[name].features, grid[name].features)
+        np.testing.assert_array_equal(
+            RegionStore(tmp_path / "given")[name].features, grid[name].features
+        )
 
 
 def test_a_model_without_patches_and_an_image_without_boxes_are_named(
@@ -162,7 +209,15 @@ def test_a_model_without_patches_and_an_image_without_boxes_are_named(
     (few / "a.png").write_bytes((pictures / "a.png").read_bytes())
     regions(few, tmp_path / "boxes", params)
     with pytest.raises(InputError, match="no boxes of .* images: 'b' .*extract the boxes"):
-        regions(pictures, tmp_path / "out", params.model_copy(update={"boxes_of": str(tmp_path / "boxes")}))
+        regions(
+            pictures,
+            tmp_path / "out",
+            params.model_copy(update={"boxes_of": str(tmp_path / "boxes")}),
+        )
     Image.new("RGB", (30, 20)).save(few / "a.png")
-    with pytest.raises(InputError, match="boxes of image 'a' are of 60 x 40 pixels, the picture has 30 x 20"):
-        regions(few, tmp_path / "out", params.model_copy(update={"boxes_of": str(tmp_path / "boxes")}))
+    with pytest.raises(
+        InputError, match="boxes of image 'a' are of 60 x 40 pixels, the picture has 30 x 20"
+    ):
+        regions(
+            few, tmp_path / "out", params.model_copy(update={"boxes_of": str(tmp_path / "boxes")})
+        )

@@ -37,7 +37,8 @@ def slow_roi_pool(features: np.ndarray, rois: np.ndarray, size: int, scale: floa
 
 @st.composite
 def maps_and_rois(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    """Two images; rois beyond the map, of no area, with corners on halves of a cell; sometimes none."""
+    """Two images; rois beyond the map, of no area, with corners on halves of a cell; sometimes
+    none."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     H, W, n = draw(st.integers(1, 20)), draw(st.integers(1, 20)), draw(st.sampled_from([0, 6]))
     features = rng.normal(size=(2, 3, H, W)).astype(np.float32)

@@ -8,7 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.detectors.preprocess import NARROWEST, PIXEL_MEANS, CaffePrepare, resize, resize_scale
+from capgrade.pipelines.detectors.preprocess import (
+    NARROWEST,
+    PIXEL_MEANS,
+    CaffePrepare,
+    resize,
+    resize_scale,
+)
 from capgrade.pipelines.detectors.resnet import Stem
 from capgrade.schemas.errors import InputError
 
@@ -52,7 +58,11 @@ def slow_resize(plane: np.ndarray, scale: float) -> np.ndarray:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 15), st.integers(1, 15), st.floats(0.3, 4.0))
 def test_resize_equals_the_loop(height: int, width: int, scale: float) -> None:
-    plane = np.random.default_rng(height * 16 + width).uniform(-120, 150, (height, width)).astype(np.float32)
+    plane = (
+        np.random.default_rng(height * 16 + width)
+        .uniform(-120, 150, (height, width))
+        .astype(np.float32)
+    )
     found = resize(torch.from_numpy(plane)[None], scale)[0].numpy()
     np.testing.assert_allclose(found, slow_resize(plane, scale), atol=1e-4)
 
@@ -67,10 +77,14 @@ def test_prepared_is_bgr_less_the_mean() -> None:
         torch.testing.assert_close(image[channel], expected, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize(("width", "height"), [(1, 1), (9, 400), (640, 480), (333, 500), (1001, 999)])
+@pytest.mark.parametrize(
+    ("width", "height"), [(1, 1), (9, 400), (640, 480), (333, 500), (1001, 999)]
+)
 def test_the_prepared_size_is_told_beforehand(width: int, height: int) -> None:
     prepare = CaffePrepare(64, 128)
-    assert prepare.size(width, height) == prepare(np.zeros((height, width, 3), np.uint8))[0].shape[1:]
+    assert (
+        prepare.size(width, height) == prepare(np.zeros((height, width, 3), np.uint8))[0].shape[1:]
+    )
 
 
 def test_a_picture_too_narrow_for_the_model_is_refused_and_no_wider_one() -> None:

@@ -1,4 +1,5 @@
-"""The selection rules against the authors' scripts written out: generate_tsv.py, and airsplay's demo."""
+"""The selection rules against the authors' scripts written out: generate_tsv.py, and airsplay's
+demo."""
 
 import dataclasses
 import math
@@ -31,13 +32,16 @@ def slow_select(scores: np.ndarray, rule: SelectionRule) -> list[int]:
 def make_regions(
     n: int, seed: int = 0, *, spread: float = 60, least: float = 0, more: float = 60
 ) -> DescribedProposals:
-    """Proposals in network pixels: one heap where `spread` is small; background is often the likeliest."""
+    """Proposals in network pixels: one heap where `spread` is small; background is often the
+    likeliest."""
     g = torch.Generator().manual_seed(seed)
     corner = torch.rand(n, 2, generator=g) * spread
     boxes = torch.cat([corner, corner + least + torch.rand(n, 2, generator=g) * more], dim=1)
     classes = (2 * torch.randn(n, 7, generator=g)).softmax(dim=1)
     deltas, features = torch.randn(n, 28, generator=g) * 0.2, torch.rand(n, 8, generator=g)
-    return DescribedProposals(boxes, features, classes, deltas, torch.randn(n, 5, generator=g).softmax(dim=1))
+    return DescribedProposals(
+        boxes, features, classes, deltas, torch.randn(n, 5, generator=g).softmax(dim=1)
+    )
 
 
 def large_regions(n: int, spread: float) -> DescribedProposals:
@@ -55,12 +59,20 @@ def slow_surviving(boxes: torch.Tensor, classes: torch.Tensor) -> np.ndarray:
 
 @pytest.mark.parametrize("n", [3, 30, 120])
 def test_detections_are_the_rows_of_the_regions(n: int) -> None:
-    """As many as pass, one more and one fewer than the least and the most; a score at the threshold passes."""
+    """As many as pass, one more and one fewer than the least and the most; a score at the threshold
+    passes."""
     regions, scale = make_regions(n, seed=n), 1.6
     scores = slow_surviving(regions.boxes / scale, regions.classes)
     threshold = float(np.sort(scores)[-(n // 3)])
     passing = int((scores >= threshold).sum())
-    for least, most in [(1, passing), (passing, n), (1, max(1, passing - 1)), (passing + 1, n), (n, n), (n + 9, n + 9)]:
+    for least, most in [
+        (1, passing),
+        (passing, n),
+        (1, max(1, passing - 1)),
+        (passing + 1, n),
+        (n, n),
+        (n + 9, n + 9),
+    ]:
         rule = SelectionRule(least, most, confidence=threshold)
         [found] = select_regions([regions], [scale], [(75, 76)], ["x"], rule)
         rows = slow_select(scores, rule)
@@ -82,7 +94,9 @@ def slow_airsplay(regions: DescribedProposals) -> tuple[list[int], list[list[flo
     """Rows, boxes and the threshold that was reached: loops over what doit() does."""
     boxes, scores = [], []
     net = [math.floor(WIDTH * SCALE + 0.5), math.floor(HEIGHT * SCALE + 0.5)]
-    for box, probabilities, moves in zip(regions.boxes, regions.classes, regions.deltas, strict=True):
+    for box, probabilities, moves in zip(
+        regions.boxes, regions.classes, regions.deltas, strict=True
+    ):
         best = 1 + int(probabilities[1:].argmax())
         dx, dy, dw, dh = (float(v) for v in moves[4 * best : 4 * best + 4])
         x1, y1, x2, y2 = (float(v) for v in box)
@@ -103,9 +117,17 @@ def slow_airsplay(regions: DescribedProposals) -> tuple[list[int], list[list[flo
 
 @pytest.mark.parametrize(
     ("n", "spread", "reached", "count"),
-    [(300, 500, 0.3, 35), (200, 200, 0.5, 36), (60, 0, 0.8, 36), (36, 0, 0.9, 35), (20, 500, 0.9, 19)],
+    [
+        (300, 500, 0.3, 35),
+        (200, 200, 0.5, 36),
+        (60, 0, 0.8, 36),
+        (36, 0, 0.9, 35),
+        (20, 500, 0.9, 19),
+    ],
 )
-def test_airsplays_rule_equals_its_script(n: int, spread: float, reached: float, count: int) -> None:
+def test_airsplays_rule_equals_its_script(
+    n: int, spread: float, reached: float, count: int
+) -> None:
     """A box beyond the picture counts while boxes suppress each other; then it is left out."""
     regions = large_regions(n, spread)
     if spread == 500:
@@ -127,9 +149,15 @@ def test_a_batch_is_selected_as_its_pictures(name: str, attributes: bool) -> Non
         regions = [dataclasses.replace(one, attributes=None) for one in regions]
     scales, sizes = [1.6, 1.0, 2.5, 0.7, 1.0], [(75, 76), (120, 90), (5, 5), (171, 171), (9, 9)]
     batch = select_regions(regions, scales, sizes, "abcde", SELECTIONS[name])
-    for one, scale, size, image_id, found in zip(regions, scales, sizes, "abcde", batch, strict=True):
+    for one, scale, size, image_id, found in zip(
+        regions, scales, sizes, "abcde", batch, strict=True
+    ):
         [alone] = select_regions([one], [scale], [size], [image_id], SELECTIONS[name])
-        assert (found.attributes is not None) == (found.attribute_confidences is not None) == attributes
+        assert (
+            (found.attributes is not None)
+            == (found.attribute_confidences is not None)
+            == attributes
+        )
         assert len(found) <= len(one.boxes) and found.features.shape == (len(found), 8)
         for field in dataclasses.fields(alone):
             ours, theirs = getattr(found, field.name), getattr(alone, field.name)

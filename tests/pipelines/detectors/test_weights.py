@@ -1,4 +1,5 @@
-"""Other people's checkpoints, written out by hand under their names, against what their networks compute."""
+"""Other people's checkpoints, written out by hand under their names, against what their networks
+compute."""
 
 import pickle
 
@@ -10,7 +11,15 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from capgrade.pipelines.detectors.weights import CELL_ANCHORS, convert, load_bottom_up
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
-from tests.published_weights import ATTRIBUTES, CLASSES, Network, Writer, as_arrays, caffe_anchors, detectron_anchors
+from tests.published_weights import (
+    ATTRIBUTES,
+    CLASSES,
+    Network,
+    Writer,
+    as_arrays,
+    caffe_anchors,
+    detectron_anchors,
+)
 
 
 def net_message():
@@ -19,10 +28,18 @@ def net_message():
     for name, fields in {
         "BlobShape": [("dim", 1, 3, 3, "")],
         "BlobProto": [("shape", 7, 1, 11, "BlobShape"), ("data", 5, 3, 2, "")],
-        "LayerParameter": [("name", 1, 1, 9, ""), ("type", 2, 1, 9, ""), ("phase", 10, 1, 13, ""),
-                           ("blobs", 7, 3, 11, "BlobProto")],
-        "NetParameter": [("name", 1, 1, 9, ""), ("layer", 100, 3, 11, "LayerParameter"), ("old", 2, 3, 9, "")],
-    }.items():  # fmt: skip
+        "LayerParameter": [
+            ("name", 1, 1, 9, ""),
+            ("type", 2, 1, 9, ""),
+            ("phase", 10, 1, 13, ""),
+            ("blobs", 7, 3, 11, "BlobProto"),
+        ],
+        "NetParameter": [
+            ("name", 1, 1, 9, ""),
+            ("layer", 100, 3, 11, "LayerParameter"),
+            ("old", 2, 3, 9, ""),
+        ],
+    }.items():
         message = file.message_type.add(name=name)
         for field, number, label, kind, of in fields:
             added = message.field.add(name=field, number=number, label=label, type=kind)
@@ -50,15 +67,25 @@ def write(path, layout, tensors, kind="", anchors=None):
     """A file as its authors wrote it; `kind` names a variant of it."""
     beside = {} if anchors is None else {CELL_ANCHORS: anchors}
     if layout == "milvlg":
-        tracked = {f"{k[:-12]}num_batches_tracked": torch.tensor(7) for k in tensors if ".res4." in k and "mean" in k}
+        tracked = {
+            f"{k[:-12]}num_batches_tracked": torch.tensor(7)
+            for k in tensors
+            if ".res4." in k and "mean" in k
+        }
         content = {"model": {**tensors, **tracked, **beside}, "iteration": 4}
         torch.save(content, path, _use_new_zipfile_serialization=kind != "old")
     elif layout == "airsplay":
         beside |= {"pixel_mean": torch.zeros(3, 1, 1), "pixel_std": torch.ones(3, 1, 1)}
-        content = {"model": as_arrays({**tensors, **beside}), "__author__": "airsplay", "matching_heuristics": True}
+        content = {
+            "model": as_arrays({**tensors, **beside}),
+            "__author__": "airsplay",
+            "matching_heuristics": True,
+        }
         path.write_bytes(pickle.dumps(content, protocol=5 if kind == "new" else 2))
     else:
-        path.write_bytes(pickle.dumps(as_arrays(tensors)) if kind == "lists" else caffemodel(tensors))
+        path.write_bytes(
+            pickle.dumps(as_arrays(tensors)) if kind == "lists" else caffemodel(tensors)
+        )
     return path
 
 
@@ -128,7 +155,8 @@ def test_a_published_file_computes_what_its_own_network_does(tmp_path, case):
 @torch.no_grad()
 @pytest.mark.parametrize("layout", ["airsplay", "caffe"])
 def test_a_file_without_an_attribute_head(tmp_path, layout):
-    """airsplay's faster_rcnn_from_caffe.pkl: all the same but attributes, also after a conversion."""
+    """airsplay's faster_rcnn_from_caffe.pkl: all the same but attributes, also after a
+    conversion."""
     writer = Writer(layout)
     whole, _ = load_bottom_up(write(tmp_path / "whole", layout, writer.tensors))
     head = ("cls_embed", "fc_attr", "attr_score", "attr_linear")
@@ -142,7 +170,10 @@ def test_a_file_without_an_attribute_head(tmp_path, layout):
     expected, *found = ([*each(images, [1.0])][0] for each in (whole, model, again))
     for one in found:
         assert one.attributes is None and len(one.boxes) > 5
-        assert all(torch.equal(getattr(one, k), getattr(expected, k)) for k in ("boxes", "features", "classes"))
+        assert all(
+            torch.equal(getattr(one, k), getattr(expected, k))
+            for k in ("boxes", "features", "classes")
+        )
     names = tmp_path / "attributes_vocab.txt"
     names.write_text("red\n")
     with pytest.raises(InputError, match="1 names where the model has 0"):
@@ -162,7 +193,10 @@ def test_a_factor_of_zero_leaves_no_statistics(tmp_path):
 def test_wrong_tensors_are_named_as_in_the_file(tmp_path, layout):
     name, norm = {
         "caffe": ("rpn_conv/3x3", "bn4b1_branch2a"),
-        "milvlg": ("proposal_generator.rpn_head.conv.weight", "backbone.res4.1.conv1.norm.running_var"),
+        "milvlg": (
+            "proposal_generator.rpn_head.conv.weight",
+            "backbone.res4.1.conv1.norm.running_var",
+        ),
         "airsplay": ("roi_heads.box_predictor.fc_attr.weight", "roi_heads.res5.0.shortcut.weight"),
     }[layout]
 
@@ -191,9 +225,15 @@ def test_negative_variances_and_unknown_anchors_are_refused(tmp_path):
     with pytest.raises(InputError, match="other anchors than caffe's"):
         load_bottom_up(write(tmp_path / "w", "milvlg", tensors, anchors=detectron_anchors()))
     with pytest.raises(InputError, match="other anchors than airsplay's"):
-        load_bottom_up(write(tmp_path / "w", "airsplay", Writer("airsplay").tensors, anchors=caffe_anchors()[:11]))
+        load_bottom_up(
+            write(
+                tmp_path / "w", "airsplay", Writer("airsplay").tensors, anchors=caffe_anchors()[:11]
+            )
+        )
     tensors["backbone.res2.0.conv1.norm.running_var"][0] = -1
-    with pytest.raises(InputError, match="not finite: backbone.res2.0.conv1.scale, backbone.res2.0.conv1.shift"):
+    with pytest.raises(
+        InputError, match="not finite: backbone.res2.0.conv1.scale, backbone.res2.0.conv1.shift"
+    ):
         load_bottom_up(write(tmp_path / "w", "milvlg", tensors))
 
 
@@ -216,7 +256,10 @@ def test_files_of_other_things_are_refused(tmp_path):
         (pickle.dumps({"model": {}}), "no tensors by name"),
         (pickle.dumps({"model": {"a": "text"}}), "a is no tensor but str"),
         (pickle.dumps({"model": {"a": np.array(["text"])}}), "an array of 'U4', not of numbers"),
-        (pickle.dumps({"model": {"layer1.0.weight": np.ones(2)}}), "no layout .* it has layer1.0.weight"),
+        (
+            pickle.dumps({"model": {"layer1.0.weight": np.ones(2)}}),
+            "no layout .* it has layer1.0.weight",
+        ),
         (old, "no layers of caffe.proto's present form"),
         *(
             (content, "neither a safetensors, torch, pickle nor Caffe")
@@ -232,12 +275,21 @@ def test_files_of_other_things_are_refused(tmp_path):
 
 @torch.no_grad()
 def test_a_converted_file_is_the_same_model_with_names(tmp_path):
-    path = write(tmp_path / "w.pkl", "airsplay", Writer("airsplay").tensors, anchors=caffe_anchors())
+    path = write(
+        tmp_path / "w.pkl", "airsplay", Writer("airsplay").tensors, anchors=caffe_anchors()
+    )
     (tmp_path / "objects_vocab.txt").write_text("yolk\ngoal\nbathroom,washroom\nmacaroni\numpire")
     (tmp_path / "attributes_vocab.txt").write_text("floral\nout of focus,blurry\nred\n")
     out = tmp_path / "out.safetensors"
-    files = {"classes_file": tmp_path / "objects_vocab.txt", "attributes_file": tmp_path / "attributes_vocab.txt"}
-    assert convert(path, out, **files) == {"layout": "airsplay", "n_classes": CLASSES, "n_attributes": ATTRIBUTES}
+    files = {
+        "classes_file": tmp_path / "objects_vocab.txt",
+        "attributes_file": tmp_path / "attributes_vocab.txt",
+    }
+    assert convert(path, out, **files) == {
+        "layout": "airsplay",
+        "n_classes": CLASSES,
+        "n_attributes": ATTRIBUTES,
+    }
     (before, _), (after, facts) = load_bottom_up(path), load_bottom_up(out)
     assert before.config == after.config and torch.equal(before.anchors, after.anchors)
     assert all(torch.equal(x, after.state_dict()[name]) for name, x in before.state_dict().items())

@@ -1,4 +1,5 @@
-"""Shards of a few captions, as one run makes them, and a temporary folder for each test's machine."""
+"""Shards of a few captions, as one run makes them, and a temporary folder for each test's
+machine."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,15 +11,21 @@ from capgrade.pipelines.shards import shards
 from capgrade.schemas.params import ShardsParams, WindowsParams
 from tests.conftest import caption_table, contents, random_sets, write_captions_folder
 
-PARAMS = ShardsParams(measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=6)
+PARAMS = ShardsParams(
+    measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=6
+)
 
 
 @pytest.fixture(scope="package")
 def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_captions_folder(tmp_path_factory.mktemp("c") / "c", [caption_table(random_sets(20, seed=5, least=4))])
+    return write_captions_folder(
+        tmp_path_factory.mktemp("c") / "c", [caption_table(random_sets(20, seed=5, least=4))]
+    )
 
 
-def made(captions_dir: Path, out: Path, options: Sequence[str] = (), **changed: object) -> dict[str, bytes]:
+def made(
+    captions_dir: Path, out: Path, options: Sequence[str] = (), **changed: object
+) -> dict[str, bytes]:
     """The files of one run with PARAMS, some of them changed."""
     shards(captions_dir, out, PARAMS.model_copy(update=changed), MeasuresParams(), options)
     return contents(out)
@@ -33,7 +40,9 @@ def expected(captions_dir: Path) -> dict[str, bytes]:
 def cluster() -> Iterator[str]:
     """The address of a Dask cluster of two processes."""
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as running:
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None
+    ) as running:
         yield running.scheduler_address
 
 

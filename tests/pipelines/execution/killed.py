@@ -2,9 +2,10 @@
 
     python -m tests.pipelines.execution.killed FOLDER MOMENTS SEED
 
-FOLDER holds `captions`. Each run is a fork; every third starts from nothing, the others from what the one before has
-left. The end is every byte of a run left alone; until then what was finished stays as it is. Prints a line for each way
-to run: its name, how many runs were killed, and how many file operations a run from nothing has.
+FOLDER holds `captions`. Each run is a fork; every third starts from nothing, the others from what
+the one before has left. The end is every byte of a run left alone; until then what was finished
+stays as it is. Prints a line for each way to run: its name, how many runs were killed, and how many
+file operations a run from nothing has.
 """
 
 import os
@@ -17,7 +18,10 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
-os.environ |= {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1"}  # numba's only one that may be forked
+os.environ |= {
+    "NUMBA_THREADING_LAYER": "workqueue",
+    "NUMBA_NUM_THREADS": "1",
+}  # numba's only one that may be forked
 
 from capgrade.measures.params import MeasuresParams  # noqa: E402
 from capgrade.pipelines.beam_shards import WriteBlock, WriteShards  # noqa: E402
@@ -29,7 +33,9 @@ from capgrade.schemas.params import RelevanceParams, ShardsParams, WindowsParams
 from tests.conftest import contents  # noqa: E402
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}
-SMALL = ShardsParams(measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=2)
+SMALL = ShardsParams(
+    measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=2
+)
 DENSE = RelevanceParams(measures=("rouge_l", "cider"), block_images=4)
 NEVER = 10**9
 SHARDS: dict[str, dict[str, bytes]] = {}
@@ -67,7 +73,9 @@ def in_parts(folder: Path) -> None:
 
 def by_beam(folder: Path) -> None:
     """All elements of `WriteShards`, one after the other, as a runner hands them out again."""
-    transform = WriteShards(f"file://{folder}/out", f"file://{folder}/url", SMALL, captions=f"file://{folder}/captions")
+    transform = WriteShards(
+        f"file://{folder}/out", f"file://{folder}/url", SMALL, captions=f"file://{folder}/captions"
+    )
     run = transform.target.begin(transform.fit.run((0, {})))
     writer = WriteBlock(transform.target)
     files = [one for block in range(run.job.n_blocks) for _, one in writer.process((run, block))]
@@ -142,7 +150,9 @@ def killed(work: Callable[[Path], None], folder: Path, moments: int, seed: int) 
         before = finished(folder)
         deaths += not ended(work, folder, draw.randint(1, operations))
         if not (folder / "out" / "manifest.json").exists():
-            assert work is in_parts or before.items() <= finished(folder).items()  # a part that ends deletes its own
+            assert (
+                work is in_parts or before.items() <= finished(folder).items()
+            )  # a part that ends deletes its own
         else:
             assert (folder / "out" / "manifest.json").read_bytes() == whole["manifest.json"]
         if k % 3 == 1:
@@ -153,4 +163,8 @@ def killed(work: Callable[[Path], None], folder: Path, moments: int, seed: int) 
 if __name__ == "__main__":
     tempfile.tempdir = f"{sys.argv[1]}/machine"
     for work in WORK:
-        print(work.__name__, *killed(work, Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])), flush=True)
+        print(
+            work.__name__,
+            *killed(work, Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])),
+            flush=True,
+        )

@@ -1,5 +1,5 @@
-"""The transform in anybody's pipeline: which captions it takes, and files with the bytes of `capgrade shards`, whatever
-runner writes them and whoever is killed."""
+"""The transform in anybody's pipeline: which captions it takes, and files with the bytes of
+`capgrade shards`, whatever runner writes them and whoever is killed."""
 
 import json
 import os
@@ -24,7 +24,13 @@ from apache_beam.typehints.decorators import TypeCheckError
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines import beam_shards
-from capgrade.pipelines.beam_shards import CAPTIONS, WriteBlock, WriteShards, key_by_share, tokenize_share
+from capgrade.pipelines.beam_shards import (
+    CAPTIONS,
+    WriteBlock,
+    WriteShards,
+    key_by_share,
+    tokenize_share,
+)
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
@@ -38,7 +44,11 @@ from tests.pipelines.execution.conftest import PARAMS as ROUGE
 from tests.pipelines.execution.test_runners import PORTABLE, PROCESSES
 
 PARAMS = ShardsParams(
-    measures=("cider", "rouge_l"), top=4, uniform=3, windows=WindowsParams(per_window=1), block_images=7
+    measures=("cider", "rouge_l"),
+    top=4,
+    uniform=3,
+    windows=WindowsParams(per_window=1),
+    block_images=7,
 )
 SMALL = ROUGE.model_copy(update={"block_images": 2})
 NOTHING = (0, {})  # but the folder at the URL to fit on
@@ -52,7 +62,9 @@ ROWS = [
 def by_command(captions_dir: Path, params: ShardsParams) -> dict[str, bytes]:
     """Of `capgrade shards`, with a shard for each block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("capgrade.pipelines.shards.by_size", lambda parts, *_: [[part] for part in parts])
+        patch.setattr(
+            "capgrade.pipelines.shards.by_size", lambda parts, *_: [[part] for part in parts]
+        )
         shards(captions_dir, captions_dir.parent / "here", params, MeasuresParams())
     return contents(captions_dir.parent / "here")
 
@@ -60,7 +72,10 @@ def by_command(captions_dir: Path, params: ShardsParams) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def of_rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder: Path = tmp_path_factory.mktemp("expected")
-    records = [Caption(r["image_id"], r["caption_id"], "all", r["caption"], "here", k) for k, r in enumerate(ROWS)]
+    records = [
+        Caption(r["image_id"], r["caption_id"], "all", r["caption"], "here", k)
+        for k, r in enumerate(ROWS)
+    ]
     write_records(folder / "captions", records, CaptionsParams(source="jsonl", input="-"))
     return by_command(folder / "captions", PARAMS)
 
@@ -70,7 +85,9 @@ def expected(captions_dir: Path) -> dict[str, bytes]:
     return by_command(captions_dir, SMALL)
 
 
-def write(folder: Path = Path("/nowhere"), params: ShardsParams = PARAMS, **options: Any) -> WriteShards:
+def write(
+    folder: Path = Path("/nowhere"), params: ShardsParams = PARAMS, **options: Any
+) -> WriteShards:
     return WriteShards(f"file://{folder}/out", f"file://{folder}/url", params, **options)
 
 
@@ -97,15 +114,22 @@ def test_shards_are_those_of_the_command_whatever_windows_and_runner(
 ) -> None:
     options: tuple[str, ...] = {"processes": PROCESSES, "portable": PORTABLE}.get(runner, ())
     if runner == "dask":
-        options = ("--runner=DaskRunner", f"--dask_client_address={request.getfixturevalue('cluster')}")
+        options = (
+            "--runner=DaskRunner",
+            f"--dask_client_address={request.getfixturevalue('cluster')}",
+        )
         options = (*options, "--dask_npartitions=2")
     with beam.Pipeline(options=PipelineOptions(arguments(options))) as pipeline:
-        given = pipeline | beam.Create([ROWS[k] for k in np.random.default_rng(1).permutation(len(ROWS))])
+        given = pipeline | beam.Create(
+            [ROWS[k] for k in np.random.default_rng(1).permutation(len(ROWS))]
+        )
         if runner in ("direct", "triggers"):
             trigger = Repeatedly(AfterCount(3)) if runner == "triggers" else None
             mode = AccumulationMode.ACCUMULATING if trigger else None
             timed = given | beam.Map(lambda row: TimestampedValue(row, int(row["image_id"][1:])))
-            given = timed | beam.WindowInto(FixedWindows(4), trigger=trigger, accumulation_mode=mode)
+            given = timed | beam.WindowInto(
+                FixedWindows(4), trigger=trigger, accumulation_mode=mode
+            )
         _ = given | write(tmp_path)
     assert contents(tmp_path / "out") == of_rows
 
@@ -116,7 +140,9 @@ def test_captions_that_no_stage_takes(tmp_path: Path) -> None:
         write(tokenizer="mecab")
     with pytest.raises(InputError, match="duplicate caption id 'i000#0'"):
         fit.run(gathered([ROWS[0], ROWS[0]]))
-    with pytest.raises(InputError, match=r"caption 'i000#9' has no words \('...'\); in all 1 captions"):
+    with pytest.raises(
+        InputError, match=r"caption 'i000#9' has no words \('...'\); in all 1 captions"
+    ):
         fit.run(gathered([*ROWS, {**ROWS[0], "caption_id": "i000#9", "caption": "..."}]))
     with pytest.raises(Exception, match="captions of the pipeline: no captions: empty"):
         run(write(tmp_path), of=[])
@@ -132,7 +158,10 @@ class Named(NamedTuple):
 @pytest.mark.parametrize("kind", [dict, beam.Row, Named])
 def test_elements_of_other_types(kind: Any, tmp_path: Path) -> None:
     """Integer ids are texts in decimal, so 10 stands before 9."""
-    given = [{"image_id": f"i{k % 4}", "caption_id": k, "caption": one[0]} for k, one in enumerate(random_sets(12))]
+    given = [
+        {"image_id": f"i{k % 4}", "caption_id": k, "caption": one[0]}
+        for k, one in enumerate(random_sets(12))
+    ]
 
     with beam.Pipeline() as pipeline:
         _ = pipeline | beam.Create([kind(**one) for one in given]) | write(tmp_path)
@@ -141,18 +170,35 @@ def test_elements_of_other_types(kind: Any, tmp_path: Path) -> None:
         (row["image_id"], [names[c][1] for c in row["captions"] if names[c][0] == row["image_id"]])
         for batch in read_shards(tmp_path / "out").batches()
         for row in batch.to_pylist()
-    ] == [("i0", ["0", "4", "8"]), ("i1", ["1", "5", "9"]), ("i2", ["10", "2", "6"]), ("i3", ["11", "3", "7"])]
+    ] == [
+        ("i0", ["0", "4", "8"]),
+        ("i1", ["1", "5", "9"]),
+        ("i2", ["10", "2", "6"]),
+        ("i3", ["11", "3", "7"]),
+    ]
 
 
 @pytest.mark.parametrize(
     ("element", "says"),
     [
-        ({"image_id": "a", "caption": "a dog"}, r"no 'caption_id' \(there is image_id, caption\) -> give each element"),
-        ({"image_id": None, "caption_id": "b", "caption": "a dog"}, "'image_id' is None, not an id"),
-        ({"image_id": "a", "caption_id": 1.5, "caption": "a dog"}, "'caption_id' is 1.5, not an id"),
+        (
+            {"image_id": "a", "caption": "a dog"},
+            r"no 'caption_id' \(there is image_id, caption\) -> give each element",
+        ),
+        (
+            {"image_id": None, "caption_id": "b", "caption": "a dog"},
+            "'image_id' is None, not an id",
+        ),
+        (
+            {"image_id": "a", "caption_id": 1.5, "caption": "a dog"},
+            "'caption_id' is 1.5, not an id",
+        ),
         ({"image_id": "a", "caption_id": "", "caption": "a dog"}, "'caption_id' is '', not an id"),
         ({"image_id": "a", "caption_id": "b", "caption": 7}, "'caption' is 7, not a text"),
-        ({"image_id": "a", "caption_id": "b", "caption": "\ud83d"}, "'caption' is .*, with half of a surrogate pair"),
+        (
+            {"image_id": "a", "caption_id": "b", "caption": "\ud83d"},
+            "'caption' is .*, with half of a surrogate pair",
+        ),
         (beam.Row(image_id="a", caption_id="b"), "no 'caption'"),
         (("a", "b", "a dog"), "no caption -> give each element image_id, caption_id and caption"),
     ],
@@ -168,7 +214,9 @@ def test_processes_of_the_direct_runner_divide_the_cores() -> None:
     made.assert_called_once_with(ANY, 2)
 
 
-def test_the_fit_makes_no_python_objects_of_all_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fit_makes_no_python_objects_of_all_captions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     element = gathered(ROWS)
     monkeypatch.setattr(beam_shards, "Caption", None)  # none can be made
     for name in ("caption_ids", "texts"):
@@ -178,7 +226,9 @@ def test_the_fit_makes_no_python_objects_of_all_captions(tmp_path: Path, monkeyp
     assert sorted(path.name for path in fitted.iterdir()) == ["cider", "rouge_l"]
 
 
-def test_a_folder_of_each_format_at_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_each_format_at_the_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fit = write(tmp_path).fit
     urls = [fit.run(gathered(ROWS)).job.url for _ in range(2)]
     monkeypatch.setattr("capgrade.pipelines.execution.job.FORMAT", "of other values")
@@ -186,7 +236,9 @@ def test_a_folder_of_each_format_at_the_url(tmp_path: Path, monkeypatch: pytest.
     assert urls[0] == urls[1] != urls[2] and len(list((tmp_path / "url").iterdir())) == 2
 
 
-def test_a_dask_worker_is_killed(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cluster: str) -> None:
+def test_a_dask_worker_is_killed(
+    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cluster: str
+) -> None:
     from distributed import Client
 
     with Client(cluster, set_as_default=False) as client:
@@ -208,7 +260,9 @@ def test_a_dask_worker_is_killed(captions_dir: Path, expected: dict[str, bytes],
     assert contents(tmp_path / "out") == expected
 
 
-def test_parquet_holds_the_same(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+def test_parquet_holds_the_same(
+    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path
+) -> None:
     run(written(captions_dir, tmp_path, format="parquet"))
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["kind"] == "shards_parquet" and len(manifest["files"]) == 10
@@ -231,11 +285,16 @@ def test_elements_that_come_twice(captions_dir: Path, tmp_path: Path) -> None:
     ("name", "says"),
     [
         ("letter.txt", "holds letter.txt, which is not of these shards"),
-        ("shard-00000-of-00010.arrow", r"holds shard-00000-of-00010\.arrow, which is not of these shards"),
+        (
+            "shard-00000-of-00010.arrow",
+            r"holds shard-00000-of-00010\.arrow, which is not of these shards",
+        ),
         ("manifest.json", "holds shards of other captions or parameters"),
     ],
 )
-def test_what_is_not_of_these_shards_stays(name: str, says: str, captions_dir: Path, tmp_path: Path) -> None:
+def test_what_is_not_of_these_shards_stays(
+    name: str, says: str, captions_dir: Path, tmp_path: Path
+) -> None:
     """Shards without a claim may be anybody's, though they have the names of these."""
     content = (captions_dir / "manifest.json").read_bytes()
     (tmp_path / "out").mkdir()
@@ -252,7 +311,9 @@ def test_unfinished_shards_of_other_captions_stay(captions_dir: Path, tmp_path: 
     before = contents(tmp_path / "out")
     for found in (json.dumps({**one.facts, "inputs": {"captions": "others"}}), "[1]", "mine"):
         (tmp_path / "out" / "run.json").write_text(found)
-        with pytest.raises(InputError, match="holds shards of other captions or parameters -> give the URL"):
+        with pytest.raises(
+            InputError, match="holds shards of other captions or parameters -> give the URL"
+        ):
             transform.target.begin(one)
     assert list(before) == ["run.json"]
 
@@ -260,10 +321,17 @@ def test_unfinished_shards_of_other_captions_stay(captions_dir: Path, tmp_path: 
 def test_what_cannot_be_is_said_when_it_is_built(captions_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no format 'csv' -> one of arrow, parquet"):
         written(captions_dir, tmp_path, format="csv")
-    for given, captions in ((beam.Pipeline() | beam.Create([]), "file:///c"), (beam.Pipeline(), None)):
-        with pytest.raises(InputError, match="captions from the pipeline and from a URL, or from neither"):
+    for given, captions in (
+        (beam.Pipeline() | beam.Create([]), "file:///c"),
+        (beam.Pipeline(), None),
+    ):
+        with pytest.raises(
+            InputError, match="captions from the pipeline and from a URL, or from neither"
+        ):
             _ = given | WriteShards("file:///nowhere", "file:///nowhere", SMALL, captions=captions)
-    assert (beam.Pipeline() | beam.Create(ROWS[:2]) | write()).element_type == beam.typehints.Dict[str, Any]
+    assert (beam.Pipeline() | beam.Create(ROWS[:2]) | write()).element_type == beam.typehints.Dict[
+        str, Any
+    ]
     with pytest.raises(TypeCheckError, match="Input type hint violation"):
         _ = beam.Pipeline() | beam.Create(["a dog"]) | write()
     with pytest.raises(InputError, match="without an end -> give a bounded PCollection"):
@@ -279,7 +347,15 @@ def test_a_command_takes_captions_from_a_url(
 ) -> None:
     monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
     there = shutil.copytree(captions_dir, tmp_path / "bucket" / "captions")
-    command = ("relevance", "--captions", f"file://{there}", "--measures", "rouge_l", "--out", tmp_path / "out")
+    command = (
+        "relevance",
+        "--captions",
+        f"file://{there}",
+        "--measures",
+        "rouge_l",
+        "--out",
+        tmp_path / "out",
+    )
     assert call(*command) == 0
     copied = next((tmp_path / "cache").rglob("captions.arrow"))
     before = copied.stat().st_mtime_ns
@@ -290,6 +366,8 @@ def test_a_command_takes_captions_from_a_url(
     assert copied.read_bytes() == (captions_dir / "captions.arrow").read_bytes()
     (there / "captions.arrow").write_bytes(b"other")
     copied.unlink()
-    assert "captions.arrow: not as its manifest says -> copy the whole folder there" in refusal(*command)
+    assert "captions.arrow: not as its manifest says -> copy the whole folder there" in refusal(
+        *command
+    )
     shutil.rmtree(there)
     assert "captions: not a finished folder of a stage" in refusal(*command)

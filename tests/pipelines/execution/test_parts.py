@@ -1,4 +1,5 @@
-"""Shards made in parts, by separate commands in any order, repeated and killed, have the bytes of one run."""
+"""Shards made in parts, by separate commands in any order, repeated and killed, have the bytes of
+one run."""
 
 from pathlib import Path
 
@@ -53,7 +54,9 @@ def test_windows_of_a_share(captions_dir: Path, tmp_path: Path) -> None:
     assert join(captions_dir, tmp_path / "joined", params) == contents(tmp_path / "one")
 
 
-def test_parts_that_do_not_belong_together(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_that_do_not_belong_together(
+    captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     with pytest.raises(InputError, match="no parts to join"):
         join(captions_dir, out)
@@ -76,6 +79,8 @@ def test_parts_that_do_not_belong_together(captions_dir: Path, tmp_path: Path, m
         join(captions_dir, out)
     make(captions_dir, tmp_path / "one", "1/1")
     (tmp_path / "one.parts" / "1-of-1" / "manifest.json").unlink()
-    with pytest.raises(InputError, match=f"run `capgrade shards --part 1/1` again with --out {tmp_path}/one$"):
+    with pytest.raises(
+        InputError, match=f"run `capgrade shards --part 1/1` again with --out {tmp_path}/one$"
+    ):
         join(captions_dir, tmp_path / "one")
     assert not out.exists() and not (tmp_path / "one").exists()

@@ -13,18 +13,26 @@ from capgrade.schemas.errors import InputError
 from tests.pipelines.execution.conftest import made
 
 DIRECT = ("--runner=DirectRunner",)
-PROCESSES = ("--runner=DirectRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
+PROCESSES = (
+    "--runner=DirectRunner",
+    "--direct_num_workers=2",
+    "--direct_running_mode=multi_processing",
+)
 PORTABLE = ("--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK")
 
 
-@pytest.mark.parametrize("options", [DIRECT, PROCESSES, PORTABLE], ids=["direct", "processes", "portable"])
+@pytest.mark.parametrize(
+    "options", [DIRECT, PROCESSES, PORTABLE], ids=["direct", "processes", "portable"]
+)
 def test_local_runners(
     options: tuple[str, ...], captions_dir: Path, expected: dict[str, bytes], tmp_path: Path
 ) -> None:
     assert made(captions_dir, tmp_path / "out", options) == expected
 
 
-@pytest.mark.parametrize("options", [DIRECT, PROCESSES, PORTABLE], ids=["direct", "processes", "portable"])
+@pytest.mark.parametrize(
+    "options", [DIRECT, PROCESSES, PORTABLE], ids=["direct", "processes", "portable"]
+)
 def test_what_a_worker_raises_is_one_line_wherever_it_is(
     options: tuple[str, ...], captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -33,7 +41,9 @@ def test_what_a_worker_raises_is_one_line_wherever_it_is(
         run_blocks(job, work, *given)
 
     monkeypatch.setattr("capgrade.pipelines.shards.run_blocks", damaged)
-    with pytest.raises(InputError, match=r"^/.*/image_ids\.arrow: not a whole Arrow file .* -> .* that writes it$"):
+    with pytest.raises(
+        InputError, match=r"^/.*/image_ids\.arrow: not a whole Arrow file .* -> .* that writes it$"
+    ):
         made(captions_dir, tmp_path / "out", options)
 
 
@@ -43,8 +53,12 @@ def test_dask(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cl
     options = ("--runner=DaskRunner", f"--dask_client_address={cluster}")
     assert made(captions_dir, tmp_path / "out", options) == expected
     with Client(cluster, set_as_default=False) as client:
-        tasks = client.run(lambda dask_worker: sum("executing" in event for event in dask_worker.state.log))
-    assert len(tasks) == 2 and all(tasks.values()), tasks  # Dask does not reshuffle: the graph must have many elements
+        tasks = client.run(
+            lambda dask_worker: sum("executing" in event for event in dask_worker.state.log)
+        )
+    assert len(tasks) == 2 and all(tasks.values()), (
+        tasks
+    )  # Dask does not reshuffle: the graph must have many elements
 
 
 def test_a_url_that_cannot_be(captions_dir: Path, tmp_path: Path) -> None:
@@ -62,10 +76,15 @@ DASK = RUNNERS["--runner=DaskRunner"]
         (["--runner", "DaskRunner", "--x=1"], [DASK, "--x=1", "--dask_partition_size=1"]),
         (["--runner=DaskRunner", "--dask_npartitions=4"], [DASK, "--dask_npartitions=4"]),
         (["--runner=DaskRunner", "--dask_partition_size=9"], [DASK, "--dask_partition_size=9"]),
-        (["--runner"], [RUNNERS["--runner=DirectRunner"], "--runner"]),  # without its name: left to Beam
+        (
+            ["--runner"],
+            [RUNNERS["--runner=DirectRunner"], "--runner"],
+        ),  # without its name: left to Beam
     ],
 )
-def test_a_runner_is_known_by_its_name_however_it_is_written(given: list[str], expected: list[str]) -> None:
+def test_a_runner_is_known_by_its_name_however_it_is_written(
+    given: list[str], expected: list[str]
+) -> None:
     assert arguments(given) == expected
 
 
@@ -75,7 +94,10 @@ def test_a_runner_is_known_by_its_name_however_it_is_written(given: list[str], e
         ((), 1),
         (PROCESSES, 2),
         (("--direct_num_workers=0", "--direct_running_mode=multi_processing"), os.cpu_count()),
-        (("--direct_num_workers=4", "--direct_running_mode=multi_threading"), 1),  # threads take turns with all cores
+        (
+            ("--direct_num_workers=4", "--direct_running_mode=multi_threading"),
+            1,
+        ),  # threads take turns with all cores
         (("--direct_num_workers=4",), 1),
     ],
 )

@@ -1,4 +1,5 @@
-"""Parts exchanged through an S3 server that fails: the same bytes, or one error and nothing half published."""
+"""Parts exchanged through an S3 server that fails: the same bytes, or one error and nothing half
+published."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +27,9 @@ SECRET = "not-for-logs"
 def store() -> Iterator[int]:
     """The port of moto's S3."""
     pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'capgrade[dev]'")
-    moto = pytest.importorskip("moto.server", reason="moto is not installed: pip install 'capgrade[dev]'")
+    moto = pytest.importorskip(
+        "moto.server", reason="moto is not installed: pip install 'capgrade[dev]'"
+    )
     server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     yield server.get_host_and_port()[1]
@@ -38,9 +41,16 @@ def through(port: int) -> Iterator[Any]:
     """s3:// goes to this port meanwhile, without waiting long; yields its files."""
     config = {"read_timeout": 0.3, "connect_timeout": 2, "retries": {"max_attempts": 3}}
     with pytest.MonkeyPatch.context() as patch:
-        options = {"endpoint_url": f"http://127.0.0.1:{port}", "key": "me", "secret": SECRET, "config_kwargs": config}
+        options = {
+            "endpoint_url": f"http://127.0.0.1:{port}",
+            "key": "me",
+            "secret": SECRET,
+            "config_kwargs": config,
+        }
         patch.setitem(fsspec.config.conf, "s3", options)
-        patch.setattr("botocore.retryhandler.delay_exponential", lambda *_, **__: 0.01)  # seconds, not up to 4
+        patch.setattr(
+            "botocore.retryhandler.delay_exponential", lambda *_, **__: 0.01
+        )  # seconds, not up to 4
         yield fsspec.filesystem("s3")
 
 
@@ -75,13 +85,24 @@ def test_faults_that_pass(
     ],
 )
 def test_faults_that_do_not_pass(
-    fault: str, says: str, captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, store: int, bucket: Any,
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    fault: str,
+    says: str,
+    captions_dir: Path,
+    expected: dict[str, bytes],
+    tmp_path: Path,
+    store: int,
+    bucket: Any,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """From some request on, drawn by a seed. When the store is well again the run goes on."""
     faults = Faults(always=fault, after={"403": 7, "503": 20, "stalled": 30, "lost": 26}[fault])
     monkeypatch.setattr("s3fs.S3FileSystem.retries", 2)  # times botocore's, of 5
-    with faulty(store, faults) as port, through(port), pytest.raises(InputError, match=says) as told:
+    with (
+        faulty(store, faults) as port,
+        through(port),
+        pytest.raises(InputError, match=says) as told,
+    ):
         made(captions_dir, tmp_path / "out", exchange=THERE)
     line = str(told.value)
     assert line.startswith("s3://bucket/runs/") and " -> check the URL" in line and "\n" not in line
@@ -93,8 +114,11 @@ def test_faults_that_do_not_pass(
     assert bucket.find("bucket") == []
 
 
-def test_a_pipeline_reads_and_writes_there(captions_dir: Path, tmp_path: Path, store: int, bucket: Any) -> None:
-    """Captions, what workers share and files, by a server that fails; the same bytes as in a folder here."""
+def test_a_pipeline_reads_and_writes_there(
+    captions_dir: Path, tmp_path: Path, store: int, bucket: Any
+) -> None:
+    """Captions, what workers share and files, by a server that fails; the same bytes as in a folder
+    here."""
     for file in captions_dir.iterdir():
         bucket.put_file(str(file), f"bucket/captions/{file.name}")
 
@@ -120,9 +144,13 @@ def read_parts(files: Any) -> None:
             pa.ipc.open_file(files.cat_file(path)).read_all()
 
 
-def test_a_bucket_that_is_not_there_is_not_made(captions_dir: Path, tmp_path: Path, store: int) -> None:
+def test_a_bucket_that_is_not_there_is_not_made(
+    captions_dir: Path, tmp_path: Path, store: int
+) -> None:
     with through(store) as files:
-        with pytest.raises(InputError, match="s3://no-such-bucket/runs/.*bucket does not exist.* -> check the URL"):
+        with pytest.raises(
+            InputError, match="s3://no-such-bucket/runs/.*bucket does not exist.* -> check the URL"
+        ):
             made(captions_dir, tmp_path / "out", exchange="s3://no-such-bucket/runs")
         assert not files.exists("no-such-bucket")
 
@@ -131,7 +159,10 @@ def test_a_bucket_that_is_not_there_is_not_made(captions_dir: Path, tmp_path: Pa
     ("url", "shown"),
     [
         ("sftp://me:pass@host/a", "sftp://***@host/a"),
-        ("https://host/a?x=1&sig=abc%2F&X-Amz-Signature=def", "https://host/a?x=1&sig=***&X-Amz-Signature=***"),
+        (
+            "https://host/a?x=1&sig=abc%2F&X-Amz-Signature=def",
+            "https://host/a?x=1&sig=***&X-Amz-Signature=***",
+        ),
         ("abfs://container@account/a", "abfs://container@account/a"),
     ],
 )

@@ -1,5 +1,5 @@
-"""What workers read, with one copy a machine where it lies in a store; and runners that hand elements out twice, lose
-workers and rebuild what is lost: the same bytes all the same."""
+"""What workers read, with one copy a machine where it lies in a store; and runners that hand
+elements out twice, lose workers and rebuild what is lost: the same bytes all the same."""
 
 import errno
 import os
@@ -76,7 +76,11 @@ def test_a_store_gives_the_bytes_of_a_folder(
     ("where", "number", "remedies"),
     [
         ("pathlib.Path.mkdir", errno.EROFS, ["set TMPDIR to", "set CAPGRADE_CACHE to"]),
-        ("fsspec.implementations.memory.MemoryFileSystem.get_file", errno.ENOSPC, ["make room and run again"] * 2),
+        (
+            "fsspec.implementations.memory.MemoryFileSystem.get_file",
+            errno.ENOSPC,
+            ["make room and run again"] * 2,
+        ),
     ],
 )
 def test_a_disk_of_ones_own_is_not_the_stores_fault(
@@ -87,8 +91,12 @@ def test_a_disk_of_ones_own_is_not_the_stores_fault(
 
     Folder(job.url).write("manifest.json", lambda file: write_text(file, "{}"))
     monkeypatch.setattr(where, refuse)
-    for fetch, remedy in zip((lambda: Worker(job), lambda: local_folder(job.url)), remedies, strict=True):
-        with pytest.raises(InputError, match=rf"cannot be written \({os.strerror(number)}\) -> {remedy}"):
+    for fetch, remedy in zip(
+        (lambda: Worker(job), lambda: local_folder(job.url)), remedies, strict=True
+    ):
+        with pytest.raises(
+            InputError, match=rf"cannot be written \({os.strerror(number)}\) -> {remedy}"
+        ):
             fetch()
 
 
@@ -108,10 +116,14 @@ def test_a_run_finds_its_own_folder_again(tmp_path: Path) -> None:
     assert names[0] == names[2] and len(set(names)) == 3
 
 
-def test_parts_that_are_not_here(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_that_are_not_here(
+    captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Workers on machines that have another folder of this name."""
     monkeypatch.setattr("capgrade.pipelines.execution.job._run", lambda *_: None)
-    with pytest.raises(InputError, match="4 of 4 parts are not here, though workers have ended -> let workers see"):
+    with pytest.raises(
+        InputError, match="4 of 4 parts are not here, though workers have ended -> let workers see"
+    ):
         made(captions_dir, tmp_path / "out")
 
 
@@ -140,11 +152,17 @@ def test_killed_and_handed_out_again(captions_dir: Path, tmp_path: Path) -> None
 
 
 def test_parts_in_a_store_are_not_made_again(
-    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+    captions_dir: Path,
+    expected: dict[str, bytes],
+    tmp_path: Path,
+    store: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A run that was stopped, and has lost its own folder, goes on with those that are there."""
     made_blocks, table = list[int](), Worker.table
-    monkeypatch.setattr(Worker, "table", lambda self, block: (made_blocks.append(block), table(self, block))[1])
+    monkeypatch.setattr(
+        Worker, "table", lambda self, block: (made_blocks.append(block), table(self, block))[1]
+    )
 
     def stopped(job: Job, work: Path, *given: Any) -> None:
         run_blocks(job, work, *given)
@@ -188,7 +206,9 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(folder.files, "put_file", watched)
     folder.write("parts/a", lambda file: file.write_text("content"))
     assert seen == [(set(), False, b"content")]
-    assert folder.names("parts") == {"parts/a"} and folder.files.cat("/bucket/parts/a") == b"content"
+    assert (
+        folder.names("parts") == {"parts/a"} and folder.files.cat("/bucket/parts/a") == b"content"
+    )
 
 
 def test_the_graph_has_a_size_of_its_own(tmp_path: Path) -> None:
@@ -197,7 +217,9 @@ def test_the_graph_has_a_size_of_its_own(tmp_path: Path) -> None:
     dense = DenseTables({"a": relevance_schema(5 * n, "float32", {})})
     plan = Plan((0.0,), (1.0,), 64, 0.1, 0.05, 4, 64, 0)
     for table in (dense, SampledTables(("a",), plan, shard_schema(("a",), {}))):
-        job = Job(url=str(tmp_path), kinds={"a": "FittedRougeL"}, table=table, n_images=n, block_images=64)
+        job = Job(
+            url=str(tmp_path), kinds={"a": "FittedRougeL"}, table=table, n_images=n, block_images=64
+        )
         pipeline = beam.Pipeline()
         graph(pipeline, job, [*range(1000), *range(2000, job.n_blocks)])
         assert len(pipeline.to_runner_api().SerializeToString()) < 100_000
@@ -219,7 +241,10 @@ def test_threads_are_those_of_the_worker(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 32)
     ids = pa.record_batch({"image_ids": pa.array(["1.jpg"], pa.large_string())})
     write_arrow(tmp_path / "keys" / "image_ids.arrow", ids.schema, [ids])
-    job, threads = Job(url=str(tmp_path), kinds={}, table=DenseTables({}), n_images=1, block_images=1), list[int]()
+    job, threads = (
+        Job(url=str(tmp_path), kinds={}, table=DenseTables({}), n_images=1, block_images=1),
+        list[int](),
+    )
     monkeypatch.setattr(DenseTables, "__call__", lambda *_: threads.append(get_num_threads()))
     for workers in (2, 1, 64):
         Worker(job, workers).table(0)

@@ -26,6 +26,9 @@ def assert_same(a: Regions, b: Regions, names: tuple[str, ...] = NAMES) -> None:
         x, y = getattr(a, name), getattr(b, name)
         assert (x is None) == (y is None), name
         if x is not None:
-            assert x.flags.c_contiguous and x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes(), (
-                name
-            )
+            assert (
+                x.flags.c_contiguous
+                and x.dtype == y.dtype
+                and x.shape == y.shape
+                and x.tobytes() == y.tobytes()
+            ), name

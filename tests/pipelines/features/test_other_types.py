@@ -1,4 +1,5 @@
-"""Feature files as people hold them: other float types, bad rows, folders of COCO trainers, arrays of one's own."""
+"""Feature files as people hold them: other float types, bad rows, folders of COCO trainers, arrays
+of one's own."""
 
 import base64
 import csv
@@ -27,7 +28,9 @@ def write(path: Path, features: np.ndarray, boxes: np.ndarray = PLACES) -> Path:
 
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", "<f8"])
 @pytest.mark.parametrize("of_boxes", ["<f2", "<f4", "<f8"])
-def test_float_types_are_told_by_bytes_and_values(tmp_path: Path, dtype: str, of_boxes: str) -> None:
+def test_float_types_are_told_by_bytes_and_values(
+    tmp_path: Path, dtype: str, of_boxes: str
+) -> None:
     path = write(tmp_path / "a.tsv", FEATURES.astype(dtype), BOXES.astype(of_boxes))
     for found, x in zip(read_regions("tsv", path), FEATURES.astype(dtype), strict=True):
         assert found.boxes is not None
@@ -36,9 +39,15 @@ def test_float_types_are_told_by_bytes_and_values(tmp_path: Path, dtype: str, of
 
 def test_what_stays_open_is_asked_for(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", np.zeros((2, 3, 8), "<f4"))
-    with pytest.raises(InputError, match=r"may be .* -> say which they are: --input-dtype float16\|float32\|float64"):
+    with pytest.raises(
+        InputError,
+        match=r"may be .* -> say which they are: --input-dtype float16\|float32\|float64",
+    ):
         list(read_regions("tsv", path))
-    assert [len(one.features[0]) for one in read_regions("tsv", path, input_dtype="float32")] == [8, 8]
+    assert [len(one.features[0]) for one in read_regions("tsv", path, input_dtype="float32")] == [
+        8,
+        8,
+    ]
 
 
 def test_boxes_in_shares_and_absurd_features_are_refused(tmp_path: Path) -> None:
@@ -61,7 +70,9 @@ def test_bad_rows_are_counted_or_left_out(tmp_path: Path) -> None:
     rows = path.read_text().splitlines(keepends=True)
     rows[1], rows[4] = rows[1].replace("\t3\t", "\t0\t"), rows[4].replace("\t3\t", "\t2\t")
     path.write_text("".join(rows))
-    with pytest.raises(InputError, match="a.tsv row 2: num_boxes is '0'.*; 2 of 6 images are bad, next a.tsv row 5"):
+    with pytest.raises(
+        InputError, match="a.tsv row 2: num_boxes is '0'.*; 2 of 6 images are bad, next a.tsv row 5"
+    ):
         import_regions("tsv", path, tmp_path / "out")
     manifest = import_regions("tsv", path, tmp_path / "out", unreadable="skip")
     assert [(one["image_id"], one["file"]) for one in manifest["left_out"]] == [

@@ -1,4 +1,5 @@
-"""Shards of regions: what is written is read, any image by itself, in files larger than 32-bit offsets reach."""
+"""Shards of regions: what is written is read, any image by itself, in files larger than 32-bit
+offsets reach."""
 
 import pickle
 from dataclasses import replace
@@ -55,7 +56,10 @@ def test_shards_of_target_size(tmp_path: Path) -> None:
     write_regions(tmp_path, images, dtype="float32", target_mb=1)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
     write_regions(tmp_path, images[:2], dtype="float32", target_mb=1)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "regions-00000.arrow"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "manifest.json",
+        "regions-00000.arrow",
+    ]
 
 
 def test_float16_and_its_error(tmp_path: Path) -> None:
@@ -66,9 +70,13 @@ def test_float16_and_its_error(tmp_path: Path) -> None:
     assert stored.dtype == np.float16 and stored.tobytes() == values.astype(np.float16).tobytes()
     error = np.abs(values.astype(np.float16).astype(np.float64) - values)
     assert rounding["max_abs"] == pytest.approx(error.max(), rel=1e-6)
-    assert rounding["max_rel"] == pytest.approx((error / values)[0, :3].max(), rel=1e-6)  # 1e-9 is below normal
+    assert rounding["max_rel"] == pytest.approx(
+        (error / values)[0, :3].max(), rel=1e-6
+    )  # 1e-9 is below normal
     assert 0 < rounding["max_rel"] <= 2**-11
-    with pytest.raises(InputError, match=r"70021 is beyond float16 .65504. -> store the features as float32"):
+    with pytest.raises(
+        InputError, match=r"70021 is beyond float16 .65504. -> store the features as float32"
+    ):
         write_regions(tmp_path, [replace(image, features=values * 70)])
 
 
@@ -76,7 +84,10 @@ def test_a_shard_may_hold_more_values_than_32_bits_number(tmp_path: Path) -> Non
     features = region_schema(2048, "float16").field("features").type
     assert pa.types.is_large_list(features) and pa.types.is_fixed_size_list(features.value_type)
     write_regions(tmp_path, [made("a"), made("b")])
-    assert pa.ipc.open_file(tmp_path / "regions-00000.arrow").get_batch(0)["features"].offsets.type == pa.int64()
+    assert (
+        pa.ipc.open_file(tmp_path / "regions-00000.arrow").get_batch(0)["features"].offsets.type
+        == pa.int64()
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,12 +99,27 @@ def test_a_shard_may_hold_more_values_than_32_bits_number(tmp_path: Path) -> Non
         ({"width": 0}, "a size of 0 x 480 pixels"),
         ({"features": np.zeros((0, 4), np.float32)}, r"features of shape \(0, 4\)"),
         ({"features": np.zeros((3, 4))}, "type float64"),
-        ({"features": np.full((3, 4), np.nan, np.float32)}, "12 feature values are NaN or infinite"),
-        ({"boxes": np.zeros((2, 4), np.float32)}, r"boxes of shape \(2, 4\) and type float32 for 3 regions"),
+        (
+            {"features": np.full((3, 4), np.nan, np.float32)},
+            "12 feature values are NaN or infinite",
+        ),
+        (
+            {"boxes": np.zeros((2, 4), np.float32)},
+            r"boxes of shape \(2, 4\) and type float32 for 3 regions",
+        ),
         ({"boxes": np.full((3, 4), np.inf, np.float32)}, "a coordinate that is NaN or infinite"),
-        ({"boxes": np.array([[5, 0, 4, 9]] * 3, np.float32)}, r"box \[5.0, 0.0, 4.0, 9.0\] is not x1, y1, x2, y2"),
-        ({"boxes": np.array([[0, 0, 700, 9]] * 3, np.float32)}, "lies outside the image of 640 x 480"),
-        ({"classes": np.zeros(2, np.int32)}, r"classes of shape \(2,\) and type int32 for 3 regions"),
+        (
+            {"boxes": np.array([[5, 0, 4, 9]] * 3, np.float32)},
+            r"box \[5.0, 0.0, 4.0, 9.0\] is not x1, y1, x2, y2",
+        ),
+        (
+            {"boxes": np.array([[0, 0, 700, 9]] * 3, np.float32)},
+            "lies outside the image of 640 x 480",
+        ),
+        (
+            {"classes": np.zeros(2, np.int32)},
+            r"classes of shape \(2,\) and type int32 for 3 regions",
+        ),
         ({"classes": np.full(3, -1, np.int32)}, "classes has a negative number"),
         ({"confidences": np.full(3, np.nan, np.float32)}, "confidences has a value that is NaN"),
     ],
@@ -124,25 +150,40 @@ def test_shards_of_another_length_are_refused(tmp_path: Path) -> None:
 
 
 FINITE = st.floats(-1e4, 1e4, width=32)
-LAYOUTS = {"shards": NAMES, "npz": NAMES, "tsv": ("boxes", "features"), "scan": ("features",)}  # and what they hold
+LAYOUTS = {
+    "shards": NAMES,
+    "npz": NAMES,
+    "tsv": ("boxes", "features"),
+    "scan": ("features",),
+}  # and what they hold
 
 
 @st.composite
 def any_regions(draw: st.DrawFn, image_id: str, n: int, null: tuple[str, ...]) -> Regions:
-    features = draw(hnp.arrays(np.float32, (n, 3), elements=FINITE)).astype(draw(st.sampled_from(["f2", "f4"])))
+    features = draw(hnp.arrays(np.float32, (n, 3), elements=FINITE)).astype(
+        draw(st.sampled_from(["f2", "f4"]))
+    )
     corner = draw(hnp.arrays(np.float32, (n, 2), elements=st.floats(0, 300, width=32)))
-    image = replace(made(image_id, n), features=features, boxes=np.concatenate([corner, corner + 100], 1))
+    image = replace(
+        made(image_id, n), features=features, boxes=np.concatenate([corner, corner + 100], 1)
+    )
     return replace(image, **dict.fromkeys(draw(st.sets(st.sampled_from(null))), None))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_round_trip_of_anything(layout: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """What a layout holds comes back to the bit; npz and shards of float32 keep the type of features, or widen it."""
+def test_round_trip_of_anything(
+    layout: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """What a layout holds comes back to the bit; npz and shards of float32 keep the type of
+    features, or widen it."""
     null = NULLABLE if layout in ("shards", "scan") else NULLABLE[1:]
     n = data.draw(st.integers(1, 5))
-    sizes = [n if layout == "scan" else data.draw(st.integers(1, 5)) for _ in range(data.draw(st.integers(1, 4)))]
+    sizes = [
+        n if layout == "scan" else data.draw(st.integers(1, 5))
+        for _ in range(data.draw(st.integers(1, 4)))
+    ]
     images = [data.draw(any_regions(f"im {k} \u00e9", size, null)) for k, size in enumerate(sizes)]
     folder = tmp_path_factory.mktemp("regions")
     if layout == "shards":

@@ -1,4 +1,5 @@
-"""An endpoint on loopback that chats and reranks as it is told, with faults, and remembers what it was asked."""
+"""An endpoint on loopback that chats and reranks as it is told, with faults, and remembers what it
+was asked."""
 
 import json
 import math
@@ -17,8 +18,9 @@ Fault = Callable[[Handler], None]
 
 @dataclass
 class Chat:
-    """`score` gives the answer to a body, `chances` what its first token could have been, and `relevance` that of a
-    document to a query; `faults` are taken first, one per request; None is none."""
+    """`score` gives the answer to a body, `chances` what its first token could have been, and
+    `relevance` that of a document to a query; `faults` are taken first, one per request; None is
+    none."""
 
     score: Callable[[dict[str, Any]], str]
     chances: Callable[[dict[str, Any]], dict[str, float]] | None = None
@@ -27,7 +29,9 @@ class Chat:
     asked: list[dict[str, Any]] = field(default_factory=list)
     at: list[float] = field(default_factory=list)
     tokens: set[str | None] = field(default_factory=set)
-    usage: dict[str, int] = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10})
+    usage: dict[str, int] = field(
+        default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10}
+    )
     address: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -57,12 +61,15 @@ def status(code: int, text: str = "no", wait: str = "") -> Fault:
 
 
 def says(content: object, chances: dict[str, float] | None = None, **usage: object) -> Fault:
-    """A completion with this answer; of each of its words the probabilities of what else could have stood there. What
-    it does not count it does not tell."""
+    """A completion with this answer; of each of its words the probabilities of what else could have
+    stood there. What it does not count it does not tell."""
     choice: dict[str, Any] = {"message": {"role": "assistant", "content": content}}
     if chances:
         top = [{"token": token, "logprob": math.log(p)} for token, p in chances.items()]
-        tokens = [{"token": one, "logprob": 0.0, "top_logprobs": top} for one in re.findall(r"\w+|\W", str(content))]
+        tokens = [
+            {"token": one, "logprob": 0.0, "top_logprobs": top}
+            for one in re.findall(r"\w+|\W", str(content))
+        ]
         choice["logprobs"] = {"content": tokens}
     found: dict[str, Any] = {"choices": [choice]}
     return status(200, json.dumps(found | {"usage": usage} if usage else found))

@@ -27,8 +27,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def line(here: Path, *more: object, model: str | Path = "model", out: str = "out.csv") -> list[object]:
-    given = ["--captions", here / "captions", "--pairs", "all", "--model", here / model, "--out", here / out]
+def line(
+    here: Path, *more: object, model: str | Path = "model", out: str = "out.csv"
+) -> list[object]:
+    given = [
+        "--captions",
+        here / "captions",
+        "--pairs",
+        "all",
+        "--model",
+        here / model,
+        "--out",
+        here / out,
+    ]
     return ["judge", *given, *more]
 
 
@@ -36,7 +47,9 @@ def scores(here: Path) -> dict[tuple[str, str, str], float]:
     with (here / "out.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["scale"] for row in rows} == {"0..1"}
-    return {(row["image_id"], row["caption_id"], row["prompt"]): float(row["score"]) for row in rows}
+    return {
+        (row["image_id"], row["caption_id"], row["prompt"]): float(row["score"]) for row in rows
+    }
 
 
 def test_scores_are_the_models_own(here: Path) -> None:
@@ -44,17 +57,26 @@ def test_scores_are_the_models_own(here: Path) -> None:
     query."""
     model = random_model(here / "model", WORDS)
     found = printed(*line(here, "--set", "judge.prompt=[references,references_again]"))
-    assert (found["answered"], found["left"], found["cost"], found["tokens"]["sent"]) == (24, 0, 0, 0)
+    assert (found["answered"], found["left"], found["cost"], found["tokens"]["sent"]) == (
+        24,
+        0,
+        0,
+        0,
+    )
     table = scores(here)
     for (image, caption, prompt), score in table.items():
-        others = [text for name, text in TEXTS.items() if name.startswith(image) and name != caption]
+        others = [
+            text for name, text in TEXTS.items() if name.startswith(image) and name != caption
+        ]
         pairs = [(text, TEXTS[caption]) for text in others]
         if prompt == "references_again":
             pairs = [(caption, reference) for reference, caption in pairs]
         assert score == pytest.approx(float(np.mean(model.predict(pairs))), abs=1e-5)
     first = np.array([score for (*_, prompt), score in table.items() if prompt == "references"])
     again = np.array([score for (*_, prompt), score in table.items() if prompt != "references"])
-    assert np.ptp(first) > 0.05 and np.abs(first - again).max() > 0.01, "the order matters to this model"
+    assert np.ptp(first) > 0.05 and np.abs(first - again).max() > 0.01, (
+        "the order matters to this model"
+    )
 
 
 def test_an_instruction_is_the_models_prompt(here: Path) -> None:
@@ -82,7 +104,10 @@ def test_nothing_is_computed_twice(here: Path) -> None:
 def test_models_that_are_no_judges(here: Path) -> None:
     assert "cannot load the CrossEncoder" in refusal(*line(here, model="captions"))
     said = refusal(*line(here, model=embedded_folder()))
-    assert "BertModel has no layer that scores -> give a model that was trained as a CrossEncoder" in said
+    assert (
+        "BertModel has no layer that scores -> give a model that was trained as a CrossEncoder"
+        in said
+    )
     random_model(here / "model", WORDS, labels=3)
     assert "the model has 3 labels -> give a model of one score" in refusal(*line(here))
 
@@ -92,15 +117,22 @@ class OfColours(torch.nn.Module):
 
     modalities = ("text", "image")
 
-    def preprocess(self, inputs: list[tuple[Image.Image, str]], **_: object) -> dict[str, torch.Tensor]:
-        red = [np.asarray(picture)[..., 0].mean() / 255 * (1 + ("dog" in text)) for picture, text in inputs]
+    def preprocess(
+        self, inputs: list[tuple[Image.Image, str]], **_: object
+    ) -> dict[str, torch.Tensor]:
+        red = [
+            np.asarray(picture)[..., 0].mean() / 255 * (1 + ("dog" in text))
+            for picture, text in inputs
+        ]
         return {"red": torch.tensor(red, dtype=torch.float32)}
 
     def forward(self, features: dict[str, torch.Tensor], **_: object) -> dict[str, torch.Tensor]:
         return {"scores": features["red"][:, None]}
 
 
-def test_a_picture_goes_along_where_the_model_takes_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_goes_along_where_the_model_takes_one(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random_model(here / "model", WORDS)
     (here / "pictures").mkdir()
     for i, red in enumerate((255, 0)):

@@ -1,4 +1,5 @@
-"""A judge at an endpoint: what it is asked, faults, limits, restarts, and what the token never shows up in."""
+"""A judge at an endpoint: what it is asked, faults, limits, restarts, and what the token never
+shows up in."""
 
 import base64
 import csv
@@ -24,7 +25,13 @@ from PIL import Image
 from capgrade.pipelines.judging import endpoint as at_endpoint
 from capgrade.pipelines.judging import round as at_round
 from capgrade.pipelines.judging.endpoint import ChatJudge, Endpoint, RerankJudge
-from capgrade.pipelines.judging.question import FOLDER, ChatPrompt, RankPrompt, load_prompts, read_pairs
+from capgrade.pipelines.judging.question import (
+    FOLDER,
+    ChatPrompt,
+    RankPrompt,
+    load_prompts,
+    read_pairs,
+)
 from capgrade.pipelines.judging.reply import LostError
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
@@ -33,7 +40,11 @@ from tests.pipelines.judging.stand_in import Chat, Fault, cut, part, says, serve
 from tests.tools.commands import CAPGRADE
 from tests.tools.served import Handler
 
-SETS = [["a dog runs", "the dog is fast"], ["a cat sits", "a lazy cat"], ["a dog runs", "the dog is fast"]]
+SETS = [
+    ["a dog runs", "the dog is fast"],
+    ["a cat sits", "a lazy cat"],
+    ["a dog runs", "the dog is fast"],
+]
 N = 18  # all pairs; two images are alike, so that some questions come twice or more
 ASKED = 10
 TOKEN = "sk-very-secret-0123456789"
@@ -61,7 +72,12 @@ def rated(body: dict[str, Any]) -> str:
 
 def line(here: Path, chat: Chat, *more: str, **sets: object) -> list[str]:
     """The command, whose options stand as below where `more` has none of that name."""
-    given = {"--captions": here / "captions", "--pairs": "all", "--endpoint": chat.address, "--model": "m"}
+    given = {
+        "--captions": here / "captions",
+        "--pairs": "all",
+        "--endpoint": chat.address,
+        "--model": "m",
+    }
     given["--out"] = here / "out.csv"
     own = [word for name, value in given.items() if name not in more for word in (name, str(value))]
     judge = [word for key, value in sets.items() for word in ("--set", f"judge.{key}={value}")]
@@ -80,7 +96,12 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_each_question_is_asked_once_and_kept(here: Path) -> None:
     with served(Chat(rated)) as chat:
         found = run(here, chat, price_in=1, price_out=10)
-        assert (found["pairs"], found["answered"], found["left"], found["requests"]) == (N, N, 0, ASKED)
+        assert (found["pairs"], found["answered"], found["left"], found["requests"]) == (
+            N,
+            N,
+            0,
+            ASKED,
+        )
         assert found["tokens"] == {"sent": 100 * ASKED, "answered": 10 * ASKED}
         assert found["cost"] == pytest.approx(ASKED * (100 * 1 + 10 * 10) / 1e6)
         first = (here / "out.csv").read_bytes()
@@ -103,9 +124,14 @@ def test_each_question_is_asked_once_and_kept(here: Path) -> None:
 def test_another_model_or_prompt_is_another_judge(here: Path) -> None:
     yes = here / "yes.yaml"
     yes.write_text("answer: yes or no\nuser: 'Captions: {captions} How well: {caption}'\n")
-    with served(Chat(lambda body: "Yes." if "cat" in text_of(body) else '```json\n{"answer": "no"}\n```')) as chat:
+    with served(
+        Chat(lambda body: "Yes." if "cat" in text_of(body) else '```json\n{"answer": "no"}\n```')
+    ) as chat:
         found = run(here, chat, prompt=yes)
-        assert found["requests"] == ASKED and {row["score"] for row in rows(here / "out.csv")} == {"0", "1"}
+        assert found["requests"] == ASKED and {row["score"] for row in rows(here / "out.csv")} == {
+            "0",
+            "1",
+        }
         chat.score = rated
         assert run(here, chat)["requests"] == ASKED
         other = ["--set", f"judge.prompt={yes}", "--model", "m2", "--set", "judge.retries=0"]
@@ -113,20 +139,33 @@ def test_another_model_or_prompt_is_another_judge(here: Path) -> None:
         assert run(here, chat, *other, "--out", str(here / "m2.csv"))["unanswered"] == N
         named = ["--model", "@cf/meta/llama", "--out", str(here / "m3.csv")]  # as a formula begins
         assert [run(here, chat, *named)["requests"] for _ in range(2)] == [ASKED, 0]
-        assert {row["rater"] for row in rows(here / "m3.csv")} == {"'@cf/meta/llama"}, "text in a spreadsheet"
+        assert {row["rater"] for row in rows(here / "m3.csv")} == {"'@cf/meta/llama"}, (
+            "text in a spreadsheet"
+        )
 
 
 def test_faults_are_listed_and_asked_by_the_next_run(here: Path) -> None:
-    """No question is asked twice in a run; what the endpoint asks to wait goes before the next one."""
+    """No question is asked twice in a run; what the endpoint asks to wait goes before the next
+    one."""
     faults = [status(429, wait="1"), status(500), cut, says("12"), says("four"), says("")]
     with served(Chat(rated, faults=[*faults, says("5 \ud83d")])) as chat:
         found = run(here, chat, parallel=1)
-        assert (found["requests"], found["left"]) == (ASKED, 0) and found["unanswered"] >= len(faults) + 1
+        assert (found["requests"], found["left"]) == (ASKED, 0) and found["unanswered"] >= len(
+            faults
+        ) + 1
         assert chat.at[1] - chat.at[0] >= 0.95, "Retry-After is kept to"
         reasons = {row["reason"] for row in rows(here / "out-unanswered.csv")}
-        assert {"429 Too Many Requests: no", "500 Internal Server Error: no", "answered '12'"} < reasons
+        assert {
+            "429 Too Many Requests: no",
+            "500 Internal Server Error: no",
+            "answered '12'",
+        } < reasons
         again = run(here, chat, parallel=1)
-        assert (again["answered"], again["unanswered"], again["requests"]) == (N, 0, len(faults) + 1)
+        assert (again["answered"], again["unanswered"], again["requests"]) == (
+            N,
+            0,
+            len(faults) + 1,
+        )
     assert rows(here / "out-unanswered.csv") == []
 
 
@@ -148,7 +187,8 @@ def test_what_does_not_validate_is_listed_and_asked_again(here: Path) -> None:
 
 
 def test_a_killed_run_goes_on(here: Path) -> None:
-    """Killed while the sixth question is under way: five answers stay, seven questions are asked again or first."""
+    """Killed while the sixth question is under way: five answers stay, seven questions are asked
+    again or first."""
     held = here / "held"
     held.touch()
 
@@ -202,15 +242,34 @@ def test_what_is_paid_for_is_kept_when_another_is_refused_or_the_user_stops(
     ("0.0009", [None, status(500)], 5, 4),
 ])  # fmt: skip
 def test_the_limit_of_cost_is_not_passed(
-    limit: str, faults: list, requests: int, answered: int, here: Path, capsys: pytest.CaptureFixture[str]
+    limit: str,
+    faults: list,
+    requests: int,
+    answered: int,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Each request costs 0.0002; the prompt is short enough to be expected to cost less."""
-    short = {"answer": "0 to 5", "user": "{captions} How well: {caption}", "request": {"max_tokens": 5}}
+    short = {
+        "answer": "0 to 5",
+        "user": "{captions} How well: {caption}",
+        "request": {"max_tokens": 5},
+    }
     (here / "short.yaml").write_text(yaml.safe_dump(short))
-    prices = ["--set", "judge.price_in=1", "--set", "judge.price_out=10", "--set", f"judge.prompt={here}/short.yaml"]
+    prices = [
+        "--set",
+        "judge.price_in=1",
+        "--set",
+        "judge.price_out=10",
+        "--set",
+        f"judge.prompt={here}/short.yaml",
+    ]
     with served(Chat(rated, faults=faults)) as chat:
         found = run(here, chat, *prices, "--max-cost", limit)
-        assert len(chat.asked) == found["requests"] == requests and found["tokens"]["sent"] == 100 * answered
+        assert (
+            len(chat.asked) == found["requests"] == requests
+            and found["tokens"]["sent"] == 100 * answered
+        )
         assert found["left"] == N - found["answered"] - found["unanswered"] > 0
         assert "limit of cost" in found["stopped"] and found["cost"] <= float(limit)
         assert 0 < found["estimate"]["cost"] < 0.0002 * ASKED
@@ -223,18 +282,28 @@ def test_the_limit_of_cost_is_not_passed(
         assert "how many tokens" in refusal(*line(here, chat, *prices, *more))
 
 
-def test_tokens_and_price_are_told_before_and_after(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tokens_and_price_are_told_before_and_after(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with served(Chat(rated)) as chat:
         assert call(*line(here, chat, price_in=1, price_out=10)) == 0
         said = capsys.readouterr()
         asked = sum(len(m["content"]) for body in chat.asked for m in body["messages"])
-        told = r"10 questions in 10 requests: about ([\d,]+) tokens sent and at most 160 answered, cost 0"
+        told = (
+            r"10 questions in 10 requests: about ([\d,]+) tokens sent and at most 160 answered,"
+            r" cost 0"
+        )
         before = re.search(told, said.err)
         assert before and int(before[1].replace(",", "")) == pytest.approx(asked / 4, abs=ASKED)
-        assert "10 requests, 1,000 tokens sent, 100 answered, cost 0.002, 0 scores from probabilities" in said.out
+        assert (
+            "10 requests, 1,000 tokens sent, 100 answered, cost 0.002, 0 scores from probabilities"
+            in said.out
+        )
         assert call(*line(here, chat)) == 0
         said = capsys.readouterr()
-        assert "questions in" not in said.err and "requests" not in said.out, "nothing is left to ask"
+        assert "questions in" not in said.err and "requests" not in said.out, (
+            "nothing is left to ask"
+        )
 
 
 def test_requests_keep_to_the_rate(here: Path) -> None:
@@ -246,8 +315,12 @@ def test_requests_keep_to_the_rate(here: Path) -> None:
 
 
 def test_the_token_is_sent_and_nowhere_else(here: Path) -> None:
-    """Not even where the endpoint says it: in an answer, in a refusal, in the traceback of a debugging user."""
-    with served(Chat(lambda _: f"your key is {TOKEN}")) as chat, pytest.MonkeyPatch.context() as patch:
+    """Not even where the endpoint says it: in an answer, in a refusal, in the traceback of a
+    debugging user."""
+    with (
+        served(Chat(lambda _: f"your key is {TOKEN}")) as chat,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         assert run(here, chat)["unanswered"] == N
         assert "your key is ***" in (here / "out-unanswered.csv").read_text()
         assert chat.tokens == {f"Bearer {TOKEN}"}
@@ -271,10 +344,15 @@ def test_the_token_is_sent_and_nowhere_else(here: Path) -> None:
 def test_the_token_is_not_sent_in_the_clear(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without encryption it goes to this machine alone."""
     for place in ("://example.org", "://192.168.1.5:8000", "://localhost.example.org"):
-        with pytest.raises(InputError, match="the token would be sent unencrypted -> give an https address, or unset"):
+        with pytest.raises(
+            InputError,
+            match="the token would be sent unencrypted -> give an https address, or unset",
+        ):
             Endpoint(f"http{place}/v1", "m", 1)
     for place in ("s://example.org", "://127.0.0.1:8000", "://localhost", "://[::1]:8000"):
-        assert Endpoint(f"http{place}/v1", "m", 1).client.headers["Authorization"] == f"Bearer {TOKEN}"
+        assert (
+            Endpoint(f"http{place}/v1", "m", 1).client.headers["Authorization"] == f"Bearer {TOKEN}"
+        )
     monkeypatch.delenv(at_endpoint.TOKEN)
     assert "Authorization" not in Endpoint("http://192.168.1.5:8000/v1", "m", 1).client.headers
 
@@ -295,20 +373,27 @@ def test_pictures_go_along(here: Path, capsys: pytest.CaptureFixture[str]) -> No
     with served(Chat(seen)) as chat:
         found = run(here, chat, "--images", str(here / "pictures"))
     assert (found["answered"], found["unanswered"], found["requests"]) == (12, 6, 8)
-    assert {row["reason"] for row in rows(here / "out-unanswered.csv")} == {"no picture of the image"}
+    assert {row["reason"] for row in rows(here / "out-unanswered.csv")} == {
+        "no picture of the image"
+    }
     assert all((row["image_id"] == "i1") == (row["caption_id"][:2] == "i1") or row["score"] == "0"
                for row in rows(here / "out.csv"))  # fmt: skip
     assert max(sum(text in text_of(body) for text in SETS[0] + SETS[1]) for body in chat.asked) == 1
     capsys.readouterr()
     (here / "pictures" / "i2.png").write_text("no picture")
     assert call(*line(here, chat, "--images", str(here / "pictures"))) == 0
-    assert "no picture of 1 of the 3 images that were asked for; the first is 'i2' (no picture by content)" in (
-        capsys.readouterr().err
+    assert (
+        "no picture of 1 of the 3 images that were asked for; the first is 'i2' (no picture by"
+        " content)" in (capsys.readouterr().err)
     )
-    assert {row["reason"] for row in rows(here / "out-unanswered.csv")} == {"no picture of the image"}
+    assert {row["reason"] for row in rows(here / "out-unanswered.csv")} == {
+        "no picture of the image"
+    }
     (here / "pictures" / "i2.png").write_bytes((here / "pictures" / "i1.png").read_bytes()[:40])
     assert run(here, chat, "--images", str(here / "pictures"))["requests"] == 0
-    assert {row["reason"] for row in rows(here / "out-unanswered.csv")} == {"no readable picture of image i2"}
+    assert {row["reason"] for row in rows(here / "out-unanswered.csv")} == {
+        "no readable picture of image i2"
+    }
 
 
 def test_an_image_needs_another_caption(here: Path) -> None:
@@ -316,13 +401,18 @@ def test_an_image_needs_another_caption(here: Path) -> None:
     with served(Chat(lambda _: "3")) as chat:
         assert run(here, chat)["answered"] == 5
     reason = "the image has no other caption"
-    assert rows(here / "out-unanswered.csv") == [{"image_id": "i0", "caption_id": "i0#0", "reason": reason}]
+    assert rows(here / "out-unanswered.csv") == [
+        {"image_id": "i0", "caption_id": "i0#0", "reason": reason}
+    ]
 
 
 def test_a_dead_endpoint_is_not_asked_for_ever(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(at_round, "UNANSWERED_REQUESTS", 3)
     found = run(here, Chat(rated, address="http://127.0.0.1:9/v1"), parallel=1)
-    assert found["stopped"].startswith("3 requests in a row") and "cannot be reached" in found["stopped"]
+    assert (
+        found["stopped"].startswith("3 requests in a row")
+        and "cannot be reached" in found["stopped"]
+    )
     assert found["requests"] == 3 and found["unanswered"] + found["left"] == N
     with served(Chat(rated, faults=[status(429, wait="86400")] * 9)) as chat:
         assert "asks to wait 86,400 seconds" in run(here, chat)["stopped"]
@@ -337,7 +427,9 @@ def test_what_is_wrong_is_one_line(here: Path) -> None:
     with served(Chat(rated)) as chat:
         for more, said in {
             f"--set judge.prompt={here}/bad.yaml": "bad.yaml: answer: 5 to 1",
-            f"--pairs {here}/pairs.jsonl": "pairs.jsonl row 1: not a pair of these captions ('nobody')",
+            f"--pairs {here}/pairs.jsonl": (
+                "pairs.jsonl row 1: not a pair of these captions ('nobody')"
+            ),
             f"--pairs {here}/none.jsonl": "no such file",
             "--endpoint ftp://x": "not an address",
             "--endpoint http://[": "not an address",
@@ -365,10 +457,25 @@ def test_answers_that_count() -> None:
     prompt, seen = ChatPrompt(**PROMPTS["captions"]), ChatPrompt(**PROMPTS["pictures"])
     assert (prompt.scale, prompt.reads_captions, seen.reads_captions) == ((0, 5), True, False)
     for text, score in {
-        "3": 3, " 4.5\n": 4.5, '{"score": 2}': 2, '```json\n{"score": 2}\n```': 2, "0": 0, "6": None, "-1": None,
-        "nan": None, "3/5": None, "Score: 3": None, "": None, "yes": None, "[3]": None, '{"score": true}': None,
-        "1e0": None, '{"a": 1, "b": 2}': None, "[" * 9999: None, "٣": None,
-    }.items():  # fmt: skip
+        "3": 3,
+        " 4.5\n": 4.5,
+        '{"score": 2}': 2,
+        '```json\n{"score": 2}\n```': 2,
+        "0": 0,
+        "6": None,
+        "-1": None,
+        "nan": None,
+        "3/5": None,
+        "Score: 3": None,
+        "": None,
+        "yes": None,
+        "[3]": None,
+        '{"score": true}': None,
+        "1e0": None,
+        '{"a": 1, "b": 2}': None,
+        "[" * 9999: None,
+        "٣": None,
+    }.items():
         assert prompt.score(text) == score, text
 
 
@@ -382,7 +489,11 @@ def test_the_prompts_that_come_along_show_all_that_they_are_given(name: str) -> 
     (prompt,) = load_prompts([name], "rank" if rank else "chat", pictures).values()
     asked = prompt.questions("a dog", ["a cat", "a cow"], "i0" if pictures else None)
     shown = " ".join(f"{one.text} {one.document}" for one in asked)
-    assert "a dog" in shown and ("a cat" in shown and "a cow" in shown) != pictures and "{cap" not in shown
+    assert (
+        "a dog" in shown
+        and ("a cat" in shown and "a cow" in shown) != pictures
+        and "{cap" not in shown
+    )
     assert {one.image for one in asked} == {"i0" if pictures else None}
 
 
@@ -409,7 +520,9 @@ def test_prompts_that_are_refused(change: dict[str, Any], said: str, tmp_path: P
     ({"query": "{picture}"}, False, "it shows nothing of the image -> put {reference} into it"),
     ({"query": "{reference}"}, True, "it does not show the picture"),
 ])  # fmt: skip
-def test_prompts_of_rerankers_that_are_refused(prompt: dict, pictures: bool, said: str, tmp_path: Path) -> None:
+def test_prompts_of_rerankers_that_are_refused(
+    prompt: dict, pictures: bool, said: str, tmp_path: Path
+) -> None:
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(prompt))
     with pytest.raises(InputError, match=re.escape(said)):
         load_prompts([str(tmp_path / "p.yaml")], "rank", pictures)
@@ -418,15 +531,28 @@ def test_prompts_of_rerankers_that_are_refused(prompt: dict, pictures: bool, sai
 def test_prompts_that_do_not_go_together(tmp_path: Path) -> None:
     (tmp_path / "captions.yaml").write_text(yaml.safe_dump(PROMPT))
     (tmp_path / "yes.yaml").write_text(yaml.safe_dump(PROMPT | {"answer": "yes or no"}))
-    for other, said in {"captions": "two prompts are called captions", "yes": "another scale than the prompt"}.items():
+    for other, said in {
+        "captions": "two prompts are called captions",
+        "yes": "another scale than the prompt",
+    }.items():
         with pytest.raises(InputError, match=said):
             load_prompts(["captions", str(tmp_path / f"{other}.yaml")], "chat", False)
 
 
 def test_whatever_a_prompt_says_makes_another_judge() -> None:
-    changes = {"answer": "0 to 4", "user": "{caption}: {captions}", "system": "Be kind.", "request": {"seed": 1}}
+    changes = {
+        "answer": "0 to 4",
+        "user": "{caption}: {captions}",
+        "system": "Be kind.",
+        "request": {"seed": 1},
+    }
     each = [ChatPrompt(**PROMPT | {key: value}).digest for key, value in changes.items()]
-    assert len({ChatPrompt(**PROMPT).digest, ChatPrompt(**PROMPT | {"answer": "1 to 5"}).digest, *each}) == 6
+    assert (
+        len(
+            {ChatPrompt(**PROMPT).digest, ChatPrompt(**PROMPT | {"answer": "1 to 5"}).digest, *each}
+        )
+        == 6
+    )
     yes = [ChatPrompt(**PROMPT | {"answer": answer}) for answer in ("yes or no", "0 to 1")]
     assert yes[0].digest != yes[1].digest and yes[0].score("1") is None
 
@@ -438,17 +564,21 @@ def token(said: str, **chances: float) -> dict[str, Any]:
 
 
 def test_the_expected_grade_is_that_of_g_eval() -> None:
-    """Liu et al. 2023, section 2: score = sum of p(s_i) s_i over the scores s_i, here of probabilities that add up to 1
-    among the grades' tokens. Worked out by hand."""
+    """Liu et al. 2023, section 2: score = sum of p(s_i) s_i over the scores s_i, here of
+    probabilities that add up to 1 among the grades' tokens. Worked out by hand."""
     prompt, yes = ChatPrompt(**PROMPT), ChatPrompt(**PROMPT | {"answer": "yes or no"})
     three = {"3": 0.5, "4": 0.2, " 4": 0.1, "7": 0.1, "the": 0.1}  # 7 is no grade
     assert prompt.expected([token("3", **three)], 3) == pytest.approx((3 * 0.5 + 4 * 0.3) / 0.8)
     inside = [token('{"score', x=1.0), token('":'), token(" 3", **three), token("}")]
     assert prompt.expected(inside, 3) == pytest.approx(2.7 / 0.8)
-    assert prompt.expected([token("4", **three), token("."), token("5", **{"5": 1.0})], 4.5) is None, "two tokens"
+    assert (
+        prompt.expected([token("4", **three), token("."), token("5", **{"5": 1.0})], 4.5) is None
+    ), "two tokens"
     assert prompt.expected([], 3) is None
     assert prompt.expected([{"token": "3", "logprob": 0.0, "top_logprobs": None}], 3) is None
-    assert yes.expected([token("Yes", **{"Yes": 0.6, " yes": 0.15, "No": 0.05, "NO": 0.2})], 1) == pytest.approx(0.75)
+    assert yes.expected(
+        [token("Yes", **{"Yes": 0.6, " yes": 0.15, "No": 0.05, "NO": 0.2})], 1
+    ) == pytest.approx(0.75)
     wide = ChatPrompt(**PROMPT | {"answer": "0 to 100"})
     assert wide.expected([token("1", **{"1": 1.0}), token("0")], 10) is None
     assert wide.expected([token("1", **{"1": 1.0})], 1) is None, "it may have begun a 10"
@@ -457,7 +587,9 @@ def test_the_expected_grade_is_that_of_g_eval() -> None:
 def test_scores_are_expected_grades_where_the_endpoint_tells_probabilities(here: Path) -> None:
     with served(Chat(rated, lambda body: {rated(body): 0.75, "3": 0.25})) as chat:
         found = run(here, chat)
-        assert found["from_probabilities"] == ASKED and all(body["top_logprobs"] == 20 for body in chat.asked)
+        assert found["from_probabilities"] == ASKED and all(
+            body["top_logprobs"] == 20 for body in chat.asked
+        )
     for row in rows(here / "out.csv"):
         alike = (row["image_id"] == "i1") == row["caption_id"].startswith("i1")
         assert float(row["score"]) == pytest.approx(0.75 * (5 if alike else 1) + 0.25 * 3)
@@ -472,7 +604,9 @@ def test_each_prompt_has_a_row(here: Path) -> None:
         assert found["prompts"] == ["captions", "captions_again"]
     table = rows(here / "out.csv")
     assert [row["prompt"] for row in table] == ["captions", "captions_again"] * N
-    assert all(row["score"] == {"captions": "2", "captions_again": "4"}[row["prompt"]] for row in table)
+    assert all(
+        row["score"] == {"captions": "2", "captions_again": "4"}[row["prompt"]] for row in table
+    )
 
 
 def words(query: Any, document: str) -> float:
@@ -483,22 +617,33 @@ def words(query: Any, document: str) -> float:
 
 @pytest.mark.parametrize(("prompt", "queries"), [("references", 2 + 2), ("references_again", 4)])
 def test_a_reranker_is_asked_once_a_query(prompt: str, queries: int, here: Path) -> None:
-    """Four texts are all queries there are; the score of a pair is the mean over the image's other captions."""
+    """Four texts are all queries there are; the score of a pair is the mean over the image's other
+    captions."""
     with served(Chat(rated, relevance=words)) as chat:
         chat.address += "/rerank"
         found = run(here, chat, prompt=prompt)
         assert (found["answered"], found["requests"], len(chat.asked)) == (N, queries, queries)
         assert found["tokens"] == {"sent": 100 * queries, "answered": 10 * queries}
-        assert {frozenset(body) for body in chat.asked} == {frozenset({"model", "query", "documents"})}
+        assert {frozenset(body) for body in chat.asked} == {
+            frozenset({"model", "query", "documents"})
+        }
         assert run(here, chat, prompt=prompt)["requests"] == 0
-    texts = {f"i{i}#{k}": text for i, captions in enumerate(SETS) for k, text in enumerate(captions)}
+    texts = {
+        f"i{i}#{k}": text for i, captions in enumerate(SETS) for k, text in enumerate(captions)
+    }
     for row in rows(here / "out.csv"):
-        others = [text for k, text in texts.items() if k.startswith(row["image_id"]) and k != row["caption_id"]]
+        others = [
+            text
+            for k, text in texts.items()
+            if k.startswith(row["image_id"]) and k != row["caption_id"]
+        ]
         expected = sum(words(text, texts[row["caption_id"]]) for text in others) / len(others)
         assert float(row["score"]) == pytest.approx(expected, abs=1e-5) and row["scale"] == "0..1"
 
 
-def test_a_reranker_gets_few_documents_at_once_and_the_picture(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reranker_gets_few_documents_at_once_and_the_picture(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (here / "pictures").mkdir()
     for i, colour in enumerate([(250, 0, 0), (0, 250, 0), (0, 0, 250)]):
         Image.new("RGB", (40, 20), colour).save(here / "pictures" / f"i{i}.png")
@@ -514,7 +659,9 @@ def test_a_reranker_gets_few_documents_at_once_and_the_picture(here: Path, monke
         found = run(here, chat, "--images", str(here / "pictures"))
     assert (found["answered"], found["requests"]) == (N, 6), "four texts for each of three pictures"
     for row in rows(here / "out.csv"):
-        assert row["score"] == ("0.75" if (row["image_id"] == "i0") == (row["caption_id"][:2] != "i1") else "0.25")
+        assert row["score"] == (
+            "0.75" if (row["image_id"] == "i0") == (row["caption_id"][:2] != "i1") else "0.25"
+        )
 
 
 @pytest.mark.parametrize(("results", "error"), [
@@ -538,12 +685,16 @@ def test_pairs_are_asked_once_in_their_order(here: Path) -> None:
     (here / "pairs.jsonl").write_text("\n".join([*lines, "", lines[1]]))
     captions = read_captions(here / "captions")
     image, caption = read_pairs(str(here / "pairs.jsonl"), captions)
-    assert [(captions.image_ids[i], captions.caption_ids[c]) for i, c in zip(image, caption, strict=True)] == [
-        given[0], given[1], given[3]
-    ]  # fmt: skip
+    assert [
+        (captions.image_ids[i], captions.caption_ids[c])
+        for i, c in zip(image, caption, strict=True)
+    ] == [given[0], given[1], given[3]]
     write_captions_folder(here / "numbers", [caption_table(SETS, prefix="")])
     (here / "pairs.jsonl").write_text('{"image_id": 1, "caption_id": "0#1"}')
-    assert read_pairs(str(here / "pairs.jsonl"), read_captions(here / "numbers")) == ([1], [1]), "ids may be numbers"
+    assert read_pairs(str(here / "pairs.jsonl"), read_captions(here / "numbers")) == (
+        [1],
+        [1],
+    ), "ids may be numbers"
     (here / "pairs.jsonl").write_text("\n")
     with pytest.raises(InputError, match="pairs.jsonl: no pairs"):
         read_pairs(str(here / "pairs.jsonl"), captions)
@@ -564,13 +715,16 @@ def test_pairs_are_asked_once_in_their_order(here: Path) -> None:
 ])  # fmt: skip
 def test_what_is_no_answer(fault: Fault, said: str, charged: bool, after: float) -> None:
     with served(Chat(rated, faults=[fault])) as chat, pytest.raises(LostError, match=said) as lost:
-        ChatJudge(Endpoint(chat.address, "m", 0.3)).ask(ChatPrompt(**PROMPT).questions("a", ["b"], None), {})
+        ChatJudge(Endpoint(chat.address, "m", 0.3)).ask(
+            ChatPrompt(**PROMPT).questions("a", ["b"], None), {}
+        )
     assert (lost.value.charged, lost.value.after) == (charged, after)
 
 
 @pytest.mark.parametrize("retries", [0, 2])
 def test_a_connection_is_tried_again_by_the_client(retries: int) -> None:
-    """The port answers after a fifth of a second; httpx2 tries at once, and again after half a second."""
+    """The port answers after a fifth of a second; httpx2 tries at once, and again after half a
+    second."""
     with socket.socket() as port:
         port.bind(("127.0.0.1", 0))
 
@@ -594,7 +748,10 @@ def test_a_connection_is_tried_again_by_the_client(retries: int) -> None:
 
 @pytest.mark.parametrize("code", [302, 401, 403, 404, 405])
 def test_who_is_refused_asks_nothing_more(code: int) -> None:
-    with served(Chat(rated, faults=[status(code)])) as chat, pytest.raises(InputError, match=f"answers {code}"):
+    with (
+        served(Chat(rated, faults=[status(code)])) as chat,
+        pytest.raises(InputError, match=f"answers {code}"),
+    ):
         Endpoint(f"{chat.address}/chat/completions/", "m", 1).post({})
 
 

@@ -16,8 +16,16 @@ def random_model(folder: Path, words: Sequence[str] = (), labels: int = 1) -> Cr
     torch.manual_seed(0)
     folder.mkdir()
     (folder / "vocab.txt").write_text("\n".join([*OF_BERT, *words]))
-    sizes: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 64}
-    sizes |= {"vocab_size": len(OF_BERT) + len(words), "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes: dict[str, Any] = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "max_position_embeddings": 64,
+    }
+    sizes |= {
+        "vocab_size": len(OF_BERT) + len(words),
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
     config = BertConfig(num_labels=labels, initializer_range=0.5, **sizes)
     BertForSequenceClassification(config).save_pretrained(folder)
     BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)

@@ -32,12 +32,23 @@ def test_it_looks_then_writes_a_project(flickr30k: Path, tmp_path: Path, capsys)
     assert call("init", project, "--template", "flickr30k", "--data", flickr30k, *SCENES) == 0
     said = capsys.readouterr().out
     assert "5 captions an image, splits train 12 / val 4 / test 4, 19 of 20 pictures found" in said
-    assert "no pictures of 1 of the 20 images: '100" in said and "not asked for: 1 of 20 pictures: 9.jpg" in said
+    assert (
+        "no pictures of 1 of the 20 images: '100" in said
+        and "not asked for: 1 of 20 pictures: 9.jpg" in said
+    )
     assert "the stage `regions` stops there, unless --set regions.unreadable=skip" in said
     params = load_params(project / "params.yaml")
     assert params.captions.source == "karpathy" and Path(str(params.captions.input)).is_absolute()
-    assert (params.train.split, params.train.validation, params.evaluate.split) == ("train", "val", "test")
-    assert params.publish.name == "p" and params.runs == ("triplet",) and params.agree.judgements is None
+    assert (params.train.split, params.train.validation, params.evaluate.split) == (
+        "train",
+        "val",
+        "test",
+    )
+    assert (
+        params.publish.name == "p"
+        and params.runs == ("triplet",)
+        and params.agree.judgements is None
+    )
     assert (project / "dvc.yaml").read_bytes() == (ROOT / "dvc.yaml").read_bytes()
     assert (project / ".gitignore").read_text().splitlines() == ["/data/", "/dvc_plots/"]
     assert len((project / "README.md").read_text().splitlines()) <= 25
@@ -50,7 +61,9 @@ def test_a_file_that_is_there_is_not_touched(flickr30k: Path, tmp_path: Path, na
     project.mkdir()
     (project / name).write_text("mine\n")
     call("init", project, "--template", "flickr30k", "--data", flickr30k, *SCENES)
-    assert [path.name for path in project.iterdir()] == [name] and (project / name).read_text() == "mine\n"
+    assert [path.name for path in project.iterdir()] == [name] and (
+        project / name
+    ).read_text() == "mine\n"
 
 
 def test_within_git_and_where_dvc_is_there(flickr30k: Path, tmp_path: Path) -> None:
@@ -59,22 +72,42 @@ def test_within_git_and_where_dvc_is_there(flickr30k: Path, tmp_path: Path) -> N
     (repository / ".gitignore").write_text("*.tmp\n")
     given = ("--template", "flickr30k", "--data", flickr30k, *SCENES)
     assert call("init", repository, *given) == 0
-    assert (repository / ".gitignore").read_text().splitlines() == ["*.tmp", "/data/", "/dvc_plots/"]
+    assert (repository / ".gitignore").read_text().splitlines() == [
+        "*.tmp",
+        "/data/",
+        "/dvc_plots/",
+    ]
     config = (repository / ".dvc" / "config").read_bytes()
     assert call("init", repository / "below", *given) == 0
-    assert not (repository / "below" / ".dvc").exists() and (repository / ".dvc" / "config").read_bytes() == config
+    assert (
+        not (repository / "below" / ".dvc").exists()
+        and (repository / ".dvc" / "config").read_bytes() == config
+    )
 
 
 def test_a_source_without_splits_is_divided_by_its_images(tmp_path: Path, capsys) -> None:
     LAYOUTS["webdataset"](tmp_path / "w", N)
-    given = ("--source", "webdataset", "--input", tmp_path / "w", "--images", tmp_path / "w", *SCENES)
+    given = (
+        "--source",
+        "webdataset",
+        "--input",
+        tmp_path / "w",
+        "--images",
+        tmp_path / "w",
+        *SCENES,
+    )
     assert call("init", tmp_path / "p", *given) == 0
     assert written(tmp_path / "p")["captions"]["divide"] == {"val": 0.1, "test": 0.1}
-    assert "no splits: 0.1 of the images are val, 0.1 of the images are test" in capsys.readouterr().out
+    assert (
+        "no splits: 0.1 of the images are val, 0.1 of the images are test"
+        in capsys.readouterr().out
+    )
     assert printed("init", tmp_path / "q", *given)["params"] == written(tmp_path / "q")
 
 
-def test_what_no_stage_would_take_is_refused_before_anything_is_written(flickr30k: Path, tmp_path: Path) -> None:
+def test_what_no_stage_would_take_is_refused_before_anything_is_written(
+    flickr30k: Path, tmp_path: Path
+) -> None:
     project = tmp_path / "p"
     given = ("init", project, "--template", "flickr30k", "--data", flickr30k)
     said = refusal(*given)
@@ -82,8 +115,12 @@ def test_what_no_stage_would_take_is_refused_before_anything_is_written(flickr30
     assert "--set regions.detector=patches --set regions.model=MODEL" in said
     assert "unknown preset 'nosuch'" in refusal(*given, *SCENES, "--preset", "nosuch")
     assert "unknown parameter 'shards.tops'" in refusal(*given, *SCENES, "--set", "shards.tops=8")
-    assert "none of train2014, val2014" in refusal("init", project, "--template", "coco", "--data", flickr30k)
-    assert "no such folder" in refusal("init", project, "--template", "coco", "--data", tmp_path / "nothing")
+    assert "none of train2014, val2014" in refusal(
+        "init", project, "--template", "coco", "--data", flickr30k
+    )
+    assert "no such folder" in refusal(
+        "init", project, "--template", "coco", "--data", tmp_path / "nothing"
+    )
     assert "choose from: scenes, flickr8k" in refusal("init", project, "--template", "flicker")
     assert "give --template, or --source" in refusal("init", project)
     weights = ("--set", "regions.detector=bottom_up", "--set", "regions.weights=w.pth")
@@ -107,7 +144,10 @@ def test_features_are_read_before_anything_is_written(tmp_path: Path) -> None:
 
 
 def test_scenes_are_the_repositorys_own_parameters(tmp_path: Path) -> None:
-    assert call("init", tmp_path / "p", "--template", "scenes", "--set", "captions.scenes.train=9") == 0
+    assert (
+        call("init", tmp_path / "p", "--template", "scenes", "--set", "captions.scenes.train=9")
+        == 0
+    )
     own = yaml.safe_load((ROOT / "params.yaml").read_text())
     own["captions"]["scenes"]["train"] = 9
     assert written(tmp_path / "p") == own
@@ -115,29 +155,60 @@ def test_scenes_are_the_repositorys_own_parameters(tmp_path: Path) -> None:
 
 def test_captions_of_another_language_have_to_be_named(tmp_path: Path) -> None:
     """Publishing would ask for it, after hours."""
-    ids = {row.split("\t")[0] for row in (ROOT / "examples" / "german.tsv").read_text().splitlines()[1:]}
+    ids = {
+        row.split("\t")[0]
+        for row in (ROOT / "examples" / "german.tsv").read_text().splitlines()[1:]
+    }
     (tmp_path / "pictures").mkdir()
     for image_id in ids:
         Image.new("RGB", (8, 8)).save(tmp_path / "pictures" / f"{image_id}.png")
-    given = ("--source", "tsv", "--input", ROOT / "examples" / "german.tsv", "--images", tmp_path / "pictures", *SCENES)
-    assert "captions have no common English word -> say what they are in" in refusal("init", tmp_path / "p", *given)
+    given = (
+        "--source",
+        "tsv",
+        "--input",
+        ROOT / "examples" / "german.tsv",
+        "--images",
+        tmp_path / "pictures",
+        *SCENES,
+    )
+    assert "captions have no common English word -> say what they are in" in refusal(
+        "init", tmp_path / "p", *given
+    )
     assert call("init", tmp_path / "p", *given, "--language", "de") == 0
     assert written(tmp_path / "p")["publish"]["language"] == "de"
 
 
 def test_splits_of_unusual_names_are_asked_for(tmp_path: Path) -> None:
-    rows = [f"{k}\t{split}\ta red dog on the sand" for k, split in enumerate(["learn", "learn", "hold"])]
+    rows = [
+        f"{k}\t{split}\ta red dog on the sand" for k, split in enumerate(["learn", "learn", "hold"])
+    ]
     (tmp_path / "c.tsv").write_text("image_id\tsplit\tcaption\n" + "\n".join(rows) + "\n")
     for k in range(3):
         Image.new("RGB", (8, 8)).save(tmp_path / f"{k}.png")
-    given = ("init", tmp_path / "p", "--source", "tsv", "--input", tmp_path / "c.tsv", "--images", tmp_path, *SCENES)
+    given = (
+        "init",
+        tmp_path / "p",
+        "--source",
+        "tsv",
+        "--input",
+        tmp_path / "c.tsv",
+        "--images",
+        tmp_path,
+        *SCENES,
+    )
     assert "splits learn, hold: which are to learn from" in refusal(*given)
     assert call(*given, "--set", "train.split=learn", "--set", "evaluate.split=hold") == 0
     params = load_params(tmp_path / "p" / "params.yaml")
-    assert (params.shards.split, params.relevance.split, params.train.validation) == ("learn", "hold", None)
+    assert (params.shards.split, params.relevance.split, params.train.validation) == (
+        "learn",
+        "hold",
+        None,
+    )
 
 
-def test_what_lies_here_is_found_from_the_project(flickr30k: Path, tmp_path: Path, monkeypatch) -> None:
+def test_what_lies_here_is_found_from_the_project(
+    flickr30k: Path, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "w.pth").touch()
     sets = ("--set", "regions.detector=bottom_up", "--set", "regions.weights=w.pth")

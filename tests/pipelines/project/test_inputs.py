@@ -17,7 +17,11 @@ def test_files_are_known_by_their_content_and_pictures_by_name_and_size(tmp_path
     pictures.mkdir(parents=True)
     captions.write_text("image_id,caption\n1,a dog\n")
     (pictures / "1.jpg").write_bytes(b"12345")
-    given = ["captions.source=csv", f"captions.input={captions}", f"regions.images={tmp_path / 'pictures'}"]
+    given = [
+        "captions.source=csv",
+        f"captions.input={captions}",
+        f"regions.images={tmp_path / 'pictures'}",
+    ]
     found = write_inputs(params(*given), tmp_path / "data" / "inputs")
     assert found["images"] == {str(tmp_path / "pictures"): {"a/1.jpg": 5}}
     before = contents(tmp_path / "data" / "inputs")
@@ -33,7 +37,8 @@ def test_files_are_known_by_their_content_and_pictures_by_name_and_size(tmp_path
 
 
 def test_what_the_pipeline_makes_itself_is_left_to_dvc(tmp_path: Path) -> None:
-    """It is not there when the pipeline first runs, and would make a stage run again in the second."""
+    """It is not there when the pipeline first runs, and would make a stage run again in the
+    second."""
     made = tmp_path / "data" / "captions" / "truth.arrow"
     given, out = params(f"agree.judgements={made}"), tmp_path / "data" / "inputs"
     before = write_inputs(given, out)
@@ -44,7 +49,9 @@ def test_what_the_pipeline_makes_itself_is_left_to_dvc(tmp_path: Path) -> None:
 
 def test_a_dataset_of_the_hub_is_known_by_its_name(tmp_path: Path) -> None:
     given = params("captions.source=hub", "captions.input=nlphuji/flickr30k")
-    assert write_inputs(given, tmp_path / "data" / "inputs")["captions"] == {"nlphuji/flickr30k": None}
+    assert write_inputs(given, tmp_path / "data" / "inputs")["captions"] == {
+        "nlphuji/flickr30k": None
+    }
 
 
 def test_the_code_is_one_digest_in_a_checkout_and_its_version_where_it_is_installed(
@@ -73,4 +80,6 @@ def test_links_are_followed_and_do_not_lead_in_circles(tmp_path: Path) -> None:
     (folder / "back").symlink_to(folder)
     (folder / ".hidden").write_bytes(b"1")
     (folder / "broken").symlink_to(tmp_path / "nothing")
-    assert [(path.relative_to(folder).as_posix(), size) for path, size in walk(folder)] == [("link/1.jpg", 3)]
+    assert [(path.relative_to(folder).as_posix(), size) for path, size in walk(folder)] == [
+        ("link/1.jpg", 3)
+    ]

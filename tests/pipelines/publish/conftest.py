@@ -1,5 +1,5 @@
-"""A running stand-in for the hub, which this process takes for the hub; a small world to publish; and a folder
-as if published, so that uploads are tested without computing anything."""
+"""A running stand-in for the hub, which this process takes for the hub; a small world to publish;
+and a folder as if published, so that uploads are tested without computing anything."""
 
 import time
 from collections.abc import Iterator
@@ -19,9 +19,14 @@ from tests.conftest import caption_table, random_sets, write_captions_folder
 from .stand_in import TOKEN, Hub, running
 
 PARAMS = PublishParams(
-    name="tiny", license="cc-by-4.0", version="1.2.0", description="Tiny.", authors=("A. Author",), date="2026-01-31",
+    name="tiny",
+    license="cc-by-4.0",
+    version="1.2.0",
+    description="Tiny.",
+    authors=("A. Author",),
+    date="2026-01-31",
     citation="A. Author: Tiny.",
-)  # fmt: skip
+)
 SETS = {
     "train": [*random_sets(12, seed=4, least=2), ["a lone dog"]],
     "val": [["a red dog", "the dog"], ["a cat"], ["a big man rides"]],
@@ -53,7 +58,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
     monkeypatch.setattr(_http, "time", SimpleNamespace(sleep=lambda _: None, time=time.time))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # as the command sets it in the environment
+    monkeypatch.setattr(
+        constants, "HF_HUB_DISABLE_XET", True
+    )  # as the command sets it in the environment
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     with running() as hub:
         monkeypatch.setattr(constants, "ENDPOINT", hub.address)
@@ -64,28 +71,44 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Captions, shards of train and val, dense relevance of both (`dense`, `relevance`), and the folder `out` published
-    from them; nobody changes them."""
+    """Captions, shards of train and val, dense relevance of both (`dense`, `relevance`), and the
+    folder `out` published from them; nobody changes them."""
     root = tmp_path_factory.mktemp("made")
     write_captions_folder(
-        root / "captions", [caption_table(sets, split, f"{split[0]}i") for split, sets in SETS.items()]
+        root / "captions",
+        [caption_table(sets, split, f"{split[0]}i") for split, sets in SETS.items()],
     )
     for split, top in (("train", 3), ("val", 2)):
         kept = ShardsParams(split=split, measures=BOTH, top=top, uniform=3)
         shards(root / "captions", root / split, kept, MEASURES)
     for folder, split in (("dense", "train"), ("relevance", "val")):
-        relevance(root / "captions", root / folder, RelevanceParams(split=split, measures=BOTH), MEASURES)
-    publish(root / "captions", [root / "train", root / "val"], root / "out", PARAMS, None, root / "relevance")
+        relevance(
+            root / "captions", root / folder, RelevanceParams(split=split, measures=BOTH), MEASURES
+        )
+    publish(
+        root / "captions",
+        [root / "train", root / "val"],
+        root / "out",
+        PARAMS,
+        None,
+        root / "relevance",
+    )
     return root
 
 
-def write_folder(folder: Path, version: str = "1.0.0", dataset: str = "tiny", **changed: str | None) -> Path:
+def write_folder(
+    folder: Path, version: str = "1.0.0", dataset: str = "tiny", **changed: str | None
+) -> Path:
     """A finished folder; `changed` gives a file other content, or takes it out with None."""
     files = {name: text for name, text in {**DATA, **changed}.items() if text is not None}
     for name, text in files.items():
         write_text(folder / name, text)
     write_manifest(
-        folder, "publish", params={"name": dataset, "version": version}, inputs={}, rows=dict.fromkeys(files, 0)
+        folder,
+        "publish",
+        params={"name": dataset, "version": version},
+        inputs={},
+        rows=dict.fromkeys(files, 0),
     )
     return folder
 

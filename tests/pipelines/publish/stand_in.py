@@ -1,5 +1,5 @@
-"""A stand-in for the Hugging Face hub: dataset repositories in memory, behind the hub's HTTP API on loopback, as far as
-`huggingface_hub` and `datasets` ask for it here. `fail` makes a route fail."""
+"""A stand-in for the Hugging Face hub: dataset repositories in memory, behind the hub's HTTP API on
+loopback, as far as `huggingface_hub` and `datasets` ask for it here. `fail` makes a route fail."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ ROUTES = {  # method and path, and the Hub's method that answers
     "tag": ("POST", f"/api/datasets/{DATASET}/tag/(?P<revision>[^/]+)"),
     "resolve": ("(GET|HEAD)", f"/datasets/{DATASET}/resolve/(?P<revision>[^/]+)/(?P<path>.+)"),
 }
-OPEN = ("info", "refs", "tree", "resolve", "upload")  # without a token; an upload's address is signed
+OPEN = (
+    "info",
+    "refs",
+    "tree",
+    "resolve",
+    "upload",
+)  # without a token; an upload's address is signed
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,8 @@ class Hub:
         self.address = ""
 
     def fail(self, route: str, status: int, path: str | None = None) -> None:
-        """It answers with this status instead of doing its work, for one `path` alone if one is given."""
+        """It answers with this status instead of doing its work, for one `path` alone if one is
+        given."""
         self.failures[route] = status, path
 
     def asked(self, route: str) -> list[str]:
@@ -122,7 +129,10 @@ class Hub:
 
     def serve(self, handler: Handler) -> None:
         body = handler.body()
-        url, span = urlsplit(handler.path), re.fullmatch(r"bytes=(\d+)-(\d*)", handler.headers.get("Range", ""))
+        url, span = (
+            urlsplit(handler.path),
+            re.fullmatch(r"bytes=(\d+)-(\d*)", handler.headers.get("Range", "")),
+        )
         for route, (method, pattern) in ROUTES.items():
             if re.fullmatch(method, handler.command) and (found := re.fullmatch(pattern, url.path)):
                 names = {key: unquote(text or "") for key, text in found.groupdict().items()}
@@ -132,7 +142,9 @@ class Hub:
                 return
         handler.reply(404, b'{"error": "no such route"}')
 
-    def answer(self, route: str, asked: Asked, token: str | None) -> tuple[int, bytes, dict[str, str]]:
+    def answer(
+        self, route: str, asked: Asked, token: str | None
+    ) -> tuple[int, bytes, dict[str, str]]:
         self.log.append((route, asked.path or asked.name))
         status, path = self.failures.get(route, (0, None))
         try:
@@ -162,7 +174,9 @@ class Hub:
         if name in self.repos:
             return 409, json.dumps(found).encode(), {}
         self.repos[name] = Repo(private=body["visibility"] == "private")
-        self.repos[name].add({".gitattributes": File.of(b"*.parquet filter=lfs diff=lfs merge=lfs -text\n")})
+        self.repos[name].add(
+            {".gitattributes": File.of(b"*.parquet filter=lfs diff=lfs merge=lfs -text\n")}
+        )
         return found
 
     def validate(self, _: Asked) -> Any:
@@ -175,14 +189,21 @@ class Hub:
 
     def refs(self, asked: Asked) -> Any:
         repo, *_ = self.at(asked)
-        tags = [{"name": k, "ref": f"refs/tags/{k}", "targetCommit": v} for k, v in repo.tags.items()]
+        tags = [
+            {"name": k, "ref": f"refs/tags/{k}", "targetCommit": v} for k, v in repo.tags.items()
+        ]
         return {"branches": [], "tags": tags, "converts": []}
 
     def tree(self, asked: Asked) -> Any:
         """Of a folder all that is below it, whether that is asked for or not."""
         *_, files = self.at(asked)
-        folders = {folder.as_posix() for path in files for folder in PurePosixPath(path).parents[:-1]}
-        found = [{"type": "directory", "path": one, "oid": "0" * 40, "size": 0} for one in sorted(folders)]
+        folders = {
+            folder.as_posix() for path in files for folder in PurePosixPath(path).parents[:-1]
+        }
+        found = [
+            {"type": "directory", "path": one, "oid": "0" * 40, "size": 0}
+            for one in sorted(folders)
+        ]
         found += [file.entry(path) for path, file in sorted(files.items())]
         return [one for one in found if one["path"].startswith(asked.path)]
 
@@ -242,12 +263,20 @@ class Hub:
         if asked.path not in files:
             raise RefusedError(404, "Entry not found", "EntryNotFound")
         file = files[asked.path]
-        headers = {"ETag": f'"{file.sha256 or file.oid}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+        headers = {
+            "ETag": f'"{file.sha256 or file.oid}"',
+            "X-Repo-Commit": commit,
+            "Accept-Ranges": "bytes",
+        }
         if asked.span is None:
             return 200, file.data, headers
         first, size = int(asked.span[1]), len(file.data)
         part = file.data[first : int(asked.span[2] or size) + 1]
-        return 206, part, {**headers, "Content-Range": f"bytes {first}-{first + len(part) - 1}/{size}"}
+        return (
+            206,
+            part,
+            {**headers, "Content-Range": f"bytes {first}-{first + len(part) - 1}/{size}"},
+        )
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""The card: metadata that the hub's own libraries read back, examples that run, a recipe that makes the same bytes."""
+"""The card: metadata that the hub's own libraries read back, examples that run, a recipe that makes
+the same bytes."""
 
 import contextlib
 import json
@@ -43,7 +44,11 @@ def test_another_run_leaves_nothing_of_the_earlier_one(made: Path, tmp_path: Pat
 
 def test_sha256sum_reads_the_checksums(made: Path) -> None:
     done = subprocess.run(
-        ["sha256sum", "-c", "SHA256SUMS"], cwd=made / "out", capture_output=True, text=True, check=True
+        ["sha256sum", "-c", "SHA256SUMS"],
+        cwd=made / "out",
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.count(": OK") == 7
 
@@ -79,13 +84,25 @@ def blocks(card: Path, language: str) -> list[str]:
 
 
 ABSENT = '\nassert look_up(pairs[0]["image_id"], "no such caption") is None\n'
-LAST = '\nprint(len(pairs["train"]), list(captions))\n', "", "\nprint(sorted(next(iter(relevant))))\n", ABSENT
+LAST = (
+    '\nprint(len(pairs["train"]), list(captions))\n',
+    "",
+    "\nprint(sorted(next(iter(relevant))))\n",
+    ABSENT,
+)
 
 
 def ran(line: list[str], folder: Path, **environment: str) -> str:
     """What a Python process prints, which never says the token."""
-    environment = {**os.environ, "HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "0", **environment}
-    done = subprocess.run([sys.executable, *line], cwd=folder, env=environment, capture_output=True, text=True)
+    environment = {
+        **os.environ,
+        "HF_HOME": str(folder / "hf"),
+        "HF_HUB_OFFLINE": "0",
+        **environment,
+    }
+    done = subprocess.run(
+        [sys.executable, *line], cwd=folder, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert TOKEN not in done.stdout + done.stderr
     return done.stdout
@@ -93,11 +110,23 @@ def ran(line: list[str], folder: Path, **environment: str) -> str:
 
 def test_the_examples_stream_from_the_hub(made: Path, tmp_path: Path) -> None:
     """From the command line to `load_dataset`, every request to the stand-in at HF_ENDPOINT."""
-    folders = f"--captions {made}/captions --shards {made}/train --shards {made}/val --license cc-by-4.0"
-    options = f"{folders} --set publish.name=tiny --set publish.version=1.2.0 --out {tmp_path}/out --push {REPO}"
+    folders = (
+        f"--captions {made}/captions --shards {made}/train --shards {made}/val --license cc-by-4.0"
+    )
+    options = (
+        f"{folders} --set publish.name=tiny --set publish.version=1.2.0 --out {tmp_path}/out --push"
+        f" {REPO}"
+    )
     with running() as hub:
         line = ["-m", "capgrade.pipelines.cli", "publish", *options.split()]
-        said = ran(line, tmp_path, HF_ENDPOINT=hub.address, HF_TOKEN=TOKEN, CAPGRADE_DEBUG="1", HF_DEBUG="1")
+        said = ran(
+            line,
+            tmp_path,
+            HF_ENDPOINT=hub.address,
+            HF_TOKEN=TOKEN,
+            CAPGRADE_DEBUG="1",
+            HF_DEBUG="1",
+        )
         assert f"{hub.address}/datasets/{REPO} at 1.2.0" in said
         examples = zip(blocks(tmp_path / "out" / "README.md", "python"), LAST, strict=True)
         script = "\n".join(code + last for code, last in examples)
@@ -108,8 +137,8 @@ def test_the_examples_stream_from_the_hub(made: Path, tmp_path: Path) -> None:
 
 
 def test_the_recipe_makes_the_same_bytes(tmp_path: Path) -> None:
-    """The commands of the card, run as they stand beside the card's params.yaml, from nothing: every file is the same,
-    the picture too. What a program drew is synthetic, and of nobody."""
+    """The commands of the card, run as they stand beside the card's params.yaml, from nothing:
+    every file is the same, the picture too. What a program drew is synthetic, and of nobody."""
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()
     blocks_of = {
@@ -122,10 +151,15 @@ def test_the_recipe_makes_the_same_bytes(tmp_path: Path) -> None:
     lines = [
         "capgrade captions --params params.yaml --out captions",
         "capgrade shards --params params.yaml --captions captions --out shards-train",
-        "capgrade shards --params params.yaml --captions captions --set shards.split=val --set shards.top=3 --out v",
+        (
+            "capgrade shards --params params.yaml --captions captions --set shards.split=val --set"
+            " shards.top=3 --out v"
+        ),
         "capgrade relevance --params params.yaml --captions captions --out relevance",
-        "capgrade publish --params params.yaml --captions captions --shards shards-train --shards v "
-        "--relevance relevance --out dataset",
+        (
+            "capgrade publish --params params.yaml --captions captions --shards shards-train"
+            " --shards v --relevance relevance --out dataset"
+        ),
     ]
     run_lines(lines, tmp_path / "first")
     card = tmp_path / "first" / "dataset" / "README.md"
@@ -135,7 +169,9 @@ def test_the_recipe_makes_the_same_bytes(tmp_path: Path) -> None:
     assert text["rai:hasSyntheticData"] is True and "prov:wasDerivedFrom" not in text
     assert text["rai:personalSensitiveInformation"].startswith("None")
     assert digest(tmp_path / "second" / "dataset" / "README.md") == digest(card)
-    assert check(str(tmp_path / "second" / "dataset"), tmp_path / "first" / "dataset").problems == ()
+    assert (
+        check(str(tmp_path / "second" / "dataset"), tmp_path / "first" / "dataset").problems == ()
+    )
 
 
 def run_lines(lines: list[str], folder: Path) -> None:
@@ -149,7 +185,9 @@ def test_a_licence_of_ones_own_is_named_and_linked(made: Path, tmp_path: Path) -
     publish(made / "captions", [made / "val"], tmp_path / "out", PARAMS.model_copy(update=own))
     data = DatasetCard.load(tmp_path / "out" / "README.md").data.to_dict()
     assert {key: data[key] for key in own} == own
-    assert f'"license": "{own["license_link"]}"' in (tmp_path / "out" / "croissant.json").read_text()
+    assert (
+        f'"license": "{own["license_link"]}"' in (tmp_path / "out" / "croissant.json").read_text()
+    )
 
 
 def test_imported_measures_and_mixtures_have_their_place_in_the_parameters() -> None:

@@ -1,4 +1,5 @@
-"""`--check` proves that a folder or a repository is what was made: one byte, a missing or an extra file is named."""
+"""`--check` proves that a folder or a repository is what was made: one byte, a missing or an extra
+file is named."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,9 +30,14 @@ def test_missing_cut_and_extra_files_of_a_folder(folder: Path) -> None:
     (folder / "relevance" / "train-00002-of-00002.parquet").write_text("PAR1")
     (folder / "notes.txt").write_text("mine")
     cut, missing, extra = problems(str(folder))
-    assert cut == f"{folder}/README.md: 5 bytes where the manifest says {len(DATA['README.md'])} -> {AGAIN}"
+    assert (
+        cut == f"{folder}/README.md: 5 bytes where the manifest says {len(DATA['README.md'])} ->"
+        f" {AGAIN}"
+    )
     assert missing.startswith(f"{folder}/{SHARD}: missing, though the manifest lists it")
-    assert extra.startswith(f"{folder}/relevance/train-00002-of-00002.parquet: not in manifest.json")
+    assert extra.startswith(
+        f"{folder}/relevance/train-00002-of-00002.parquet: not in manifest.json"
+    )
 
 
 def test_a_repository_as_it_was_made(hub: Hub, folder: Path) -> None:
@@ -74,8 +80,9 @@ def test_what_somebody_else_changed_in_a_repository(hub: Hub, folder: Path) -> N
     assert len(lines) == 3
     assert problems(f"{REPO}@1.0.0") == []
     hub.repos[REPO].tags.clear()
-    assert problems(REPO)[3] == (
-        f"{hub.address}/datasets/{REPO}: has no tag 1.0.0, the version of its content -> "
+    assert (
+        problems(REPO)[3]
+        == f"{hub.address}/datasets/{REPO}: has no tag 1.0.0, the version of its content -> "
         "push it again: capgrade publish --push"
     )
 
@@ -90,11 +97,15 @@ def test_a_tag_that_names_another_content(hub: Hub, folder: Path) -> None:
     assert line.endswith("tag 2 has another manifest.json -> give it a version of its own")
 
 
-def test_what_is_neither_folder_nor_repository(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_neither_folder_nor_repository(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path)
     for target in ("nowhere", "data/labls", "./data/labls", "data/more/labls"):
-        with pytest.raises(InputError, match="no such folder, nor a dataset USER/NAME -> check the path"):
+        with pytest.raises(
+            InputError, match="no such folder, nor a dataset USER/NAME -> check the path"
+        ):
             check(target)
     assert hub.log == []
     with pytest.raises(InputError, match="404 .*Repository Not Found .*log in with"):
@@ -103,8 +114,11 @@ def test_what_is_neither_folder_nor_repository(hub: Hub, tmp_path: Path, monkeyp
         check(str(tmp_path))
 
 
-def test_a_manifest_made_to_fit_other_bytes_is_found_with_the_folder(hub: Hub, folder: Path, tmp_path: Path) -> None:
-    """Whoever can rewrite the manifest can make a copy agree with itself; the folder that was made says otherwise."""
+def test_a_manifest_made_to_fit_other_bytes_is_found_with_the_folder(
+    hub: Hub, folder: Path, tmp_path: Path
+) -> None:
+    """Whoever can rewrite the manifest can make a copy agree with itself; the folder that was made
+    says otherwise."""
     forged = write_folder(tmp_path / "forged", **{SHARD: "PAR1 another shard PAR1"})
     push(forged, REPO)
     for target in (REPO, str(forged)):

@@ -1,4 +1,5 @@
-"""Publishing: the folder loads with the right types, the card says what the files hold, bad input is refused."""
+"""Publishing: the folder loads with the right types, the card says what the files hold, bad input
+is refused."""
 
 import shutil
 from pathlib import Path
@@ -26,18 +27,24 @@ from .conftest import BOTH, PARAMS, SETS
 
 
 def test_the_folder_loads(made: Path, tmp_path: Path) -> None:
-    pairs = load_dataset(str(made / "out"), "relevance", split="train", cache_dir=str(tmp_path / "hf"))
+    pairs = load_dataset(
+        str(made / "out"), "relevance", split="train", cache_dir=str(tmp_path / "hf")
+    )
     assert pairs.features["cider"] == Value("float32")
     assert pairs.features["weight"] == Value("float32")
     assert pairs.features["original"] == Value("bool")
     assert pairs.features["reasons"].feature == Value("string")
     assert len(pairs) == read_manifest(made / "train", "shards")["pairs"]
     captions = read_captions(made / "captions", "train")
-    texts = load_dataset(str(made / "out"), "captions", split="train", cache_dir=str(tmp_path / "hf"))
+    texts = load_dataset(
+        str(made / "out"), "captions", split="train", cache_dir=str(tmp_path / "hf")
+    )
     assert texts["caption"][:] == captions.texts
     assert texts["tokens"][3] == captions.table["tokens"][3].as_py()
     own = {(r["image_id"], r["caption_id"]) for r in pairs if r["original"]}
-    assert own == set(zip(captions.table["image_id"].to_pylist(), captions.caption_ids, strict=True))
+    assert own == set(
+        zip(captions.table["image_id"].to_pylist(), captions.caption_ids, strict=True)
+    )
     assert all(("own" in r["reasons"]) == r["original"] for r in pairs)
     by_image = dict.fromkeys(captions.image_ids, 0.0)
     for row in pairs:
@@ -51,17 +58,26 @@ def test_many_pairs_make_several_files(made: Path, tmp_path: Path, monkeypatch) 
     monkeypatch.setattr(tables, "PARQUET_ROWS", 200)
     manifest = publish(made / "captions", [made / "train"], tmp_path / "out", PARAMS)
     assert len([name for name in manifest["files"] if name.startswith("relevance/")]) > 1
-    pairs = load_dataset(str(tmp_path / "out"), "relevance", split="train", cache_dir=str(tmp_path / "hf"))
+    pairs = load_dataset(
+        str(tmp_path / "out"), "relevance", split="train", cache_dir=str(tmp_path / "hf")
+    )
     assert len(pairs) == read_manifest(made / "train", "shards")["pairs"]
 
 
 def test_split_names_are_made_fit_for_the_hub(made: Path, tmp_path: Path) -> None:
     both, same = (tmp_path / name for name in ("both", "same"))
-    shards(made / "captions", both, ShardsParams(split="train+val", measures=BOTH, top=3, uniform=3), MeasuresParams())
+    shards(
+        made / "captions",
+        both,
+        ShardsParams(split="train+val", measures=BOTH, top=3, uniform=3),
+        MeasuresParams(),
+    )
     publish(made / "captions", [both], tmp_path / "out", PARAMS)
     loaded = load_dataset(str(tmp_path / "out"), "captions", cache_dir=str(tmp_path / "hf"))
     assert list(loaded) == ["train_val"]
-    write_captions_folder(same, [caption_table(SETS["val"], split, split) for split in ("all", "all_")])
+    write_captions_folder(
+        same, [caption_table(SETS["val"], split, split) for split in ("all", "all_")]
+    )
     for split in ("all", "all_"):
         params = ShardsParams(split=split, measures=("rouge_l",), top=2, uniform=2)
         shards(same, tmp_path / split, params, MeasuresParams())
@@ -74,12 +90,19 @@ def test_split_names_are_made_fit_for_the_hub(made: Path, tmp_path: Path) -> Non
 
 def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:
     train, val, dense, out = made / "train", made / "val", made / "relevance", tmp_path / "out"
-    unfinished, cut = (Path(shutil.copytree(train, tmp_path / name)) for name in ("unfinished", "cut"))
+    unfinished, cut = (
+        Path(shutil.copytree(train, tmp_path / name)) for name in ("unfinished", "cut")
+    )
     (unfinished / "manifest.json").unlink()
     shard = next(cut.glob("*.arrow"))
     shard.write_bytes(shard.read_bytes()[:-8])
     other = write_captions_folder(tmp_path / "c2", [caption_table(random_sets(3), "train")])
-    relevance(other, theirs := tmp_path / "theirs", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
+    relevance(
+        other,
+        theirs := tmp_path / "theirs",
+        RelevanceParams(measures=("rouge_l",)),
+        MeasuresParams(),
+    )
     mteb = {"layout": "mteb", "measure": "rouge_l", "grades": {"related": 0.3}}
     refused: list[tuple[str, list[Path], dict[str, Any], dict[str, Any]]] = [
         ("no licence given -> set publish.license", [train], {"license": None}, {}),
@@ -91,16 +114,36 @@ def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:
         ("made from another captions table", [train], {}, {"relevance_dir": theirs}),
         ("not a finished shards folder", [unfinished], {}, {}),
         ("bytes where the manifest says", [cut], {}, {}),
-        ("a measure or grades of sampled pairs", [train], mteb | {"layout": "pairs", "grades": {}}, {}),
-        ("a measure or grades of sampled pairs", [train], mteb | {"layout": "pairs", "measure": None}, {}),
+        (
+            "a measure or grades of sampled pairs",
+            [train],
+            mteb | {"layout": "pairs", "grades": {}},
+            {},
+        ),
+        (
+            "a measure or grades of sampled pairs",
+            [train],
+            mteb | {"layout": "pairs", "measure": None},
+            {},
+        ),
         ("no licence given", [dense], mteb | {"license": None}, {}),
         ("no grades given -> name rising thresholds", [dense], mteb | {"grades": {}}, {}),
         ("no labels to publish -> give --shards or --relevance", [], mteb, {}),
         ("split 'val' is given twice", [dense, val], mteb, {}),
         ("a publish folder", [made / "out"], mteb, {}),
         ("not a finished shards folder", [unfinished], mteb, {}),
-        ("relevance_dir with the layout mteb -> leave it out", [dense], mteb, {"relevance_dir": dense}),
-        ("calibration with the layout mteb -> leave it out", [dense], mteb, {"calibration": SHIPPED}),
+        (
+            "relevance_dir with the layout mteb -> leave it out",
+            [dense],
+            mteb,
+            {"relevance_dir": dense},
+        ),
+        (
+            "calibration with the layout mteb -> leave it out",
+            [dense],
+            mteb,
+            {"calibration": SHIPPED},
+        ),
     ]
     for said, folders, changed, beside in refused:
         given = {"captions_dir": made / "captions", "labels_dirs": folders, **beside}
@@ -113,11 +156,19 @@ def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:
 def test_captions_that_are_not_english_are_not_published_as_english(
     given: str | tuple[str, ...] | None, tmp_path: Path
 ) -> None:
-    german = [["ein mann geht mit dem hund", "zwei hunde spielen im schnee"], ["eine frau liest ein buch im park"]]
+    german = [
+        ["ein mann geht mit dem hund", "zwei hunde spielen im schnee"],
+        ["eine frau liest ein buch im park"],
+    ]
     captions = write_captions_folder(tmp_path / "captions", [caption_table(german, "train")])
     counts = {"left_out": {"captions absent": 2}, "duplicates": 1}
     write_manifest(captions, "captions", params={}, inputs={}, rows={CAPTIONS_FILE: 3}, **counts)
-    shards(captions, tmp_path / "shards", ShardsParams(measures=BOTH, top=3, uniform=3), MeasuresParams())
+    shards(
+        captions,
+        tmp_path / "shards",
+        ShardsParams(measures=BOTH, top=3, uniform=3),
+        MeasuresParams(),
+    )
     params = PublishParams(name="tiny", license="cc-by-4.0", language=given)
     if given is None:
         with pytest.raises(InputError, match="seem not to be English.*publish.language=de"):
@@ -128,6 +179,11 @@ def test_captions_that_are_not_english_are_not_published_as_english(
         simplefilter("always")
         publish(captions, [tmp_path / "shards"], tmp_path / "out", params)
     card = (tmp_path / "out" / "README.md").read_text()
-    assert yaml.safe_load(card.split("---")[1])["language"] == ([given] if isinstance(given, str) else list(given))
-    assert "- 2 captions absent were left out.\n" in card and "- 1 captions repeat another caption of their" in card
+    assert yaml.safe_load(card.split("---")[1])["language"] == (
+        [given] if isinstance(given, str) else list(given)
+    )
+    assert (
+        "- 2 captions absent were left out.\n" in card
+        and "- 1 captions repeat another caption of their" in card
+    )
     assert any("are English, but" in str(one.message) for one in said) == (given == "en")

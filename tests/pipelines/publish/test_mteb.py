@@ -1,4 +1,5 @@
-"""The layout `mteb`: its tables against plain loops over the labels, what the card says, checks and refusals."""
+"""The layout `mteb`: its tables against plain loops over the labels, what the card says, checks and
+refusals."""
 
 import ast
 from pathlib import Path
@@ -21,7 +22,9 @@ from .test_croissant import opened
 
 GRADES = {"related": 0.3, "fits": 0.5}
 NAME = 'a "tiny" one'
-PARAMS = TINY.model_copy(update={"name": NAME, "layout": "mteb", "measure": "rouge_l", "grades": GRADES})
+PARAMS = TINY.model_copy(
+    update={"name": NAME, "layout": "mteb", "measure": "rouge_l", "grades": GRADES}
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,12 @@ def test_the_tables_are_those_of_plain_loops(made: Path, benchmark: Path) -> Non
     assert 0 < sum(value < 0.5 for value in pairs.values()) < len(pairs) < values.size
     for way in ("t2i", "i2t"):
         queries, corpus, qrels, gains = (
-            load_dataset(str(benchmark), f"{way}-{name}", split="train", cache_dir=str(benchmark.parent / "cache"))
+            load_dataset(
+                str(benchmark),
+                f"{way}-{name}",
+                split="train",
+                cache_dir=str(benchmark.parent / "cache"),
+            )
             for name in ("queries", "corpus", "qrels", "gains")
         )
         texts, images = (queries, corpus) if way == "t2i" else (corpus, queries)
@@ -65,16 +73,29 @@ def test_no_query_is_lost_where_its_own_pair_is_of_grade_0(made: Path, tmp_path:
     publish(made / "captions", [made / "dense"], tmp_path / "out", params)
     qrels = pq.read_table(tmp_path / "out" / "t2i-qrels")
     assert set(qrels["score"].to_pylist()) == {0}
-    assert qrels["query-id"].to_pylist() == pq.read_table(tmp_path / "out" / "texts")["id"].to_pylist()
+    assert (
+        qrels["query-id"].to_pylist() == pq.read_table(tmp_path / "out" / "texts")["id"].to_pylist()
+    )
 
 
-def test_card_croissant_and_manifest_hold_for_it(made: Path, benchmark: Path, tmp_path: Path) -> None:
+def test_card_croissant_and_manifest_hold_for_it(
+    made: Path, benchmark: Path, tmp_path: Path
+) -> None:
     card = (benchmark / "README.md").read_text()
-    assert "| 2 | fits | 0.5 |" in card and "mteb counts it as 0" in card and "capgrade relevance" in card
+    assert (
+        "| 2 | fits | 0.5 |" in card
+        and "mteb counts it as 0" in card
+        and "capgrade relevance" in card
+    )
     program = card.partition("```python\n")[2].partition("```")[0]
-    assert NAME in [node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)]
+    assert NAME in [
+        node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)
+    ]
     checked = check(str(benchmark))
-    assert checked.problems == () and checked.files == len(read_manifest(benchmark, "publish")["files"]) + 1
+    assert (
+        checked.problems == ()
+        and checked.files == len(read_manifest(benchmark, "publish")["files"]) + 1
+    )
     name = "t2i-gains/train-00000-of-00001"
     gains = [record[f"{name}/gain"] for record in opened(benchmark).records(name)]
     assert gains == pq.read_table(benchmark / f"{name}.parquet")["gain"].to_pylist()
@@ -83,13 +104,28 @@ def test_card_croissant_and_manifest_hold_for_it(made: Path, benchmark: Path, tm
     (benchmark / "t2i-qrels" / "train-00001-of-00002.parquet").unlink()
     publish(made / "captions", [made / "dense", made / "relevance"], tmp_path / "again", PARAMS)
     assert all(
-        (tmp_path / "again" / n).read_bytes() == (benchmark / n).read_bytes() for n in ("manifest.json", "SHA256SUMS")
+        (tmp_path / "again" / n).read_bytes() == (benchmark / n).read_bytes()
+        for n in ("manifest.json", "SHA256SUMS")
     )
 
 
 def test_sampled_labels_say_what_mteb_makes_of_them(made: Path, tmp_path: Path) -> None:
-    given = ["--layout", "mteb", "--captions", str(made / "captions"), "--shards", str(made / "train")]
-    grades = ["--license", "mit", "--set", "publish.measure=rouge_l", "--set", "publish.grades={fits: 0.5}"]
+    given = [
+        "--layout",
+        "mteb",
+        "--captions",
+        str(made / "captions"),
+        "--shards",
+        str(made / "train"),
+    ]
+    grades = [
+        "--license",
+        "mit",
+        "--set",
+        "publish.measure=rouge_l",
+        "--set",
+        "publish.grades={fits: 0.5}",
+    ]
     assert call("publish", *given, *grades, "--out", str(tmp_path / "out")) == 0
     said = (tmp_path / "out" / "README.md").read_text()
     assert "dense labels are the right source" in said

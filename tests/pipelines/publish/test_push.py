@@ -24,27 +24,38 @@ def changed_folder(folder: Path, version: str = "1.0.1", **more: str) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in (*read_manifest(folder, "publish")["files"], MANIFEST)}
+    return {
+        name: (folder / name).read_bytes()
+        for name in (*read_manifest(folder, "publish")["files"], MANIFEST)
+    }
 
 
 def uploaded(hub: Hub, revision: str = "main") -> dict[str, bytes]:
-    return {name: data for name, data in hub.files(REPO, revision).items() if name != ".gitattributes"}
+    return {
+        name: data for name, data in hub.files(REPO, revision).items() if name != ".gitattributes"
+    }
 
 
 Refused = Callable[[str], None]
 
 
 @pytest.fixture
-def refused(hub: Hub, folder: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Refused:
-    """Push, and be refused: in one line with a remedy, which does not tell the token; the repository stays as it
-    was."""
+def refused(
+    hub: Hub, folder: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> Refused:
+    """Push, and be refused: in one line with a remedy, which does not tell the token; the
+    repository stays as it was."""
 
     def check(said: str) -> None:
         before = {name: (repo.head, dict(repo.tags)) for name, repo in hub.repos.items()}
         with pytest.raises(InputError, match=said) as caught:
             push(folder, REPO)
         assert " -> " in str(caught.value) and "\n" not in str(caught.value)
-        told = "".join(traceback.format_exception(caught.value)) + caplog.text + "".join(capfd.readouterr())
+        told = (
+            "".join(traceback.format_exception(caught.value))
+            + caplog.text
+            + "".join(capfd.readouterr())
+        )
         assert TOKEN not in told
         assert {name: (hub.repos[name].head, hub.repos[name].tags) for name in before} == before
 
@@ -56,7 +67,10 @@ def test_a_folder_is_there_whole_in_one_commit_and_tagged(hub: Hub, folder: Path
     assert uploaded(hub) == contents(folder) == uploaded(hub, "1.0.0")
     assert len(hub.asked("commit")) == 1
     assert (done.commit, done.version) == (hub.repos[REPO].head, "1.0.0")
-    assert str(done) == f"6 file(s) sent, 0 deleted: {hub.address}/datasets/{REPO} at 1.0.0 (commit {done.commit[:7]})"
+    assert (
+        str(done) == f"6 file(s) sent, 0 deleted: {hub.address}/datasets/{REPO} at 1.0.0 (commit"
+        f" {done.commit[:7]})"
+    )
     push(folder, f"{REPO}-shown", public=True)
     push(folder, REPO, public=True)
     assert not hub.repos[f"{REPO}-shown"].private
@@ -88,7 +102,9 @@ def test_only_what_changed_is_sent_and_what_is_gone_is_deleted(hub: Hub, folder:
     assert uploaded(hub) == {**contents(folder), **theirs}
 
 
-def test_a_file_that_is_called_as_a_pattern_takes_no_other_file_along(hub: Hub, folder: Path) -> None:
+def test_a_file_that_is_called_as_a_pattern_takes_no_other_file_along(
+    hub: Hub, folder: Path
+) -> None:
     """Deleted and sent are the files of these names alone."""
     push(write_folder(folder, "1", **{"captions/*": "ours"}), REPO)
     hub.change(REPO, "captions/notes.txt", b"theirs")
@@ -103,7 +119,12 @@ def test_a_file_that_is_called_as_a_pattern_takes_no_other_file_along(hub: Hub, 
 @pytest.fixture
 def foreign(hub: Hub) -> dict[str, bytes]:
     """Somebody's repository whose folders are called as ours are."""
-    files = {"README.md": b"theirs", "captions/a.txt": b"a", "figures/f.svg": b"f", "src/x.py": b"x"}
+    files = {
+        "README.md": b"theirs",
+        "captions/a.txt": b"a",
+        "figures/f.svg": b"f",
+        "src/x.py": b"x",
+    }
     hub.repos[REPO] = Repo()
     hub.repos[REPO].add({name: File.of(data) for name, data in files.items()})
     return files
@@ -190,7 +211,9 @@ def test_without_a_connection_or_a_token_nothing_is_sent(
     assert hub.repos == {}
 
 
-def test_a_change_by_somebody_else_meanwhile_is_a_conflict(hub: Hub, folder: Path, monkeypatch) -> None:
+def test_a_change_by_somebody_else_meanwhile_is_a_conflict(
+    hub: Hub, folder: Path, monkeypatch
+) -> None:
     push(folder, REPO)
     changed_folder(folder)
     answer = hub.preupload

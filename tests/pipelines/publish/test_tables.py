@@ -1,4 +1,5 @@
-"""Parquet as `datasets` writes it: pages that a reader finds by their rows, and chunks that stay when rows move."""
+"""Parquet as `datasets` writes it: pages that a reader finds by their rows, and chunks that stay
+when rows move."""
 
 from pathlib import Path
 
@@ -24,7 +25,9 @@ def test_every_column_has_a_page_index(made: Path) -> None:
 
 def written(table: pa.Table, path: Path) -> bytes:
     """By small batches, as of shards."""
-    assert tables.write_parquet(path, table.schema, iter(table.to_batches(BATCH)))[0] == table.num_rows
+    assert (
+        tables.write_parquet(path, table.schema, iter(table.to_batches(BATCH)))[0] == table.num_rows
+    )
     assert pq.read_table(path).equals(table)
     return path.read_bytes()
 
@@ -45,16 +48,24 @@ def test_most_bytes_stay_where_rows_are_put_in_at_the_beginning(
     monkeypatch.setitem(tables.AS_DATASETS, "use_content_defined_chunking", chunked)
     rng = np.random.default_rng(0)
     captions, values = rng.integers(0, 5000, (2, ROWS))
-    table = pa.table({"caption_id": captions.astype(str), "rouge_l": (values / 5000).astype(np.float32)})
+    table = pa.table(
+        {"caption_id": captions.astype(str), "rouge_l": (values / 5000).astype(np.float32)}
+    )
     old = written(table, tmp_path / "old.parquet")
     new = written(pa.concat_tables([table.slice(0, INSERTED), table]), tmp_path / "new.parquet")
     share = share_kept(old, new)
     assert share > 0.7 if chunked else share < 0.1
 
 
-def test_groups_have_so_many_rows_however_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_have_so_many_rows_however_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tables, "ROW_GROUP", 25_000)
     table = pa.table({"row": np.arange(60_000)})
     written(table, tmp_path / "small.parquet")
     metadata = pq.ParquetFile(tmp_path / "small.parquet").metadata
-    assert [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)] == [25_000, 25_000, 10_000]
+    assert [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)] == [
+        25_000,
+        25_000,
+        10_000,
+    ]

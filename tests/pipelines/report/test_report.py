@@ -1,4 +1,5 @@
-"""The report: what is there is shown, what is not is named with its command, and no caption can do anything."""
+"""The report: what is there is shown, what is not is named with its command, and no caption can do
+anything."""
 
 import json
 import shutil
@@ -17,7 +18,15 @@ from playwright.sync_api import Browser, Page
 from capgrade.pictures.draw_regions import REGIONS_SIDE
 from capgrade.pipelines.page import render
 from capgrade.pipelines.page.charts import MEAN, colour_of
-from capgrade.pipelines.page.parts import Chart, Facts, Headline, Note, PageSection, PageTable, with_best
+from capgrade.pipelines.page.parts import (
+    Chart,
+    Facts,
+    Headline,
+    Note,
+    PageSection,
+    PageTable,
+    with_best,
+)
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.report import opening, report, sections_of
 from capgrade.pipelines.report.agreement import agreement, bins
@@ -46,14 +55,24 @@ from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import evaluate
 from capgrade.trainer.evaluation.tables import SUM_NAMES
 from capgrade.trainer.evaluation.task import Task
-from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder, write_matrix
+from tests.conftest import (
+    call,
+    caption_table,
+    edit_manifest,
+    random_sets,
+    write_captions_folder,
+    write_matrix,
+)
 from tests.pipelines.features.made import made
 from tests.tools.browser import opened_file, problems_of
 
 HOSTILE = [
     "<script>document.title='owned'</script> a dog",
     '"><img src=x onerror="document.title=\'owned\'"> a cat',
-    "{{ 7 * 7 }} {% raw %} ${document.title='owned'} </script><script>document.title='owned'</script>",
+    (
+        "{{ 7 * 7 }} {% raw %} ${document.title='owned'}"
+        " </script><script>document.title='owned'</script>"
+    ),
     "'; alert(1); // <!-- --> &lt;b&gt; a man",
 ]
 SETTINGS = EvaluateParams(metric=("recall@1", "recall@5"), samples=20)
@@ -61,15 +80,24 @@ SETTINGS = EvaluateParams(metric=("recall@1", "recall@5"), samples=20)
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pipeline's folder: hostile captions, dense relevance, shards, judgements, two trained and evaluated runs."""
+    """A pipeline's folder: hostile captions, dense relevance, shards, judgements, two trained and
+    evaluated runs."""
     folder: Path = tmp_path_factory.mktemp("report") / "data"
-    sets = [[text, *own] for text, own in zip(HOSTILE * 3, random_sets(12, seed=1, least=3), strict=True)]
+    sets = [
+        [text, *own]
+        for text, own in zip(HOSTILE * 3, random_sets(12, seed=1, least=3), strict=True)
+    ]
     write_captions_folder(folder / "captions", [caption_table(sets)])
     edit_manifest(folder / "captions", params={"source": "tsv"})
     captions = read_captions(folder / "captions")
     (folder / ".times").mkdir()
     given, measures = ("--captions", folder / "captions"), ("--measures", "cider,rouge_l")
-    judged = ("--judgements", folder / "relevance" / "cider.arrow", "--pairs", folder / "judged.arrow")
+    judged = (
+        "--judgements",
+        folder / "relevance" / "cider.arrow",
+        "--pairs",
+        folder / "judged.arrow",
+    )
     sizes = ("--set", "shards.top=3", "--set", "shards.uniform=3")
     assert call("relevance", *given, *measures, "--out", folder / "relevance") == 0
     assert call("shards", *given, *measures, *sizes, "--out", folder / "shards") == 0
@@ -81,8 +109,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _run(folder: Path, run: str, captions: Captions, of: str, manifest: str, seed: int, epochs: int = 1) -> None:
-    """What `train` and `evaluate` write of a run, made with the captions that `of` and `manifest` are digests of."""
+def _run(
+    folder: Path, run: str, captions: Captions, of: str, manifest: str, seed: int, epochs: int = 1
+) -> None:
+    """What `train` and `evaluate` write of a run, made with the captions that `of` and `manifest`
+    are digests of."""
     random = np.random.default_rng(seed)
     scores = random.random((captions.n_images, captions.n_captions), np.float32)
     (at := folder / "embeddings" / run).mkdir(parents=True)
@@ -91,15 +122,25 @@ def _run(folder: Path, run: str, captions: Captions, of: str, manifest: str, see
     images, texts = np.split(vectors, [captions.n_images])
     np.save(at / "images.vector.npy", images)
     np.save(at / "captions.vector.npy", texts)
-    items = {"image_ids": captions.image_ids, "captions": captions.texts, "owner": captions.owner.tolist()}
+    items = {
+        "image_ids": captions.image_ids,
+        "captions": captions.texts,
+        "owner": captions.owner.tolist(),
+    }
     (at / "items.json").write_text(json.dumps(items))
-    rows = dict.fromkeys(("similarity.npy", "images.vector.npy", "captions.vector.npy", "items.json"), 0)
+    rows = dict.fromkeys(
+        ("similarity.npy", "images.vector.npy", "captions.vector.npy", "items.json"), 0
+    )
     write_manifest(at, "embeddings", params={}, inputs={"captions": of, "split": "test"}, rows=rows)
     inputs = {"captions": manifest, "split": "test"}
     evaluate(Task(scores, captions.owner), SETTINGS, out=folder / "evaluation" / run, inputs=inputs)
-    (at := folder / "runs" / (run + (UNFINISHED if seed == 1 else ""))).mkdir(parents=True)  # the second still trains
+    (at := folder / "runs" / (run + (UNFINISHED if seed == 1 else ""))).mkdir(
+        parents=True
+    )  # the second still trains
     (at / "config.json").write_text(json.dumps({"inputs": {"captions": manifest}}))
-    (at / "epochs.csv").write_text("epoch,loss,rsum\n" + "".join(f"{k},1.0,{100 + k}\n" for k in range(1, epochs + 1)))
+    (at / "epochs.csv").write_text(
+        "epoch,loss,rsum\n" + "".join(f"{k},1.0,{100 + k}\n" for k in range(1, epochs + 1))
+    )
 
 
 def _regions(folder: Path, ids: Sequence[str]) -> None:
@@ -132,30 +173,48 @@ def _words(section: PageSection) -> str:
 
 
 def test_it_opens_with_what_the_numbers_say(data: Path) -> None:
-    """The captions with a rival image by brute force, the best measure and the first run by what the files hold."""
+    """The captions with a rival image by brute force, the best measure and the first run by what
+    the files hold."""
     one, matrix = ReportData(data), read_relevance(data / "relevance" / "rouge_l.arrow").matrix()
     first = opening(one)
     said, (headline, chart, trust, *_) = _words(first), first.parts
     own = np.array(one.own_pairs["rouge_l_left_out"])
-    as_good = np.array([(np.delete(matrix[:, c], i) >= own[c]).sum() for c, i in enumerate(one.captions.owner)])
+    as_good = np.array(
+        [(np.delete(matrix[:, c], i) >= own[c]).sum() for c, i in enumerate(one.captions.owner)]
+    )
     assert isinstance(headline, Headline) and isinstance(chart, Chart) and isinstance(trust, Note)
-    assert headline.figure == f"{np.mean(as_good > 0):.0%}" and "another image that fits at least as well" in said
+    assert (
+        headline.figure == f"{np.mean(as_good > 0):.0%}"
+        and "another image that fits at least as well" in said
+    )
     shares = {row["images"]: row["captions"] for row in chart.spec["data"]["values"]}
-    assert shares["0"] == (as_good == 0).sum() and shares["2 to 5"] == ((as_good > 1) & (as_good < 6)).sum()
-    assert "what the audit estimates" in said and f"audit --captions {data}/captions" in str(trust.command)
+    assert (
+        shares["0"] == (as_good == 0).sum()
+        and shares["2 to 5"] == ((as_good > 1) & (as_good < 6)).sum()
+    )
+    assert "what the audit estimates" in said and f"audit --captions {data}/captions" in str(
+        trust.command
+    )
     figures = json.loads((data / "agreement.json").read_text())["measures"]
-    known = {m: row["pearson"]["non_original"] for m, row in figures.items() if "non_original" in row["pearson"]}
+    known = {
+        m: row["pearson"]["non_original"]
+        for m, row in figures.items()
+        if "non_original" in row["pearson"]
+    }
     best = max(known, key=known.__getitem__)
     assert f"{best} agrees best with" in said and f"{known[best]:.3f}" in said
-    scores = {path.parent.name: json.loads(path.read_text()) for path in (data / "evaluation").glob("*/metrics.json")}
+    scores = {
+        path.parent.name: json.loads(path.read_text())
+        for path in (data / "evaluation").glob("*/metrics.json")
+    }
     recall = {k: (run["i2t"]["recall@1"] + run["t2i"]["recall@1"]) / 2 for k, run in scores.items()}
     assert f"By recall@1 {max(recall, key=recall.__getitem__)} is first of 2 runs" in said
     assert "no graded metric" in said
 
 
 def test_the_page_in_a_browser(written: Path, browser: Browser) -> None:
-    """No error, no request; charts of open sections drawn; captions are text; tables sort; rows are filtered; ids are
-    unique, and every link of the menu opens its section."""
+    """No error, no request; charts of open sections drawn; captions are text; tables sort; rows are
+    filtered; ids are unique, and every link of the menu opens its section."""
     page, heard = opened_file(browser, written, viewport={"width": 1280, "height": 900})
     sections, charts = page.locator("main > details"), page.locator(".vega")
     assert sections.count() == 11 and page.locator("main > details[open]").count() == 0
@@ -166,17 +225,25 @@ def test_the_page_in_a_browser(written: Path, browser: Browser) -> None:
     assert HOSTILE[0] in page.locator(".examples").inner_text()
     assert page.locator("img:not([alt])").count() == 0
     page.locator("#agreement th button").nth(1).click()
-    values = [float(text.split()[0]) for text in page.locator("#agreement tbody tr td:nth-child(2)").all_inner_texts()]
+    values = [
+        float(text.split()[0])
+        for text in page.locator("#agreement tbody tr td:nth-child(2)").all_inner_texts()
+    ]
     assert values == sorted(values, reverse=True) and len(values) == 3
     side = page.locator(".examples article").first.locator("[data-run]")
     assert side.count() == 2 and len({box.bounding_box()["y"] for box in side.all()}) == 1  # type: ignore[index]
     page.locator("#runs-shown input").first.uncheck()
-    assert side.locator("visible=true").all() and page.locator("[data-run][hidden]").count() == side.count() * 4
+    assert (
+        side.locator("visible=true").all()
+        and page.locator("[data-run][hidden]").count() == side.count() * 4
+    )
     page.locator(".examples input[type=search]").fill("no query has this")
     assert page.locator(".examples article:visible").count() == 0
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
     assert len(ids) == len(set(ids)) and all(not set(one) & set(" \t\n") for one in ids)
-    page.evaluate("document.querySelectorAll('main > details').forEach((one) => { one.open = false; })")
+    page.evaluate(
+        "document.querySelectorAll('main > details').forEach((one) => { one.open = false; })"
+    )
     for link in page.locator("nav li a").all():
         link.click()
         section = page.locator(f"{link.get_attribute('href')}[open]")
@@ -187,9 +254,12 @@ def test_the_page_in_a_browser(written: Path, browser: Browser) -> None:
 
 
 def _open_all(page: Page) -> None:
-    page.evaluate("document.querySelectorAll('main > details').forEach((one) => { one.open = true; })")
+    page.evaluate(
+        "document.querySelectorAll('main > details').forEach((one) => { one.open = true; })"
+    )
     page.wait_for_function(
-        "document.querySelectorAll('.vega svg').length === document.querySelectorAll('.vega').length"
+        "document.querySelectorAll('.vega svg').length ==="
+        " document.querySelectorAll('.vega').length"
     )
     page.wait_for_selector("html[data-drawn]", state="attached")
 
@@ -197,8 +267,11 @@ def _open_all(page: Page) -> None:
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_reads_well(width: int, scheme: str, written: Path, browser: Browser) -> None:
-    """Closed, a few screens; open: nothing sticks out or overlaps, legends are whole, text has its contrast."""
-    page, heard = opened_file(browser, written, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    """Closed, a few screens; open: nothing sticks out or overlaps, legends are whole, text has its
+    contrast."""
+    page, heard = opened_file(
+        browser, written, viewport={"width": width, "height": 900}, color_scheme=scheme
+    )
     assert page.evaluate("document.documentElement.scrollHeight") <= 6000
     assert page.evaluate("document.documentElement.dataset.drawn") == scheme
     _open_all(page)
@@ -221,7 +294,10 @@ def _evaluated(folder: Path, data: Path, **runs: dict[str, Any]) -> ReportData:
 
 
 def _metrics(rsum: float, *ncs: float, by: str = "cider") -> dict[str, Any]:
-    ways = {way: {"recall@1": 0.1, "ncs@10": value} for way, value in zip(DIRECTION_WORDS, ncs, strict=False)}
+    ways = {
+        way: {"recall@1": 0.1, "ncs@10": value}
+        for way, value in zip(DIRECTION_WORDS, ncs, strict=False)
+    }
     return {"rsum": rsum, "counts": {"zero_ideal": {by: {}}}, **ways}
 
 
@@ -239,27 +315,40 @@ def _metrics(rsum: float, *ncs: float, by: str = "cider") -> dict[str, Any]:
      "By rsum a is first of 2 runs (250.0; not tested), but b is first by ncs@10, which counts graded relevance "
      "by cider (60.0%; not tested)."),
 ])  # fmt: skip
-def test_a_sentence_says_whether_metrics_agree(a: dict, b: dict, said: str, data: Path, tmp_path: Path) -> None:
+def test_a_sentence_says_whether_metrics_agree(
+    a: dict, b: dict, said: str, data: Path, tmp_path: Path
+) -> None:
     assert first_runs(_evaluated(tmp_path, data, a=a, b=b)) == said
 
 
-@pytest.mark.parametrize(("better", "held"), [(0.9, "ahead of b, paired test, p 0.00"), (0.52, "within chance")])
-def test_a_first_run_is_said_with_a_test_of_its_lead(better: float, held: str, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("better", "held"), [(0.9, "ahead of b, paired test, p 0.00"), (0.52, "within chance")]
+)
+def test_a_first_run_is_said_with_a_test_of_its_lead(
+    better: float, held: str, data: Path, tmp_path: Path
+) -> None:
     """By what the queries of both say: a lead that chance gives is no lead."""
     one = _evaluated(tmp_path, data, a=_metrics(250), b=_metrics(240))
     random, images = np.random.default_rng(0), one.captions.n_images
     for run, share in (("a", better), ("b", 0.5)):
         at = tmp_path / "evaluation" / run
         values = {
-            f"{way}/recall@{k}": random.random(images if way == "i2t" else one.captions.n_captions) < share
-            for way in DIRECTION_WORDS for k in (1, 5, 10)
-        }  # fmt: skip
+            f"{way}/recall@{k}": (
+                random.random(images if way == "i2t" else one.captions.n_captions) < share
+            )
+            for way in DIRECTION_WORDS
+            for k in (1, 5, 10)
+        }
         np.savez(at / "per_query.npz", owner=one.captions.owner, **values)
         inputs = {"captions": file_digest(tmp_path / "captions" / "manifest.json")}
         rows = {"metrics.json": 0, "per_query.npz": 0}
         write_manifest(at, "evaluation", params={}, inputs=inputs, rows=rows)
     said = first_runs(ReportData(tmp_path))
-    assert said.startswith("By rsum a is first of 2 runs (250.0; ") and held in said and "paired test" in said
+    assert (
+        said.startswith("By rsum a is first of 2 runs (250.0; ")
+        and held in said
+        and "paired test" in said
+    )
 
 
 @pytest.mark.parametrize(("texts", "held"), [
@@ -280,21 +369,35 @@ def test_a_lead_by_a_graded_metric_is_tested_in_both_directions(
             **{f"{way}/ncs@10": mean + 0.05 * random.random(n) for way, mean, n in sizes},
         )  # fmt: skip
         inputs = {"captions": file_digest(tmp_path / "captions" / "manifest.json")}
-        write_manifest(at, "evaluation", params={}, inputs=inputs, rows={"metrics.json": 0, "per_query.npz": 0})
+        write_manifest(
+            at, "evaluation", params={}, inputs=inputs, rows={"metrics.json": 0, "per_query.npz": 0}
+        )
     said = first_runs(ReportData(tmp_path))
     assert (
-        said.startswith("By rsum a is first of 2 runs (250.0; not tested), but b is first by ncs@10") and held in said
+        said.startswith(
+            "By rsum a is first of 2 runs (250.0; not tested), but b is first by ncs@10"
+        )
+        and held in said
     )
 
 
-def test_metrics_stand_in_the_order_of_their_numbers_and_no_lambda_is_best(data: Path, tmp_path: Path) -> None:
+def test_metrics_stand_in_the_order_of_their_numbers_and_no_lambda_is_best(
+    data: Path, tmp_path: Path
+) -> None:
     names = [f"{base}@{k}" for base in ("lambda", "recall") for k in (1, 10, 5)]
     runs = {
-        run: {"counts": {}, "intervals": {}} | {way: dict.fromkeys(names, value) for way in DIRECTION_WORDS}
+        run: (
+            {"counts": {}, "intervals": {}}
+            | {way: dict.fromkeys(names, value) for way in DIRECTION_WORDS}
+        )
         for run, value in (("a", 0.1), ("b", 0.2))
     }
     section = runs_section(_evaluated(tmp_path, data, **runs))
-    whole = next(part for part in section.parts if isinstance(part, PageTable) and part.title.startswith("All metrics"))
+    whole = next(
+        part
+        for part in section.parts
+        if isinstance(part, PageTable) and part.title.startswith("All metrics")
+    )
     first, best = [row[0] for row in whole.rows], {row[0]: row[2].best for row in whole.rows}
     assert first[:6] == [f"i2t {base}@{k}" for base in ("recall", "lambda") for k in (1, 5, 10)]
     assert best["i2t recall@5"] and not best["i2t lambda@5"]
@@ -308,23 +411,41 @@ def test_a_legend_names_the_runs_of_its_chart_in_the_colours_of_all() -> None:
 def test_a_table_of_runs_is_whole_beside_the_rail_and_keeps_its_first_column(
     data: Path, tmp_path: Path, browser: Browser
 ) -> None:
-    """All metrics of the summary, in both directions, with intervals; numbers stand below their heads."""
+    """All metrics of the summary, in both directions, with intervals; numbers stand below their
+    heads."""
     way = dict.fromkeys(SHORT_METRICS, 0.25)
     found = {**dict.fromkeys(SUM_NAMES, 250.0), "i2t": way, "t2i": way}
-    ends = {key: dict.fromkeys(way, [0.2, 0.3]) if key in DIRECTION_WORDS else [240.1, 260.2] for key in found}
+    ends = {
+        key: dict.fromkeys(way, [0.2, 0.3]) if key in DIRECTION_WORDS else [240.1, 260.2]
+        for key in found
+    }
     one = {**found, "intervals": ends}
-    section = replace(runs_section(_evaluated(tmp_path, data, scenes_bcls=one, scenes_teran=one)), open=True)
-    (out := tmp_path / "page.html").write_text(render("Runs", section, [section], "capgrade", foot="", runs=[]))
+    section = replace(
+        runs_section(_evaluated(tmp_path, data, scenes_bcls=one, scenes_teran=one)), open=True
+    )
+    (out := tmp_path / "page.html").write_text(
+        render("Runs", section, [section], "capgrade", foot="", runs=[])
+    )
     for width in (1280, 390):
         page, _ = opened_file(browser, out, viewport={"width": width, "height": 900})
         scroll = page.locator("#runs .cg-scroll").first
         assert scroll.evaluate("(one) => one.scrollWidth > one.clientWidth") == (width == 390)
-        head, number = (scroll.locator(f"{one} >> nth=-1").bounding_box() for one in ("th button", "tbody td"))
-        assert number["x"] - 1 < head["x"] < head["x"] + head["width"] < number["x"] + number["width"] + 1  # type: ignore[index]
+        head, number = (
+            scroll.locator(f"{one} >> nth=-1").bounding_box() for one in ("th button", "tbody td")
+        )
+        assert (
+            number["x"] - 1
+            < head["x"]
+            < head["x"] + head["width"]
+            < number["x"] + number["width"] + 1
+        )  # type: ignore[index]
         first, second = scroll.locator("tbody th").first, scroll.locator("tbody td").first
         before = first.bounding_box(), second.bounding_box()
         scroll.evaluate("(one) => { one.scrollLeft = 90; }")
-        moved = [was["x"] - now.bounding_box()["x"] for was, now in zip(before, (first, second), strict=True)]  # type: ignore[index]
+        moved = [
+            was["x"] - now.bounding_box()["x"]
+            for was, now in zip(before, (first, second), strict=True)
+        ]  # type: ignore[index]
         assert moved == ([0, 90] if width == 390 else [0, 0])
         page.close()
 
@@ -335,38 +456,65 @@ def test_what_is_missing_is_one_list_with_its_commands(data: Path, tmp_path: Pat
     (only / "site").mkdir()
     (only / "site" / "manifest.json").write_text('{"name": "of something else"}')
     done, page = report(only, tmp_path / "report.html"), (tmp_path / "report.html").read_text()
-    assert "evaluated runs" in done.missing and "trained runs" in done.missing and len(done.missing) > 8
-    assert "precision of mined positives" not in done.missing, "no command makes it of these captions"
-    assert any(one.startswith("precision of mined positives: people's lists") for one in done.missing)
+    assert (
+        "evaluated runs" in done.missing
+        and "trained runs" in done.missing
+        and len(done.missing) > 8
+    )
+    assert "precision of mined positives" not in done.missing, (
+        "no command makes it of these captions"
+    )
+    assert any(
+        one.startswith("precision of mined positives: people's lists") for one in done.missing
+    )
     assert f"capgrade relevance --captions {only}/captions --out {only}/relevance" in page
-    assert f"Not here ({len(done.missing)})" in page and done.sections == 3  # corpus, cost, not here
+    assert (
+        f"Not here ({len(done.missing)})" in page and done.sections == 3
+    )  # corpus, cost, not here
     with pytest.raises(InputError, match="no captions to report on -> give --data a folder"):
         report(tmp_path / "nothing", tmp_path / "report.html")
 
 
 def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Path) -> None:
-    """A run of another table of the same size, in every section that shows runs; judged pairs; dense relevance."""
+    """A run of another table of the same size, in every section that shows runs; judged pairs;
+    dense relevance."""
     shutil.copytree(data, folder := tmp_path / "data", symlinks=True)
     captions = read_captions(folder / "captions")
     _run(folder, "stranger", captions, "0" * 64, "0" * 64, seed=5)
     scores = np.load(folder / "embeddings" / "stranger" / "similarity.npy")
     of_val = {"captions": captions.digest, "split": "val"}
-    evaluate(Task(scores, captions.owner), SETTINGS, out=folder / "evaluation" / "val", inputs=of_val)
+    evaluate(
+        Task(scores, captions.owner), SETTINGS, out=folder / "evaluation" / "val", inputs=of_val
+    )
     opened = ReportData(folder)
     assert opened.runs == ["<b>second, a name of some length", "first"]
     *shown, last = sections_of(opened, PageThumbnails(folder / "captions"))
-    assert "stranger" not in json.dumps([chart.spec for section in shown for chart in _charts(section).values()])
-    others = [one.split(":")[0] for one in opened.lacking if "made with other captions or another split" in one]
+    assert "stranger" not in json.dumps(
+        [chart.spec for section in shown for chart in _charts(section).values()]
+    )
+    others = [
+        one.split(":")[0]
+        for one in opened.lacking
+        if "made with other captions or another split" in one
+    ]
     assert last.parts == list(opened.lacking.values())
-    assert sorted(others) == ["stranger in embeddings", "stranger in runs", "stranger, val in evaluation"], "each once"
+    assert sorted(others) == [
+        "stranger in embeddings",
+        "stranger in runs",
+        "stranger, val in evaluation",
+    ], "each once"
     assert "of 2 runs" in _words(opening(opened))
     facts = json.loads((folder / "agreement.json").read_text())
     facts["judgements"]["captions"] = "0" * 64
     (folder / "agreement.json").write_text(json.dumps(facts))
     with pytest.raises(InputError, match="judged pairs of other captions"):
         agreement(ReportData(folder))
-    (folder / "agreement.json").write_text(json.dumps(facts["measures"]))  # as `agree --json` prints it
-    with pytest.raises(InputError, match="not agreement figures of captions -> give what capgrade agree"):
+    (folder / "agreement.json").write_text(
+        json.dumps(facts["measures"])
+    )  # as `agree --json` prints it
+    with pytest.raises(
+        InputError, match="not agreement figures of captions -> give what capgrade agree"
+    ):
         agreement(ReportData(folder))
     write_captions_folder(tmp_path / "captions", [caption_table(random_sets(12, seed=9))])
     (tmp_path / "relevance").symlink_to(data / "relevance")
@@ -382,28 +530,45 @@ def test_regions_are_counted_drawn_and_refused_ones_named(data: Path, written: P
     for row in rows["regions-count"]:
         assert row["images"] == sum(len(one) == row["regions"] for one in store)
     least = min(rows["regions-class"], key=lambda row: row["images"])
-    assert least["images"] == sum(f"class {k}" == least["class"] for one in store for k in set(one.classes.tolist()))  # type: ignore[union-attr]
-    areas = [w * h / (640 * 480) for one in store for w, h in (one.boxes[:, 2:] - one.boxes[:, :2]).tolist()]  # type: ignore[index]
+    assert least["images"] == sum(
+        f"class {k}" == least["class"] for one in store for k in set(one.classes.tolist())
+    )  # type: ignore[union-attr]
+    areas = [
+        w * h / (640 * 480)
+        for one in store
+        for w, h in (one.boxes[:, 2:] - one.boxes[:, :2]).tolist()
+    ]  # type: ignore[index]
     tenth = next(row["regions"] for row in rows["regions-area"] if row["area"] == "up to 10.0%")
     assert tenth == sum(0.05 <= area < 0.1 for area in areas)
     facts = next(part for part in section.parts if isinstance(part, Facts)).values
     assert facts["images without"] == "2" and facts["images with regions"] == str(len(store))
     page = written.read_text(encoding="utf-8")
     assert "Pictures without regions (2 rows)" in page and "&lt;b&gt;no picture" in page
-    with Image.open(data.parent / "pictures" / "regions.webp") as sheet:  # 7 of the 10 images have a picture
+    with Image.open(
+        data.parent / "pictures" / "regions.webp"
+    ) as sheet:  # 7 of the 10 images have a picture
         assert sheet.width > 2 * REGIONS_SIDE
 
 
 def test_own_dots_are_drawn_last_and_dots_on_one_place_are_one(data: Path) -> None:
-    section, figures = agreement(ReportData(data)), json.loads((data / "agreement.json").read_text())["measures"]
+    section, figures = (
+        agreement(ReportData(data)),
+        json.loads((data / "agreement.json").read_text())["measures"],
+    )
     table = next(part for part in section.parts if isinstance(part, PageTable))
     ends = [figures[str(row[0])]["intervals"].get("pearson", {}).get("all") for row in table.rows]
     assert [row[1].note for row in table.rows] == [f"{low:.3f}–{high:.3f}" for low, high in ends]  # type: ignore[union-attr]
     dots, *means_of = (spec := _charts(section)["agreement-rouge_l"].spec)["layer"]
     rows = spec["data"]["values"]
     kinds = [row["pair"] for row in rows]
-    assert kinds == sorted(kinds, reverse=True) and set(kinds) == {"own", "other"} or kinds == sorted(kinds)
-    assert kinds[-1] == "own" and len({(row["pair"], row["value"], row["score"]) for row in rows}) == len(rows)
+    assert (
+        kinds == sorted(kinds, reverse=True)
+        and set(kinds) == {"own", "other"}
+        or kinds == sorted(kinds)
+    )
+    assert kinds[-1] == "own" and len(
+        {(row["pair"], row["value"], row["score"]) for row in rows}
+    ) == len(rows)
     captions = read_captions(data / "captions")
     assert sum(row["pairs"] for row in rows if row["pair"] == "own") == captions.n_captions
     assert [layer["mark"].get("style") for layer in means_of] == [MEAN, None, MEAN]
@@ -411,7 +576,8 @@ def test_own_dots_are_drawn_last_and_dots_on_one_place_are_one(data: Path) -> No
 
 
 def test_a_map_has_no_gap_between_kinds_that_differ_by_a_shift() -> None:
-    """Vectors of images, and the same ones moved far away as captions: both fall on the same places."""
+    """Vectors of images, and the same ones moved far away as captions: both fall on the same
+    places."""
     images = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
     at = layout(images, images + 50)
     near = np.linalg.norm(at[:40, None] - at[None, 40:], axis=2).argmin(axis=1)
@@ -426,19 +592,27 @@ def test_the_chart_of_runs_has_the_units_of_the_table_and_starts_with_recall(dat
     assert next(p for p in chart.spec["params"] if p["name"] == "metric")["value"] == "recall@1"
     metrics = json.loads((data / "evaluation" / "first" / "metrics.json").read_text())["i2t"]
     shown = {
-        row["metric"]: row["value"] for row in rows if row["run"] == "first" and row["direction"] == "image to text"
+        row["metric"]: row["value"]
+        for row in rows
+        if row["run"] == "first" and row["direction"] == "image to text"
     }
     assert shown["recall@5"] == pytest.approx(100 * metrics["recall@5"], rel=1e-4)
     assert all(row["low"] <= row["value"] <= row["high"] for row in rows)
     tables = [part for part in section.parts if isinstance(part, PageTable)]
     assert list(tables[0].groups) == [("image to text", 1), ("text to image", 1)]
-    assert [row[0] for row in tables[1].rows] == ["recall@k"], "the terms that are shown, and no others"
+    assert [row[0] for row in tables[1].rows] == ["recall@k"], (
+        "the terms that are shown, and no others"
+    )
 
 
 @pytest.mark.parametrize(
     ("values", "ends", "best"),
     [
-        ((0.5, 0.4), ((0.45, 0.55), (0.3, 0.5)), [True, False]),  # the other's interval holds the best: no matter
+        (
+            (0.5, 0.4),
+            ((0.45, 0.55), (0.3, 0.5)),
+            [True, False],
+        ),  # the other's interval holds the best: no matter
         ((0.5, 0.4), ((0.39, 0.6), (0.3, 0.5)), [False, False]),
         ((0.5, 0.4), (None, None), [True, False]),
         ((0.5, 0.5), (None, None), [False, False]),
@@ -446,7 +620,9 @@ def test_the_chart_of_runs_has_the_units_of_the_table_and_starts_with_recall(dat
         ((0.5, float("nan")), (None, None), [False, False]),
     ],
 )
-def test_bold_is_what_no_other_run_comes_near(values: Sequence[float], ends: Sequence, best: list[bool]) -> None:
+def test_bold_is_what_no_other_run_comes_near(
+    values: Sequence[float], ends: Sequence, best: list[bool]
+) -> None:
     cells = with_best(values, ends, partial(said, "recall@1"))
     assert [cell.best for cell in cells] == best and cells[0].text == "50.0%"
 
@@ -459,16 +635,24 @@ def test_distributions_are_of_captions_left_out(data: Path) -> None:
     rows = _charts(section)["distribution-rouge_l"].spec["data"]["values"]
     own = {row["at"]: row["share"] for row in rows if row["captions"] == "own captions"}
     assert sum(own.values()) == pytest.approx(1, abs=1e-3)
-    assert own.get(max(row["at"] for row in rows), 0) == pytest.approx((left_out > 0.99).mean(), abs=0.02)
+    assert own.get(max(row["at"] for row in rows), 0) == pytest.approx(
+        (left_out > 0.99).mean(), abs=0.02
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_own_and_other_captions_against_a_loop(dtype: str, tmp_path: Path) -> None:
     """Values with many ties; captions without a value when left out."""
     random = np.random.default_rng(3)
-    owner, matrix = np.sort(random.integers(0, 30, 97)), random.normal(size=(30, 97)).round(1).astype(dtype)
+    owner, matrix = (
+        np.sort(random.integers(0, 30, 97)),
+        random.normal(size=(30, 97)).round(1).astype(dtype),
+    )
     write_matrix(tmp_path / "m.arrow", matrix)
-    own, left_out = matrix[owner, np.arange(97)].astype(np.float32), random.normal(size=97).round(2).astype(np.float32)
+    own, left_out = (
+        matrix[owner, np.arange(97)].astype(np.float32),
+        random.normal(size=97).round(2).astype(np.float32),
+    )
     left_out[::7] = np.nan
     found = own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, left_out)
     others = [np.delete(matrix[:, c], owner[c]) for c in range(97)]
@@ -476,16 +660,22 @@ def test_own_and_other_captions_against_a_loop(dtype: str, tmp_path: Path) -> No
     quantiles = np.quantile(np.concatenate(others).astype(np.float64), [0.5, 0.99])
     assert (found.median, found.percentile_99) == pytest.approx(quantiles.tolist(), rel=1e-6)
     kept = [(others[c], left_out[c].astype(dtype)) for c in range(97) if c % 7]
-    assert found.above == pytest.approx(np.mean([(r < mine).mean() + (r == mine).mean() / 2 for r, mine in kept]))
+    assert found.above == pytest.approx(
+        np.mean([(r < mine).mean() + (r == mine).mean() / 2 for r, mine in kept])
+    )
     assert found.rivals.tolist() == [(r >= mine).sum() for r, mine in kept]
     assert found.equalled == pytest.approx((found.rivals > 0).mean())
-    nothing = own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, np.full(97, np.nan, np.float32))
+    nothing = own_and_other(
+        read_relevance(tmp_path / "m.arrow"), owner, own, np.full(97, np.nan, np.float32)
+    )
     assert np.isnan([nothing.left_out, nothing.above, nothing.equalled, nothing.images]).all()
 
 
 def test_own_and_other_captions_hold_the_matrix_once(tmp_path: Path) -> None:
     images, captions = 1000, 2000
-    write_matrix(tmp_path / "m.arrow", np.random.default_rng(0).random((images, captions), np.float32))
+    write_matrix(
+        tmp_path / "m.arrow", np.random.default_rng(0).random((images, captions), np.float32)
+    )
     owner, own = np.repeat(np.arange(images), captions // images), np.ones(captions, np.float32)
     tracemalloc.start()
     own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, None)
@@ -494,13 +684,17 @@ def test_own_and_other_captions_hold_the_matrix_once(tmp_path: Path) -> None:
     assert peak < 1.3 * 4 * images * captions
 
 
-def test_mined_positives_are_missed_for_the_reason_that_evaluate_gave(data: Path, tmp_path: Path) -> None:
+def test_mined_positives_are_missed_for_the_reason_that_evaluate_gave(
+    data: Path, tmp_path: Path
+) -> None:
     shutil.copytree(data, folder := tmp_path / "data", symlinks=True)
     mined(opened := ReportData(folder))
     assert "these captions are others" in " ".join(opened.lacking)
     path = folder / "evaluation" / "first" / "metrics.json"
     note = "eccv left out: the ECCV Caption lists are not installed (pip install eccv-caption)"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "notes": ["no relevance given", note]}))
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "notes": ["no relevance given", note]})
+    )
     mined(opened := ReportData(folder))
     words = " ".join(opened.lacking)
     assert note in words and "others" not in words and "capgrade evaluate again" in words
@@ -525,10 +719,14 @@ def test_the_section_says_who_judged_what(kind: str | None, data: Path, tmp_path
     shutil.copytree(data / "captions", tmp_path / "captions")
     (tmp_path / "agreement.json").write_text(json.dumps(found))
     section = agreement(opened := ReportData(tmp_path))
-    assert section.title == ("Agreement with human judgements" if kind else "Agreement with another matrix")
+    assert section.title == (
+        "Agreement with human judgements" if kind else "Agreement with another matrix"
+    )
     assert section.intro.startswith(f"Judged pairs of {kind or 'image and caption'}.")
     assert ("sts.csv" if kind else "cider.arrow") in section.intro
-    assert len(opened.lacking) == (0 if kind else 1)  # pairs of one kind have no table of judged pairs
+    assert len(opened.lacking) == (
+        0 if kind else 1
+    )  # pairs of one kind have no table of judged pairs
 
 
 def test_means_of_bins_and_tables_that_are_none(data: Path, tmp_path: Path) -> None:
@@ -541,7 +739,9 @@ def test_means_of_bins_and_tables_that_are_none(data: Path, tmp_path: Path) -> N
     value, score = np.repeat([0.0, 1.0], 30), np.concatenate([np.tile([0.0, 1.0], 15), np.ones(30)])
     first, last = bins(value, score)
     assert (first["at"], first["mean"], first["pairs"]) == (0, 0.5, 30)
-    assert first["mean"] - first["low"] == pytest.approx(1.96 * score[:30].std(ddof=1) / np.sqrt(30))
+    assert first["mean"] - first["low"] == pytest.approx(
+        1.96 * score[:30].std(ddof=1) / np.sqrt(30)
+    )
     assert (last["low"], last["high"]) == (1, 1)
     assert bins(value[:40], score[:40])[-1]["at"] == 0  # ten pairs are too few
     for text in (b"epoch,loss\n1,high\n", b"epoch,loss\n1,\n", b"epoch,loss\n1\n", b"\xff\n"):
@@ -554,13 +754,21 @@ def test_times_are_kept_where_they_are_wanted_and_drawn(data: Path, tmp_path: Pa
     section = cost(opened := ReportData(data))
     table = next(part for part in section.parts if isinstance(part, PageTable))
     known = {str(row[0]): row[4].text for row in table.rows if row[4].text != "–"}  # type: ignore[union-attr]
-    drawn = {row["output"]: row["command"] for row in _charts(section)["times"].spec["data"]["values"]}
-    assert drawn == {"relevance": "relevance", "shards": "shards", "agreement.json": "agree"} and set(known) == set(
-        drawn
+    drawn = {
+        row["output"]: row["command"] for row in _charts(section)["times"].spec["data"]["values"]
+    }
+    assert drawn == {
+        "relevance": "relevance",
+        "shards": "shards",
+        "agreement.json": "agree",
+    } and set(known) == set(drawn)
+    assert next(iter(opened.lacking)).startswith(
+        f"times of {len(table.rows) - 3} of {len(table.rows)} outputs"
     )
-    assert next(iter(opened.lacking)).startswith(f"times of {len(table.rows) - 3} of {len(table.rows)} outputs")
     shutil.copytree(data, audited := tmp_path / "audited", symlinks=True)
-    with timed("audit", page := audited / "audit.html"):  # whose lists are the output that is counted
+    with timed(
+        "audit", page := audited / "audit.html"
+    ):  # whose lists are the output that is counted
         page.touch()
         (audited / "audit-lists").mkdir()
         write_manifest(audited / "audit-lists", "audit", params={}, inputs={}, rows={})
@@ -572,7 +780,9 @@ def test_times_are_kept_where_they_are_wanted_and_drawn(data: Path, tmp_path: Pa
     (other / "notes.json").write_text("{}")
     (plain,) = (part for part in cost(ReportData(other)).parts if isinstance(part, PageTable))
     assert plain.columns == ("output", "rows", "files", "MB"), "no column of dashes"
-    assert [row[0] for row in plain.rows] == [row[0] for row in table.rows], "a JSON of somebody's is no output"
+    assert [row[0] for row in plain.rows] == [row[0] for row in table.rows], (
+        "a JSON of somebody's is no output"
+    )
     (tmp_path / "kept" / ".times").mkdir(parents=True)
     for name, kept in {"plain/out": False, "kept/runs/bcls": True}.items():
         with timed("train", out := tmp_path / name):

@@ -1,4 +1,5 @@
-"""Recipes: each loads, its runs can be built, and its numbers are those of the paper's text, read anew here."""
+"""Recipes: each loads, its runs can be built, and its numbers are those of the paper's text, read
+anew here."""
 
 import re
 
@@ -44,8 +45,13 @@ def test_runs_of_one_name_are_one_run() -> None:
 
 def test_every_table_of_the_papers_has_a_recipe() -> None:
     found = {(one["paper"], one["table"]) for one in listing().values()}
-    sam, semantic = {("SAM", str(k)) for k in range(1, 6)}, {("SemanticMap", str(k)) for k in (1, 2, 3, 4, 6)}
-    bcls = {("BCLS", k) for k in ("II", "III", "IV", "V", "VI", "VII", "VIII", "IX")}  # I is words alone
+    sam, semantic = (
+        {("SAM", str(k)) for k in range(1, 6)},
+        {("SemanticMap", str(k)) for k in (1, 2, 3, 4, 6)},
+    )
+    bcls = {
+        ("BCLS", k) for k in ("II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
+    }  # I is words alone
     others = {("DAA", "1"), ("DAA", "2"), ("TERAN", "1"), ("TERAN", "2"), ("TERAN", "3")}
     assert found == sam | semantic | bcls | others
 
@@ -56,7 +62,11 @@ FIGURES = {"SAM": 3, "SemanticMap": 6, "DAA": 1, "BCLS": 7, "TERAN": 5}
 
 def test_the_page_of_papers_has_every_table_and_figure() -> None:
     page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
-    lines = [line for line in page.splitlines() if re.match(rf"\| ({'|'.join(TABLES)}) \| (table|figure) ", line)]
+    lines = [
+        line
+        for line in page.splitlines()
+        if re.match(rf"\| ({'|'.join(TABLES)}) \| (table|figure) ", line)
+    ]
     roman = {"I": 1, "II": 2, "III": 3, "IV": 4, "V": 5, "VI": 6, "VII": 7, "VIII": 8, "IX": 9}
     recipes = {(one["paper"], one["table"]) for one in listing().values()}
     said = {(f"{paper} table", str(roman.get(table, table))) for paper, table in recipes}
@@ -68,16 +78,26 @@ def test_the_page_of_papers_has_every_table_and_figure() -> None:
             first, _, last = part.partition("-")
             said |= {(f"{paper} {kind}", str(k)) for k in range(int(first), int(last or first) + 1)}
     kinds = {"table": TABLES, "figure": FIGURES}
-    assert said == {(f"{p} {k}", str(n)) for k, of in kinds.items() for p, m in of.items() for n in range(1, m + 1)}
+    assert said == {
+        (f"{p} {k}", str(n))
+        for k, of in kinds.items()
+        for p, m in of.items()
+        for n in range(1, m + 1)
+    }
 
 
 def _numbers(text: str) -> list[str]:
     """Digits of each number of a line; recognised text loses points now and then."""
-    return [found.replace(".", "").lstrip("0") or "0" for found in re.findall(r"\d+(?:\.\d+)?", text)]
+    return [
+        found.replace(".", "").lstrip("0") or "0" for found in re.findall(r"\d+(?:\.\d+)?", text)
+    ]
 
 
 def _forms(value: float) -> set[str]:
-    return {text.replace(".", "").lstrip("0") or "0" for text in (f"{value:g}", *(f"{value:.{k}f}" for k in (1, 2, 3)))}
+    return {
+        text.replace(".", "").lstrip("0") or "0"
+        for text in (f"{value:g}", *(f"{value:.{k}f}" for k in (1, 2, 3)))
+    }
 
 
 @pytest.mark.parametrize("name", names())

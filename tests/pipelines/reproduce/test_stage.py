@@ -26,7 +26,8 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("reproduced")
 
 
-# One recipe of each paper, and rows of it: an ensemble, reduced data, a graded loss, another pooling than the run's.
+# One recipe of each paper, and rows of it: an ensemble, reduced data, a graded loss, another
+# pooling than the run's.
 TRIED = {
     "bcls-3-f30k": ["SGRAF*"],
     "daa-2": ["20% SGR+DAA"],
@@ -38,21 +39,31 @@ TRIED = {
 
 def reproduce(name: str, small: Small, out: Path, *rows: str) -> dict[str, Any]:  # noqa: F811
     data = "--captions", small.data.captions, "--regions", small.data.regions, "--out", out
-    return printed("reproduce", name, *data, "--small", *(word for row in rows for word in ("--row", row)))
+    return printed(
+        "reproduce", name, *data, "--small", *(word for row in rows for word in ("--row", row))
+    )
 
 
 @pytest.mark.parametrize("name", TRIED)
 def test_a_table_beside_the_papers(name: str, small: Small, out: Path) -> None:  # noqa: F811
     found, recipe = reproduce(name, small, out, *TRIED[name]), load_recipe(name)
     assert (found["paper"], found["table"]) == (recipe.paper, recipe.table)
-    assert [section["title"] for section in found["sections"]] == [section.title for section in recipe.sections]
+    assert [section["title"] for section in found["sections"]] == [
+        section.title for section in recipe.sections
+    ]
     lines = [row for section in found["sections"] for row in section["rows"]]
     for row, line in zip(recipe.rows, lines, strict=True):
         assert (line["row"], tuple(line["published"])) == (row.row, row.published)
         assert all(value is None for value in line["ours"]) != (row.row in TRIED[name]), row.row
-        for published, value, difference in zip(row.published, line["ours"], line["difference"], strict=True):
+        for published, value, difference in zip(
+            row.published, line["ours"], line["difference"], strict=True
+        ):
             assert difference == (None if None in (published, value) else value - published)
-    assert (out / name / "table.md").read_text(encoding="utf-8").startswith(f"# {recipe.paper}, table {recipe.table}")
+    assert (
+        (out / name / "table.md")
+        .read_text(encoding="utf-8")
+        .startswith(f"# {recipe.paper}, table {recipe.table}")
+    )
 
 
 def test_numbers_are_those_of_an_evaluation(small: Small, out: Path) -> None:  # noqa: F811
@@ -65,9 +76,13 @@ def test_numbers_are_those_of_an_evaluation(small: Small, out: Path) -> None:  #
     mean = (np.load(files[0]) + np.load(files[1])) / 2
     task, _ = load_task(small.data.captions, similarity=files, split="test")
     np.testing.assert_allclose(task.similarity, mean, rtol=1e-6)
-    want = score(task, EvaluateParams(samples=0, metric=("recall@1", "recall@5", "recall@10"))).json()
+    want = score(
+        task, EvaluateParams(samples=0, metric=("recall@1", "recall@5", "recall@10"))
+    ).json()
     ours = next(row["ours"] for row in found if row["row"] == "SGRAF*")
-    assert ours[0] == pytest.approx(100 * want["i2t"]["recall@1"]) and ours[-1] == pytest.approx(want["rsum"])
+    assert ours[0] == pytest.approx(100 * want["i2t"]["recall@1"]) and ours[-1] == pytest.approx(
+        want["rsum"]
+    )
 
 
 def test_columns_of_people_and_of_labels() -> None:
@@ -76,13 +91,19 @@ def test_columns_of_people_and_of_labels() -> None:
     owner = np.repeat(np.arange(4), 2)
     of_images = Positives.from_lists([[0, 3], [2], [4, 5, 6], [7]])
     of_captions = Positives.from_lists([[0], [0], [1], [1, 2], [2], [2], [3], [3]])
-    task = Task(random.random((4, 8)).astype(np.float32), owner, positives={"eccv": (of_images, of_captions)})
+    task = Task(
+        random.random((4, 8)).astype(np.float32),
+        owner,
+        positives={"eccv": (of_images, of_captions)},
+    )
     columns = "i2t map@r", "t2i eccv_recall@1", "i2t recall@1,5", "rsum", "t2i ndcg@25 x1 [spice]"
     section = Section(title="", columns=columns, rows=())
     found, _ = metrics_of(task, section, {}, None, None)  # type: ignore[arg-type]
     first = task.similarity.argmax(axis=0)
     fits = [image in right for image, right in zip(first, of_captions.lists(), strict=True)]
-    ranked = np.take_along_axis(np.arange(4)[:, None] == owner, np.argsort(-task.similarity, axis=1), 1)
+    ranked = np.take_along_axis(
+        np.arange(4)[:, None] == owner, np.argsort(-task.similarity, axis=1), 1
+    )
     recalls = [100 * ranked[:, :k].any(1).mean() for k in (1, 5)]
     mean = 100 * map_at_r(task.similarity, of_images).mean()
     assert found[:4] == pytest.approx([mean, 100 * np.mean(fits), *recalls]) and found[5] is None
@@ -107,8 +128,20 @@ def test_a_row_leaves_the_finished_table_as_it_is(small: Small, out: Path) -> No
     assert again["sections"] == whole["sections"] and again["notes"] == whole["notes"]
     assert json.loads((out / "bcls-5-vse-f30k" / "table.json").read_text()) == whole
     alone = reproduce("bcls-3-f30k", small, out / "alone", "SAF")
-    assert "not reproduced, as --row asked for others: SAF + BCLS, SGR, SGR + BCLS, SGRAF*" in alone["notes"][-1]
-    data = "--captions", small.data.captions, "--regions", small.data.regions, "--out", out, "--row", "VSE++ (ResNet)"
+    assert (
+        "not reproduced, as --row asked for others: SAF + BCLS, SGR, SGR + BCLS, SGRAF*"
+        in alone["notes"][-1]
+    )
+    data = (
+        "--captions",
+        small.data.captions,
+        "--regions",
+        small.data.regions,
+        "--out",
+        out,
+        "--row",
+        "VSE++ (ResNet)",
+    )
     assert "of other data or parameters" in refusal("reproduce", "bcls-5-vse-f30k", *data)
 
 
@@ -122,12 +155,16 @@ def test_what_cannot_be_computed_is_said_before_anything_is_trained(
         raise InputError("no Java", remedy="install one")
 
     trained: list[Path] = []
-    monkeypatch.setattr("capgrade.pipelines.reproduce.stage.train", lambda *given: trained.append(given[1]))
+    monkeypatch.setattr(
+        "capgrade.pipelines.reproduce.stage.train", lambda *given: trained.append(given[1])
+    )
     data = "--captions", small.data.captions, "--regions", small.data.regions, "--out", tmp_path
     assert "no number of these rows can be computed: " in refusal("reproduce", "bcls-9", *data)
     monkeypatch.setattr("capgrade.pipelines.reproduce.stage._Inputs._spice", refused)
     monkeypatch.setattr("capgrade.pipelines.reproduce.stage.load_weights", refused)
-    assert "no Java -> install one" in refusal("reproduce", "teran-3", *data), "its text encoder, here"
+    assert "no Java -> install one" in refusal("reproduce", "teran-3", *data), (
+        "its text encoder, here"
+    )
     assert not trained and not (tmp_path / "teran-3" / "table.json").exists()
     monkeypatch.undo()
     found = reproduce("bcls-9", small, out)
@@ -140,12 +177,16 @@ def test_sam_table_1_on_coco(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     folder = DATA / "coco"
     if not folder.is_dir():
         pytest.skip("the COCO captions of ../shared/data are not here")
-    monkeypatch.setattr("capgrade.agreement.coefficients.SAMPLES", 2)  # intervals are asked elsewhere
+    monkeypatch.setattr(
+        "capgrade.agreement.coefficients.SAMPLES", 2
+    )  # intervals are asked elsewhere
     captions = str(tmp_path / "captions")
     source = "--source", "tsv", "--input", str(folder / "test5k_captions.tsv"), "--split", "test"
     assert call("captions", *source, "--out", captions) == 0
     judged = "--judgements", str(folder / "cxc_sits_test.csv")
-    found = printed("reproduce", "sam-1", "--captions", captions, *judged, "--out", tmp_path / "out")
+    found = printed(
+        "reproduce", "sam-1", "--captions", captions, *judged, "--out", tmp_path / "out"
+    )
     rows = {row["row"]: row["ours"] for row in found["sections"][0]["rows"]}
     assert rows["NCS with CIDEr"] == pytest.approx([0.738, 0.487], abs=5e-4)
     assert rows["Binary relevance (GT)"][0] == pytest.approx(0.7115, abs=5e-5)
@@ -153,9 +194,14 @@ def test_sam_table_1_on_coco(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         one = "--row", name, "--out", str(tmp_path / "one")  # which keeps the row before
         assert call("reproduce", "sam-1", "--captions", captions, *judged, *one) == 0
         table = json.loads((tmp_path / "one" / "sam-1" / "table.json").read_text())["sections"][0]
-        assert {r["row"]: r["ours"] for r in table["rows"] if r["ours"][0] is not None}.items() <= rows.items()
+        assert {
+            r["row"]: r["ours"] for r in table["rows"] if r["ours"][0] is not None
+        }.items() <= rows.items()
         assert next(r["ours"] for r in table["rows"] if r["row"] == name) == rows[name]
-    assert [r["row"] for r in table["rows"] if r["ours"][0] is not None] == ["Binary relevance (GT)", "NCS with CIDEr"]
+    assert [r["row"] for r in table["rows"] if r["ours"][0] is not None] == [
+        "Binary relevance (GT)",
+        "NCS with CIDEr",
+    ]
     page = (tmp_path / "one" / "sam-1" / "table.md").read_text()
     assert f"| {rows['NCS with CIDEr'][0]:.3f} | {rows['NCS with CIDEr'][1]:.3f} |" in page
 
@@ -169,7 +215,11 @@ def test_sam_table_1_on_coco(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("sam-5 --captions {captions}", "no --out"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(line: str, message: str, small: Small, tmp_path: Path) -> None:  # noqa: F811
-    places = {"captions": small.data.captions, "regions": small.data.regions, "out": tmp_path / "out"}
+    places = {
+        "captions": small.data.captions,
+        "regions": small.data.regions,
+        "out": tmp_path / "out",
+    }
     assert message in refusal("reproduce", *line.format(**places).split())
 
 
@@ -182,7 +232,10 @@ def test_the_list_says_what_a_recipe_needs_and_where_its_network_is_not_the_pape
     for line in capsys.readouterr().out.splitlines():
         assert ("InceptionResNet-V1 on 256 x 256" in line) == line.startswith("semanticmap-"), line
     table = as_json("semanticmap-3", load_recipe("semanticmap-3"), [], ["a note"], small=False)
-    assert "five residual blocks on 32 x 32 pixels" in markdown(table).splitlines()[2] and "five" in table["network"]
+    assert (
+        "five residual blocks on 32 x 32 pixels" in markdown(table).splitlines()[2]
+        and "five" in table["network"]
+    )
     assert "network" not in as_json("sam-5", load_recipe("sam-5"), [], [], small=False)
 
 
@@ -190,10 +243,18 @@ def test_recipes_of_sam_have_the_values_of_the_authors_example() -> None:
     """README 56: --cider_weight 10 --metric_samples random --metric_div 6 for a tenth of COCO."""
     for name in ("sam-2-coco", "sam-2-f30k"):
         recipe = load_recipe(name)
-        terms = [run.loss[-1] for key, run in settings_of(recipe, None, [], False).runs.items() if "-sam" in key]
+        terms = [
+            run.loss[-1]
+            for key, run in settings_of(recipe, None, [], False).runs.items()
+            if "-sam" in key
+        ]
         assert len(terms) == 4 and all(term["name"] == "sam" for term in terms)
-        assert {(term["weight"], term["tau"], term["negatives"]) for term in terms} == {(10, 6, "random")}
+        assert {(term["weight"], term["tau"], term["negatives"]) for term in terms} == {
+            (10, 6, "random")
+        }
     for name in ("sam-2-coco", "sam-3-f30k", "sam-4-coco", "sam-4-f30k", "sam-5"):
         runs = settings_of(load_recipe(name), None, [], False).runs.values()
         hosts = [run for run in runs if run.model.name == "cvse" and run.loss[-1]["name"] == "sam"]
-        assert hosts and all(run.best_by.startswith("ncs") and run.model.options["fusion"] == 0.75 for run in hosts)
+        assert hosts and all(
+            run.best_by.startswith("ncs") and run.model.options["fusion"] == 0.75 for run in hosts
+        )

@@ -1,4 +1,5 @@
-"""What the sampler keeps of an image, by brute force: every sample chosen from all values by sorting."""
+"""What the sampler keeps of an image, by brute force: every sample chosen from all values by
+sorting."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,8 +29,11 @@ class Sample:
         )
 
 
-def samples_of(plan: Plan, image_id: str, keys: np.ndarray, own: np.ndarray, values: np.ndarray) -> Sample:
-    """Of one image: `keys` of all captions, rows of its own ones, values float32 [measures, captions].
+def samples_of(
+    plan: Plan, image_id: str, keys: np.ndarray, own: np.ndarray, values: np.ndarray
+) -> Sample:
+    """Of one image: `keys` of all captions, rows of its own ones, values float32 [measures,
+    captions].
 
     Windows draw from the captions whose key of the share is in the share `plan.among`.
     """
@@ -41,7 +45,9 @@ def samples_of(plan: Plan, image_id: str, keys: np.ndarray, own: np.ndarray, val
     together = max(_most_together(plan.windows(m)) for m in range(len(values)))
     for m, row in enumerate(values):
         reasons[np.lexsort((_mix(pair), -row))[: plan.top]] |= 4 << 2 * m
-        half = 5e-6 * (plan.high[m] - plan.low[m])  # a value reaches an edge when it does so rounded to five places
+        half = 5e-6 * (
+            plan.high[m] - plan.low[m]
+        )  # a value reaches an edge when it does so rounded to five places
         for w, (lower, upper) in enumerate(plan.windows(m)):
             here = (row >= lower - half) & ((row < upper - half) | (upper == np.inf))
             inside = np.flatnonzero(here & share)
@@ -62,7 +68,9 @@ def _lowest(keys: np.ndarray, count: int) -> np.ndarray:
 
 def _most_together(windows: np.ndarray) -> int:
     """How many of a measure's windows hold a value, at most."""
-    return int(((windows[:, 0] <= windows[:, :1]) & (windows[:, :1] < windows[:, 1])).sum(axis=1).max())
+    return int(
+        ((windows[:, 0] <= windows[:, :1]) & (windows[:, :1] < windows[:, 1])).sum(axis=1).max()
+    )
 
 
 def _keys(pair: np.ndarray, number: int) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""The sampler: what it keeps, against the rule written out, and that its weights estimate without bias."""
+"""The sampler: what it keeps, against the rule written out, and that its weights estimate without
+bias."""
 
 from dataclasses import replace
 
@@ -15,7 +16,9 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ShardsParams, validated
 from tests.pipelines.sampling.brute_force import samples_of
 
-PLAN = Plan((0.0, -1.0), (10.0, 1.0), top=5, width=0.25, stride=0.125, per_window=2, uniform=6, seed=3)
+PLAN = Plan(
+    (0.0, -1.0), (10.0, 1.0), top=5, width=0.25, stride=0.125, per_window=2, uniform=6, seed=3
+)
 
 
 class InBlocks(KnownValues):
@@ -28,9 +31,12 @@ class InBlocks(KnownValues):
         raise NotImplementedError
 
 
-def values_of(random: np.random.Generator, kind: str, plan: Plan, m: int, shape: tuple[int, int]) -> np.ndarray:
-    """float32: continuous values; few different ones, zeros of both signs among them; those at and beside the edges of
-    windows, and beyond the measure's range; or nearly all of one cell, with infinite ones."""
+def values_of(
+    random: np.random.Generator, kind: str, plan: Plan, m: int, shape: tuple[int, int]
+) -> np.ndarray:
+    """float32: continuous values; few different ones, zeros of both signs among them; those at and
+    beside the edges of windows, and beyond the measure's range; or nearly all of one cell, with
+    infinite ones."""
     low, span = plan.low[m], plan.high[m] - plan.low[m]
     if kind == "skewed":
         return (low + span * np.minimum(1, random.exponential(0.03, shape))).astype(np.float32)
@@ -39,18 +45,24 @@ def values_of(random: np.random.Generator, kind: str, plan: Plan, m: int, shape:
     edges = plan.windows(m).ravel()
     edges = np.append(edges[np.isfinite(edges)], low)
     near = np.concatenate([edges, edges - 5e-6 * span]).astype(np.float32)
-    near = np.concatenate([near, np.nextafter(near, np.float32(-99)), np.nextafter(near, np.float32(99))])
+    near = np.concatenate(
+        [near, np.nextafter(near, np.float32(-99)), np.nextafter(near, np.float32(99))]
+    )
     return random.choice(np.append(near, np.float32([low - 0.5, low + span + 0.5])), shape)
 
 
 def same(kept: Kept, other: Kept) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(vars(kept).values(), vars(other).values(), strict=True))
+    return all(
+        np.array_equal(a, b) for a, b in zip(vars(kept).values(), vars(other).values(), strict=True)
+    )
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sampled_from(["skewed", "ties", "edges"]), min_size=1, max_size=3),
-    st.sampled_from([(0.1, 0.05), (0.2, 0.2), (0.1, 0.3), (0.35, 0.07), (0.01, 0.005), (1.0, 1.0), (0.6, 0.4)]),
+    st.sampled_from(
+        [(0.1, 0.05), (0.2, 0.2), (0.1, 0.3), (0.35, 0.07), (0.01, 0.005), (1.0, 1.0), (0.6, 0.4)]
+    ),
     st.sampled_from([(5, 2, 6), (0, 4, 0), (40, 0, 3), (3, 1, 70)]),
     st.sampled_from([1, 2, 17, 300, 600]),
     st.sampled_from([1.0, 1.0, 0.4, 0.05]),
@@ -58,16 +70,26 @@ def same(kept: Kept, other: Kept) -> bool:
     st.integers(0, 2**32),
 )
 def test_what_is_kept_is_what_the_rule_says(
-    kinds: list[str], widths: tuple[float, float], rooms: tuple[int, int, int], n: int, among: float,
-    kind_of_measure: type[KnownValues], seed: int,
-) -> None:  # fmt: skip
-    """However many images are looked at together, and in whatever order the captions stand; measures with blocks or
-    without."""
+    kinds: list[str],
+    widths: tuple[float, float],
+    rooms: tuple[int, int, int],
+    n: int,
+    among: float,
+    kind_of_measure: type[KnownValues],
+    seed: int,
+) -> None:
+    """However many images are looked at together, and in whatever order the captions stand;
+    measures with blocks or without."""
     random, images = np.random.default_rng(seed), min(3, n)
     low, high = (-1.0, 0.0, 0.0)[: len(kinds)], (1.0, 1.0, 10.0)[: len(kinds)]
     plan = Plan(low, high, rooms[0], *widths, rooms[1], rooms[2], seed=seed, among=among)
-    values = np.stack([values_of(random, kind, plan, m, (images, n)) for m, kind in enumerate(kinds)])
-    ids, own = [f"c{k}" for k in range(n)], np.sort(random.permutation(n)[: 2 * images] if n > 5 else np.arange(n))
+    values = np.stack(
+        [values_of(random, kind, plan, m, (images, n)) for m, kind in enumerate(kinds)]
+    )
+    ids, own = (
+        [f"c{k}" for k in range(n)],
+        np.sort(random.permutation(n)[: 2 * images] if n > 5 else np.arange(n)),
+    )
     ptr = np.linspace(0, len(own), images + 1).astype(int)
     measures = [kind_of_measure(one) for one in values]
     names = id_keys([f"i{k}" for k in range(images)])
@@ -75,19 +97,29 @@ def test_what_is_kept_is_what_the_rule_says(
     for i in range(images):
         here = slice(kept.ptr[i], kept.ptr[i + 1])
         rule = samples_of(plan, f"i{i}", id_keys(ids), own[ptr[i] : ptr[i + 1]], values[:, i])
-        assert np.array_equal(kept.caption[here], rule.captions) and np.array_equal(kept.reasons[here], rule.reasons)
+        assert np.array_equal(kept.caption[here], rule.captions) and np.array_equal(
+            kept.reasons[here], rule.reasons
+        )
         np.testing.assert_allclose(kept.weight[here], rule.weight, rtol=1e-9)
         assert np.array_equal(kept.values[:, here], values[:, i, rule.captions])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampler, "MEMORY", 1)
-        assert same(Sampler(plan, measures, names, id_keys(ids), ptr, own).sample(np.arange(images)), kept)
+        assert same(
+            Sampler(plan, measures, names, id_keys(ids), ptr, own).sample(np.arange(images)), kept
+        )
     order = random.permutation(n)
     back = np.argsort(order)
     shuffled = [kind_of_measure(one[:, order]) for one in values]
-    other = Sampler(plan, shuffled, names, id_keys(ids)[order], ptr, back[own]).sample(np.arange(images))
+    other = Sampler(plan, shuffled, names, id_keys(ids)[order], ptr, back[own]).sample(
+        np.arange(images)
+    )
     again = np.lexsort((order[other.caption], np.repeat(np.arange(images), np.diff(other.ptr))))
-    assert np.array_equal(order[other.caption][again], kept.caption) and np.array_equal(other.ptr, kept.ptr)
-    assert np.array_equal(other.reasons[again], kept.reasons) and np.array_equal(other.values[:, again], kept.values)
+    assert np.array_equal(order[other.caption][again], kept.caption) and np.array_equal(
+        other.ptr, kept.ptr
+    )
+    assert np.array_equal(other.reasons[again], kept.reasons) and np.array_equal(
+        other.values[:, again], kept.values
+    )
     assert np.array_equal(other.weight[again], kept.weight)
 
 
@@ -102,7 +134,9 @@ def test_without_a_top_only_what_was_drawn_is_scored() -> None:
     image_keys, caption_keys, own, values = setting()
     plan = replace(PLAN, top=0, among=0.1)
     ptr, rows = np.append(0, np.cumsum([len(one) for one in own])), np.concatenate(own)
-    drawn = Sampler(plan, [OfPairs(one) for one in values], image_keys, caption_keys, ptr, rows).sample(np.arange(3))
+    drawn = Sampler(
+        plan, [OfPairs(one) for one in values], image_keys, caption_keys, ptr, rows
+    ).sample(np.arange(3))
     assert same(drawn, keep(plan, image_keys, caption_keys, own, values))
 
 
@@ -112,9 +146,15 @@ def setting(
     """Keys, own captions and two measures' values, one skewed towards 0 and one with many ties."""
     random = np.random.default_rng(seed)
     values = np.stack(
-        [np.minimum(10, random.exponential(1.5, (n_images, n))), random.integers(-10, 11, (n_images, n)) / 10]
+        [
+            np.minimum(10, random.exponential(1.5, (n_images, n))),
+            random.integers(-10, 11, (n_images, n)) / 10,
+        ]
     ).astype(np.float32)
-    images, captions = id_keys([f"i{k}" for k in range(n_images)]), id_keys([f"c{k}" for k in range(n)])
+    images, captions = (
+        id_keys([f"i{k}" for k in range(n_images)]),
+        id_keys([f"c{k}" for k in range(n)]),
+    )
     return images, captions, [np.arange(2) + 2 * k for k in range(n_images)], values
 
 
@@ -122,7 +162,9 @@ def setting(
 def test_nan_is_refused(plan: Plan) -> None:
     images, captions, own, values = setting()
     values[1, 2, own[2][0]] = np.nan
-    with pytest.raises(ValueError, match="NaN among the values of measure 2, KnownValues, of images 0 to 2"):
+    with pytest.raises(
+        ValueError, match="NaN among the values of measure 2, KnownValues, of images 0 to 2"
+    ):
         keep(plan, images, captions, own, values)
 
 
@@ -131,7 +173,9 @@ def test_infinite_values_are_beyond_all_windows() -> None:
     values[0, 0, ::50], values[1, 0, ::40], values[1, 0, 1::40] = np.inf, -np.inf, np.inf
     kept = keep(PLAN, images, captions, own, values)
     rule = samples_of(PLAN, "i0", captions, own[0], values[:, 0])
-    assert np.array_equal(kept.caption, rule.captions) and np.array_equal(kept.reasons, rule.reasons)
+    assert np.array_equal(kept.caption, rule.captions) and np.array_equal(
+        kept.reasons, rule.reasons
+    )
 
 
 def test_windows_that_may_give_more_than_there_is_give_all() -> None:
@@ -155,18 +199,35 @@ ACCEPTED = [
 
 @pytest.mark.parametrize("given", ACCEPTED, ids=str)
 def test_sums_over_all_captions_are_estimated_without_bias(given: dict) -> None:
-    """Of 1 and of each measure's values, over 1,000 seeds, within four standard errors; of plans at the edge of what is
-    accepted. Without the weights they would not be."""
-    params, among = ShardsParams.model_validate({"top": 3, **given}), given["windows"].get("among", 1.0)
+    """Of 1 and of each measure's values, over 1,000 seeds, within four standard errors; of plans at
+    the edge of what is accepted. Without the weights they would not be."""
+    params, among = (
+        ShardsParams.model_validate({"top": 3, **given}),
+        given["windows"].get("among", 1.0),
+    )
     images, captions, own, values = setting(1, 80)
     w, sums, unweighted = params.windows, [], []
-    plan = Plan((0.0, -1.0), (10.0, 1.0), params.top, w.width, w.stride, w.per_window, params.uniform, 0, among)
+    plan = Plan(
+        (0.0, -1.0),
+        (10.0, 1.0),
+        params.top,
+        w.width,
+        w.stride,
+        w.per_window,
+        params.uniform,
+        0,
+        among,
+    )
     for seed in range(1000):
         kept = keep(replace(plan, seed=seed), images, captions, own, values)
         sums.append([kept.weight.sum(), *(values[:, 0, kept.caption] * kept.weight).sum(axis=1)])
         unweighted.append(len(kept.caption))
     truth, error = [80, *values[:, 0].sum(axis=1)], np.std(sums, axis=0) / np.sqrt(len(sums))
-    assert (np.abs(np.mean(sums, axis=0) - truth) <= 4 * error + 1e-4).all(), (np.mean(sums, axis=0), truth, error)
+    assert (np.abs(np.mean(sums, axis=0) - truth) <= 4 * error + 1e-4).all(), (
+        np.mean(sums, axis=0),
+        truth,
+        error,
+    )
     assert np.mean(unweighted) < 80 - 4 * error[0]
 
 
@@ -178,7 +239,9 @@ def test_sums_over_all_captions_are_estimated_without_bias(given: dict) -> None:
     ],
 )
 def test_a_plan_that_leaves_pairs_without_a_chance_is_refused(given: dict, why: str) -> None:
-    with pytest.raises(InputError, match=f"uniform 0 with {why} leaves pairs without a chance.*set shards.uniform"):
+    with pytest.raises(
+        InputError, match=f"uniform 0 with {why} leaves pairs without a chance.*set shards.uniform"
+    ):
         validated(ShardsParams, given)
 
 
@@ -187,13 +250,21 @@ def test_a_plan_that_leaves_pairs_without_a_chance_is_refused(given: dict, why: 
     st.integers(0, 2**32),
 )  # fmt: skip
 @settings(max_examples=100, deadline=None)
-def test_windows_without_gaps_hold_every_number(width: float, share: float, low: float, span: float, seed: int) -> None:
+def test_windows_without_gaps_hold_every_number(
+    width: float, share: float, low: float, span: float, seed: int
+) -> None:
     """Also those at their bounds, where a bound computed in two ways may differ by a rounding."""
     stride = width if seed % 2 else width * share
     plan = replace(PLAN, low=(low,), high=(low + span,), width=width, stride=stride)
     windows = plan.windows(0)
     edges = np.concatenate([windows[1:, 0], windows[:-1, 1]])
     ends = [low, low + span, np.nextafter(low, -np.inf), np.nextafter(low + span, np.inf)]
-    values = np.concatenate([edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf), ends])
+    values = np.concatenate(
+        [edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf), ends]
+    )
     last = np.searchsorted(windows[:, 0], values, side="right") - 1  # that begins there or before
-    assert (np.diff(windows, axis=0) >= 0).all() and (last >= 0).all() and (values < windows[last, 1]).all()
+    assert (
+        (np.diff(windows, axis=0) >= 0).all()
+        and (last >= 0).all()
+        and (values < windows[last, 1]).all()
+    )

@@ -18,7 +18,8 @@ NAMES = {"coco": "captions_val2014.json", "karpathy": "dataset_coco.json", "flic
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """Captions of a source whose input is a file of this content; what is no text is written as JSON."""
+    """Captions of a source whose input is a file of this content; what is no text is written as
+    JSON."""
 
     def written(source: Any, content: Any, split: str | None = None, name: str = "",
                 left_out: Counter[str] | None = None, **more: Any) -> list[Caption]:  # fmt: skip

@@ -55,7 +55,11 @@ def test_captions_differ_and_vary(world: World) -> None:
 
 
 def test_articles_fit(world: World) -> None:
-    pairs = [(a.lower(), b) for c in world.captions for a, b in zip(c.text.split(), c.text.split()[1:], strict=False)]
+    pairs = [
+        (a.lower(), b)
+        for c in world.captions
+        for a, b in zip(c.text.split(), c.text.split()[1:], strict=False)
+    ]
     assert not [(a, b) for a, b in pairs if a == "a" and b[0] in "aeio"]
     assert not [(a, b) for a, b in pairs if a == "an" and b[0] not in "aeiou"]
 
@@ -76,7 +80,13 @@ def slow_object_credit(mention: Mention, item: SceneObject) -> float:
         below = [k for k in OBJECT_KINDS.values() if mention.concept in (k.name, k.group, k.family)]
         a_family = any(k.family == mention.concept for k in below)
         same_group = not a_family and OBJECT_KINDS[item.kind].group in {k.group for k in below}
-        credit = 0.5 if same_group else 0.2 if OBJECT_KINDS[item.kind].family in {k.family for k in below} else 0.0
+        credit = (
+            0.5
+            if same_group
+            else 0.2
+            if OBJECT_KINDS[item.kind].family in {k.family for k in below}
+            else 0.0
+        )
     credit *= 0.65 if mention.colour and mention.colour != item.colour else 1
     return credit * (0.85 if mention.size and mention.size != item.size else 1)
 
@@ -86,13 +96,17 @@ def slow_truth(scene: Scene, meaning: Meaning) -> float:
     for m in meaning.mentions:
         facts.append((2.0, max(slow_object_credit(m, o) for o in scene.objects)))
         if m.count:
-            found = [o for o in scene.objects if is_a(o.kind, m.concept) and m.colour in ("", o.colour)]
+            found = [
+                o for o in scene.objects if is_a(o.kind, m.concept) and m.colour in ("", o.colour)
+            ]
             facts.append((1.0, min(len(found), m.count) / m.count))
     for r in meaning.relations:
         a, b = meaning.mentions[r.subject], meaning.mentions[r.object]
         pairs = [(scene.objects[f.subject], scene.objects[f.object]) for f in scene.relations
                  if f.predicate == r.predicate]  # fmt: skip
-        credits = [slow_object_credit(a, one) * slow_object_credit(b, other) for one, other in pairs]
+        credits = [
+            slow_object_credit(a, one) * slow_object_credit(b, other) for one, other in pairs
+        ]
         facts.append((2.0, max(credits, default=0.0)))
     if meaning.background:
         said, there = BACKGROUNDS[meaning.background], BACKGROUNDS[scene.background]
@@ -118,11 +132,19 @@ def test_boxes_lie_inside_and_things_can_be_seen(world: World) -> None:
             without = replace(scene, objects=scene.objects[:k] + scene.objects[k + 1 :])
             changed = ImageChops.difference(draw(scene), draw(without)).getbbox()
             assert changed is not None
-            assert changed[0] >= x0 - 2 and changed[1] >= y0 - 2 and changed[2] <= x1 + 2 and changed[3] <= y1 + 2
+            assert (
+                changed[0] >= x0 - 2
+                and changed[1] >= y0 - 2
+                and changed[2] <= x1 + 2
+                and changed[3] <= y1 + 2
+            )
 
 
 def test_every_kind_and_place_has_a_drawing() -> None:
-    assert DRAWN["kinds"].keys() == OBJECT_KINDS.keys() and DRAWN["places"].keys() == BACKGROUNDS.keys()
+    assert (
+        DRAWN["kinds"].keys() == OBJECT_KINDS.keys()
+        and DRAWN["places"].keys() == BACKGROUNDS.keys()
+    )
 
 
 def test_relations_hold_in_the_picture(world: World) -> None:
@@ -148,7 +170,10 @@ def test_spans_name_what_they_speak_of(world: World) -> None:
             phrase = " ".join(words[span.start : span.end])
             kind = kinds[caption.image_id][span.objects[0]].kind
             names = [OBJECT_KINDS[kind].names, *(HYPERNYMS[h] for h in HYPERNYMS if is_a(kind, h))]
-            assert any(word in phrase for pairs in names for pair in pairs for word in pair), (caption.text, phrase)
+            assert any(word in phrase for pairs in names for pair in pairs for word in pair), (
+                caption.text,
+                phrase,
+            )
 
 
 def test_files_hold_the_world(world: World, tmp_path: Path) -> None:
@@ -160,9 +185,15 @@ def test_files_hold_the_world(world: World, tmp_path: Path) -> None:
     assert first.size == (96, 96)
     assert list(first.convert("RGB").getdata()) == list(draw(world.scenes[0]).getdata())
     objects = read_arrow(tmp_path / "scenes.arrow")["objects"][7].as_py()
-    assert [(o["kind"], o["colour"]) for o in objects] == [(o.kind, o.colour) for o in world.scenes[7].objects]
+    assert [(o["kind"], o["colour"]) for o in objects] == [
+        (o.kind, o.colour) for o in world.scenes[7].objects
+    ]
     assert objects[0]["x1"] == pytest.approx(world.scenes[7].objects[0].box[2], abs=1e-3)
-    assert read_arrow(tmp_path / "meanings.arrow")["caption_id"].to_pylist() == [c.caption_id for c in world.captions]
+    assert read_arrow(tmp_path / "meanings.arrow")["caption_id"].to_pylist() == [
+        c.caption_id for c in world.captions
+    ]
     test = [s for s in world.scenes if s.split == "test"]
     meanings = [m for m, c in zip(world.meanings, world.captions, strict=True) if c.split == "test"]
-    assert np.array_equal(read_relevance(tmp_path / "truth-test.arrow").matrix(), truth(test, meanings))
+    assert np.array_equal(
+        read_relevance(tmp_path / "truth-test.arrow").matrix(), truth(test, meanings)
+    )

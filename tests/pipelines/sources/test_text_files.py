@@ -1,4 +1,5 @@
-"""Text files, strictly: UTF-8 and line feeds; Flickr's token files with lists of splits; SCAN's folders of fives."""
+"""Text files, strictly: UTF-8 and line feeds; Flickr's token files with lists of splits; SCAN's
+folders of fives."""
 
 from collections import Counter
 from pathlib import Path
@@ -23,7 +24,10 @@ FLICKR8K = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "fli
         (b"", []),
         (b"one\r\ntwo\n\nfour", ["one", "two", "", "four"]),
         ("\ufeffone\n\ufefftwo\n".encode(), ["one", "\ufefftwo"]),
-        *[(f"a{mark}b\nc\n".encode(), [f"a{mark}b", "c"]) for mark in "\u2028\u2029\x85\x0b\x0c\x1c\r"],
+        *[
+            (f"a{mark}b\nc\n".encode(), [f"a{mark}b", "c"])
+            for mark in "\u2028\u2029\x85\x0b\x0c\x1c\r"
+        ],
     ],
 )
 def test_only_a_line_feed_ends_a_row(tmp_path: Path, content: bytes, rows: list[str]) -> None:
@@ -38,13 +42,21 @@ def test_what_is_no_text_is_located(tmp_path: Path) -> None:
     file.write_bytes("fine\ncafé\n".encode("latin-1"))
     rows = read_lines(file)
     assert next(rows) == (1, "fine")
-    with pytest.raises(InputError, match=r"rows.txt row 2: byte 0xe9 at position 4 .* -> .*iconv") as error:
+    with pytest.raises(
+        InputError, match=r"rows.txt row 2: byte 0xe9 at position 4 .* -> .*iconv"
+    ) as error:
         next(rows)
     assert (error.value.file, error.value.row) == (file, 2)
     for content, message in (
-        ('{\n"caption": "café"}'.encode("latin-1"), r"row 2: byte 0xe9 at position 16 is not UTF-8 -> .*iconv"),
+        (
+            '{\n"caption": "café"}'.encode("latin-1"),
+            r"row 2: byte 0xe9 at position 16 is not UTF-8 -> .*iconv",
+        ),
         (b"\x1f\x8b\x08\x00", r"row 1: compressed by gzip -> gunzip"),
-        (b'{"a": 1,\n "b" 2}', r"row 2: not valid JSON at column 6: Expecting ':' .* -> correct this row"),
+        (
+            b'{"a": 1,\n "b" 2}',
+            r"row 2: not valid JSON at column 6: Expecting ':' .* -> correct this row",
+        ),
     ):
         file.write_bytes(content)
         with pytest.raises(InputError, match=message):
@@ -58,7 +70,11 @@ def test_what_is_no_text_is_located(tmp_path: Path) -> None:
 
 
 def flickr(
-    read: Read, folder: Path, split: str | None = None, left_out: Counter[str] | None = None, **lists: str
+    read: Read,
+    folder: Path,
+    split: str | None = None,
+    left_out: Counter[str] | None = None,
+    **lists: str,
 ) -> list[Caption]:
     for name, text in lists.items():
         (folder / f"{name}.txt").write_text(text)
@@ -76,8 +92,14 @@ def test_flickr_without_lists_is_one_split(read: Read, tmp_path: Path) -> None:
 
 def test_lists_give_the_split_and_the_rest_is_counted(read: Read, tmp_path: Path) -> None:
     left_out = Counter[str]()
-    captions = flickr(read, tmp_path, train="b\n", dev="a.jpg\r\n", left_out=left_out)  # b: as Flickr30K's lists say it
-    assert [(c.caption_id, c.split) for c in captions] == [("a.jpg#0", "dev"), ("a.jpg#1", "dev"), ("b.jpg#0", "train")]
+    captions = flickr(
+        read, tmp_path, train="b\n", dev="a.jpg\r\n", left_out=left_out
+    )  # b: as Flickr30K's lists say it
+    assert [(c.caption_id, c.split) for c in captions] == [
+        ("a.jpg#0", "dev"),
+        ("a.jpg#1", "dev"),
+        ("b.jpg#0", "train"),
+    ]
     assert left_out == {"captions of images in no list": 1}
     lists = {"train": "b.jpg\n", "dev": "a.jpg\n"}
     assert [c.caption_id for c in flickr(read, tmp_path, split="train", **lists)] == ["b.jpg#0"]
@@ -86,14 +108,25 @@ def test_lists_give_the_split_and_the_rest_is_counted(read: Read, tmp_path: Path
 @pytest.mark.parametrize(
     ("lists", "message"),
     [
-        ({"train": "a.jpg\nb.jpg\n", "dev": "b.jpg\n"}, r"dev.txt row 1: image 'b.jpg' is already in .*in.txt row 2"),
-        ({"train": "a.jpg\na.jpg\n"}, r"train.txt row 2: image 'a.jpg' is already in .* -> keep it in one list, once"),
-        ({"train": "a.jpg\nz.jpg\n"}, r"train.txt row 2: image 'z.jpg' has no caption in .* -> drop it from the list"),
+        (
+            {"train": "a.jpg\nb.jpg\n", "dev": "b.jpg\n"},
+            r"dev.txt row 1: image 'b.jpg' is already in .*in.txt row 2",
+        ),
+        (
+            {"train": "a.jpg\na.jpg\n"},
+            r"train.txt row 2: image 'a.jpg' is already in .* -> keep it in one list, once",
+        ),
+        (
+            {"train": "a.jpg\nz.jpg\n"},
+            r"train.txt row 2: image 'z.jpg' has no caption in .* -> drop it from the list",
+        ),
         ({"train": "a.jpg\n\n"}, r"train.txt row 2: no image in this row -> delete the empty row"),
         ({"train": ""}, r"train.txt: no images in this list"),
     ],
 )
-def test_bad_lists_are_refused(read: Read, tmp_path: Path, lists: dict[str, str], message: str) -> None:
+def test_bad_lists_are_refused(
+    read: Read, tmp_path: Path, lists: dict[str, str], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         flickr(read, tmp_path, **lists)
 
@@ -101,15 +134,21 @@ def test_bad_lists_are_refused(read: Read, tmp_path: Path, lists: dict[str, str]
 @pytest.mark.skipif(not FLICKR8K.is_dir(), reason=f"no Flickr8k at {FLICKR8K}")
 def test_flickr8k() -> None:
     left_out = Counter[str]()
-    lists = {split: str(FLICKR8K / f"Flickr_8k.{split}Images.txt") for split in ("train", "dev", "test")}
+    lists = {
+        split: str(FLICKR8K / f"Flickr_8k.{split}Images.txt") for split in ("train", "dev", "test")
+    }
     tokens = str(FLICKR8K / "Flickr8k.token.txt")
-    captions = list(read_source(CaptionsParams(source="flickr", input=tokens, split_lists=lists), left_out))
+    captions = list(
+        read_source(CaptionsParams(source="flickr", input=tokens, split_lists=lists), left_out)
+    )
     assert Counter(c.split for c in captions) == {"train": 30_000, "dev": 5_000, "test": 5_000}
     assert left_out == {"captions of images in no list": 460}
     assert len({c.image_id for c in captions}) == 8_000
 
 
-KAGGLE_8K = 'image,caption\na.jpg,"A dog, on ""grass"" ."\na.jpg,A brown dog .\nb.jpg,A cat | a mat .\n'
+KAGGLE_8K = (
+    'image,caption\na.jpg,"A dog, on ""grass"" ."\na.jpg,A brown dog .\nb.jpg,A cat | a mat .\n'
+)
 KAGGLE_30K = """image_name| comment_number| comment
 a.jpg| 0| A dog , on | grass .
 a.jpg| 4   A dog runs across the grass .
@@ -132,15 +171,24 @@ def test_kaggle_s_tables_of_flickr_are_known_by_their_header(
         ("a.jpg#4", "A dog runs across the grass .", 3),
         ("b.jpg#0", "A cat .", 4),
     ]
-    assert "row 3: the bar behind the number is missing; read as caption 4" in capsys.readouterr().err
+    assert (
+        "row 3: the bar behind the number is missing; read as caption 4" in capsys.readouterr().err
+    )
     numbered = "image_name,comment_number,comment\na.jpg,3,A dog .\n"
     assert [c.caption_id for c in read("flickr", numbered)] == ["a.jpg#3"]
     (tmp_path / "list.txt").write_text("b.jpg\n")
     lists = {"test": str(tmp_path / "list.txt")}
-    assert [(c.caption_id, c.split) for c in read("flickr", KAGGLE_30K, split_lists=lists)] == [("b.jpg#0", "test")]
-    with pytest.raises(InputError, match=r"row 5: 'b.jpg A bird' has too few bars -> write each row as image\| number"):
+    assert [(c.caption_id, c.split) for c in read("flickr", KAGGLE_30K, split_lists=lists)] == [
+        ("b.jpg#0", "test")
+    ]
+    with pytest.raises(
+        InputError,
+        match=r"row 5: 'b.jpg A bird' has too few bars -> write each row as image\| number",
+    ):
         read("flickr", KAGGLE_30K + "b.jpg A bird\n")
-    with pytest.raises(InputError, match=r"row 5: the row has 3 fields, the header 2 -> a comma or quote inside"):
+    with pytest.raises(
+        InputError, match=r"row 5: the row has 3 fields, the header 2 -> a comma or quote inside"
+    ):
         read("flickr", KAGGLE_8K + "b.jpg,A cat, a mat\n")
 
 
@@ -148,7 +196,10 @@ CAPTIONS = [f"caption {k}" for k in range(10)]
 
 
 def precomp(
-    folder: Path, captions: list[str] = CAPTIONS, ids: list[str] | None = None, split: str | None = "test"
+    folder: Path,
+    captions: list[str] = CAPTIONS,
+    ids: list[str] | None = None,
+    split: str | None = "test",
 ) -> list[Caption]:
     (folder / "test_caps.txt").write_text("".join(f"{line}\n" for line in captions))
     if ids is not None:
@@ -158,7 +209,9 @@ def precomp(
 
 def test_without_ids_scans_images_are_numbered(tmp_path: Path) -> None:
     captions = precomp(tmp_path)
-    assert captions[6] == Caption("test-1", "test-1#1", "test", "caption 6", str(tmp_path / "test_caps.txt"), 7)
+    assert captions[6] == Caption(
+        "test-1", "test-1#1", "test", "caption 6", str(tmp_path / "test_caps.txt"), 7
+    )
     assert [c.image_id for c in captions] == ["test-0"] * 5 + ["test-1"] * 5
 
 
@@ -181,9 +234,21 @@ def test_ids_an_image_or_a_caption(tmp_path: Path, ids: list[str]) -> None:
 @pytest.mark.parametrize(
     ("captions", "ids", "message"),
     [
-        (CAPTIONS[:9], None, r"test_caps.txt: 9 captions, 5 an image, for 9 captions of .* -> .*--source tsv"),
-        (CAPTIONS, ["1", "2", "3"], r"test_ids.txt: 3 ids \(3 images\) for 10 captions of test_caps.txt -> give one"),
-        (CAPTIONS, list("0123456789"), r"test_ids.txt: 10 different ids for 10 captions -> .*, not sentence ids"),
+        (
+            CAPTIONS[:9],
+            None,
+            r"test_caps.txt: 9 captions, 5 an image, for 9 captions of .* -> .*--source tsv",
+        ),
+        (
+            CAPTIONS,
+            ["1", "2", "3"],
+            r"test_ids.txt: 3 ids \(3 images\) for 10 captions of test_caps.txt -> give one",
+        ),
+        (
+            CAPTIONS,
+            list("0123456789"),
+            r"test_ids.txt: 10 different ids for 10 captions -> .*, not sentence ids",
+        ),
         ([], [], r"test_ids.txt: 0 ids"),
     ],
 )
@@ -195,7 +260,9 @@ def test_counts_that_do_not_fit_are_refused(
 
 
 def test_the_split_of_scan_has_to_be_said_and_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"which split is not said -> choose with --split from: test"):
+    with pytest.raises(
+        InputError, match=r"which split is not said -> choose with --split from: test"
+    ):
         precomp(tmp_path, split=None)
     with pytest.raises(InputError, match=r"no split 'dev' -> choose from: test"):
         precomp(tmp_path, split="dev")

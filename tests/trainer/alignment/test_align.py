@@ -17,13 +17,28 @@ from capgrade.schemas.files import read_arrow
 from capgrade.schemas.params import CaptionsParams, ModelParams, ScenesParams, TrainParams
 from capgrade.schemas.regions import Regions, write_regions
 from capgrade.trainer.alignment.align import ALIGNMENT_SIDE, align, panel
-from capgrade.trainer.alignment.pointing_game import Aligned, Phrase, Pointed, aligned, point, pointing, read_phrases
+from capgrade.trainer.alignment.pointing_game import (
+    Aligned,
+    Phrase,
+    Pointed,
+    aligned,
+    point,
+    pointing,
+    read_phrases,
+)
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
 from capgrade.trainer.models.base import Encoded
 from capgrade.trainer.models.text_encoder import Pieces
 
-TINY = {"embed_dim": 32, "image_layers": 1, "joint_layers": 1, "feedforward": 32, "text_layers": 1, "heads": 2}
+TINY = {
+    "embed_dim": 32,
+    "image_layers": 1,
+    "joint_layers": 1,
+    "feedforward": 32,
+    "text_layers": 1,
+    "heads": 2,
+}
 LOSS = ({"name": "triplet", "margin": 0.2},)
 
 
@@ -31,10 +46,14 @@ LOSS = ({"name": "triplet", "margin": 0.2},)
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Data:
     """Scenes whose regions are the true boxes and one that covers all, with random features."""
     folder: Path = tmp_path_factory.mktemp("scenes")
-    captions(folder / "captions", CaptionsParams(scenes=ScenesParams(train=12, val=0, test=6, size=64)))
+    captions(
+        folder / "captions", CaptionsParams(scenes=ScenesParams(train=12, val=0, test=6, size=64))
+    )
     rng, regions = np.random.default_rng(0), []
     for row in read_arrow(folder / "captions" / "scenes.arrow").to_pylist():
-        boxes = [[thing[side] for side in ("x0", "y0", "x1", "y1")] for thing in row["objects"]] + [[0, 0, 64, 64]]
+        boxes = [[thing[side] for side in ("x0", "y0", "x1", "y1")] for thing in row["objects"]] + [
+            [0, 0, 64, 64]
+        ]
         features = rng.normal(size=(len(boxes), 16)).astype(np.float32)
         regions.append(Regions(row["image_id"], 64, 64, np.array(boxes, np.float32), features))
     write_regions(folder / "regions", regions, dtype="float32")
@@ -44,7 +63,12 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Data:
 def trained(data: Data, out: Path, model: str, **options: object) -> Path:
     torch.set_num_threads(1)
     chosen = ModelParams(name=model, options=options)
-    train(data, out, TrainParams(model=chosen, loss=LOSS, batch_size=6, epochs=1, validation=None), MeasuresParams())
+    train(
+        data,
+        out,
+        TrainParams(model=chosen, loss=LOSS, batch_size=6, epochs=1, validation=None),
+        MeasuresParams(),
+    )
     return out
 
 
@@ -56,19 +80,29 @@ def run(scenes: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_picture_and_the_pointing_game(
     scenes: Data, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = align(run, scenes.captions, scenes.regions, "test", tmp_path / "out", scenes.captions, count=2)
+    found = align(
+        run, scenes.captions, scenes.regions, "test", tmp_path / "out", scenes.captions, count=2
+    )
     assert found == json.loads((tmp_path / "out" / "pointing.json").read_text())
     table = read_captions(scenes.captions, "test")
     said = read_phrases(scenes.captions, table)
     assert list(said) == table.caption_ids
-    phrases = [(text, one) for text, some in zip(table.texts, said.values(), strict=True) for one in some]
+    phrases = [
+        (text, one) for text, some in zip(table.texts, said.values(), strict=True) for one in some
+    ]
     for text, phrase in phrases:
         assert 0 <= phrase.start < phrase.end <= len(text.split())
         assert phrase.boxes.shape[1] == 4 and (phrase.boxes[:, 2:] > phrase.boxes[:, :2]).all()
-    spans = [span for row in read_arrow(scenes.captions / "meanings.arrow").to_pylist() for span in row["spans"]
-             if row["caption_id"] in said and span["objects"]]  # fmt: skip
+    spans = [
+        span
+        for row in read_arrow(scenes.captions / "meanings.arrow").to_pylist()
+        for span in row["spans"]
+        if row["caption_id"] in said and span["objects"]
+    ]
     assert found["all"]["phrases"] == len(phrases) == len(spans)
-    assert found["all"]["phrases"] == sum(one["phrases"] for kind, one in found.items() if kind != "all")
+    assert found["all"]["phrases"] == sum(
+        one["phrases"] for kind, one in found.items() if kind != "all"
+    )
     assert 0 < found["all"]["centre_chance"] < 1  # the box that covers all is right or wrong
     assert Image.open(tmp_path / "out" / "alignment.png").width == 2 * (420 + 14) + 14
 
@@ -78,21 +112,43 @@ def test_a_picture_and_the_pointing_game(
 
     monkeypatch.setattr("capgrade.trainer.alignment.align.opener", rewrites)
     with pytest.raises(InputError, match="vocabulary: changed while this run read it"):
-        align(run, scenes.captions, scenes.regions, "test", tmp_path / "other", scenes.captions, count=1)
+        align(
+            run,
+            scenes.captions,
+            scenes.regions,
+            "test",
+            tmp_path / "other",
+            scenes.captions,
+            count=1,
+        )
 
 
-def test_captions_without_truth_have_a_picture_alone(scenes: Data, run: Path, tmp_path: Path) -> None:
+def test_captions_without_truth_have_a_picture_alone(
+    scenes: Data, run: Path, tmp_path: Path
+) -> None:
     table = read_captions(scenes.captions, "test")
-    rows = [f"{table.image_ids[i]}\t{text}" for i, text in zip(table.owner, table.texts, strict=True)]
+    rows = [
+        f"{table.image_ids[i]}\t{text}" for i, text in zip(table.owner, table.texts, strict=True)
+    ]
     (tmp_path / "c.tsv").write_text("image_id\tcaption\n" + "\n".join(rows) + "\n")
-    captions(tmp_path / "plain", CaptionsParams(source="tsv", input=f"{tmp_path}/c.tsv", split="test"))
-    assert align(run, tmp_path / "plain", scenes.regions, "test", tmp_path / "out", scenes.captions) is None
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"alignment.png", "manifest.json"}
+    captions(
+        tmp_path / "plain", CaptionsParams(source="tsv", input=f"{tmp_path}/c.tsv", split="test")
+    )
+    assert (
+        align(run, tmp_path / "plain", scenes.regions, "test", tmp_path / "out", scenes.captions)
+        is None
+    )
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "alignment.png",
+        "manifest.json",
+    }
 
 
 def test_a_model_without_words_is_refused(scenes: Data, tmp_path: Path) -> None:
     run = trained(scenes, tmp_path / "run", "vse", embed=8, word=8)
-    with pytest.raises(InputError, match="aligns no words with regions -> give a run of --preset teran"):
+    with pytest.raises(
+        InputError, match="aligns no words with regions -> give a run of --preset teran"
+    ):
         align(run, scenes.captions, scenes.regions, "test", tmp_path / "out", scenes.captions)
 
 
@@ -115,10 +171,18 @@ GIVEN = Aligned(
 def test_each_word_has_its_best_region_and_a_phrase_points_at_one():
     """Ties share the point; words that take no part do not point."""
     assert [GIVEN.region(k) for k in range(5)] == [None, 0, 3, None, 3]
-    assert point(GIVEN, Phrase(0, 2, "dog", DOG)) == Pointed(1, 1.0, 0.5, 1.0, 0.25)  # half the regions have centres in
-    assert point(GIVEN, Phrase(3, 5, "cat", CAT)) == Pointed(1, 0.0, 0.25, 0.0, 0.25)  # at the whole picture
-    assert point(GIVEN, Phrase(3, 5, "cat", np.vstack([DOG, CAT]))).centre_chance == 0.75  # either will do
-    assert point(GIVEN, Phrase(1, 5, "dog", DOG)) == Pointed(1, 1.0, 0.5, 1.0, 0.25)  # means: 0.4, 0.2, 0.33, 0.37
+    assert point(GIVEN, Phrase(0, 2, "dog", DOG)) == Pointed(
+        1, 1.0, 0.5, 1.0, 0.25
+    )  # half the regions have centres in
+    assert point(GIVEN, Phrase(3, 5, "cat", CAT)) == Pointed(
+        1, 0.0, 0.25, 0.0, 0.25
+    )  # at the whole picture
+    assert (
+        point(GIVEN, Phrase(3, 5, "cat", np.vstack([DOG, CAT]))).centre_chance == 0.75
+    )  # either will do
+    assert point(GIVEN, Phrase(1, 5, "dog", DOG)) == Pointed(
+        1, 1.0, 0.5, 1.0, 0.25
+    )  # means: 0.4, 0.2, 0.33, 0.37
     flat = Aligned(GIVEN.words, BOXES, np.zeros((4, 5), np.float32))
     result = point(flat, Phrase(0, 2, "dog", DOG))
     assert (result.centre, result.iou) == (result.centre_chance, result.iou_chance) == (0.5, 0.25)
@@ -128,22 +192,34 @@ def test_each_word_has_its_best_region_and_a_phrase_points_at_one():
 
 
 def test_means_by_kind():
-    phrases = [Phrase(0, 2, "dog", DOG), Phrase(3, 5, "cat", CAT), Phrase(0, 1, "cat", CAT), Phrase(1, 2, "dog", DOG)]
+    phrases = [
+        Phrase(0, 2, "dog", DOG),
+        Phrase(3, 5, "cat", CAT),
+        Phrase(0, 1, "cat", CAT),
+        Phrase(1, 2, "dog", DOG),
+    ]
     result = pointing([(GIVEN, phrases[:2]), (GIVEN, phrases[2:]), (GIVEN, [])])
     assert list(result) == ["all", "dog", "cat"]
-    assert result["all"] == Pointed(3, pytest.approx(2 / 3), pytest.approx(1.25 / 3), pytest.approx(2 / 3), 0.25)
+    assert result["all"] == Pointed(
+        3, pytest.approx(2 / 3), pytest.approx(1.25 / 3), pytest.approx(2 / 3), 0.25
+    )
     assert result["dog"] == Pointed(2, 1.0, 0.5, 1.0, 0.25) and result["cat"].phrases == 1
     assert pointing([])["all"].phrases == 0
 
 
 def test_words_are_means_of_their_pieces():
-    """[CLS] dog run ##s ##away [SEP] and padding; "run ##s" with one region, the padding region left out."""
+    """[CLS] dog run ##s ##away [SEP] and padding; "run ##s" with one region, the padding region
+    left out."""
     parts, words = torch.eye(3)[None, :2], torch.zeros(1, 7, 3)
     words[0, 1, 0], words[0, 2, 1], words[0, 3, 1], words[0, 4, 1] = 1.0, 0.5, 1.0, 9.0
     mask = torch.tensor([[False, True, True, True, False, False, False]])
     images = Encoded(None, parts, torch.tensor([[True, True]]))
     given = aligned(
-        images, Encoded(None, words, mask), BOXES[:2], "dog runsaway", Pieces([2, 5, 6, 7, 8, 3], [-1, 0, 1, 1, 1, -1])
+        images,
+        Encoded(None, words, mask),
+        BOXES[:2],
+        "dog runsaway",
+        Pieces([2, 5, 6, 7, 8, 3], [-1, 0, 1, 1, 1, -1]),
     )
     assert np.allclose(given.similarity, [[1, 0], [0, 0.75]]), given.similarity
 

@@ -19,8 +19,10 @@ def test_the_most_frequent_words_come_first_ties_by_letter():
     words = Vocabulary.fit(captions)
     assert (words.words, words.size) == (("a", "b", "c"), FIRST + 3)
     assert [row.tolist() for row in words.encode(captions)] == [
-        [START, FIRST + 2, FIRST + 1, FIRST, END], [START, FIRST, FIRST + 1, END], [START, FIRST, END],
-    ]  # fmt: skip
+        [START, FIRST + 2, FIRST + 1, FIRST, END],
+        [START, FIRST, FIRST + 1, END],
+        [START, FIRST, END],
+    ]
 
 
 def test_rare_words_and_those_of_other_rows_are_unknown():
@@ -35,12 +37,20 @@ def test_rare_words_and_those_of_other_rows_are_unknown():
 
 def test_free_text_is_cut_as_the_table_was():
     words = Vocabulary.fit(make_captions([["a dog"], ["a cat"]]))
-    assert words.encode_texts(["A DOG", "", "zebra"])[0].tolist() == words.encode_texts(["a dog"])[0].tolist()
-    assert [row.tolist() for row in words.encode_texts(["", "zebra"])] == [[START, END], [START, UNKNOWN, END]]
+    assert (
+        words.encode_texts(["A DOG", "", "zebra"])[0].tolist()
+        == words.encode_texts(["a dog"])[0].tolist()
+    )
+    assert [row.tolist() for row in words.encode_texts(["", "zebra"])] == [
+        [START, END],
+        [START, UNKNOWN, END],
+    ]
 
 
 def test_both_kinds_come_back_from_their_file(tmp_path):
-    for k, tokens in enumerate([Vocabulary.fit(make_captions([["a ü"]])), ModelTokens("all-MiniLM-L6-v2")]):
+    for k, tokens in enumerate(
+        [Vocabulary.fit(make_captions([["a ü"]])), ModelTokens("all-MiniLM-L6-v2")]
+    ):
         tokens.save(tmp_path / f"{k}.json")
         assert load_tokens(tmp_path / f"{k}.json") == tokens
     (tmp_path / "other.json").write_text(json.dumps({"words": ["a"]}))

@@ -1,4 +1,5 @@
-"""The evaluation stage from files: numbers, folds, intervals, outputs, comparisons, tables, and its errors."""
+"""The evaluation stage from files: numbers, folds, intervals, outputs, comparisons, tables, and its
+errors."""
 
 import json
 import shutil
@@ -42,7 +43,9 @@ FAST = EvaluateParams(samples=50, m=(3,))
 
 
 def captions_folder(folder, owner=OWNER):
-    return write_captions_folder(folder, [caption_table([["a dog"] * size for size in np.bincount(owner)])])
+    return write_captions_folder(
+        folder, [caption_table([["a dog"] * size for size in np.bincount(owner)])]
+    )
 
 
 def relevance_folder(folder, names=("cider", "rouge_l"), labels=LABELS):
@@ -55,7 +58,11 @@ def relevance_folder(folder, names=("cider", "rouge_l"), labels=LABELS):
 def folders(tmp_path_factory):
     base = tmp_path_factory.mktemp("evaluate")
     np.save(base / "sims.npy", SIMILARITY)
-    return captions_folder(base / "captions"), base / "sims.npy", relevance_folder(base / "relevance")
+    return (
+        captions_folder(base / "captions"),
+        base / "sims.npy",
+        relevance_folder(base / "relevance"),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +74,20 @@ def task(folders):
 def test_numbers_are_those_of_the_plain_functions(task):
     found = as_json(evaluate(task, FAST))
     assert found["t2i"]["ndcg@25"] == pytest.approx(ndcg(SIMILARITY.T, LABELS.T, k=25).mean())
-    assert 6 < found["nsum"] <= 600 and found["intervals"]["rsum"][0] < found["rsum"] < found["intervals"]["rsum"][1]
-    names = {"recall@1", "r@1", "ncs@1", "ndcg@25", "asp", "kendall_tau_a", "ncs@1[rouge_l]", "asp_a"}
+    assert (
+        6 < found["nsum"] <= 600
+        and found["intervals"]["rsum"][0] < found["rsum"] < found["intervals"]["rsum"][1]
+    )
+    names = {
+        "recall@1",
+        "r@1",
+        "ncs@1",
+        "ndcg@25",
+        "asp",
+        "kendall_tau_a",
+        "ncs@1[rouge_l]",
+        "asp_a",
+    }
     for way in ("i2t", "t2i"):
         assert names <= set(found[way])
         assert found[way]["asp"] == found[way]["asp[rouge_l]"], "the two files hold the same labels"
@@ -79,17 +98,32 @@ def test_numbers_are_those_of_the_plain_functions(task):
 
 
 def test_outputs_compare_and_tables(task, tmp_path):
-    better = Task(SIMILARITY + 2 * (OWNER[None] == np.arange(IMAGES)[:, None]), OWNER, task.relevance)
+    better = Task(
+        SIMILARITY + 2 * (OWNER[None] == np.arange(IMAGES)[:, None]), OWNER, task.relevance
+    )
     evaluate(task, FAST, out=tmp_path / "a")
     evaluate(better, FAST, out=tmp_path / "b")
-    tests = {one.key: one.tests[0] for one in compare([tmp_path / "b", tmp_path / "a"], samples=500)}
+    tests = {
+        one.key: one.tests[0] for one in compare([tmp_path / "b", tmp_path / "a"], samples=500)
+    }
     assert tests["i2t/recall@1"].difference > 0 and tests["t2i/recall@1"].p_value < 0.01
     evaluate(task, FAST.model_copy(update={"ties": "reference"}), out=tmp_path / "tied")
-    with pytest.raises(InputError, match="tied: evaluated with other ties than the first -> evaluate both alike"):
+    with pytest.raises(
+        InputError, match="tied: evaluated with other ties than the first -> evaluate both alike"
+    ):
         compare([tmp_path / "a", tmp_path / "tied"])
     curve = json.loads((tmp_path / "a" / "curves_k.json").read_text())
-    assert {row["direction"] for row in curve} == {"i2t", "t2i"} and {"k", "recall", "ncs", "ndcg"} <= set(curve[0])
-    assert all(a["recall"] <= b["recall"] for a, b in zip(curve, curve[1:], strict=False) if a["k"] < b["k"])
+    assert {row["direction"] for row in curve} == {"i2t", "t2i"} and {
+        "k",
+        "recall",
+        "ncs",
+        "ndcg",
+    } <= set(curve[0])
+    assert all(
+        a["recall"] <= b["recall"]
+        for a, b in zip(curve, curve[1:], strict=False)
+        if a["k"] < b["k"]
+    )
     runs = {"base_line": tmp_path / "a", "ours": tmp_path / "b"}
     markdown = side_by_side(runs, ["recall@1", "medr", "rsum"])
     last = markdown.splitlines()[-1]
@@ -98,10 +132,14 @@ def test_outputs_compare_and_tables(task, tmp_path):
     latex = side_by_side(runs, ["recall@1"], "latex")
     assert r"base\_line" in latex and r"\textbf{100.0}" in latex
     write_tables(runs, ["rsum"], tmp_path / "tables")
-    assert (tmp_path / "tables" / "runs.md").exists() and (tmp_path / "tables" / "runs.tex").exists()
+    assert (tmp_path / "tables" / "runs.md").exists() and (
+        tmp_path / "tables" / "runs.tex"
+    ).exists()
     with pytest.raises(InputError, match="no precision@1"):
         side_by_side(runs, ["precision@1"])
-    with pytest.raises(InputError, match="style 'html' is not known -> use one of: markdown, latex"):
+    with pytest.raises(
+        InputError, match="style 'html' is not known -> use one of: markdown, latex"
+    ):
         side_by_side(runs, ["rsum"], "html")
     (tmp_path / "b" / "manifest.json").unlink()
     for use in (lambda: side_by_side(runs, ["rsum"]), lambda: compare(list(runs.values()))):
@@ -123,18 +161,25 @@ def test_every_row_of_a_comparison_is_the_difference_of_what_is_reported(three):
     """medr is a median, rsum and nsum are sums: no row is a mean over queries of what is none."""
     stored = [json.loads((folder / "metrics.json").read_text()) for folder in three]
     found = compare(three, every=True, samples=200)
-    assert {"rsum", "nsum[cider]", "i2t/medr", "t2i/ndcg@25[cider]", "i2t/ndcg@25[rouge_l]"} <= {o.key for o in found}
+    assert {"rsum", "nsum[cider]", "i2t/medr", "t2i/ndcg@25[cider]", "i2t/ndcg@25[rouge_l]"} <= {
+        o.key for o in found
+    }
     for one in found:
         name = one.metric.removesuffix("[cider]")
         values = [run[one.direction][name] if one.direction else run[name] for run in stored]
         assert one.values == pytest.approx(values)
         for test, value in zip(one.tests, values[1:], strict=True):
-            assert test.difference == pytest.approx(values[0] - value) and test.low <= test.high, one.key
-            assert test.queries == (IMAGES if one.direction == "i2t" else len(OWNER)) + IMAGES * (not one.direction)
+            assert test.difference == pytest.approx(values[0] - value) and test.low <= test.high, (
+                one.key
+            )
+            assert test.queries == (IMAGES if one.direction == "i2t" else len(OWNER)) + IMAGES * (
+                not one.direction
+            )
 
 
 def test_a_sum_is_tested_by_sums_of_draws(three):
-    """Both directions of an image are drawn and exchanged together: once more as a loop over samples."""
+    """Both directions of an image are drawn and exchanged together: once more as a loop over
+    samples."""
     found = compare(three[::2], ["rsum"], samples=300)[0].tests[0]
     queries = [np.load(folder / "per_query.npz") for folder in three[::2]]
     names = [f"{way}/recall@{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)]
@@ -144,7 +189,11 @@ def test_a_sum_is_tested_by_sums_of_draws(three):
         total = 0.0
         for name in names:
             values = np.stack([run[name] for run in queries])
-            of = images if name.startswith("i2t") else [c for i in images for c in np.flatnonzero(i == OWNER)]
+            of = (
+                images
+                if name.startswith("i2t")
+                else [c for i in images for c in np.flatnonzero(i == OWNER)]
+            )
             image = of if name.startswith("i2t") else OWNER[of]
             total += 100 * np.mean(values[sides[np.asarray(image)], np.asarray(of)])
         return total
@@ -152,7 +201,9 @@ def test_a_sum_is_tested_by_sums_of_draws(three):
     generator, everyone = np.random.default_rng(0), np.arange(IMAGES)
     stays = generator.integers(0, 2, (300, IMAGES), np.int8)
     gap = rsum(np.zeros(IMAGES, int), everyone) - rsum(np.ones(IMAGES, int), everyone)
-    exchanged = [rsum(1 - stay.astype(int), everyone) - rsum(stay.astype(int), everyone) for stay in stays]
+    exchanged = [
+        rsum(1 - stay.astype(int), everyone) - rsum(stay.astype(int), everyone) for stay in stays
+    ]
     assert found.difference == pytest.approx(gap)
     assert found.p_value == pytest.approx((1 + (np.abs(exchanged) >= abs(gap) - 1e-9).sum()) / 301)
     drawn = np.random.default_rng(0).integers(0, IMAGES, (300, IMAGES), dtype=np.int32)
@@ -166,23 +217,48 @@ def test_a_comparison_prints_what_papers_report(three, capsys, monkeypatch, tmp_
     assert call("evaluate", *pair) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("comparing ")
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
-    head = [cell.strip() for cell in next(line for line in lines if line.startswith("┃")).split("┃")[1:-1]]
-    assert head == ["metric", "direction", "one", "two", "one less two", "95% interval", "p", "queries"]
-    assert len(rows) == SHORT_TABLE and ["recall@1", "text to image"] in [row[:2] for row in rows]
-    assert ["rsum", "both"] in [row[:2] for row in rows] and ["ndcg@25[cider]", "image to text"] in [
-        r[:2] for r in rows
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")
     ]
+    head = [
+        cell.strip()
+        for cell in next(line for line in lines if line.startswith("┃")).split("┃")[1:-1]
+    ]
+    assert head == [
+        "metric",
+        "direction",
+        "one",
+        "two",
+        "one less two",
+        "95% interval",
+        "p",
+        "queries",
+    ]
+    assert len(rows) == SHORT_TABLE and ["recall@1", "text to image"] in [row[:2] for row in rows]
+    assert ["rsum", "both"] in [row[:2] for row in rows] and [
+        "ndcg@25[cider]",
+        "image to text",
+    ] in [r[:2] for r in rows]
     assert call("evaluate", *pair, "--all") == 0
     assert sum(line.startswith("│") for line in capsys.readouterr().out.splitlines()) > 100
     every = [*pair, "--compare", f"best={three[2]}", "--metric", "rsum", "--metric", "medr"]
     assert call("evaluate", *every, "--out", tmp_path / "tables") == 0
-    assert "600.0 (p 0.00" in next(line for line in capsys.readouterr().out.splitlines() if "rsum" in line)
-    assert (tmp_path / "tables" / "tests.md").read_text().startswith("| metric | direction | one | two | best |\n")
+    assert "600.0 (p 0.00" in next(
+        line for line in capsys.readouterr().out.splitlines() if "rsum" in line
+    )
+    assert (
+        (tmp_path / "tables" / "tests.md")
+        .read_text()
+        .startswith("| metric | direction | one | two | best |\n")
+    )
     assert r"\begin{tabular}{llrrr}" in (tmp_path / "tables" / "tests.tex").read_text()
     assert call("evaluate", *every, "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found.keys() == {"two", "best"} and found["best"].keys() == {"rsum", "i2t/medr", "t2i/medr"}
+    assert found.keys() == {"two", "best"} and found["best"].keys() == {
+        "rsum",
+        "i2t/medr",
+        "t2i/medr",
+    }
     assert call("evaluate", *pair, "--metric", "recal@1") == 2
     assert "no recal@1 -> evaluated: recall@1" in capsys.readouterr().err
 
@@ -191,41 +267,58 @@ def test_runs_of_other_queries_stand_side_by_side_without_a_test(task, three, tm
     evaluate(task, FAST, out=tmp_path / "other", inputs={"captions": "others"})
     both = ("--compare", str(three[0]), "--compare", str(tmp_path / "other"))
     assert call("evaluate", *both) == 2
-    assert "evaluated with other captions than the first -> evaluate both alike" in capsys.readouterr().err
+    assert (
+        "evaluated with other captions than the first -> evaluate both alike"
+        in capsys.readouterr().err
+    )
     assert call("evaluate", *both, "--metric", "recall@1") == 0
     said = capsys.readouterr()
     assert "| one | " in said.out and "no test: " in said.err
 
 
 def test_an_evaluation_without_owners_tests_captions_one_by_one(three, tmp_path):
-    """As an earlier version wrote it: sums still have a test of their own, and a line says what is assumed."""
+    """As an earlier version wrote it: sums still have a test of their own, and a line says what is
+    assumed."""
     for folder in three[:2]:
         copy = shutil.copytree(folder, tmp_path / folder.name)
         with np.load(copy / "per_query.npz") as stored:
-            np.savez(copy / "per_query.npz", **{name: stored[name] for name in stored.files if name != "owner"})
+            np.savez(
+                copy / "per_query.npz",
+                **{name: stored[name] for name in stored.files if name != "owner"},
+            )
         rows = dict.fromkeys(read_manifest(folder, "evaluation")["files"], 0)
         write_manifest(copy, "evaluation", params={}, inputs={}, rows=rows)
     with pytest.warns(CapgradeWarning, match="captions of one image count as independent"):
         found = compare([tmp_path / "one", tmp_path / "two"], ["rsum", "recall@1"], samples=200)
     whole = compare(three[:2], ["rsum", "recall@1"], samples=200)
     assert [one.tests[0].difference for one in found] == [one.tests[0].difference for one in whole]
-    same = {one.key: one.tests[0] == other.tests[0] for one, other in zip(found, whole, strict=True)}
+    same = {
+        one.key: one.tests[0] == other.tests[0] for one, other in zip(found, whole, strict=True)
+    }
     assert same == {"rsum": False, "i2t/recall@1": True, "t2i/recall@1": False}
 
 
 def test_tables_name_the_measure_of_graded_metrics(task, tmp_path):
-    """Of several measures the first one's are named too, and the values of two are never in one column."""
-    labels = {"cider": next(iter(task.relevance.values())), "sbert": np.sqrt(next(iter(task.relevance.values())))}
+    """Of several measures the first one's are named too, and the values of two are never in one
+    column."""
+    labels = {
+        "cider": next(iter(task.relevance.values())),
+        "sbert": np.sqrt(next(iter(task.relevance.values()))),
+    }
     settings = EvaluateParams(samples=0, metric=("recall@1", "ncs@1", "ncs@5", "ncs@10", "ndcg@5"))
     evaluate(Task(SIMILARITY, OWNER, labels), settings, out=tmp_path / "both")
     evaluate(Task(SIMILARITY, OWNER, {"sbert": labels["sbert"]}), settings, out=tmp_path / "sbert")
     both, one = tmp_path / "both", tmp_path / "sbert"
-    heads = side_by_side({"both": both}, ["recall@1", "ndcg@5", "ndcg@5[sbert]", "nsum"]).splitlines()[0]
+    heads = side_by_side(
+        {"both": both}, ["recall@1", "ndcg@5", "ndcg@5[sbert]", "nsum"]
+    ).splitlines()[0]
     assert heads.split(" | ")[1:] == [
         "i2t recall@1", "t2i recall@1", "i2t ndcg@5[cider]", "t2i ndcg@5[cider]",
         "i2t ndcg@5[sbert]", "t2i ndcg@5[sbert]", "nsum[cider] |",
     ]  # fmt: skip
-    with pytest.raises(InputError, match=r"ndcg@5 is of sbert here, and of cider in both -> name the measure"):
+    with pytest.raises(
+        InputError, match=r"ndcg@5 is of sbert here, and of cider in both -> name the measure"
+    ):
         side_by_side({"both": both, "one": one}, ["ndcg@5"])
     rows = side_by_side({"both": both, "one": one}, ["ndcg@5[sbert]"]).splitlines()[2:]
     assert rows[0].split("|")[2:] == rows[1].split("|")[2:], "the same labels under either name"
@@ -240,16 +333,25 @@ def test_a_metric_without_a_value_is_a_dash_and_never_the_best(task, tmp_path):
     found = json.loads((tmp_path / "b" / "metrics.json").read_text())
     found["i2t"]["recall@1"] = None  # as it is written where no query has a value
     (tmp_path / "a.json").write_text(json.dumps(found))
-    rows = side_by_side({"a": tmp_path / "a.json", "b": tmp_path / "b"}, ["recall@1"]).splitlines()[2:]
-    assert [row.split(" | ")[1].startswith("**") for row in rows] == [False, True] and rows[0].startswith("| a | - |")
+    rows = side_by_side({"a": tmp_path / "a.json", "b": tmp_path / "b"}, ["recall@1"]).splitlines()[
+        2:
+    ]
+    assert [row.split(" | ")[1].startswith("**") for row in rows] == [False, True] and rows[
+        0
+    ].startswith("| a | - |")
     alone = side_by_side({"a": tmp_path / "a.json"}, ["recall@1"]).splitlines()[-1]
     assert alone.startswith("| a | - | **")
 
 
-@pytest.mark.parametrize("content", [[1, 2], 3, {}, {"i2t": 3, "t2i": {}}, {"i2t": {"recall@1": "x"}, "t2i": {}}])
+@pytest.mark.parametrize(
+    "content", [[1, 2], 3, {}, {"i2t": 3, "t2i": {}}, {"i2t": {"recall@1": "x"}, "t2i": {}}]
+)
 def test_numbers_of_something_else_are_refused(tmp_path, content):
     (tmp_path / "m.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match="m.json: not the metrics of an evaluation -> write them with capgrade eval"):
+    with pytest.raises(
+        InputError,
+        match="m.json: not the metrics of an evaluation -> write them with capgrade eval",
+    ):
         side_by_side({"a": tmp_path / "m.json"}, ["recall@1"])
 
 
@@ -260,18 +362,34 @@ def test_the_whole_table_and_the_short_one(task, capsys, monkeypatch):
     show(evaluate(collapsed, FAST, notes=["PMRP left out"]))
     text = capsys.readouterr().out
     assert "ncs@1[rouge_l]" in text and "[low, high]" in text, "markup ate the brackets"
-    assert "percent" in text and "COLLAPSED" in text and "note: PMRP left out" in text and "lambda@1" in text
+    assert (
+        "percent" in text
+        and "COLLAPSED" in text
+        and "note: PMRP left out" in text
+        and "lambda@1" in text
+    )
     found = evaluate(Task(SIMILARITY, OWNER, {"cider": LABELS, "sbert": LABELS}), FAST)
     show(found, every=False)
     text = capsys.readouterr().out
     rows = [line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│")]
     assert rows[:4] == ["recall@1", "recall@5", "recall@10", "medr"]
-    assert {"ndcg@25[cider]", "ncs@10[cider]", "asp[sbert]", "kendall_tau_b[sbert]", "rsum", "nsum[cider]"} < set(rows)
-    assert len(rows) < 20 and not [row for row in rows if row.startswith(("sr", "lambda", "ncs@1["))]
+    assert {
+        "ndcg@25[cider]",
+        "ncs@10[cider]",
+        "asp[sbert]",
+        "kendall_tau_b[sbert]",
+        "rsum",
+        "nsum[cider]",
+    } < set(rows)
+    assert len(rows) < 20 and not [
+        row for row in rows if row.startswith(("sr", "lambda", "ncs@1["))
+    ]
     every = len(found[0].scored["i2t"].metrics)
     assert f"{len(rows) - 2} of {every} metrics; --all prints every one" in " ".join(text.split())
     assert "SemanticMap" not in text, "it is about lambda, which is not there"
-    only = evaluate(Task(SIMILARITY, OWNER, {"cider": LABELS}), EvaluateParams(samples=0, metric=("recall@5",)))
+    only = evaluate(
+        Task(SIMILARITY, OWNER, {"cider": LABELS}), EvaluateParams(samples=0, metric=("recall@5",))
+    )
     assert [item.name for item in short(only[0].scored["i2t"].metrics)] == ["recall@5"]
 
 
@@ -280,17 +398,33 @@ def test_nothing_is_said_of_coco_for_other_data_sets(monkeypatch):
     flickr, coco = ["1000092795", "10002456"], sorted(original_images())[:2]
     for ids, said in ((flickr, 0), (coco, 2)):
         notes: list[str] = []
-        assert _human(ids, ["1", "2"], np.arange(2), np.arange(2), notes) == {} and len(notes) == said
+        assert (
+            _human(ids, ["1", "2"], np.arange(2), np.arange(2), notes) == {} and len(notes) == said
+        )
     assert of_coco(coco) and not of_coco(flickr) and not of_coco(["scene-1"])
     monkeypatch.setattr("capgrade.metrics.eccv.find_spec", lambda name: None)
-    assert _human([str(k) for k in range(5_000)], ["1"], np.arange(1), np.arange(5_000), notes := []) == {}
-    assert notes[0] == "eccv left out: the ECCV Caption lists are not installed (pip install eccv-caption)"
+    assert (
+        _human([str(k) for k in range(5_000)], ["1"], np.arange(1), np.arange(5_000), notes := [])
+        == {}
+    )
+    assert (
+        notes[0]
+        == "eccv left out: the ECCV Caption lists are not installed (pip install eccv-caption)"
+    )
 
 
 def scored(folders, out, *more):
     """`capgrade evaluate` of similarity files: its status."""
     similarities = [word for path in more for word in ("--similarity", str(path))]
-    line = ["evaluate", "--captions", str(folders[0]), *similarities, "--set", "evaluate.samples=20", "--json"]
+    line = [
+        "evaluate",
+        "--captions",
+        str(folders[0]),
+        *similarities,
+        "--set",
+        "evaluate.samples=20",
+        "--json",
+    ]
     return call(*line, "--out", str(out))
 
 
@@ -303,17 +437,26 @@ def test_an_ensemble_is_the_mean_of_the_matrices(folders, tmp_path, capsys):
     assert all(found[way] == pytest.approx(want[way], abs=1e-6) for way in ("i2t", "t2i"))
     assert "similarity is the mean of 2 matrices" in found["notes"]
     inputs = read_manifest(tmp_path / "both", "evaluation")["inputs"]
-    assert [inputs[f"similarity {k}"] for k in (1, 2)] == [digest(first), digest(tmp_path / "B.npy")]
+    assert [inputs[f"similarity {k}"] for k in (1, 2)] == [
+        digest(first),
+        digest(tmp_path / "B.npy"),
+    ]
     assert scored(folders, tmp_path / "one", first) == 0
     text = side_by_side({"saf": tmp_path / "one", "sgraf": tmp_path / "both"}, ["rsum"])
     assert "| sgraf (mean of 2) |" in text and "| saf |" in text
-    assert "i2t/recall@1" in [one.key for one in compare([tmp_path / "one", tmp_path / "both"], samples=10)]
+    assert "i2t/recall@1" in [
+        one.key for one in compare([tmp_path / "one", tmp_path / "both"], samples=10)
+    ]
 
 
-def test_an_input_that_is_rewritten_while_it_is_read_gives_no_result(folders, tmp_path, monkeypatch, capsys):
+def test_an_input_that_is_rewritten_while_it_is_read_gives_no_result(
+    folders, tmp_path, monkeypatch, capsys
+):
     def meanwhile(module, name, change):
         real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *args, **named: (real(*args, **named), change())[0])
+        monkeypatch.setattr(
+            module, name, lambda *args, **named: (real(*args, **named), change())[0]
+        )
 
     path, metrics = tmp_path / "s.npy", tmp_path / "run" / "metrics.json"
     np.save(path, SIMILARITY)
@@ -327,20 +470,27 @@ def test_an_input_that_is_rewritten_while_it_is_read_gives_no_result(folders, tm
     meanwhile(tables, "side_by_side", lambda: metrics.write_text(other))
     with pytest.raises(InputError, match="mine: changed while this run read it"):
         write_tables(runs, ["recall@1"], tmp_path / "other")
-    assert not (tmp_path / "out" / "metrics.json").exists() and not (tmp_path / "other" / "runs.md").exists()
+    assert (
+        not (tmp_path / "out" / "metrics.json").exists()
+        and not (tmp_path / "other" / "runs.md").exists()
+    )
 
 
 def test_a_similarity_is_of_its_split_and_of_a_finished_model(small, trained, tmp_path):
     copy = shutil.copytree(trained, tmp_path / "run")
     path, again = copy / "index/similarity.npy", "-> run `capgrade evaluate --run` again"
-    test, val = (read_captions(small.data.captions, split) for split in ("test", "val"))  # as many rows
+    test, val = (
+        read_captions(small.data.captions, split) for split in ("test", "val")
+    )  # as many rows
     assert read_similarity(path, test).shape == (8, 16)
     with pytest.raises(InputError, match=rf"another split than 'val' \('test'\) {again}, or eval"):
         read_similarity(path, val)
     shutil.copy(path, tmp_path / "mine.npy")
     assert read_similarity(tmp_path / "mine.npy", val).shape == (8, 16), "of somebody else"
     run(small.data, copy, "train.lr=0.02", epochs=1, restart=True)
-    with pytest.raises(InputError, match=f"made from another model than .*model.safetensors {again}"):
+    with pytest.raises(
+        InputError, match=f"made from another model than .*model.safetensors {again}"
+    ):
         read_similarity(path, test)
     with pytest.raises(InputError, match=f"made by another model than that of .*/run {again}"):
         open_search(copy, copy / "index")
@@ -352,19 +502,26 @@ def test_a_similarity_is_of_its_split_and_of_a_finished_model(small, trained, tm
 def test_negative_labels_count_as_no_gain():
     shifted = Task(SIMILARITY, OWNER, {"sbert": LABELS - np.float32(0.5)})
     found = as_json(evaluate(shifted, EvaluateParams(samples=0, metric=("ndcg@5", "asp"))))
-    assert found["i2t"]["ndcg@5"] == pytest.approx(ndcg(SIMILARITY, np.maximum(LABELS - 0.5, 0), k=5).mean(), abs=1e-6)
+    assert found["i2t"]["ndcg@5"] == pytest.approx(
+        ndcg(SIMILARITY, np.maximum(LABELS - 0.5, 0), k=5).mean(), abs=1e-6
+    )
 
 
 def test_stand_in_captions_leave_the_gallery(tmp_path, monkeypatch):
-    """Two captions per image: the first stands for the image, the second is its only own candidate."""
+    """Two captions per image: the first stands for the image, the second is its only own
+    candidate."""
     owner = np.repeat(np.arange(4), 2)
     vectors = np.random.default_rng(2).random((8, 5)).astype(np.float32)
     monkeypatch.setattr("capgrade.measures.embeddings.embed", lambda texts, model: vectors)
     labels = np.arange(32, dtype=np.float32).reshape(4, 8)
     folder = relevance_folder(tmp_path / "relevance", ["cider"], labels)
-    task, notes = load_task(captions_folder(tmp_path / "captions", owner), stand_in=0, relevance=folder)
+    task, notes = load_task(
+        captions_folder(tmp_path / "captions", owner), stand_in=0, relevance=folder
+    )
     np.testing.assert_allclose(task.similarity, vectors[::2] @ vectors[1::2].T)
-    assert task.owner.tolist() == [0, 1, 2, 3] and (task.relevance["cider"] == labels[:, 1::2]).all()
+    assert (
+        task.owner.tolist() == [0, 1, 2, 3] and (task.relevance["cider"] == labels[:, 1::2]).all()
+    )
     assert task.kept.tolist() == [1, 3, 5, 7]
     assert any("stands for the image" in note for note in notes)
 
@@ -378,9 +535,15 @@ def test_what_a_task_lacks_is_said(folders, tmp_path):
     for build, message in (
         (lambda: load_task(captions), "one source of similarity"),
         (lambda: load_task(captions, embeddings=(zeros, zeros)), "embedding is zero"),
-        (lambda: load_task(captions, similarity=similarity, relevance=tmp_path), "not a finished relevance folder"),
+        (
+            lambda: load_task(captions, similarity=similarity, relevance=tmp_path),
+            "not a finished relevance folder",
+        ),
         (lambda: load_task(captions, similarity=similarity, relevance=other), "captions per row"),
-        (lambda: load_task(captions, stand_in=0), "none to spare for number 0 -> give images with 2"),
+        (
+            lambda: load_task(captions, stand_in=0),
+            "none to spare for number 0 -> give images with 2",
+        ),
         (lambda: evaluate(plain, EvaluateParams(metric=("ndcg@25",))), "needs relevance labels"),
     ):
         with pytest.raises(InputError, match=message):
@@ -393,7 +556,8 @@ def captions(folders):
 
 
 def write(path, content):
-    """What a file called so holds: bytes, rows between commas, or a matrix, in Arrow with ids of images."""
+    """What a file called so holds: bytes, rows between commas, or a matrix, in Arrow with ids of
+    images."""
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif path.suffix == ".csv":
@@ -423,15 +587,29 @@ def test_every_format_gives_the_same_similarity(folders, captions, tmp_path):
     """It may leave pairs out with -inf. Numbers between commas may have ids, and any line end."""
     scores = np.where(SIMILARITY < -0.5, -np.inf, SIMILARITY)
     for name, content in {
-        "s.npy": scores, "s.pt": scores, "s.arrow": (captions.image_ids, scores), "s.csv": lines(scores),
-        "cr.csv": "\r".join(lines(scores)).encode(), "ids.csv": "\r\n".join(lines(scores, captions)).encode(),
-    }.items():  # fmt: skip
+        "s.npy": scores,
+        "s.pt": scores,
+        "s.arrow": (captions.image_ids, scores),
+        "s.csv": lines(scores),
+        "cr.csv": "\r".join(lines(scores)).encode(),
+        "ids.csv": "\r\n".join(lines(scores, captions)).encode(),
+    }.items():
         found = read_similarity(write(tmp_path / name, content), captions)
-        np.testing.assert_allclose(found, scores, rtol=1e-6 if name.endswith(".csv") else 0, err_msg=name)
-    images, texts = (300 * RANDOM.random((IMAGES, 6))).astype(np.float16), RANDOM.random((len(OWNER), 6))
+        np.testing.assert_allclose(
+            found, scores, rtol=1e-6 if name.endswith(".csv") else 0, err_msg=name
+        )
+    images, texts = (
+        (300 * RANDOM.random((IMAGES, 6))).astype(np.float16),
+        RANDOM.random((len(OWNER), 6)),
+    )
     paths = [write(tmp_path / "images.csv", lines(images)), write(tmp_path / "images.npy", images)]
-    tasks = [load_task(folders[0], embeddings=(path, write(tmp_path / "texts.pt", texts))) for path in paths]
-    images, texts = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (images.astype(float), texts))
+    tasks = [
+        load_task(folders[0], embeddings=(path, write(tmp_path / "texts.pt", texts)))
+        for path in paths
+    ]
+    images, texts = (
+        x / np.linalg.norm(x, axis=1, keepdims=True) for x in (images.astype(float), texts)
+    )
     for task, notes in tasks:  # lengths are more than a float16 holds
         np.testing.assert_allclose(task.similarity, images @ texts.T, atol=1e-6)
         assert any("no relevance" in note for note in notes)
@@ -462,18 +640,26 @@ def test_a_similarity_that_does_not_fit_is_named_with_its_row(folders, captions,
         "row 3: field 1 is 'x', not a number": ("s.csv", [*plain[:2], f"x,{later}"]),
         "row 3: field 2 is '', not a number": ("s.csv", [*plain[:2], f"1,,{later}"]),
         f"row 5: {len(OWNER) - 1} numbers, in the first row {len(OWNER)}": (
-            "s.csv", [*plain[:4], plain[4].rpartition(",")[0]],
+            "s.csv",
+            [*plain[:4], plain[4].rpartition(",")[0]],
         ),
         "holds no numbers": ("s.csv", [""]),
         "a header without rows": ("s.csv", labelled[:1]),
         f"not {(IMAGES, len(OWNER))}": ("s.csv", plain[:-1]),
         "row 1: ids of the columns: 'i1#0' where 'i0#0' is expected": (
-            "s.csv", [labelled[0].replace("i0#0,", "", 1), *labelled[1:]],
+            "s.csv",
+            [labelled[0].replace("i0#0,", "", 1), *labelled[1:]],
         ),
-        "row 3: ids of the rows: 'i5' where 'i1' is expected": ("s.csv", [*labelled[:2], labelled[6]]),
-        "NaN for image 'i0', caption 'i0#0'": ("s.csv", ["nan," + plain[0].partition(",")[2], *plain[1:]]),
+        "row 3: ids of the rows: 'i5' where 'i1' is expected": (
+            "s.csv",
+            [*labelled[:2], labelled[6]],
+        ),
+        "NaN for image 'i0', caption 'i0#0'": (
+            "s.csv",
+            ["nan," + plain[0].partition(",")[2], *plain[1:]],
+        ),
         "not UTF-8 text": ("s.csv", b"\xff\xfe1,2"),
-    }  # fmt: skip
+    }
     for message, (name, content) in wrong.items():
         with pytest.raises(InputError) as error:
             mean_similarity([folders[1], write(tmp_path / name, content)], captions)

@@ -12,22 +12,35 @@ from capgrade.schemas.params import TrainParams
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
 
-SMALL = ["train.model.options={embed: 32, word: 16}", "train.batch_size=8", "train.lr=0.01", "train.device=cpu"]
+SMALL = [
+    "train.model.options={embed: 32, word: 16}",
+    "train.batch_size=8",
+    "train.lr=0.01",
+    "train.device=cpu",
+]
 SMALL += ["train.measure=rouge_l"]
 
 
 def params(*sets: str, preset: str = "triplet", epochs: int = 3) -> TrainParams:
-    return load_params(None, [f"train.preset={preset}", f"train.epochs={epochs}", *SMALL, *sets]).train
+    return load_params(
+        None, [f"train.preset={preset}", f"train.epochs={epochs}", *SMALL, *sets]
+    ).train
 
 
 def run(
-    data: Data, out: Path, *sets: str, measures: MeasuresParams | None = None, restart: bool = False, **more: Any
+    data: Data,
+    out: Path,
+    *sets: str,
+    measures: MeasuresParams | None = None,
+    restart: bool = False,
+    **more: Any,
 ) -> dict[str, Any]:
     return train(data, out, params(*sets, **more), measures or MeasuresParams(), restart=restart)
 
 
 def keep_gradients(stage: Any, monkeypatch: pytest.MonkeyPatch | None = None) -> list[torch.Tensor]:
-    """Runs of the stage put the gradient of each step here, all parameters in one row, as the processes agree on it."""
+    """Runs of the stage put the gradient of each step here, all parameters in one row, as the
+    processes agree on it."""
     kept: list[torch.Tensor] = []
     real = stage.mean_gradients
 

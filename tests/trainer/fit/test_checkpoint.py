@@ -40,9 +40,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "option"), NAMES)
-def test_no_model_that_a_run_names_is_fetched(name: str, option: str, tmp_path: Path, asked: list[str]) -> None:
+def test_no_model_that_a_run_names_is_fetched(
+    name: str, option: str, tmp_path: Path, asked: list[str]
+) -> None:
     run = theirs(tmp_path / "run", name, **{option: "someone/encoder"})
-    message = "names the model 'someone/encoder', which is not on this machine .* -> .* hf download someone/encoder"
+    message = (
+        "names the model 'someone/encoder', which is not on this machine .* -> .* hf download"
+        " someone/encoder"
+    )
     with pytest.raises(InputError, match=message):
         load_run(run)
     with pytest.raises(InputError, match=message):
@@ -60,15 +65,31 @@ def test_nor_one_that_its_vocabulary_names(kind: str, tmp_path: Path, asked: lis
 
 VSE = {"params": {"model": {"name": "vse"}}, "model": {}, "feature_dim": 8}
 DAMAGED = {
-    "configuration of a run": (CONFIG, [{**VSE, **change} for change in (
-        {"params": {"model": {"name": ["vse"]}}}, {"feature_dim": "8"}, {"feature_dim": -8}, {"model": None},
-        {"model": {"text_model": 3}}, {"model": {"pretrained": ["a"]}},
-    )]),
-    "vocabulary": (VOCABULARY, [
-        {"model": 3}, {"checkpoint": None}, {"tokenizer": "lower_split", "words": 3},
-        {"tokenizer": ["x"], "words": ["a"]}, {"tokenizer": "lower_split", "words": ["a", 1]},
-    ]),
-}  # fmt: skip
+    "configuration of a run": (
+        CONFIG,
+        [
+            {**VSE, **change}
+            for change in (
+                {"params": {"model": {"name": ["vse"]}}},
+                {"feature_dim": "8"},
+                {"feature_dim": -8},
+                {"model": None},
+                {"model": {"text_model": 3}},
+                {"model": {"pretrained": ["a"]}},
+            )
+        ],
+    ),
+    "vocabulary": (
+        VOCABULARY,
+        [
+            {"model": 3},
+            {"checkpoint": None},
+            {"tokenizer": "lower_split", "words": 3},
+            {"tokenizer": ["x"], "words": ["a"]},
+            {"tokenizer": "lower_split", "words": ["a", 1]},
+        ],
+    ),
+}
 
 
 @pytest.mark.parametrize("what", DAMAGED)
@@ -86,7 +107,8 @@ def test_a_folder_of_a_model_is_on_this_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"), [("tern", "'mean' is not known -> use one of: MrSw, "), ("vse", "no pooling to choose")]
+    ("name", "problem"),
+    [("tern", "'mean' is not known -> use one of: MrSw, "), ("vse", "no pooling to choose")],
 )
 def test_another_pooling_is_one_of_teran(name: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=problem):

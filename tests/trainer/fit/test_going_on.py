@@ -1,4 +1,5 @@
-"""A run that is stopped, extended, restarted or asked for otherwise never gives what another run gave."""
+"""A run that is stopped, extended, restarted or asked for otherwise never gives what another run
+gave."""
 
 import json
 import shutil
@@ -27,7 +28,9 @@ from tests.trainer.fit.runs import params, run
 RANDOM = "train.loss=[{name: triplet, negatives: random}]"  # draws from the random state
 
 
-def stopped(monkeypatch: pytest.MonkeyPatch, where: str, at: int, work: Callable[[], object]) -> None:
+def stopped(
+    monkeypatch: pytest.MonkeyPatch, where: str, at: int, work: Callable[[], object]
+) -> None:
     """Do `work`, interrupted when `where` of the stage is called for the `at`-th time."""
     count, real = {"calls": 0}, getattr(stage, where)
 
@@ -47,7 +50,12 @@ def same(a: Path, b: Path) -> bool:
     return all((a / name).read_bytes() == (b / name).read_bytes() for name in names)
 
 
-SHARDS = ("train.relevance=shards", "train.relevance_of=image_set", "train.composition=seeded", "train.unknown=mask")
+SHARDS = (
+    "train.relevance=shards",
+    "train.relevance_of=image_set",
+    "train.composition=seeded",
+    "train.unknown=mask",
+)
 SHARDS += ("train.loss=[{name: daa, temperature: 0.05}, {name: triplet, negatives: random}]",)
 STOPS = {  # what of the stage is interrupted, at which call, and the settings
     "within an epoch": ("scored_batch", 15, (RANDOM, "train.ema=0.9")),
@@ -66,27 +74,42 @@ def test_a_stopped_run_ends_in_the_bytes_of_one_that_was_not(small, tmp_path, mo
     assert not (tmp_path / "part/manifest.json").exists()
     torch.manual_seed(99)
     run(data, tmp_path / "part", *sets, epochs=4)
-    assert same(tmp_path / "whole", tmp_path / "part") and (tmp_path / "part/manifest.json").is_file()
+    assert (
+        same(tmp_path / "whole", tmp_path / "part") and (tmp_path / "part/manifest.json").is_file()
+    )
 
 
 def test_patience_may_be_raised_as_well(small, tmp_path):
-    sets = ("train.lr=1e-9", "train.patience=1")  # it learns nothing: the first epoch stays the best
+    sets = (
+        "train.lr=1e-9",
+        "train.patience=1",
+    )  # it learns nothing: the first epoch stays the best
     assert run(small.data, tmp_path, *sets, epochs=9)["epochs"] == 2
     summary = run(small.data, tmp_path, *sets[:1], "train.patience=3", epochs=9)
     assert summary["epochs"] == 4
-    with pytest.raises(InputError, match="has trained 4 epochs, .* stop it after 2 -> ask for 4 epochs or more"):
+    with pytest.raises(
+        InputError, match="has trained 4 epochs, .* stop it after 2 -> ask for 4 epochs or more"
+    ):
         run(small.data, tmp_path, *sets, epochs=9)
     with pytest.raises(InputError, match="a batch of 4000"):
         run(small.data, tmp_path, *sets[:1], "train.batch_size=4000", epochs=4, restart=True)
-    assert run(small.data, tmp_path, *sets[:1], epochs=4) == summary, "what is refused loses nothing"
+    assert run(small.data, tmp_path, *sets[:1], epochs=4) == summary, (
+        "what is refused loses nothing"
+    )
 
 
-def test_an_extension_that_is_stopped_does_not_pass_for_the_shorter_run(small, tmp_path, monkeypatch):
+def test_an_extension_that_is_stopped_does_not_pass_for_the_shorter_run(
+    small, tmp_path, monkeypatch
+):
     run(small.data, tmp_path, epochs=2)
     stopped(monkeypatch, "scored_batch", 9, lambda: run(small.data, tmp_path, epochs=6))
-    assert json.loads((tmp_path / "summary.json").read_text())["epochs"] == 2, "the shorter run is whole until then"
+    assert json.loads((tmp_path / "summary.json").read_text())["epochs"] == 2, (
+        "the shorter run is whole until then"
+    )
     assert not (unfinished_folder(tmp_path) / "summary.json").exists()
-    assert load_run(unfinished_folder(tmp_path))[2]["params"]["epochs"] == 6, "what trains is a run too"
+    assert load_run(unfinished_folder(tmp_path))[2]["params"]["epochs"] == 6, (
+        "what trains is a run too"
+    )
     with pytest.raises(InputError, match="has trained 3 epochs"):
         run(small.data, tmp_path, epochs=2)
     run(small.data, tmp_path, epochs=6)
@@ -99,14 +122,18 @@ def test_an_extension_that_is_stopped_does_not_pass_for_the_shorter_run(small, t
 def test_a_stopped_restart_leaves_nothing_of_the_old_run(small, tmp_path, monkeypatch, at):
     old = run(small.data, tmp_path, epochs=4)
     again = {"epochs": 2, "restart": True}
-    stopped(monkeypatch, "scored_batch", at, lambda: run(small.data, tmp_path, "train.lr=0.02", **again))
+    stopped(
+        monkeypatch, "scored_batch", at, lambda: run(small.data, tmp_path, "train.lr=0.02", **again)
+    )
     for name in ("manifest.json", "summary.json"):
         assert not (unfinished_folder(tmp_path) / name).exists(), name
     if at == 1:
         assert not (unfinished_folder(tmp_path) / "steps.csv").exists()
         with pytest.raises(InputError, match="no model yet"):
             load_run(unfinished_folder(tmp_path))
-    found = run(small.data, tmp_path, "train.lr=0.02", epochs=2, restart=at == 1)  # none of its epochs has ended
+    found = run(
+        small.data, tmp_path, "train.lr=0.02", epochs=2, restart=at == 1
+    )  # none of its epochs has ended
     run(small.data, tmp_path / "fresh", "train.lr=0.02", epochs=2)
     assert found["key"] != old["key"] and same(tmp_path, tmp_path / "fresh")
 
@@ -115,7 +142,9 @@ def test_a_stopped_restart_leaves_nothing_of_the_old_run(small, tmp_path, monkey
 def test_a_finished_run_that_lost_a_file_is_not_reported(small, trained, tmp_path, name):
     copy = shutil.copytree(trained, tmp_path / "run")
     (copy / name).unlink()
-    with pytest.raises(InputError, match="missing, though the manifest lists it -> start afresh with --restart"):
+    with pytest.raises(
+        InputError, match="missing, though the manifest lists it -> start afresh with --restart"
+    ):
         run(small.data, copy, epochs=12)
 
 
@@ -123,7 +152,9 @@ def test_a_stopped_run_that_lost_its_best_model_is_not_gone_on_with(small, tmp_p
     again = lambda: run(small.data, tmp_path, "train.lr=1e-9", epochs=3)  # noqa: E731  # the first epoch stays the best
     stopped(monkeypatch, "scored_batch", 13, again)
     (unfinished_folder(tmp_path) / "model.safetensors").unlink()
-    with pytest.raises(InputError, match="the model of the best epoch is missing -> start afresh with --restart"):
+    with pytest.raises(
+        InputError, match="the model of the best epoch is missing -> start afresh with --restart"
+    ):
         again()
 
 
@@ -137,18 +168,29 @@ def test_a_run_is_of_its_measures_and_not_of_where_it_is_computed(small):
     plain, mixed = key(small.data), "mixtures={both: {rouge_l: 0.5, bleu: 0.5}}"
     assert plain != key(small.data, given=("rouge_l.references=mean",))
     assert plain == key(small.data, given=("sbert.references=mean",)), "another measure's"
-    assert plain == key(small.data, "train.workers=3", "train.patience=4", "train.device=auto", epochs=9)
-    both = [key(small.data, "train.measure=both", given=(mixed, *more)) for more in ((), ("bleu.n=2",))]
+    assert plain == key(
+        small.data, "train.workers=3", "train.patience=4", "train.device=auto", epochs=9
+    )
+    both = [
+        key(small.data, "train.measure=both", given=(mixed, *more)) for more in ((), ("bleu.n=2",))
+    ]
     assert both[0] != both[1], "of a measure within a mixture"
 
 
 @pytest.mark.parametrize("name", ["captions", "regions", "shards", "init"])
 def test_other_data_under_the_same_path_are_another_run(small, trained, tmp_path, name):
     """Of a run to start from the words, too, that its weights are of."""
-    folder = Path(shutil.copytree(trained if name == "init" else getattr(small.sampled, name), tmp_path / name))
+    folder = Path(
+        shutil.copytree(
+            trained if name == "init" else getattr(small.sampled, name), tmp_path / name
+        )
+    )
     data = small.sampled if name == "init" else replace(small.sampled, **{name: folder})
     sets = "train.composition=seeded", *([f"train.init={folder}"] if name == "init" else [])
-    before, file = key(data, *sets), folder / ("vocabulary.json" if name == "init" else "manifest.json")
+    before, file = (
+        key(data, *sets),
+        folder / ("vocabulary.json" if name == "init" else "manifest.json"),
+    )
     file.write_text(file.read_text() + "\n")
     assert key(data, *sets) != before
 
@@ -157,7 +199,18 @@ def test_other_frequencies_and_another_matrix_under_the_same_path_are_another_ru
     counted, matrix, found = tmp_path / "frequencies.arrow", tmp_path / "m.npy", []
     given = {"cider": f"cider.document_frequency={counted}", "mine": f"imported={{mine: {matrix}}}"}
     for split, value in (("train", 0.25), ("val", 0.75)):
-        assert call("captions", "--input", small.data.captions, "--frequencies", counted, "--split", split) == 0
+        assert (
+            call(
+                "captions",
+                "--input",
+                small.data.captions,
+                "--frequencies",
+                counted,
+                "--split",
+                split,
+            )
+            == 0
+        )
         np.save(matrix, np.full((small.train.n_images, small.train.n_captions), value, np.float32))
         for measure, one in given.items():
             sets = f"train.measure={measure}", "train.validation=null"
@@ -166,10 +219,13 @@ def test_other_frequencies_and_another_matrix_under_the_same_path_are_another_ru
 
 
 def test_what_a_model_reads_is_an_input_of_a_run(small, tmp_path, monkeypatch):
-    """A folder, a model of the package or of the hub by its commit, a list of words; TERN's by default too."""
+    """A folder, a model of the package or of the hub by its commit, a list of words; TERN's by
+    default too."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "english").write_text("another file of this name\n")
-    tiny = "embed_dim: 16, heads: 2, image_layers: 1, joint_layers: 1, feedforward: 16, text_layers: 1"
+    tiny = (
+        "embed_dim: 16, heads: 2, image_layers: 1, joint_layers: 1, feedforward: 16, text_layers: 1"
+    )
     embedded = f"train.model={{name: teran, options: {{{tiny}, stop_words: english}}}}"
     found = prepare(small.data, params(embedded), MeasuresParams()).inputs
     assert found.keys() == {"captions", "regions", "text_model"}
@@ -180,12 +236,17 @@ def test_what_a_model_reads_is_an_input_of_a_run(small, tmp_path, monkeypatch):
     for weights in (b"1", b"22"):
         (tmp_path / "model.safetensors").write_bytes(weights)
         read.append(setup.model_inputs(config))
-    assert read[0].keys() == {"text_model", "stop_words"} and read[0]["stop_words"] == read[1]["stop_words"]
+    assert (
+        read[0].keys() == {"text_model", "stop_words"}
+        and read[0]["stop_words"] == read[1]["stop_words"]
+    )
     assert read[0]["text_model"] != read[1]["text_model"]
     for name, text in {"snapshots/4f3c/config.json": "{}", "refs/main": "4f3c"}.items():
         write_text(tmp_path / "hub/models--some--bert" / name, text)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    assert setup.model_inputs(TeranConfig(text_model="some/bert")) == {"text_model": "some/bert 4f3c"}
+    assert setup.model_inputs(TeranConfig(text_model="some/bert")) == {
+        "text_model": "some/bert 4f3c"
+    }
     assert setup.model_inputs(GruConfig()) == {}
 
 
@@ -201,5 +262,8 @@ def test_a_resume_on_the_processor_of_a_state_of_a_gpu(small, tmp_path, monkeypa
     stopped(monkeypatch, "finish", 1, lambda: run(small.data, tmp_path, epochs=1))
     state = torch.load(unfinished_folder(tmp_path) / "state.pt", weights_only=True)
     assert state["cuda_rng"] is None
-    torch.save({**state, "cuda_rng": torch.zeros(16, dtype=torch.uint8)}, unfinished_folder(tmp_path) / "state.pt")
+    torch.save(
+        {**state, "cuda_rng": torch.zeros(16, dtype=torch.uint8)},
+        unfinished_folder(tmp_path) / "state.pt",
+    )
     assert run(small.data, tmp_path, epochs=2)["epochs"] == 2

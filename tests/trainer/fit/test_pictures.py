@@ -22,9 +22,18 @@ from capgrade.trainer.fit.train import train
 from tests.conftest import call
 from tests.trainer.models.test_dual_encoder import folders  # noqa: F401
 
-SIZES = "image: 16, patch: 8, image_width: 16, image_layers: 1, image_heads: 2, text_width: 16, text_layers: 1"
+SIZES = (
+    "image: 16, patch: 8, image_width: 16, image_layers: 1, image_heads: 2, text_width: 16,"
+    " text_layers: 1"
+)
 OPTIONS = f"train.model.options={{{SIZES}, text_heads: 2, positions: 16}}"
-SETS = [OPTIONS, "train.model.options.pretrained=null", "train.epochs=2", "train.batch_size=8", "train.min_count=1"]
+SETS = [
+    OPTIONS,
+    "train.model.options.pretrained=null",
+    "train.epochs=2",
+    "train.batch_size=8",
+    "train.min_count=1",
+]
 SETS += ["train.lr=0.005", "train.measure=rouge_l", "train.device=cpu"]
 
 
@@ -34,7 +43,9 @@ def pictured(small, tmp_path_factory) -> Data:
     folder, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
     for split in ("train", "val", "test"):
         for image_id in read_captions(small.data.captions, split).image_ids:
-            Image.fromarray(rng.integers(0, 256, (18, 20, 3), np.uint8)).save(folder / f"{image_id}.png")
+            Image.fromarray(rng.integers(0, 256, (18, 20, 3), np.uint8)).save(
+                folder / f"{image_id}.png"
+            )
     return Data(small.data.captions, images=folder)
 
 
@@ -43,7 +54,9 @@ def params(*more: str, sets: Sequence[str] = SETS) -> TrainParams:
 
 
 @pytest.mark.parametrize("preset", ["clip_graded", "siglip_graded"])
-def test_a_run_from_the_first_step_to_a_search(pictured: Data, tmp_path: Path, capsys, preset: str) -> None:
+def test_a_run_from_the_first_step_to_a_search(
+    pictured: Data, tmp_path: Path, capsys, preset: str
+) -> None:
     data = "--captions", str(pictured.captions), "--images", str(pictured.images)
     sets = [word for one in SETS for word in ("--set", one)]
     run, index = tmp_path / "run", tmp_path / "run" / "index"
@@ -52,26 +65,46 @@ def test_a_run_from_the_first_step_to_a_search(pictured: Data, tmp_path: Path, c
     assert summary["epochs"] == 2 and np.isfinite(summary["loss"])
     model, _, config = load_run(run)
     start = np.log(10) if preset.startswith("siglip") else np.log(1 / 0.07)
-    assert model.encoder.logit_scale.item() != pytest.approx(start, abs=1e-4), "the temperature learns"
+    assert model.encoder.logit_scale.item() != pytest.approx(start, abs=1e-4), (
+        "the temperature learns"
+    )
     assert config["inputs"]["images"] != config["inputs"]["captions"]
     capsys.readouterr()
-    line = "evaluate", "--run", str(run), *data, "--split", "test", "--set", "evaluate.samples=0", "--json"
+    line = (
+        "evaluate",
+        "--run",
+        str(run),
+        *data,
+        "--split",
+        "test",
+        "--set",
+        "evaluate.samples=0",
+        "--json",
+    )
     assert call(*line) == 0
     capsys.readouterr()
     captions = read_captions(pictured.captions, "test")
     matrix = np.load(index / "similarity.npy")
-    assert matrix.shape == (captions.n_images, captions.n_captions) and np.abs(matrix).max() <= 1 + 1e-6
+    assert (
+        matrix.shape == (captions.n_images, captions.n_captions)
+        and np.abs(matrix).max() <= 1 + 1e-6
+    )
     inputs = json.loads((index / "manifest.json").read_text())["inputs"]
     assert inputs["images"] != config["inputs"]["images"], "of the pictures of this split"
-    assert call("search", "--run", str(run), "--query", captions.texts[0], "--top", "3", "--json") == 0
+    assert (
+        call("search", "--run", str(run), "--query", captions.texts[0], "--top", "3", "--json") == 0
+    )
     best = json.loads(capsys.readouterr().out)["hits"][0]
     assert best["similarity"] == pytest.approx(float(matrix[:, 0].max()), abs=1e-6)
 
 
 def test_a_checkpoint_is_tuned_from_its_weights(pictured: Data, folders, tmp_path: Path) -> None:  # noqa: F811
-    """Without a step worth the name a run's model is the checkpoint, which is known by its digest."""
+    """Without a step worth the name a run's model is the checkpoint, which is known by its
+    digest."""
     given = f"train.model.options={{pretrained: {folders['clip']}}}"
-    still = params(*SETS[2:], given, "train.lr=1e-12", "train.encoder_lr=1e-12", "train.epochs=1", sets=())
+    still = params(
+        *SETS[2:], given, "train.lr=1e-12", "train.encoder_lr=1e-12", "train.epochs=1", sets=()
+    )
     train(pictured, tmp_path, still, MeasuresParams())
     model, tokens, config = load_run(tmp_path)
     from transformers import AutoModel
@@ -85,7 +118,11 @@ def test_a_checkpoint_is_tuned_from_its_weights(pictured: Data, folders, tmp_pat
 def test_other_pictures_are_another_run(pictured: Data, tmp_path: Path) -> None:
     listed, changed = tmp_path / "list.txt", tmp_path / "changed.png"
     other, measures = replace(pictured, images=listed), MeasuresParams()
-    rows = [f"{path.stem}\t{path}" for path in sorted(pictured.images.glob("*.png")) if path.stem != "train-i0"]
+    rows = [
+        f"{path.stem}\t{path}"
+        for path in sorted(pictured.images.glob("*.png"))
+        if path.stem != "train-i0"
+    ]
     Image.new("RGB", (30, 30), "red").save(changed)
     listed.write_text("\n".join([*rows, f"train-i0\t{changed}"]) + "\n")
     assert prepare(pictured, params(), measures).key != prepare(other, params(), measures).key
@@ -94,15 +131,24 @@ def test_other_pictures_are_another_run(pictured: Data, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=f"changed.png: {problem}"):
             train(other, tmp_path / "new", params(), measures)
     listed.write_text("\n".join(rows) + "\n")
-    with pytest.raises(InputError, match="no pictures of 1 of the 24 images of split 'train': 'train-i0'"):
+    with pytest.raises(
+        InputError, match="no pictures of 1 of the 24 images of split 'train': 'train-i0'"
+    ):
         prepare(other, params(), measures)
 
 
 def test_a_picture_is_one_region_of_its_pixels(pictured: Data) -> None:
-    store = PictureStore(pictured.images, lambda rgb: rgb[:4, :4].transpose(2, 0, 1).astype(np.float32))
+    store = PictureStore(
+        pictured.images, lambda rgb: rgb[:4, :4].transpose(2, 0, 1).astype(np.float32)
+    )
     found = store[store.match({"val-i3": None}).numbers["val-i3"]]
     expected = np.array(Image.open(pictured.images / "val-i3.png"))[:4, :4]
-    assert (found.width, found.height, found.features.shape, store.metadata["dim"]) == (20, 18, (1, 48), 48)
+    assert (found.width, found.height, found.features.shape, store.metadata["dim"]) == (
+        20,
+        18,
+        (1, 48),
+        48,
+    )
     np.testing.assert_array_equal(found.features.reshape(3, 4, 4), expected.transpose(2, 0, 1))
 
 

@@ -1,4 +1,5 @@
-"""SCAN's folder as it is shared: three splits, dev for validation, five equal rows of features in dev and test."""
+"""SCAN's folder as it is shared: three splits, dev for validation, five equal rows of features in
+dev and test."""
 
 import numpy as np
 import pytest
@@ -22,15 +23,21 @@ def scan(tmp_path_factory):
     for split, (images, rows) in SPLITS.items():
         features = rng.random((images, 3, 8), np.float32)
         np.save(folder / f"{split}_ims.npy", np.repeat(features, rows, axis=0))
-        (folder / f"{split}_ids.txt").write_text("".join(f"{first + k // rows}\n" for k in range(images * rows)))
-        (folder / f"{split}_caps.txt").write_text("".join(f"a dog number {k}\n" for k in range(images * 5)))
+        (folder / f"{split}_ids.txt").write_text(
+            "".join(f"{first + k // rows}\n" for k in range(images * rows))
+        )
+        (folder / f"{split}_caps.txt").write_text(
+            "".join(f"a dog number {k}\n" for k in range(images * 5))
+        )
         first += images
     return folder
 
 
 @pytest.fixture(scope="module")
 def data(scan):
-    captions(scan / "captions", CaptionsParams(source="precomp", input=str(scan), split="train+dev+test"))
+    captions(
+        scan / "captions", CaptionsParams(source="precomp", input=str(scan), split="train+dev+test")
+    )
     import_regions("scan", [scan / f"{split}_ims.npy" for split in SPLITS], scan / "regions")
     return Data(scan / "captions", scan / "regions")
 
@@ -39,7 +46,9 @@ def test_features_of_several_splits_are_one_store(data, scan):
     store = RegionStore(data.regions)
     assert len(store) == 28 and store.metadata["split"] == "train+dev+test"
     for split, first in (("dev", 16), ("test", 22)):
-        np.testing.assert_array_equal(store[str(first)].features, np.load(scan / f"{split}_ims.npy")[0])
+        np.testing.assert_array_equal(
+            store[str(first)].features, np.load(scan / f"{split}_ims.npy")[0]
+        )
         store.require(read_captions(data.captions, split))
     import_regions("scan", scan / "train_ims.npy", scan / "alone")
     assert RegionStore(scan / "alone").metadata["split"] == "train"
@@ -51,7 +60,10 @@ def test_train_validates_on_dev_and_says_so(data, capsys, monkeypatch):
     assert "validation split: dev, as there is no val" in capsys.readouterr().err
     assert with_validation(data, TrainParams(validation="train")).validation == "train"
     assert not capsys.readouterr().err
-    with pytest.raises(InputError, match="to validate on -> choose with --set train.validation=NAME from: train, dev"):
+    with pytest.raises(
+        InputError,
+        match="to validate on -> choose with --set train.validation=NAME from: train, dev",
+    ):
         with_validation(data, TrainParams(validation="x"))
     with pytest.raises(InputError, match="no split 'x' -> choose from: train, dev, test"):
         prepare(data, TrainParams(split="x"), MeasuresParams())

@@ -35,11 +35,16 @@ def losses(out):
     return column(out, "loss")
 
 
-PRESETS = "sam bcls daa daa_authors_f30k sam_authors infonce vse_infinity vse_infinity_bert vsrn_f30k cvse"
+PRESETS = (
+    "sam bcls daa daa_authors_f30k sam_authors infonce vse_infinity vse_infinity_bert vsrn_f30k"
+    " cvse"
+)
 TINY = yaml.safe_load(SMALL.read_text())["models"]
 
 
-@pytest.mark.parametrize("preset", [*PRESETS.split(), "sam_cvse_f30k", "scan", "scan_i2t_f30k", "semanticmap", "teran"])
+@pytest.mark.parametrize(
+    "preset", [*PRESETS.split(), "sam_cvse_f30k", "scan", "scan_i2t_f30k", "semanticmap", "teran"]
+)
 def test_every_preset_trains(small, tmp_path, preset):
     options = TINY[load_params(None, [f"train.preset={preset}"]).train.model.name]
     sets = f"train.model.options={options}", "train.model.options.text_layers=1"
@@ -55,7 +60,11 @@ def test_every_preset_trains(small, tmp_path, preset):
 
 
 def test_the_first_epochs_sum_over_all_negatives(small, tmp_path):
-    runs = {"first": "all_negatives_first=1", "sum": "loss=[{name: triplet, negatives: sum}]", "hard": "seed=0"}
+    runs = {
+        "first": "all_negatives_first=1",
+        "sum": "loss=[{name: triplet, negatives: sum}]",
+        "hard": "seed=0",
+    }
     for name, one in runs.items():
         run(small.data, tmp_path / name, f"train.{one}", epochs=2)
     found = {name: losses(tmp_path / name) for name in runs}
@@ -69,12 +78,21 @@ def test_a_folder_with_another_run_is_refused_unless_restarted(small, tmp_path):
     with pytest.raises(InputError, match="a run of other parameters"):
         run(small.data, tmp_path, "train.lr=0.02", epochs=1)
     before = (tmp_path / "model.safetensors").stat().st_mtime_ns
-    assert run(small.data, tmp_path, epochs=1) == done == json.loads((tmp_path / "summary.json").read_text())
-    assert (tmp_path / "model.safetensors").stat().st_mtime_ns == before, "a finished run is not trained again"
+    assert (
+        run(small.data, tmp_path, epochs=1)
+        == done
+        == json.loads((tmp_path / "summary.json").read_text())
+    )
+    assert (tmp_path / "model.safetensors").stat().st_mtime_ns == before, (
+        "a finished run is not trained again"
+    )
     (tmp_path / "mine.csv").write_text("of somebody else")
     run(small.data, tmp_path, "train.lr=0.02", epochs=1, restart=True)
     assert json.loads((tmp_path / "config.json").read_text())["params"]["lr"] == 0.02
-    assert "mine.csv" not in read_manifest(tmp_path, "run")["files"] and (tmp_path / "mine.csv").exists()
+    assert (
+        "mine.csv" not in read_manifest(tmp_path, "run")["files"]
+        and (tmp_path / "mine.csv").exists()
+    )
 
 
 def test_a_device_that_is_out_of_memory_is_one_error(small, tmp_path, monkeypatch):
@@ -82,7 +100,10 @@ def test_a_device_that_is_out_of_memory_is_one_error(small, tmp_path, monkeypatc
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     monkeypatch.setattr("capgrade.trainer.fit.train.scored_batch", full)
-    with pytest.raises(InputError, match="cpu is out of memory -> lower train.batch_size, or set train.precision=bf16"):
+    with pytest.raises(
+        InputError,
+        match="cpu is out of memory -> lower train.batch_size, or set train.precision=bf16",
+    ):
         run(small.data, tmp_path, epochs=1)
 
 
@@ -92,7 +113,9 @@ def test_a_loss_that_is_no_number_stops_and_keeps_its_batch(small, tmp_path):
     unfit = unfinished_folder(tmp_path) / "unfit_batch.json"
     assert len(json.loads(unfit.read_text())["captions"]) == 8 and error.value.file == unfit
     again = lambda: run(small.data, tmp_path, "train.lr=.inf", "train.batch_size=48", epochs=1)  # noqa: E731  # its one step is the last
-    with pytest.raises(InputError, match="a weight is NaN or infinite after epoch 1 -> lower train.lr"):
+    with pytest.raises(
+        InputError, match="a weight is NaN or infinite after epoch 1 -> lower train.lr"
+    ):
         again()
     (unfinished_folder(tmp_path) / "state.pt").write_bytes(b"x" * 100)
     with pytest.raises(InputError, match="not a state to go on from"):
@@ -107,28 +130,70 @@ READS = {  # preset and settings, and what a run tells of pairs that were not sa
 }
 NO_TRIPLET = "no triplet of the hardest negative .* train.all_negatives_first=0"
 REFUSED = {  # what does not fit: preset and settings, whether with shards, and part of the error
-    "tf32 on a processor": ("triplet", ("train.precision=tf32",), False, "tf32 on device cpu -> use float32 or bf16"),
-    "another range": ("triplet", ("train.measure=cider", "train.loss=[{name: kendall_windows}]"), False,
-                      "'kendall_windows' is written for relevance in -1..1, and cider is in 0..10"),
-    "between captions": ("bcls", ("train.relevance=shards",), False, "shards hold no relevance between captions"),
-    "windows alone": ("triplet", ("train.all_negatives_first=3", "train.loss=[{name: kendall_windows}]"), False,
-                      NO_TRIPLET),
-    "random negatives": ("triplet", ("train.all_negatives_first=3", "train.loss=[{name: triplet, negatives: random}]"),
-                         False, NO_TRIPLET),
+    "tf32 on a processor": (
+        "triplet",
+        ("train.precision=tf32",),
+        False,
+        "tf32 on device cpu -> use float32 or bf16",
+    ),
+    "another range": (
+        "triplet",
+        ("train.measure=cider", "train.loss=[{name: kendall_windows}]"),
+        False,
+        "'kendall_windows' is written for relevance in -1..1, and cider is in 0..10",
+    ),
+    "between captions": (
+        "bcls",
+        ("train.relevance=shards",),
+        False,
+        "shards hold no relevance between captions",
+    ),
+    "windows alone": (
+        "triplet",
+        ("train.all_negatives_first=3", "train.loss=[{name: kendall_windows}]"),
+        False,
+        NO_TRIPLET,
+    ),
+    "random negatives": (
+        "triplet",
+        ("train.all_negatives_first=3", "train.loss=[{name: triplet, negatives: random}]"),
+        False,
+        NO_TRIPLET,
+    ),
     "labels of other captions than those learnt from": (
-        "sam", (*LOOKED_UP, "train.captions_per_image=1"), True,
-        "relevance by all captions of the split, where 24 of 48 are learnt from"),
+        "sam",
+        (*LOOKED_UP, "train.captions_per_image=1"),
+        True,
+        "relevance by all captions of the split, where 24 of 48 are learnt from",
+    ),
     "an unknown preset": ("samm", (), False, "samm"),
     "no shards for a look-up": ("sam", ("train.relevance=shards",), False, "give --shards"),
-    "a batch larger than the split": ("triplet", ("train.batch_size=500",), False,
-        "a batch of 500 from 48 pairs -> lower the size of batches"),
+    "a batch larger than the split": (
+        "triplet",
+        ("train.batch_size=500",),
+        False,
+        "a batch of 500 from 48 pairs -> lower the size of batches",
+    ),
     "an unknown measure": ("sam", ("train.measure=cidr",), False, "unknown measure 'cidr'"),
-    "regions of any number": ("saf", ("train.model.options={region_norm: authors}",), False,
-                              "region_norm authors takes 36"),
-    "too few concepts": ("cvse", ("train.model.options={concepts: 300}",), False,
-        "300 concepts are asked for, and captions say 8 words that can be one"),
-    "a model that is not there": ("triplet", ("train.model.name=clap",), False, "unknown model 'clap' -> .*: vse,"),
-}  # fmt: skip
+    "regions of any number": (
+        "saf",
+        ("train.model.options={region_norm: authors}",),
+        False,
+        "region_norm authors takes 36",
+    ),
+    "too few concepts": (
+        "cvse",
+        ("train.model.options={concepts: 300}",),
+        False,
+        "300 concepts are asked for, and captions say 8 words that can be one",
+    ),
+    "a model that is not there": (
+        "triplet",
+        ("train.model.name=clap",),
+        False,
+        "unknown model 'clap' -> .*: vse,",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -139,17 +204,30 @@ def test_what_does_not_fit_is_refused(small, tmp_path, case):
         run(data, tmp_path, *sets, preset=preset, epochs=1)
 
 
-@pytest.mark.parametrize(("preset", "sets"), [("sam", ()), ("triplet", ("train.relevance=shards",))])
-def test_labels_that_a_run_does_not_read_are_named(small, tmp_path, preset, sets, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("preset", "sets"), [("sam", ()), ("triplet", ("train.relevance=shards",))]
+)
+def test_labels_that_a_run_does_not_read_are_named(
+    small, tmp_path, preset, sets, capsys, monkeypatch
+):
     """A pipeline gives all runs the same; what is not read is no input."""
     monkeypatch.setattr(say, "_told", set())
     run(small.sampled, tmp_path / "given", *sets, preset=preset, epochs=1)
-    assert f"{small.sampled.shards}: these labels are not read: batches are random" in capsys.readouterr().err
+    assert (
+        f"{small.sampled.shards}: these labels are not read: batches are random"
+        in capsys.readouterr().err
+    )
     assert "shards" not in json.loads((tmp_path / "given" / "config.json").read_text())["inputs"]
 
 
 @pytest.mark.parametrize("case", READS)
-def test_a_published_dataset_trains_as_the_shards_it_was_made_of(small, tmp_path, case, hub: Hub, monkeypatch):  # noqa: F811
+def test_a_published_dataset_trains_as_the_shards_it_was_made_of(
+    small,
+    tmp_path,
+    case,
+    hub: Hub,  # noqa: F811
+    monkeypatch,
+):
     preset, sets, unknown = READS[case]
     told = [
         "--captions",
@@ -167,7 +245,11 @@ def test_a_published_dataset_trains_as_the_shards_it_was_made_of(small, tmp_path
         where = Path("user/labels")
     for data, out in zip((small.sampled, replace(small.sampled, shards=where)), runs, strict=True):
         summary = run(data, out, *sets, preset=preset, epochs=1)
-    known = {"measure": "rouge_l", "sha256": digest(tmp_path / "dataset" / "manifest.json"), **unknown}
+    known = {
+        "measure": "rouge_l",
+        "sha256": digest(tmp_path / "dataset" / "manifest.json"),
+        **unknown,
+    }
     assert summary["labels"] == known and np.isfinite(summary["loss"])
     assert losses(runs[0]) == losses(runs[1]) and len(losses(runs[0])) == 6
     assert column(runs[0], "rsum", "epochs.csv") == column(runs[1], "rsum", "epochs.csv")
@@ -176,7 +258,8 @@ def test_a_published_dataset_trains_as_the_shards_it_was_made_of(small, tmp_path
 
 
 def test_a_measure_that_only_the_labels_know_trains(small, tmp_path, capsys):
-    """By recall alone; what shards of a matrix that is not given again cannot tell is refused before the first step."""
+    """By recall alone; what shards of a matrix that is not given again cannot tell is refused
+    before the first step."""
     np.save(tmp_path / "m.npy", np.random.default_rng(0).random((24, 48)).astype(np.float32))
     told = [
         "--captions",
@@ -188,8 +271,23 @@ def test_a_measure_that_only_the_labels_know_trains(small, tmp_path, capsys):
         "--set",
         "shards.top=0",
     ]
-    told += ["--set", "shards.uniform=8", "--set", f"measures.imported={{judge: {tmp_path / 'm.npy'}}}"]
-    assert call("shards", *told, "--set", "shards.windows.per_window=1", "--out", str(tmp_path / "shards")) == 0
+    told += [
+        "--set",
+        "shards.uniform=8",
+        "--set",
+        f"measures.imported={{judge: {tmp_path / 'm.npy'}}}",
+    ]
+    assert (
+        call(
+            "shards",
+            *told,
+            "--set",
+            "shards.windows.per_window=1",
+            "--out",
+            str(tmp_path / "shards"),
+        )
+        == 0
+    )
     judged = replace(small.sampled, shards=tmp_path / "shards")
 
     def asked(*more: str):
@@ -197,8 +295,13 @@ def test_a_measure_that_only_the_labels_know_trains(small, tmp_path, capsys):
 
     found = train(judged, tmp_path / "a", asked(), MeasuresParams())
     assert np.isfinite(found["loss"]) and "rsum" in found["best"] and "ndcg" not in found["best"]
-    assert "validation: recall alone, as judge is known in the labels alone" in capsys.readouterr().err
-    assert train(judged, tmp_path / "b", asked("train.validation=null"), MeasuresParams())["loss"] == found["loss"]
+    assert (
+        "validation: recall alone, as judge is known in the labels alone" in capsys.readouterr().err
+    )
+    assert (
+        train(judged, tmp_path / "b", asked("train.validation=null"), MeasuresParams())["loss"]
+        == found["loss"]
+    )
     for more, problem in (
         ("best_by=ndcg", "train.best_by is ndcg, and judge is known in the labels alone"),
         ("unknown=bound", "no top captions of judge, so nothing bounds .* shards.top above 0"),
@@ -208,21 +311,30 @@ def test_a_measure_that_only_the_labels_know_trains(small, tmp_path, capsys):
 
 
 def test_bcls_sees_the_cosine_of_paired_captions(small):
-    """r_ij = cos(T_i, T_j): captions of one image have their cosine, as any others, and only the diagonal is 1."""
+    """r_ij = cos(T_i, T_j): captions of one image have their cosine, as any others, and only the
+    diagonal is 1."""
     options = "train.model.options={embed: 8, word: 8, similarity: 8}"
     measures = MeasuresParams(sbert=SbertParams(references="mean"))
-    setup = prepare(small.data, params("train.measure=sbert", "train.batch_size=48", options, preset="bcls"), measures)
+    setup = prepare(
+        small.data,
+        params("train.measure=sbert", "train.batch_size=48", options, preset="bcls"),
+        measures,
+    )
     batch = setup.pairs.collate(setup.plan.epoch(0)[0])
     scored = scored_batch(setup.model, batch, setup.relevance, setup.loss.needs)
     paired = embed_texts(small.train.texts, "all-MiniLM-L6-v2")[batch.caption_rows]
-    assert np.abs(scored.relevance.numpy() - paired @ paired.T).max() < 1e-5 and scored.known is None
+    assert (
+        np.abs(scored.relevance.numpy() - paired @ paired.T).max() < 1e-5 and scored.known is None
+    )
 
 
 VSE = "train.model={name: vse, options: {embed: 16, word: 8}}"
 
 
 def test_a_batch_has_the_weights_of_its_shards(small) -> None:
-    asked = params("train.relevance=shards", "train.unknown=mask", "train.batch_size=16", VSE, preset="daa")
+    asked = params(
+        "train.relevance=shards", "train.unknown=mask", "train.batch_size=16", VSE, preset="daa"
+    )
     setup = prepare(small.sampled, asked, MeasuresParams())
     one = setup.pairs.collate(setup.plan.epoch(0)[0])
     found = scored_batch(setup.model, one, setup.relevance, setup.loss.needs)
@@ -266,13 +378,18 @@ def test_a_damaged_index_is_refused(trained, tmp_path, change):
     index = Path(shutil.copytree(trained / "index", tmp_path / "index"))
     text = (index / "items.json").read_text()
     changed = json.dumps({**json.loads(text), **change})
-    (index / "items.json").write_text(changed.ljust(len(text)))  # of the same size, as the manifest asks
-    with pytest.raises(InputError, match="index: damaged: .* -> run `capgrade evaluate --run` again"):
+    (index / "items.json").write_text(
+        changed.ljust(len(text))
+    )  # of the same size, as the manifest asks
+    with pytest.raises(
+        InputError, match="index: damaged: .* -> run `capgrade evaluate --run` again"
+    ):
         search(trained, index, "a dog")
 
 
 @pytest.mark.parametrize(
-    ("name", "whole", "damaged"), [("model.safetensors", b"{", b"["), ("config.json", b'"embed": 32', b'"embed": 16')]
+    ("name", "whole", "damaged"),
+    [("model.safetensors", b"{", b"["), ("config.json", b'"embed": 32', b'"embed": 16')],
 )
 def test_a_damaged_run_is_refused(trained, tmp_path, name, whole, damaged):
     path = shutil.copytree(trained, tmp_path / "copy") / name
@@ -285,7 +402,11 @@ def test_a_damaged_run_is_refused(trained, tmp_path, name, whole, damaged):
 def test_a_run_learns_otherwise_computed(small, tmp_path, option, trained, monkeypatch):
     """Losses are computed outside of autocast."""
     cast, real, casting = [], LossTerms.__call__, torch.is_autocast_enabled
-    monkeypatch.setattr(LossTerms, "__call__", lambda terms, batch: cast.append(casting("cpu")) or real(terms, batch))
+    monkeypatch.setattr(
+        LossTerms,
+        "__call__",
+        lambda terms, batch: cast.append(casting("cpu")) or real(terms, batch),
+    )
     assert run(small.data, tmp_path, f"train.{option}", epochs=8)["best"]["rsum"] > 200
     assert losses(tmp_path) != losses(trained)[:48] and cast == [False] * 48
 
@@ -297,18 +418,31 @@ def test_the_logged_rate_is_the_steps_own(small, tmp_path):
 
 
 def test_the_share_of_active_hinges_is_kept_and_said(small, tmp_path, capsys):
-    """A margin of 3 leaves every hinge above 0, one of -3 none; the other loss has none to count."""
+    """A margin of 3 leaves every hinge above 0, one of -3 none; the other loss has none to
+    count."""
     shares = {}
     for margin in (3, 0, -3):
         terms = f"train.loss=[{{name: triplet, margin: {margin}}}, {{name: info_nce}}]"
         run(small.data, tmp_path / str(margin), terms, epochs=2)
-        shares[margin] = [float(share) for share in column(tmp_path / str(margin), "active_triplet", "epochs.csv")]
+        shares[margin] = [
+            float(share) for share in column(tmp_path / str(margin), "active_triplet", "epochs.csv")
+        ]
         header = (tmp_path / str(margin) / "epochs.csv").read_text().splitlines()[0]
         assert header.startswith("epoch,loss,active_triplet,rsum")
-    assert shares[3] == [1, 1] and shares[-3] == [0, 0] and all(0 < share < 1 for share in shares[0])
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(("epoch", "triplet"))]
-    for line, share in zip([k for k in lines if k.startswith("epoch")][::2], ("100.0", None, "0.0"), strict=True):
-        assert re.match(r"epoch 1: loss [\d.]+, rsum [\d.]+, ndcg [\d.]+, .*; active hinges: ", line)
+    assert (
+        shares[3] == [1, 1] and shares[-3] == [0, 0] and all(0 < share < 1 for share in shares[0])
+    )
+    lines = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if line.startswith(("epoch", "triplet"))
+    ]
+    for line, share in zip(
+        [k for k in lines if k.startswith("epoch")][::2], ("100.0", None, "0.0"), strict=True
+    ):
+        assert re.match(
+            r"epoch 1: loss [\d.]+, rsum [\d.]+, ndcg [\d.]+, .*; active hinges: ", line
+        )
         assert share is None or line.endswith(f"; active hinges: {share}% of triplet")
     assert [line.split(" of active")[0] for line in lines if line.startswith("triplet")] == [
         "triplet has had 100%", "triplet has had 0%",
@@ -316,9 +450,13 @@ def test_the_share_of_active_hinges_is_kept_and_said(small, tmp_path, capsys):
 
 
 def test_a_term_that_idles_is_told_once_with_its_key():
-    """SAM with the furthest negative after an epoch over all negatives, 441 of rsum: 0.0 % of sam from epoch 3 on."""
+    """SAM with the furthest negative after an epoch over all negatives, 441 of rsum: 0.0 % of sam
+    from epoch 3 on."""
     sam = (0.4, 0.02, 0.0004, 0.0, 0.0, 0.3, 1.0, 0.9996)
-    epochs = [{"epoch": k + 1, "loss": 12.345678, "active_sam": x, "rsum": 96.0} for k, x in enumerate(sam)]
+    epochs = [
+        {"epoch": k + 1, "loss": 12.345678, "active_sam": x, "rsum": 96.0}
+        for k, x in enumerate(sam)
+    ]
     said = [epoch_lines(epochs[: k + 1]) for k in range(len(sam))]
     assert said[0] == ["epoch 1: loss 12.35, rsum 96; active hinges: 40.0% of sam"]
     assert [len(lines) for lines in said] == [1, 1, 1, 2, 1, 1, 1, 2]

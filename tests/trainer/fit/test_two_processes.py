@@ -13,8 +13,13 @@ from tests.conftest import on_processes
 from tests.trainer.fit.runs import column, keep_gradients, run
 
 SUM = ("train.model.options={embed: 32, word: 16}", "train.loss=[{name: triplet, negatives: sum}]")
-LOOKED_UP = ("train.model.options={embed: 32, word: 16}", "train.relevance=shards", "train.relevance_of=image_set")
-# Runs that give what one process gives: their settings and epochs. The classifier of the single stream is not used.
+LOOKED_UP = (
+    "train.model.options={embed: 32, word: 16}",
+    "train.relevance=shards",
+    "train.relevance_of=image_set",
+)
+# Runs that give what one process gives: their settings and epochs. The classifier of the single
+# stream is not used.
 ALIKE = {
     "sum": (SUM, 2),
     "rest": ((*SUM, "train.batch_size=20", "train.drop_last=false"), 1),
@@ -85,7 +90,10 @@ dist.destroy_process_group()
 def two(small, tmp_path_factory) -> tuple[Path, list[dict[str, Any]]]:
     """What the script leaves on two processes, and what each of them says."""
     folder = tmp_path_factory.mktemp("two")
-    given = f"from pathlib import PosixPath\nALIKE, SUM, FOLDER = {ALIKE}, {SUM}, {small.data.captions.parent!r}\n"
+    given = (
+        f"from pathlib import PosixPath\nALIKE, SUM, FOLDER = {ALIKE}, {SUM},"
+        f" {small.data.captions.parent!r}\n"
+    )
     return folder, on_processes(2, given + SCRIPT, folder)
 
 
@@ -94,11 +102,20 @@ def test_two_processes_learn_as_one(small, two, tmp_path, monkeypatch, name):
     """The same losses and gradients, but for the order of sums."""
     sets, epochs = ALIKE[name]
     whole = keep_gradients(stage, monkeypatch)
-    run(small.sampled if "train.relevance=shards" in sets else small.data, tmp_path, *sets, epochs=epochs)
+    run(
+        small.sampled if "train.relevance=shards" in sets else small.data,
+        tmp_path,
+        *sets,
+        epochs=epochs,
+    )
     found = [[float(x) for x in column(folder, "loss")] for folder in (tmp_path, two[0] / name)]
     assert found[1] == pytest.approx(found[0], rel=1e-4)
-    assert len(found[0]) == (3 if name == "rest" else 6 * epochs), "48 pairs in batches of 8; or in 20, 20 and 8"
-    for rank in range(2 if name != "unused" else 0):  # a deep network: rounding grows there from step to step
+    assert len(found[0]) == (3 if name == "rest" else 6 * epochs), (
+        "48 pairs in batches of 8; or in 20, 20 and 8"
+    )
+    for rank in range(
+        2 if name != "unused" else 0
+    ):  # a deep network: rounding grows there from step to step
         gradients = torch.load(two[0] / f"{name}{rank}.pt")
         assert len(gradients) == len(whole) and all(step.any() for step in whole)
         for both, one in zip(gradients, whole, strict=True):
@@ -111,9 +128,13 @@ def test_the_first_process_decides_and_errors_reach_both(two):
     assert first["summary"]["epochs"] == first["calls"] == second["calls"] == 3
     assert "the other processes of this run cannot be reached" in first["alone"]
     assert len(first["own"]) == 6 and first["own"] == second["own"], "of both parts of a batch"
-    assert first["kept"] == second["kept"] and any("running_mean" in name for name in first["kept"][0])
+    assert first["kept"] == second["kept"] and any(
+        "running_mean" in name for name in first["kept"][0]
+    )
     for found in two[1]:
-        assert torch.tensor(found["w"]).eq(1).all(), "its own gradient, not the sum of two processes"
+        assert torch.tensor(found["w"]).eq(1).all(), (
+            "its own gradient, not the sum of two processes"
+        )
         assert torch.tensor(found["x"]).eq(2).all()
         assert "has trained 2 epochs" in found["refused"]
 
@@ -137,11 +158,16 @@ with together(process) as wait:
 def test_processes_that_torchrun_restarts_do_not_see_what_the_first_ones_wrote(tmp_path):
     """Among it addresses, which nobody answers at."""
     found = on_processes(2, RESTARTED, tmp_path, restarts=1)
-    assert [one["attempt"] for one in found] == ["1", "1"] and {one["met"] for one in found} == {1, 2}
+    assert [one["attempt"] for one in found] == ["1", "1"] and {one["met"] for one in found} == {
+        1,
+        2,
+    }
 
 
 def test_a_batch_that_processes_cannot_share_is_refused():
-    with pytest.raises(InputError, match="a batch of 35 for 2 processes -> .* train.drop_last=true"):
+    with pytest.raises(
+        InputError, match="a batch of 35 for 2 processes -> .* train.drop_last=true"
+    ):
         stage._part(35, Process(0, 2))
     assert stage._part(36, Process(1, 2)) == slice(18, 36)
 

@@ -15,9 +15,16 @@ def bert(tmp_path_factory) -> str:
 
     folder = tmp_path_factory.mktemp("bert")
     (folder / "vocab.txt").write_text("\n".join(PIECES.split()) + "\n")
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
     torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=len(PIECES.split()), max_position_embeddings=32, **sizes)).save_pretrained(folder)
+    BertModel(
+        BertConfig(vocab_size=len(PIECES.split()), max_position_embeddings=32, **sizes)
+    ).save_pretrained(folder)
     BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=32).save_pretrained(folder)
     return str(folder)
 

@@ -1,5 +1,6 @@
-"""Hosts as their papers write them: a set, a word and a pair at a time, on the small batches of made.py. Each function
-gives what `made.outputs` gives of a model: scores, those of its parts, its own losses."""
+"""Hosts as their papers write them: a set, a word and a pair at a time, on the small batches of
+made.py. Each function gives what `made.outputs` gives of a model: scores, those of its parts, its
+own losses."""
 
 import math
 from collections.abc import Callable
@@ -39,11 +40,14 @@ def cosines(rows: list[Tensor], columns: list[Tensor]) -> Tensor:
 
 
 def vse(model: Any) -> list[Tensor]:
-    return [cosines([model.project(unit(v.mean(0))) for v in sets()], [last for _, last in read(model)])]
+    return [
+        cosines([model.project(unit(v.mean(0))) for v in sets()], [last for _, last in read(model)])
+    ]
 
 
 def general_pooling(layer: Any, parts: Tensor) -> Tensor:
-    """Eq. 3-6 for one set [L, D]: places as sines, a GRU both ways, a softmax of sharpness 10, sorted values."""
+    """Eq. 3-6 for one set [L, D]: places as sines, a GRU both ways, a softmax of sharpness 10,
+    sorted values."""
     p = torch.zeros(len(parts), 32).double()
     for k in range(len(parts)):
         for i in range(16):
@@ -52,7 +56,9 @@ def general_pooling(layer: Any, parts: Tensor) -> Tensor:
     states = layer.gru(p[None])[0][0]
     logits = torch.stack([layer.linear((h[:32] + h[32:]) / 2)[0] for h in states]) / 0.1
     theta = logits.exp() / logits.exp().sum()
-    return torch.stack([sum(t * v for t, v in zip(theta, sorted(x, reverse=True), strict=True)) for x in parts.T])
+    return torch.stack(
+        [sum(t * v for t, v in zip(theta, sorted(x, reverse=True), strict=True)) for x in parts.T]
+    )
 
 
 def vse_infinity(model: Any) -> list[Tensor]:
@@ -71,13 +77,18 @@ def vsrn(model: Any) -> list[Tensor]:
         seen = []
         for v in vs:
             edges = [[step.theta(a) @ step.phi(b) / len(v) for b in v] for a in v]
-            seen += [step.out(sum(e * step.g(b) for e, b in zip(row, v, strict=True))) for row in edges]
+            seen += [
+                step.out(sum(e * step.g(b) for e, b in zip(row, v, strict=True))) for row in edges
+            ]
         added = normed(torch.stack(seen), step.norm).split(REGIONS)
         vs = [v + more for v, more in zip(vs, added, strict=True)]
     vs = [v / v.pow(2).sum(0).sqrt() for v in vs]
     vectors = torch.stack([model.reason(v[None])[1][0, 0] for v in vs])
     vectors = normed(vectors, model.last_norm) if model.config.last_norm else vectors
-    said = [written(model.captioner, v, t[:n]) for v, t, n in zip(vs, texts(PAIRS).tokens, PAIRS, strict=True)]
+    said = [
+        written(model.captioner, v, t[:n])
+        for v, t, n in zip(vs, texts(PAIRS).tokens, PAIRS, strict=True)
+    ]
     return [cosines(list(vectors), [last for _, last in read(model)]), sum(said) / len(said)]
 
 
@@ -86,7 +97,9 @@ def written(c: Any, regions: Tensor, words: Tensor) -> Tensor:
     total: Any = 0
     seen, state = c.read(c.narrow(regions)[None])
     for t, word in enumerate(words):
-        logits = torch.stack([c.weigh((c.of_regions(s) + c.of_state(state[0, 0])).tanh())[0] for s in seen[0]])
+        logits = torch.stack(
+            [c.weigh((c.of_regions(s) + c.of_state(state[0, 0])).tanh())[0] for s in seen[0]]
+        )
         context = (logits.exp() / logits.exp().sum()) @ seen[0]
         state = c.write(torch.cat([c.embed(word), context])[None], state[0])[None]
         expected = words[t + 1] if t + 1 < len(words) else 0
@@ -94,30 +107,46 @@ def written(c: Any, regions: Tensor, words: Tensor) -> Tensor:
     return total
 
 
-def self_pooling(layer: Any, parts: list[Tensor], norms: bool, unit_mean: bool = False) -> list[Tensor]:
-    """SGRAF, eq. 1-2, of all sets of a batch: norms, which regions alone have, are over all of them."""
+def self_pooling(
+    layer: Any, parts: list[Tensor], norms: bool, unit_mean: bool = False
+) -> list[Tensor]:
+    """SGRAF, eq. 1-2, of all sets of a batch: norms, which regions alone have, are over all of
+    them."""
     maybe = lambda x, norm: normed(x, norm) if norms else x  # noqa: E731
-    local = maybe(layer.parts(torch.cat(parts)), layer.part_norm).tanh().split([len(v) for v in parts])
+    local = (
+        maybe(layer.parts(torch.cat(parts)), layer.part_norm).tanh().split([len(v) for v in parts])
+    )
     means = torch.stack([unit(v.mean(0)) if unit_mean else v.mean(0) for v in parts])
     whole = maybe(layer.mean(means), layer.mean_norm).tanh()
-    return [unit(layer.common(a * m).softmax(0).T @ v)[0] for v, a, m in zip(parts, local, whole, strict=True)]
+    return [
+        unit(layer.common(a * m).softmax(0).T @ v)[0]
+        for v, a, m in zip(parts, local, whole, strict=True)
+    ]
 
 
 def cvse(model: Any) -> list[Tensor]:
     g, chosen = model.graph, model.concept_words
-    image = torch.stack(self_pooling(model.pool_regions, [unit(model.project(v)) for v in sets()], True))
+    image = torch.stack(
+        self_pooling(model.pool_regions, [unit(model.project(v)) for v in sets()], True)
+    )
     words = [unit(states) for states, _ in read(model)]
     caption = torch.stack(self_pooling(model.pool_words, words, False, unit_mean=True))
     x = g.edges @ (model.read.embed.weight[chosen] @ g.first.weight.T)
     concepts = unit(g.edges @ (torch.where(x > 0, x, 0.2 * x) @ g.second.weight.T))
     owner, tokens = OWNER.tolist(), texts(PAIRS).tokens.tolist()
     spoken = [{t for k, row in enumerate(tokens) if owner[k] == o for t in row} for o in owner]
-    labels = torch.tensor([[10.0 * (c in some) for c in chosen.tolist()] for some in spoken]).double().softmax(1)
+    labels = (
+        torch.tensor([[10.0 * (c in some) for c in chosen.tolist()] for some in spoken])
+        .double()
+        .softmax(1)
+    )
     seen = shares(model.of_images, image, concepts)
     told = 0.35 * labels + 0.65 * shares(model.of_captions, caption, concepts)
     consensus = unit(seen @ concepts), unit(told @ concepts)
     fused = [unit(0.85 * a + 0.15 * b) for a, b in zip((image, caption), consensus, strict=True)]
-    divergence = sum(t * (t / s).log() for t, s in zip(told.flatten(), seen.flatten(), strict=True)) / len(told)
+    divergence = sum(
+        t * (t / s).log() for t, s in zip(told.flatten(), seen.flatten(), strict=True)
+    ) / len(told)
     return [fused[0] @ fused[1].T, image @ caption.T, consensus[0] @ consensus[1].T, divergence]
 
 
@@ -128,12 +157,16 @@ def shares(layer: Any, vectors: Tensor, concepts: Tensor) -> Tensor:
 
 
 def scan(model: Any) -> list[Tensor]:
-    regions, words = [unit(model.project(v)) for v in sets()], [unit(states) for states, _ in read(model)]
+    regions, words = (
+        [unit(model.project(v)) for v in sets()],
+        [unit(states) for states, _ in read(model)],
+    )
     return [table(lambda v, w: stacked_attention(model.config, v, w), regions, words)]
 
 
 def stacked_attention(config: Any, regions: Tensor, words: Tensor) -> Tensor:
-    """The score of one pair: regions [k, D], words [n, D]; eq. 1-6 (i2t) and 7-10 (t2i) of Lee et al. 2018."""
+    """The score of one pair: regions [k, D], words [n, D]; eq. 1-6 (i2t) and 7-10 (t2i) of Lee et
+    al. 2018."""
     asking, asked = (words, regions) if config.direction == "t2i" else (regions, words)
     seen = attended(asking, asked, config.temperature, config.first_norm)
     r = torch.cosine_similarity(seen, asking, dim=1)
@@ -141,12 +174,18 @@ def stacked_attention(config: Any, regions: Tensor, words: Tensor) -> Tensor:
     return {"lse": lse, "mean": r.sum() / len(r), "max": r.max(), "sum": r.sum()}[config.pooling]
 
 
-def attended(asking: Tensor, asked: Tensor, temperature: float, norm: str = "clipped_l2norm") -> Tensor:
+def attended(
+    asking: Tensor, asked: Tensor, temperature: float, norm: str = "clipped_l2norm"
+) -> Tensor:
     """What each who asks attends to, [asking, D]; `norm` is over those who ask."""
     s = table(lambda v, e: v @ e, asked, asking)
     if norm.startswith("clipped"):
         s = torch.where(s > 0, s, 0.1 * s)
-    lengths = {"l2norm": s.pow(2).sum(1, True).sqrt(), "l1norm": s.abs().sum(1, True), "softmax": s.exp().sum(1, True)}
+    lengths = {
+        "l2norm": s.pow(2).sum(1, True).sqrt(),
+        "l1norm": s.abs().sum(1, True),
+        "softmax": s.exp().sum(1, True),
+    }
     if (kind := norm.removeprefix("clipped_")) in lengths:
         s = (s.exp() if kind == "softmax" else s) / (lengths[kind] + 1e-8 * (kind != "softmax"))
     return (temperature * s).softmax(0).T @ asked
@@ -175,8 +214,12 @@ def sgr(model: Any) -> list[Tensor]:
 
 
 def graf(model: Any, one_vector: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    """Eq. 3-5, a caption after the other: nodes [n, 1 + L, K] of it and each image are made one vector."""
-    regions, words = [unit(model.project(v)) for v in sets()], [unit(states) for states, _ in read(model)]
+    """Eq. 3-5, a caption after the other: nodes [n, 1 + L, K] of it and each image are made one
+    vector."""
+    regions, words = (
+        [unit(model.project(v)) for v in sets()],
+        [unit(states) for states, _ in read(model)],
+    )
     pictures, columns = torch.stack(self_pooling(model.pool_regions, regions, True)), []
     for some, whole in zip(words, self_pooling(model.pool_words, words, False), strict=True):
         nodes = []

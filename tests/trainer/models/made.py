@@ -1,4 +1,5 @@
-"""Small batches and small models for the models' tests: sets of different sizes, in any amount of padding.
+"""Small batches and small models for the models' tests: sets of different sizes, in any amount of
+padding.
 
 HOSTS: a model and its options by name; a text_model stands for the BERT of conftest.py.
 """
@@ -22,12 +23,37 @@ PAIRS = WORDS[:5]
 OWNER = torch.tensor([0, 1, 2, 0, 1])  # captions of one image say other concepts of CVSE
 VOCAB = ("the", "dog", "red", "a", "cat", "2", "runs", "sofa", "of", "car")  # numbers from 4 on
 
-TERN = {"embed_dim": 8, "image_layers": 2, "joint_layers": 1, "heads": 2, "feedforward": 16, "dropout": 0.0}
+TERN = {
+    "embed_dim": 8,
+    "image_layers": 2,
+    "joint_layers": 1,
+    "heads": 2,
+    "feedforward": 16,
+    "dropout": 0.0,
+}
 SCAN = {"embed": 16, "word": 5}
 GRAF = {"embed": 16, "word": 5, "similarity": 8, "dropout": 0.0}
-VSRN = {"embed": 6, "word": 5, "layers": 2, "caption_hidden": 7, "caption_word": 3, "caption_dropout": 0.0}
-CLIP = {"image": 2, "patch": 1, "image_width": 16, "image_layers": 1, "image_heads": 2, "positions": 16}
-CLIP |= {"text_width": 16, "text_layers": 1, "text_heads": 2}  # pictures of 2 x 2 pixels: a region of 12 numbers
+VSRN = {
+    "embed": 6,
+    "word": 5,
+    "layers": 2,
+    "caption_hidden": 7,
+    "caption_word": 3,
+    "caption_dropout": 0.0,
+}
+CLIP = {
+    "image": 2,
+    "patch": 1,
+    "image_width": 16,
+    "image_layers": 1,
+    "image_heads": 2,
+    "positions": 16,
+}
+CLIP |= {
+    "text_width": 16,
+    "text_layers": 1,
+    "text_heads": 2,
+}  # pictures of 2 x 2 pixels: a region of 12 numbers
 HOSTS: dict[str, tuple[str, dict[str, Any]]] = {
     "vse": ("vse", {"embed": 8, "word": 5}),
     "vse_infinity": ("vse_infinity", {"embed": 8, "word": 5, "drop": 0.0}),
@@ -38,7 +64,10 @@ HOSTS: dict[str, tuple[str, dict[str, Any]]] = {
     "scan": ("scan", SCAN),
     "scan, i2t": ("scan", {**SCAN, "direction": "i2t"}),
     **{
-        f"scan {direction} {pooling}": ("scan", {**SCAN, "direction": direction, "pooling": pooling})
+        f"scan {direction} {pooling}": (
+            "scan",
+            {**SCAN, "direction": direction, "pooling": pooling},
+        )
         for direction in ("t2i", "i2t")
         for pooling in ("mean", "max", "sum")
     },
@@ -49,15 +78,20 @@ HOSTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, CLIP) for name in ("clip", "siglip")},
     "tern": ("tern", {**TERN, "text_model": "bert"}),
     "teran": ("teran", {**TERN, "text_model": "bert"}),
-    "teran, scan": ("teran", {**TERN, "text_model": "bert", "pooling": "scan", "shared_joint": True}),
-}  # fmt: skip
+    "teran, scan": (
+        "teran",
+        {**TERN, "text_model": "bert", "pooling": "scan", "shared_joint": True},
+    ),
+}
 
 
 def prefix(lengths: Sequence[int], padded: int) -> Tensor:
     return torch.arange(padded) < torch.tensor(lengths).unsqueeze(1)
 
 
-def images(regions: Sequence[int] = REGIONS, padded: int = 6, garbage: float = 0.0, seed: int = 0) -> Images:
+def images(
+    regions: Sequence[int] = REGIONS, padded: int = 6, garbage: float = 0.0, seed: int = 0
+) -> Images:
     """Regions of seeded features; what is padding holds `garbage`."""
     features = torch.randn(len(regions), 6, FEATURES, generator=torch.Generator().manual_seed(seed))
     mask = prefix(regions, padded)
@@ -68,7 +102,9 @@ def images(regions: Sequence[int] = REGIONS, padded: int = 6, garbage: float = 0
 
 
 def texts(words: Sequence[int] = WORDS, padded: int = 7, seed: int = 1) -> CaptionTokens:
-    tokens = torch.randint(1, VOCABULARY, (len(words), 7), generator=torch.Generator().manual_seed(seed))
+    tokens = torch.randint(
+        1, VOCABULARY, (len(words), 7), generator=torch.Generator().manual_seed(seed)
+    )
     mask = prefix(words, padded)
     whole = torch.zeros(len(words), padded, dtype=torch.int64)
     whole[:, :7] = tokens
@@ -76,7 +112,8 @@ def texts(words: Sequence[int] = WORDS, padded: int = 7, seed: int = 1) -> Capti
 
 
 def made(name: str, random: float | None = None, **options: Any) -> Any:
-    """A model in double precision; with `random` every weight is normal of this deviation, so nothing hides."""
+    """A model in double precision; with `random` every weight is normal of this deviation, so
+    nothing hides."""
     torch.manual_seed(0)
     config = configure(name, options, FEATURES, 5)
     model = model_of(name)(config, FEATURES, VOCABULARY).double()
@@ -91,7 +128,9 @@ def made(name: str, random: float | None = None, **options: Any) -> Any:
 def host(name: str, bert: str, **more: Any) -> Any:
     """The model of a name in HOSTS, without dropout."""
     kind, options = HOSTS[name]
-    model = made(kind, **{**options, **more, **({"text_model": bert} if "text_model" in options else {})})
+    model = made(
+        kind, **{**options, **more, **({"text_model": bert} if "text_model" in options else {})}
+    )
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -119,7 +158,9 @@ def encoded(
     return _sides(model, images(sizes[0], regions, garbage), texts(sizes[1], words))[:2]
 
 
-def _sides(model: RetrievalModel, seen: Images, read: CaptionTokens) -> tuple[Encoded, Encoded, CaptionTokens]:
+def _sides(
+    model: RetrievalModel, seen: Images, read: CaptionTokens
+) -> tuple[Encoded, Encoded, CaptionTokens]:
     dtype = next(model.parameters()).dtype
     seen = replace(seen, features=seen.features.to(dtype), boxes=seen.boxes.to(dtype))
     read = replace(read, images=OWNER[: len(read.tokens)])
@@ -130,9 +171,13 @@ def outputs(
     model: RetrievalModel, regions: int = 6, words: int = 7, garbage: float = 0.0,
     sizes: tuple[Sequence[int], Sequence[int]] = (REGIONS, PAIRS),
 ) -> list[Tensor]:  # fmt: skip
-    """All that a loss may see of as many pairs: scores, those of the model's parts, its own losses, its logits."""
+    """All that a loss may see of as many pairs: scores, those of the model's parts, its own losses,
+    its logits."""
     seen, read, captions = _sides(model, images(sizes[0], regions, garbage), texts(sizes[1], words))
-    more = [*model.more_scores(seen, read).values(), *model.own_losses(seen, read, captions).values()]
+    more = [
+        *model.more_scores(seen, read).values(),
+        *model.own_losses(seen, read, captions).values(),
+    ]
     classes = [model.classify(seen), model.classify(read)] if hasattr(model, "classify") else []
     return [model.scores(seen, read), *more, *classes]
 

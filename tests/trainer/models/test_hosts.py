@@ -1,5 +1,6 @@
-"""What holds of every model: it is its equations, padding and tiles change nothing, sets of nothing are finite,
-bfloat16 is near. Gradients of SGR go through few pairs; VSE-infinity leaves out regions and words."""
+"""What holds of every model: it is its equations, padding and tiles change nothing, sets of nothing
+are finite, bfloat16 is near. Gradients of SGR go through few pairs; VSE-infinity leaves out regions
+and words."""
 
 from collections.abc import Iterable
 from copy import deepcopy
@@ -65,10 +66,16 @@ def test_a_host_is_its_equations(name, options, training, monkeypatch) -> None:
     for mine, wanted in zip(ours, expected, strict=True):
         close(mine, wanted, 1e-7)
     found, graded = gradients(model, *ours), gradients(peer, *expected)
-    assert found.keys() == graded.keys() == {key for key, p in model.named_parameters() if p.requires_grad}
+    assert (
+        found.keys()
+        == graded.keys()
+        == {key for key, p in model.named_parameters() if p.requires_grad}
+    )
     for key, wanted in graded.items():
         close(found[key], wanted, 1e-6)
-    for key, running in peer.norm.named_buffers() if name == "saf" else ():  # they move once a caption
+    for key, running in (
+        peer.norm.named_buffers() if name == "saf" else ()
+    ):  # they move once a caption
         close(model.norm.get_buffer(key), running, 1e-9)
 
 
@@ -77,21 +84,34 @@ def test_padding_changes_nothing_in_training(host) -> None:
     """And every weight has a gradient."""
     state = {name: value.clone() for name, value in host.state_dict().items()}
     plain = outputs(host)
-    expected, buffers = gradients(host, *plain), {name: x.clone() for name, x in host.named_buffers()}
+    expected, buffers = (
+        gradients(host, *plain),
+        {name: x.clone() for name, x in host.named_buffers()},
+    )
     host.load_state_dict(state)
     padded = outputs(host, 9, 12, garbage=0.0 if hasattr(host, "text_joint") else 1e3)
     found = gradients(host, *padded)
     tolerance = 2e-5 if hasattr(host, "text_encoder") else 1e-6  # TERN's vectors are float32
     for ours, wanted in zip(padded, plain, strict=True):
         close(ours, wanted, tolerance)
-    assert found.keys() == expected.keys() == {name for name, p in host.named_parameters() if p.requires_grad}
+    assert (
+        found.keys()
+        == expected.keys()
+        == {name for name, p in host.named_parameters() if p.requires_grad}
+    )
     for name, value in expected.items():
         close(found[name], value, tolerance * max(1.0, float(value.abs().max())))
     for name, buffer in host.named_buffers():
         torch.testing.assert_close(buffer, buffers[name], rtol=0, atol=1e-6)
 
 
-@all_hosts([name for name in HOSTS if not name.startswith(("tern", "teran", "clip", "siglip")) and "BERT" not in name])
+@all_hosts(
+    [
+        name
+        for name in HOSTS
+        if not name.startswith(("tern", "teran", "clip", "siglip")) and "BERT" not in name
+    ]
+)
 def test_sets_of_nothing_are_finite(host) -> None:
     found = outputs(host, sizes=((0, 3, 2), (0, 3, 4)))
     assert all(x.isfinite().all() for x in found)
@@ -110,7 +130,9 @@ def test_bfloat16_autocast(host) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = outputs(host)
     assert found[0].dtype == torch.float32
-    assert not torch.equal(found[0], found[0].bfloat16().float()), "in bfloat16 the hardest negatives are tied"
+    assert not torch.equal(found[0], found[0].bfloat16().float()), (
+        "in bfloat16 the hardest negatives are tied"
+    )
     close(found[0], expected[0], 0.1)
     graded = gradients(host, *found)
     assert graded and all(gradient.isfinite().all() for gradient in graded.values())
@@ -138,13 +160,18 @@ def test_words_of_the_single_stream_are_drawn_in_reading_order() -> None:
     vectors = torch.arange(2 * 12.0).view(1, 2, 12)
     picture = draw(vectors, torch.ones(1, 2, dtype=torch.bool), side=3, cell=2)
     assert picture.shape == (1, 3, 6, 6)
-    assert picture[0, 0, :2, :4].tolist() == [[0, 1, 12, 13], [2, 3, 14, 15]]  # channel 0 of both words, side by side
+    assert picture[0, 0, :2, :4].tolist() == [
+        [0, 1, 12, 13],
+        [2, 3, 14, 15],
+    ]  # channel 0 of both words, side by side
     assert picture[0, 2, 0, :4].tolist() == [8, 9, 20, 21]
     assert not picture[0, :, 2:].any() and not picture[0, :, :, 4:].any()
     with pytest.raises(InputError, match="larger `side`"):
         draw(torch.zeros(1, 10, 12), torch.ones(1, 10, dtype=torch.bool), side=3, cell=2)
     a, b = encoded(made("single_stream", embed=8, side=3, cell=2, width=8))
-    close(a.vector @ b.vector.T, torch.cosine_similarity(a.parts, b.parts[:, 0].unsqueeze(0), dim=2))
+    close(
+        a.vector @ b.vector.T, torch.cosine_similarity(a.parts, b.parts[:, 0].unsqueeze(0), dim=2)
+    )
 
 
 def test_captions_of_one_length_share_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +182,9 @@ def test_captions_of_one_length_share_a_tile(monkeypatch: pytest.MonkeyPatch) ->
         return at[None] * 10 + length
 
     for pairs, shared in ((2**14, [[1, 6], [3], [0, 2, 4, 5]]), (8, [[1, 6], [3], [0, 2], [4, 5]])):
-        monkeypatch.setitem(encoders.TILE_NODES, "cpu", pairs)  # of 8, two captions of three words fit
+        monkeypatch.setitem(
+            encoders.TILE_NODES, "cpu", pairs
+        )  # of 8, two captions of three words fit
         tiles.clear()
         found = encoders.scored_by_length(score, [3, 1, 3, 2, 3, 3, 1], torch.zeros(1))
         assert tiles == shared and found.tolist() == [[3, 11, 23, 32, 43, 53, 61]]
@@ -164,13 +193,25 @@ def test_captions_of_one_length_share_a_tile(monkeypatch: pytest.MonkeyPatch) ->
 def test_options_are_checked() -> None:
     for name, options, problem in (
         ("scan", {"direction": "both"}, r"train\.model\.options\.direction is 'both'"),
-        ("teran", {"pooling": "mean"}, r"train\.model\.options\.pooling is 'mean': Input should be 'MrSw'"),
+        (
+            "teran",
+            {"pooling": "mean"},
+            r"train\.model\.options\.pooling is 'mean': Input should be 'MrSw'",
+        ),
         ("vse", {"embedd": 3}, "model 'vse' has no option 'embedd' -> known: embed, word"),
-        ("vse", {"embed": -4}, r"train\.model\.options\.embed is -4: Input should be greater than 0"),
+        (
+            "vse",
+            {"embed": -4},
+            r"train\.model\.options\.embed is -4: Input should be greater than 0",
+        ),
         ("sgr", {"steps": 0}, r"train\.model\.options\.steps is 0"),
         ("tern", {"heads": 0}, r"train\.model\.options\.heads is 0"),
         ("saf", {"dropout": 1.5}, r"train\.model\.options\.dropout is 1.5"),
-        ("single_stream", {"width": 12}, r"train\.model\.options\.width is 12: Input should be a multiple of 8"),
+        (
+            "single_stream",
+            {"width": 12},
+            r"train\.model\.options\.width is 12: Input should be a multiple of 8",
+        ),
     ):
         with pytest.raises(InputError, match=problem):
             configure(name, options, FEATURES, 0)
@@ -194,7 +235,9 @@ def test_the_authors_region_norm_takes_36_regions() -> None:
 
 
 def through(model: Sgr, scores: Tensor, weights: Tensor) -> list[Tensor]:
-    found = torch.autograd.grad(scores, list(model.parameters()), weights, allow_unused=True, retain_graph=True)
+    found = torch.autograd.grad(
+        scores, list(model.parameters()), weights, allow_unused=True, retain_graph=True
+    )
     return [torch.zeros(1) if gradient is None else gradient for gradient in found]
 
 
@@ -202,8 +245,13 @@ def through(model: Sgr, scores: Tensor, weights: Tensor) -> list[Tensor]:
 @given(st.sets(st.integers(0, CELLS - 1)), st.integers(0, 9))
 def test_any_pairs_give_the_gradient_of_the_equations(pairs: set[int], seed: int) -> None:
     model, weights = graf("sgr"), torch.zeros(CELLS, dtype=torch.float64)
-    weights[sorted(pairs)] = torch.randn(len(pairs), generator=torch.Generator().manual_seed(seed)).double()
-    found = (through(model, scores, weights.view(SIDE, SIDE)) for (scores,) in (outputs(model), equations.sgr(model)))
+    weights[sorted(pairs)] = torch.randn(
+        len(pairs), generator=torch.Generator().manual_seed(seed)
+    ).double()
+    found = (
+        through(model, scores, weights.view(SIDE, SIDE))
+        for (scores,) in (outputs(model), equations.sgr(model))
+    )
     for mine, wanted in zip(*found, strict=True):
         close(mine, wanted, 1e-7)
 
@@ -258,14 +306,18 @@ def test_a_fifth_of_the_words_is_drawn() -> None:
 def test_pieces_of_a_word_share_its_fate(bert, monkeypatch) -> None:
     model = infinity(text_model=bert, text_layers=1)
     pieces = ["[CLS]", "run", "##s", "red", "play", "##ing", "##s", "dog", "[SEP]"]
-    draws = torch.tensor([[0.0, 0.15, 0.05, 0.9, 0.11, 0.0, 0.0, 0.0, 0.0]])  # of words: runs goes, dog is changed
+    draws = torch.tensor(
+        [[0.0, 0.15, 0.05, 0.9, 0.11, 0.0, 0.0, 0.0, 0.0]]
+    )  # of words: runs goes, dog is changed
     monkeypatch.setattr(vse_infinity, "drawn", lambda mask: draws)
     numbers = load_tokenizer(bert)[0].convert_tokens_to_ids
     tokens = torch.tensor([numbers(pieces)])
     found = model.augmented(CaptionTokens(tokens, torch.ones_like(tokens, dtype=torch.bool)))
     ids = found.tokens[0].tolist()
     assert found.mask[0].tolist() == [True] * 7 + [False] * 2
-    assert ids[:5] + ids[6:] == numbers(["[CLS]", "[MASK]", "play", "##ing", "##s", "[SEP]", "[PAD]", "[PAD]"])
+    assert ids[:5] + ids[6:] == numbers(
+        ["[CLS]", "[MASK]", "play", "##ing", "##s", "[SEP]", "[PAD]", "[PAD]"]
+    )
 
 
 def test_the_weights_of_a_set_sum_to_one() -> None:

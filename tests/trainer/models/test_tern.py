@@ -1,4 +1,5 @@
-"""TERN and TERAN on a BERT of two tiny layers; TERAN's poolings against loops over pairs, forward and backward."""
+"""TERN and TERAN on a BERT of two tiny layers; TERAN's poolings against loops over pairs, forward
+and backward."""
 
 from dataclasses import replace
 from typing import get_args
@@ -46,7 +47,9 @@ def test_boxes_count_and_the_order_of_regions_does_not(bert):
     vector = model.encode_images(given).vector
     turned = Images(given.features.flip(1), given.boxes.flip(1), given.mask)
     assert torch.allclose(vector, model.encode_images(turned).vector, atol=1e-5)
-    assert not torch.allclose(vector, model.encode_images(replace(given, boxes=given.boxes * 0)).vector, atol=1e-3)
+    assert not torch.allclose(
+        vector, model.encode_images(replace(given, boxes=given.boxes * 0)).vector, atol=1e-3
+    )
 
 
 def test_tern_gives_unit_vectors_and_teran_parts(bert):
@@ -59,14 +62,23 @@ def test_tern_gives_unit_vectors_and_teran_parts(bert):
 
 
 def test_words_that_take_part(bert):
-    """[CLS] and [SEP] never; the authors' slice takes the last piece too; stop words as whole words only."""
+    """[CLS] and [SEP] never; the authors' slice takes the last piece too; stop words as whole words
+    only."""
     given = texts(bert)
     lengths = given.mask.sum(1)
     assert teran(bert).encode_captions(given).mask.sum(1).tolist() == (lengths - 2).tolist()
-    assert teran(bert, padding="authors").encode_captions(given).mask.sum(1).tolist() == (lengths - 3).tolist()
+    assert (
+        teran(bert, padding="authors").encode_captions(given).mask.sum(1).tolist()
+        == (lengths - 3).tolist()
+    )
     mask = teran(bert, stop_words="english").encode_captions(given).mask
-    pieced = [load_tokenizer(bert)[0].convert_ids_to_tokens(row.ids) for row in word_pieces(TEXTS, bert)]
-    pieces = [[p for p, m in zip(row, keep, strict=False) if m] for row, keep in zip(pieced, mask, strict=True)]
+    pieced = [
+        load_tokenizer(bert)[0].convert_ids_to_tokens(row.ids) for row in word_pieces(TEXTS, bert)
+    ]
+    pieces = [
+        [p for p, m in zip(row, keep, strict=False) if m]
+        for row, keep in zip(pieced, mask, strict=True)
+    ]
     assert pieces == [
         ["red", "dog", "run", "##s", "."],
         ["dog", "cat"],
@@ -85,7 +97,9 @@ def test_frozen_text_encoder(bert):
 
 def test_teran_loads_tern(bert):
     teran(bert, stop_words="english").load_state_dict(tern(bert).state_dict())
-    assert not any(name.startswith("text_joint") for name in tern(bert, shared_joint=True).state_dict())
+    assert not any(
+        name.startswith("text_joint") for name in tern(bert, shared_joint=True).state_dict()
+    )
 
 
 def test_bad_settings(bert):
@@ -105,7 +119,9 @@ def parts_of(counts: list[int], length: int, seed: int, holes: bool = False) -> 
     return Encoded(None, parts, mask)
 
 
-def slow(images: Encoded, captions: Encoded, pooling: str, padding: str, evaluation: bool) -> Tensor:
+def slow(
+    images: Encoded, captions: Encoded, pooling: str, padding: str, evaluation: bool
+) -> Tensor:
     """One pair after the other; the authors' padding as cells of 0."""
     rows = [part[mask] for part, mask in zip(images.parts, images.mask, strict=True)]
     columns = [part[mask] for part, mask in zip(captions.parts, captions.mask, strict=True)]
@@ -114,7 +130,9 @@ def slow(images: Encoded, captions: Encoded, pooling: str, padding: str, evaluat
     for i, regions in enumerate(rows):
         for c, words in enumerate(columns):
             if len(regions) and len(words):
-                scores[i, c] = one(regions, words, pooling, (R, W) if padding == "authors" else None)
+                scores[i, c] = one(
+                    regions, words, pooling, (R, W) if padding == "authors" else None
+                )
     return scores
 
 
@@ -126,7 +144,12 @@ def one(regions: Tensor, words: Tensor, pooling: str, padded: tuple[int, int] | 
     if padded:
         A = torch.nn.functional.pad(A, (0, padded[1] - A.shape[1], 0, padded[0] - A.shape[0]))
     by_word, by_region = A.amax(0).sum(), A.amax(1).sum()
-    values = {"MrSw": by_word, "MwSr": by_region, "symm": by_word + by_region, "MrAVGw": by_word / len(words)}
+    values = {
+        "MrSw": by_word,
+        "MwSr": by_region,
+        "symm": by_word + by_region,
+        "MrAVGw": by_word / len(words),
+    }
     return values[pooling]
 
 
@@ -144,7 +167,8 @@ def test_equals_loop_over_pairs(monkeypatch, pooling, padding, evaluation):
     for score in (align, slow):
         leaves = [side.parts.clone().requires_grad_() for side in (images, captions)]
         sides = (
-            Encoded(None, normalize(x, dim=-1), side.mask) for x, side in zip(leaves, (images, captions), strict=True)
+            Encoded(None, normalize(x, dim=-1), side.mask)
+            for x, side in zip(leaves, (images, captions), strict=True)
         )
         scores = score(*sides, pooling, padding, evaluation)
         (scores * weights).sum().backward()
@@ -159,4 +183,6 @@ def test_matrix_of_one_pair():
     images, captions = parts_of([2], 3, 15), parts_of([2], 4, 16, holes=True)
     A = alignment_matrix(images, captions)
     assert A.shape == (3, 4) and A.isnan().sum() == 12 - 4
-    assert torch.allclose(A[:2].nan_to_num(-9).amax(0).clamp(min=-1)[captions.mask[0]].sum(), align(images, captions))
+    assert torch.allclose(
+        A[:2].nan_to_num(-9).amax(0).clamp(min=-1)[captions.mask[0]].sum(), align(images, captions)
+    )

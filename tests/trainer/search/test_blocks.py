@@ -39,17 +39,24 @@ def at_once(small, run: Path):
 
 
 def test_blocks_are_the_whole(small, run: Path, tmp_path: Path, monkeypatch) -> None:
-    """Three captions at a time; no more are ever scored together, and encodings are those of everything at once."""
+    """Three captions at a time; no more are ever scored together, and encodings are those of
+    everything at once."""
     seen = []
     monkeypatch.setattr(index, "SIZE", 3)
-    monkeypatch.setattr(index, "scores", lambda model, a, b: (seen.append(len(b)), scores(model, a, b))[1])
+    monkeypatch.setattr(
+        index, "scores", lambda model, a, b: (seen.append(len(b)), scores(model, a, b))[1]
+    )
     index.embed(run, small.data.captions, small.data.regions, "test", tmp_path / "index")
     images, texts, want = at_once(small, run)
     assert max(seen) == 3 and sum(seen) == 16
     np.testing.assert_allclose(np.load(tmp_path / "index" / "similarity.npy"), want, atol=1e-6)
-    kept = {path.stem: torch.from_numpy(np.load(path)) for path in (tmp_path / "index").glob("*.*.npy")}
+    kept = {
+        path.stem: torch.from_numpy(np.load(path)) for path in (tmp_path / "index").glob("*.*.npy")
+    }
     for side, encoded in (("images", images), ("captions", texts)):
-        there = {f"{side}.{name}": tensor for name, tensor in vars(encoded).items() if tensor is not None}
+        there = {
+            f"{side}.{name}": tensor for name, tensor in vars(encoded).items() if tensor is not None
+        }
         assert there.keys() == {name for name in kept if name.startswith(side)}
         for name, tensor in there.items():
             torch.testing.assert_close(kept[name], tensor, atol=1e-6, rtol=1e-5)
@@ -59,7 +66,15 @@ def test_what_a_coarse_model_ranks_first_alone_is_scored(small, run: Path, tmp_p
     coarse = np.random.default_rng(0).random((8, 16)).astype(np.float32)
     np.save(tmp_path / "coarse.npy", coarse)
     out = tmp_path / "index"
-    index.embed(run, small.data.captions, small.data.regions, "test", out, coarse=tmp_path / "coarse.npy", top=2)
+    index.embed(
+        run,
+        small.data.captions,
+        small.data.regions,
+        "test",
+        out,
+        coarse=tmp_path / "coarse.npy",
+        top=2,
+    )
     wanted = (coarse >= np.sort(coarse)[:, -2:-1]) | (coarse >= np.sort(coarse, axis=0)[-2])
     found = np.load(out / "similarity.npy")
     np.testing.assert_allclose(found[wanted], at_once(small, run)[2][wanted], atol=1e-6)
@@ -69,7 +84,9 @@ def test_what_a_coarse_model_ranks_first_alone_is_scored(small, run: Path, tmp_p
     assert any("only the 2 best pairs" in note for note in notes)
     np.save(tmp_path / "short.npy", coarse[:-1])
     with pytest.raises(InputError, match="score the same captions table"):
-        index.embed(run, small.data.captions, small.data.regions, "test", out, coarse=tmp_path / "short.npy")
+        index.embed(
+            run, small.data.captions, small.data.regions, "test", out, coarse=tmp_path / "short.npy"
+        )
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.json"])

@@ -21,12 +21,24 @@ from capgrade.text.tokens import tokenize, tokenized
 from capgrade.text.words import number_words
 from tests.capgrade.measures.test_definitions import slow_cider
 
-# Few words, so that n-grams repeat; some captions have no word. Python splits at the no-break space that a fraction
-# has, and at other spaces, not at those of no width; pycocoevalcap's BLEU and CIDEr do, its ROUGE does not.
-SPACED = ["3\xa01/2", "3\u20031/2", "\u3000", "a\x1fdog", "the\x85", "a\u1680dog", "a\u200bdog", "\ufeffdog", "\t", ""]
-LINE = st.lists(st.sampled_from(["a", "dog", "runs", "the", "in", "a", "dog", "the", *SPACED]), max_size=9).map(
-    " ".join
-)
+# Few words, so that n-grams repeat; some captions have no word. Python splits at the no-break space
+# that a fraction has, and at other spaces, not at those of no width; pycocoevalcap's BLEU and CIDEr
+# do, its ROUGE does not.
+SPACED = [
+    "3\xa01/2",
+    "3\u20031/2",
+    "\u3000",
+    "a\x1fdog",
+    "the\x85",
+    "a\u1680dog",
+    "a\u200bdog",
+    "\ufeffdog",
+    "\t",
+    "",
+]
+LINE = st.lists(
+    st.sampled_from(["a", "dog", "runs", "the", "in", "a", "dog", "the", *SPACED]), max_size=9
+).map(" ".join)
 SETS = st.lists(st.tuples(LINE, st.lists(LINE, min_size=1, max_size=4)), min_size=2, max_size=6)
 
 
@@ -35,7 +47,9 @@ def corpus(pairs: list[tuple[str, list[str]]], **settings: Any) -> Corpus:
 
 
 def dicts(pairs: list[tuple[str, list[str]]]) -> tuple[dict, dict]:
-    return {k: list(r) for k, (_, r) in enumerate(pairs)}, {k: [c] for k, (c, _) in enumerate(pairs)}
+    return {k: list(r) for k, (_, r) in enumerate(pairs)}, {
+        k: [c] for k, (c, _) in enumerate(pairs)
+    }
 
 
 @settings(max_examples=60, deadline=None)
@@ -43,7 +57,9 @@ def dicts(pairs: list[tuple[str, list[str]]]) -> tuple[dict, dict]:
 def test_equal_pycocoevalcap(pairs: list[tuple[str, list[str]]]) -> None:
     """On whatever tokens: corpus and sentence values of BLEU, CIDEr-D and ROUGE-L."""
     gts, res = dicts(pairs)
-    assume(any(r.split() for own in gts.values() for r in own))  # else pycocoevalcap's CIDEr ends with a ValueError
+    assume(
+        any(r.split() for own in gts.values() for r in own)
+    )  # else pycocoevalcap's CIDEr ends with a ValueError
     ours = scored(corpus(pairs), ["bleu", "cider", "rouge_l"])
     whole, each = Bleu(4).compute_score(gts, res, verbose=0)
     for k in range(4):
@@ -60,18 +76,26 @@ METEOR = [
     ("two dogs", ["two dogs", "two dogs"]),  # whole: the jar then adds no chunk to the corpus
     ("xyzzy", ["a dog", "the cat is here"]),  # nothing matches
     ("", ["a dog", "a cat"]),
-    ("puppies play with a ball in the park", ["dogs are playing with the ball at the park", "a t-shirt 's"]),
+    (
+        "puppies play with a ball in the park",
+        ["dogs are playing with the ball at the park", "a t-shirt 's"],
+    ),
     ("a child 's t-shirt in the u.s.", ["the kid 's shirt", "child in a t - shirt"]),
     ("the the the", ["a the", "the of the in the on the"]),
-    ("xyzzy", ["a dog", "two cats " * 40]),  # the first of equal references counts, whatever their lengths
+    (
+        "xyzzy",
+        ["a dog", "two cats " * 40],
+    ),  # the first of equal references counts, whatever their lengths
 ]
-# More words than a number has bits, and more matches than there is room for at first; many paraphrases of many words.
+# More words than a number has bits, and more matches than there is room for at first; many
+# paraphrases of many words.
 LONG = [
     ("a big house " * 25, ["a big house " * 8]),
     (
         "topical and urgent subjects of major importance " * 13,
         [
-            "current emergencies emergency events news now pressing relevant timeliness urgency " * 10,
+            "current emergencies emergency events news now pressing relevant timeliness urgency "
+            * 10,
             "a big house " * 9,
         ],
     ),
@@ -81,7 +105,23 @@ LONG = [
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(
-        st.sampled_from(["dog", "'s", "a-b-c", "t-shirt", "o'clock", "''", "'", "u.s.", "2", "3's", "-", "n't", ","])
+        st.sampled_from(
+            [
+                "dog",
+                "'s",
+                "a-b-c",
+                "t-shirt",
+                "o'clock",
+                "''",
+                "'",
+                "u.s.",
+                "2",
+                "3's",
+                "-",
+                "n't",
+                ",",
+            ]
+        )
     )
 )
 def test_meteor_reads_tokens_one_by_one_as_in_their_caption(tokens: list[str]) -> None:
@@ -111,7 +151,9 @@ def _coco(images: int) -> list[tuple[str, list[str]]]:
     path = DATA / "coco" / "test5k_captions.tsv"
     if not path.is_file():
         return []
-    rows = [line.rstrip("\n").split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+    rows = [
+        line.rstrip("\n").split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]
+    ]
     found: dict[str, list[str]] = {}
     for image, _, caption in rows:
         found.setdefault(image, []).append(" ".join(tokenize("ptb_py", [caption])[0]))
@@ -121,7 +163,8 @@ def _coco(images: int) -> list[tuple[str, list[str]]]:
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.text(alphabet="ab 1/2.'-t,\n\xa0é&", max_size=20), min_size=1, max_size=8))
 def test_tokens_are_those_of_the_tokeniser(texts: list[str]) -> None:
-    """Pieces that are read once for all captions, others by themselves; writable, as kernels are compiled for such."""
+    """Pieces that are read once for all captions, others by themselves; writable, as kernels are
+    compiled for such."""
     for name in ("ptb_py", "lower_split", "none"):
         words = tokenized(texts, name)
         expected = [text.split(" ") for text in texts] if name == "none" else tokenize(name, texts)
@@ -132,13 +175,20 @@ def test_tokens_are_those_of_the_tokeniser(texts: list[str]) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(SETS, SETS)
-def test_given_frequencies(pairs: list[tuple[str, list[str]]], others: list[tuple[str, list[str]]]) -> None:
-    """Counted on other captions: as a corpus whose references they are, of which some images are looked at."""
+def test_given_frequencies(
+    pairs: list[tuple[str, list[str]]], others: list[tuple[str, list[str]]]
+) -> None:
+    """Counted on other captions: as a corpus whose references they are, of which some images are
+    looked at."""
     for counted in (others, pairs):
         sets = [references for _, references in counted]
         frequencies = Frequencies.of(sets, "none")
-        ours = MEASURES["cider"]().of_corpus(corpus(pairs, frequencies=frequencies))["cider"].sentences
-        np.testing.assert_allclose(ours, [slow_cider(c, references, sets) for c, references in pairs], atol=1e-9)
+        ours = (
+            MEASURES["cider"]().of_corpus(corpus(pairs, frequencies=frequencies))["cider"].sentences
+        )
+        np.testing.assert_allclose(
+            ours, [slow_cider(c, references, sets) for c, references in pairs], atol=1e-9
+        )
 
 
 def test_frequencies_of_another_tokeniser_are_refused() -> None:
@@ -147,12 +197,33 @@ def test_frequencies_of_another_tokeniser_are_refused() -> None:
 
 
 def test_long_sentences() -> None:
-    """N-grams that are sorted the other way, and more matches than METEOR's aligner has room for at first."""
-    words = ["a", "dog", "and", "a", "cat", "and", "the", "man", "in", "a", "park", "with", "the", "ball"]
+    """N-grams that are sorted the other way, and more matches than METEOR's aligner has room for at
+    first."""
+    words = [
+        "a",
+        "dog",
+        "and",
+        "a",
+        "cat",
+        "and",
+        "the",
+        "man",
+        "in",
+        "a",
+        "park",
+        "with",
+        "the",
+        "ball",
+    ]
     pairs = [
-        (" ".join(words[k % 13] for k in range(150)), [" ".join(words[(3 * k) % 13] for k in range(140))]),
+        (
+            " ".join(words[k % 13] for k in range(150)),
+            [" ".join(words[(3 * k) % 13] for k in range(140))],
+        ),
         ("a", ["a b"]),
     ]
     gts, res = dicts(pairs)
-    np.testing.assert_allclose(scored(corpus(pairs), ["cider"])["cider"].sentences, Cider().compute_score(gts, res)[1])
+    np.testing.assert_allclose(
+        scored(corpus(pairs), ["cider"])["cider"].sentences, Cider().compute_score(gts, res)[1]
+    )
     assert 0 < scored(corpus(pairs), ["meteor"])["meteor"].sentences[0] < 1
