@@ -71,10 +71,10 @@ class Scores:
             raise InputError(
                 "the systems have different measures", remedy="score both with the same measures"
             )
-        settings = {"level": level, "samples": samples, "seed": seed}
         return {
-            name: paired(one, other._scored[name], **settings) for name, one in self._scored.items()
-        }  # type: ignore[arg-type]
+            name: paired(one, other._scored[name], level=level, samples=samples, seed=seed)
+            for name, one in self._scored.items()
+        }
 
 
 def score(
