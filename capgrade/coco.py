@@ -141,7 +141,7 @@ class Bleu(_Scorer):
         summed counts.
 
         >>> scores, each = Bleu(2).compute_score({1: ["a dog is running"]}, {1: ["a dog runs"]},
-        verbose=0)
+        ...     verbose=0)
         >>> [round(score, 4) for score in scores], len(each)
         ([0.4777, 0.4137], 2)
         """

@@ -82,7 +82,7 @@ class Draws:
 
     >>> some = Draws(level=0.9, samples=200)
     >>> print(evaluate(np.eye(2), owner=[0, 1], metrics="recall@1", direction="i2t",
-    intervals=some))
+    ...     intervals=some))
               i2t
     recall@1  1.0000 [1.0000, 1.0000]
     """
@@ -304,7 +304,7 @@ def evaluate(
     and ids that do not fit.
 
     >>> found = evaluate(np.array([[0.9, 0.2, 0.5], [0.1, 0.3, 0.4]]), owner=[0, 1, 0],
-    metrics="recall@1")
+    ...     metrics="recall@1")
     >>> found.i2t.mean, found.t2i.mean
     ({'recall@1': 0.5}, {'recall@1': 1.0})
     """

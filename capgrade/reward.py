@@ -131,8 +131,9 @@ class CiderRewardFunction:
 
     >>> references = [["a dog runs", "the dog is running"], ["two men talk", "men talking"]]
     >>> reward = CiderRewardFunction(Frequencies.of(references))
-    >>> [round(value, 3) for value in reward(completions=["a dog runs", "two men"],
-    references=references)] [4.106, 2.503]
+    >>> found = reward(completions=["a dog runs", "two men"], references=references)
+    >>> [round(value, 3) for value in found]
+    [4.106, 2.503]
     """
 
     def __init__(self, frequencies: Frequencies | str | Path, **options: Any) -> None:

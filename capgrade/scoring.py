@@ -26,8 +26,8 @@ class Scores:
     `ids`: the image of each candidate, in the order given; `corpus`: measure -> float; `sentences`:
     measure -> float64 [candidates] in the order of `ids`.
 
-    >>> ours, theirs = (score([text], [["a dog is running"]], "rouge_l") for text in ("a dog runs",
-    "a cat"))
+    >>> ours, theirs = (score([text], [["a dog is running"]], "rouge_l") for text in
+    ...     ("a dog runs", "a cat"))
     >>> round(ours.compare(theirs)["rouge_l"].difference, 4)
     0.2426
     >>> print(ours)
@@ -101,7 +101,7 @@ def score(
     and frequencies of one image, which make values 0, are warned of.
 
     >>> found = score({"1": ["a dog runs"]}, {"1": ["a dog is running", "the dog runs fast"]},
-    measures=["bleu_1"])
+    ...     measures=["bleu_1"])
     >>> round(found.corpus["bleu_1"], 4), found.sentences["bleu_1"].shape
     (0.7165, (1,))
     """

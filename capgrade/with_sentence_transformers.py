@@ -38,8 +38,8 @@ class GradedEvaluator(SentenceEvaluator):
 
     >>> from sentence_transformers import SentenceTransformer
     >>> labels = Labels.load("dataset").exact("rouge_l")
-    >>> images = [labels.captions.texts[row] for row in range(0, labels.n_captions, 5)]  # texts, in
-    place of pictures
+    >>> # Texts, in place of pictures.
+    >>> images = [labels.captions.texts[row] for row in range(0, labels.n_captions, 5)]
     >>> evaluator = GradedEvaluator(labels, images, metrics=["ndcg@10"])
     >>> evaluator.primary_metric
     't2i_ndcg@10'

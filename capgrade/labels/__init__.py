@@ -328,8 +328,9 @@ class Labels:
         k negatives.
 
         >>> labels = Labels.load("dataset")
-        >>> labels.negatives(3, accepted_below=0.5, measure="rouge_l",
-        scores="sbert").documents.shape (60, 4)
+        >>> found = labels.negatives(3, accepted_below=0.5, measure="rouge_l", scores="sbert")
+        >>> found.documents.shape
+        (60, 4)
         """
         from capgrade.labels.negatives import AcceptanceRule, mined
 
@@ -413,8 +414,9 @@ class Labels:
         InputError for an id with a space, and where `path` may not be written: over any file but
         judgements of the same pairs, as TREC's do not say whose they are.
 
-        >>> Labels.load("dataset").to_qrels("cider.qrels", measure="cider", grades=[0.5, 1, 2]) >
-        100 True
+        >>> labels = Labels.load("dataset")
+        >>> labels.to_qrels("cider.qrels", measure="cider", grades=[0.5, 1, 2]) > 100
+        True
         """
         from capgrade.labels.qrels import write_qrels
 

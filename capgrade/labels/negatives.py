@@ -74,8 +74,8 @@ class Negatives:
         """Columns query, documents and labels, the relevance of each document, as cross-encoders'
         losses of lists read them; `images` as in `tuples`.
 
-        >>> found = Labels.load("dataset").negatives(2, accepted_below=0.3,
-        measure="rouge_l").lists()
+        >>> labels = Labels.load("dataset")
+        >>> found = labels.negatives(2, accepted_below=0.3, measure="rouge_l").lists()
         >>> len(found["documents"][0]), found["labels"][0][0]
         (3, 1.0)
         """

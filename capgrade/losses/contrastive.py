@@ -47,7 +47,7 @@ def soft_info_nce(
 
     >>> relevance = torch.tensor([[1.0, 0.5], [0.2, 1.0]])
     >>> worse, better = (float(soft_info_nce(s, relevance, temperature=1.0)) for s in
-    (relevance.flip(0), relevance))
+    ...     (relevance.flip(0), relevance))
     >>> better < worse
     True
     """

@@ -146,8 +146,8 @@ def sam(
     unless all relevance is known. `sam` stands beside an ordinary triplet or alone. tau follows the
     measure: CIDEr reaches 10, Sentence-BERT and SPICE 1. Shapes and errors: see `capgrade.losses`.
 
-    >>> scores, relevance = torch.tensor([[0.9, 0.5], [0.1, 0.9]]), torch.tensor([[1.0, 0.8], [0.2,
-    1.0]])
+    >>> scores = torch.tensor([[0.9, 0.5], [0.1, 0.9]])
+    >>> relevance = torch.tensor([[1.0, 0.8], [0.2, 1.0]])
     >>> round(float(sam(scores, relevance, tau=1.0)), 4)
     0.4
     """

@@ -52,7 +52,7 @@ class JudgedSample:
     InputError for columns that do not fit, for other values, and for a pair that is there twice.
 
     >>> pairs = JudgedSample(np.array([0, 0]), np.array([1, 2]), np.array([1.0, 0.0]),
-    np.array([1.0, 0.5]))
+    ...     np.array([1.0, 0.5]))
     >>> pairs.weight
     array([1., 2.])
     """
@@ -169,7 +169,8 @@ def change_places(
 
     >>> every = JudgedSample(np.array([0, 0]), np.array([0, 1]), np.array([0.0, 1.0]), np.ones(2))
     >>> change_places(np.array([[0.9, 0.2]]), np.array([[0.2, 0.9]]), every,
-    "recall@1").difference.value -1.0
+    ...     "recall@1").difference.value
+    -1.0
     """
     first, second = (
         query_values(scores, sample, [metric], above=above, seed=seed)[metric]

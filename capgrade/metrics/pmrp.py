@@ -79,7 +79,7 @@ def coco_codes(path: str | Path, image_ids: Sequence[object]) -> Array:
 
     >>> import json
     >>> _ = Path("instances.json").write_text(json.dumps({"annotations": [{"image_id": 7,
-    "category_id": 3}]}))
+    ...     "category_id": 3}]}))
     >>> coco_codes("instances.json", image_ids=[5, 7]).sum(axis=1)
     array([0, 1], dtype=uint64)
     """

@@ -141,7 +141,7 @@ def map_at_r(scores: Matrix, own: Matrix, *, ties: TieRule = "expected") -> Any:
 
     >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), np.array([[True, True, False]]))
     array([0.5])
-    >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), Positives.from_lists([[0, -1, -1, -1]]))  # three are
-    not in the gallery array([0.25])
+    >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), Positives.from_lists([[0, -1, -1, -1]]))
+    array([0.25])
     """
     return of_matrix(scores, map_of, own=own, ties=ties)

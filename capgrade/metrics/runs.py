@@ -248,8 +248,9 @@ class Qrels(_Listed):
         images.
 
         >>> import capgrade
-        >>> len(Qrels.from_labels(capgrade.Labels.load("dataset"), "cider",
-        queries="images").queries) 12
+        >>> labels = capgrade.Labels.load("dataset")
+        >>> len(Qrels.from_labels(labels, "cider", queries="images").queries)
+        12
         """
         query, document, values = labels.judgements(measure, queries)
         return cls._sorted(*_numbered(query), document, np.maximum(values, 0))

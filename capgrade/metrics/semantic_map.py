@@ -57,7 +57,8 @@ def semantic_map(
 class Collapse:
     """How far the best candidate stands out: mean of best - mean cosine over queries.
 
-    >>> print(Collapse(contrast=0.05, collapsed=True)) best minus average cosine 0.050: COLLAPSED,
+    >>> print(Collapse(contrast=0.05, collapsed=True)) # doctest: +NORMALIZE_WHITESPACE
+    best minus average cosine 0.050: COLLAPSED,
     lambda@K means nothing here (lambda@K rewards a collapsed model)
     """
 
