@@ -189,8 +189,8 @@ class Measure(ABC, Generic[P]):
         """Prepare the captions of a split. InputError when they do not suit the parameters."""
 
     def meaning(self) -> str:
-        """What a value is, in a line for a dataset's card."""
-        return (type(self).__doc__ or self.name).splitlines()[0]
+        """What a value is, in a line for a dataset's card: the docstring's first paragraph."""
+        return " ".join((type(self).__doc__ or self.name).partition("\n\n")[0].split())
 
     def files(self) -> dict[str, str]:
         """SHA-256 of every file that it reads. InputError when one is missing.
