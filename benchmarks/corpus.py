@@ -45,9 +45,8 @@ class Walks(NamedTuple):
 
 def walks_of(word: np.ndarray, sizes: np.ndarray, mark: int) -> Walks:
     """From the words of all captions, one after the other, and how many each has."""
-    caption = (
-        np.cumsum(sizes > 0) - 1
-    )  # one without words is the one before it: every walk has words
+    # one without words is the one before it: every walk has words
+    caption = np.cumsum(sizes > 0) - 1
     sizes = sizes[sizes > 0]
     begin = np.cumsum(sizes) - sizes + 2 * np.arange(len(sizes))
     flat = np.full(len(word) + 2 * len(sizes), mark)

@@ -20,22 +20,23 @@ from capgrade.schemas.times import peak_mb
 
 ROUNDS = 3  # the best is taken, of ours and of the peer's: other work on the machine only adds time
 _DIM = 384  # of the product, as of all-MiniLM-L6-v2
+# references that the product takes at a time, and at most; more count in proportion
 _ROWS, PRODUCT_ROWS = (
     1280,
     12_800,
-)  # references that the product takes at a time, and at most; more count in proportion
+)
 _T = TypeVar("_T")
 Rows = dict[str, dict[str, Any]]  # by what was timed, its figures by name
 Texts = Mapping[Any, list[str]]  # by image: references, or one candidate
-_Scorer = Callable[
-    [Texts, Texts], tuple[Any, Any]
-]  # of references and candidates: the corpus' score, and each image's
+# of references and candidates: the corpus' score, and each image's
+_Scorer = Callable[[Texts, Texts], tuple[Any, Any]]
+# pycocoevalcap's scorers
 COCO = {
     "bleu": "Bleu",
     "cider": "Cider",
     "meteor": "Meteor",
     "rouge_l": "Rouge",
-}  # pycocoevalcap's scorers
+}
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,11 @@ _REFERENCES = (
     " `capgrade.score` in Python"
 )
 CANDIDATES = 'give COCO\'s [{"image_id": .., "caption": ..}, ...]'
+# VizWiz marks them
 REJECTED, PRECANNED = (
     "rejected captions (is_rejected)",
     "precanned captions (is_precanned)",
-)  # VizWiz marks them
+)
 _TABLE = (
     "; a table of these columns becomes it by pandas.read_csv(TABLE).to_json(FILE,"
     " orient='records')"

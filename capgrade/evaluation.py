@@ -111,14 +111,12 @@ class Evaluated:
     """Metrics of one direction, or of ranked lists: each one's value for every query, NaN where the
     query has none."""
 
-    folds: Sequence[
-        Mapping[str, Array]
-    ]  # float64 [queries] of each metric; one fold: the whole set
+    # float64 [queries] of each metric; one fold: the whole set
+    folds: Sequence[Mapping[str, Array]]
     queries: Sequence[str] | None = None  # their ids, of ranked lists
     metrics: Sequence[Metric] = ()
-    groups: Sequence[Array | None] = (
-        None,
-    )  # of each fold: the image of each query, int64; None: each its own
+    # of each fold: the image of each query, int64; None: each its own
+    groups: Sequence[Array | None] = (None,)
     drawn: Draws = field(default_factory=Draws)
 
     @cached_property
@@ -173,12 +171,10 @@ class Evaluation:
 
     protocol: str  # "whole" or "folds of N"
     scored: Mapping[str, Evaluated]
-    counts: Mapping[
-        str, Any
-    ]  # images, captions, folds; of each direction, queries that have no value
-    collapse: Mapping[str, Collapse] = field(
-        default_factory=dict
-    )  # of each direction, beside lambda@K
+    # images, captions, folds; of each direction, queries that have no value
+    counts: Mapping[str, Any]
+    # of each direction, beside lambda@K
+    collapse: Mapping[str, Collapse] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
     @property
@@ -317,9 +313,8 @@ def evaluate(
     if isinstance(relevance, Labels):
         _require_shape(relevance, similarity.shape)
         owner = relevance.owner if owner is None and relevance.owners is not None else owner
-        graded = names is None or any(
-            map(is_graded, names)
-        )  # recall needs no labels, which may be of some pairs only
+        # recall needs no labels, which may be of some pairs only
+        graded = names is None or any(map(is_graded, names))
         named = {"": _known(relevance, measure)} if graded else {}
     elif measure is not None:
         raise InputError(
@@ -481,10 +476,11 @@ def _folds(whole: Queries, size: int) -> list[dict[str, Queries]]:
     for first in range(0, images, size):
         columns = np.flatnonzero((owner >= first) & (owner < first + size))
         together = len(columns) and columns[-1] - columns[0] + 1 == len(columns)
+        # a view if so
         cut = (
             slice(first, first + size),
             slice(columns[0], columns[-1] + 1) if together else columns,
-        )  # a view if so
+        )
         relevance = {name: matrix[cut] for name, matrix in whole.relevance.items()}
         classes = None if whole.codes is None else whole.codes[0][cut[0]]
         rest: dict[str, Any] = {

@@ -21,9 +21,8 @@ from capgrade.schemas.errors import InputError
 
 _REMEDY = "fetch the file again, from the place that published it"
 TEXT = "latin1"  # of Python 2, as detectron2's checkpointer reads it
-REFUSED = re.compile(
-    r"GLOBAL (\S+)|array of '\S*', not of numbers"
-)  # in what an error of either reader says
+# in what an error of either reader says
+REFUSED = re.compile(r"GLOBAL (\S+)|array of '\S*', not of numbers")
 
 
 class _Numbers:

@@ -11,9 +11,8 @@ from datetime import timedelta
 
 from capgrade.schemas.errors import InputError
 
-_LONGEST = timedelta(
-    days=7
-)  # that one process waits for another; one that stops ends the wait at once
+# that one process waits for another; one that stops ends the wait at once
+_LONGEST = timedelta(days=7)
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,8 @@ def together(process: Process, backend: str = "gloo") -> Iterator[Callable[[], o
         return
     from torch import distributed
 
-    begun = (
-        distributed.is_initialized()
-    )  # by the caller: a launcher's store connects its processes once only
+    # by the caller: a launcher's store connects its processes once only
+    begun = distributed.is_initialized()
     try:
         if not begun:
             store, rank, world = next(distributed.rendezvous("env://", timeout=_LONGEST))

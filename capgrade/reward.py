@@ -93,9 +93,8 @@ class CiderReward:
         else:
             found = pair_candidates(candidates, references)
             warn_of_scripts(found.texts, self.tokenizer)
-            texts = one_line_each(
-                found.texts
-            )  # a model may write half a character, which stops no run
+            # a model may write half a character, which stops no run
+            texts = one_line_each(found.texts)
             words, ref_ptr = split_at_white_space(tokenized(texts, self.tokenizer)), found.ref_ptr
             sizes = np.bincount(found.owner)
         ngrams, n = numbered(words), int(sizes.sum())
@@ -146,12 +145,10 @@ class CiderRewardFunction:
         if len(references) != len(texts):
             problem = f"{len(texts)} completions, but {len(references)} reference sets"
             raise InputError(problem, remedy="give a set of references for each completion")
-        sets = [
-            own.tolist() if hasattr(own, "tolist") else own for own in references
-        ]  # numpy compares cell by cell
-        together = groupby(
-            zip(sets, texts, strict=True), key=itemgetter(0)
-        )  # a prompt's completions are
+        # numpy compares cell by cell
+        sets = [own.tolist() if hasattr(own, "tolist") else own for own in references]
+        # a prompt's completions are
+        together = groupby(zip(sets, texts, strict=True), key=itemgetter(0))
         groups = [(own, [text for _, text in some]) for own, some in together]
         return self._reward.each([some for _, some in groups], [own for own, _ in groups])[
             0

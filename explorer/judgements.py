@@ -164,9 +164,8 @@ def judged_recall(plan: ReviewPlan, found: Table) -> dict[str, Any]:
     for k, item in enumerate(plan.items):
         asked.setdefault(item.query, []).append(k)
     matrix = rating_matrix(found, len(plan.items))
-    best = np.stack(
-        [matrix[:, items].max(axis=1) for items in asked.values()], axis=1
-    )  # NaN where not rated whole
+    # NaN where not rated whole
+    best = np.stack([matrix[:, items].max(axis=1) for items in asked.values()], axis=1)
     relevant = {
         name: row[np.isfinite(row)] >= RELEVANT for name, row in zip(found, best, strict=True)
     }

@@ -24,9 +24,8 @@ class ModelVoice(MatrixVoice):
         return of_corpus(self.searcher.of_text(text), self.image)
 
     def _of_column(self, caption: int) -> np.ndarray:
-        return self.searcher.of_caption(
-            caption
-        )  # of an index by a coarse model the matrix has not all pairs
+        # of an index by a coarse model the matrix has not all pairs
+        return self.searcher.of_caption(caption)
 
     def _of_row(self, image: int) -> np.ndarray:
         return self.searcher.of_image(image)

@@ -173,9 +173,8 @@ def pooled(
     best = []
     for values in others.values.values():  # the highest of each image
         order = np.lexsort((-values, others.image))
-        first = np.searchsorted(
-            others.image[order], others.image[order]
-        )  # where the image's rows begin
+        # where the image's rows begin
+        first = np.searchsorted(others.image[order], others.image[order])
         best.append(codes[order[np.arange(len(order)) - first < depth]])
     own = captions.owner, np.arange(width)
     best += [part for S in models.values() for part in best_cells(S, depth, own)]

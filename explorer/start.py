@@ -157,9 +157,8 @@ def _labels(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[str]:
     """Names of the runs, then of the matrices."""
     paths = [*folders.runs, *folders.similarity]
     files = [path.resolve() for path in folders.similarity]
-    named = [
-        path.parent.name if path.name == _SIMILARITY else path.stem for path in files
-    ]  # of `evaluate --run`
+    # of `evaluate --run`
+    named = [path.parent.name if path.name == _SIMILARITY else path.stem for path in files]
     names = [*(run.resolve().name for run in folders.runs), *named]
     taken = {*corpus.pairs.values, *(name for name in names if names.count(name) > 1)}
     return [str(path) if name in taken else name for name, path in zip(names, paths, strict=True)]

@@ -120,9 +120,8 @@ def agree(
     usual = usual_references(captions.owner)
     fewer = {n: some_references(captions, n) for n in REFERENCES if calibrate and n < usual}
     values: dict[str, np.ndarray] = {}
-    of_random: dict[
-        str, dict[int, np.ndarray]
-    ] = {}  # measure -> number of references -> its values of random pairs
+    # measure -> number of references -> its values of random pairs
+    of_random: dict[str, dict[int, np.ndarray]] = {}
     contradicted: dict[str, dict[str, Any]] = {}
     for name, measure in choose(names, measures).items():
         fitted: Any = measure.fit(captions)

@@ -193,17 +193,17 @@ def regions(
     }
     inputs = {**input_digests(params), **chosen.inputs}
     schema = region_schema(detector.n_features, params.dtype, made_with)
-    image_bytes = (
-        params.box_range[1] * detector.n_features * np.dtype(params.dtype).itemsize
-    )  # with the most boxes
+    # with the most boxes
+    image_bytes = params.box_range[1] * detector.n_features * np.dtype(params.dtype).itemsize
     shard_images = max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image_bytes))
     least = 0 if params.boxes_of else params.box_range[0]
     cut = PictureShards(unfinished_folder(out), pictures, shard_images, schema, least)
+    # a receipt says which pictures are in a shard
     made_of = {
         "format": _FORMAT,
         "regions": made_with,
         "inputs": inputs,
-    }  # a receipt says which pictures are in a shard
+    }
     with together(process) as wait, output_folder(out, REGIONS_KIND, made_of):
         if process.rank == 0:
             done = size_of(cut.folder)
@@ -305,9 +305,8 @@ def write(cut: PictureShards, shard: int, seen: Mapping[int, PictureOutcome]) ->
                 }
             )
     rows = write_shard(cut.file(shard), images, cut.schema, rounding)
-    read = _sha256(
-        seen[number].digest for number in cut.numbers(shard)
-    )  # of the bytes; `stamp` is the file system's
+    # of the bytes; `stamp` is the file system's
+    read = _sha256(seen[number].digest for number in cut.numbers(shard))
     receipt = manifest_of(
         REGIONS_KIND,
         {shard_name(shard): entry_of(cut.file(shard), rows=rows)},

@@ -249,10 +249,11 @@ def part_files(out: Path, source: Source) -> list[Path]:
         raise InputError(
             problem, file=parts_folder(out), remedy="delete the folders of those that do not belong"
         )
+    # as manifests hold it
     count, made_with = (
         int(counts.pop()),
         json.loads(json.dumps(source.made_with)),
-    )  # as manifests hold it
+    )
     files = []
     for number in range(1, count + 1):
         folder = ShardsPart(number, count).folder(out)

@@ -27,10 +27,11 @@ from capgrade.schemas.locks import LOCK, holder
 from capgrade.schemas.output import done_parts, read_run
 
 _TABLES = (".arrow", ".parquet")
+# tables that need no manifest, and what writes them
 _ALONE = {
     "judged": "agree",
     "document_frequencies": "captions --frequencies",
-}  # tables that need no manifest, and what writes them
+}
 _AGAIN = "run its command again"
 
 

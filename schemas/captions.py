@@ -61,9 +61,8 @@ class Captions:
 
     @cached_property
     def _image_codes(self) -> pa.DictionaryArray:
-        return (
-            self.table["image_id"].dictionary_encode().combine_chunks()
-        )  # the ids in one array may be over 2 GiB
+        # the ids in one array may be over 2 GiB
+        return self.table["image_id"].dictionary_encode().combine_chunks()
 
     @cached_property
     def image_ids(self) -> list[str]:
@@ -148,9 +147,8 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
         raise InputError(problem, file=folder, remedy="run `capgrade captions` again")
     file = open_arrow(folder / CAPTIONS_FILE)
     file.need(SCHEMA, ["tokenizer"])
-    table = (
-        file.read_all()
-    )  # in memory map, in chunks: 2 GiB of text are more than Arrow's 32-bit offsets in one
+    # in memory map, in chunks: 2 GiB of text are more than Arrow's 32-bit offsets in one
+    table = file.read_all()
     if table.num_rows > MOST_ROWS:
         problem = f"{table.num_rows:,} captions; their rows are numbers of 32 bits"
         remedy = f"at most {MOST_ROWS:,} in a table: divide the corpus"

@@ -4,10 +4,11 @@ are called."""
 import re
 from pathlib import PurePath
 
+# what save_to_disk leaves, for a DatasetDict and for a Dataset
 SAVED = (
     "dataset_dict.json",
     "state.json",
-)  # what save_to_disk leaves, for a DatasetDict and for a Dataset
+)
 SHARD = re.compile(r"data/(\w+(?:\.\w+)*)-\d{5}-of-\d{5}.*")  # the hub's own form
 _WORDS = {  # of folders and names that say a split, in the order in which `datasets` looks for them
     "train": {"train", "training"},

@@ -9,9 +9,8 @@ from pathlib import Path, PurePath
 from capgrade.schemas.errors import InputError, first_of
 
 NAMES_SHOWN = 3  # names in one line
-ENDING = re.compile(
-    r"(?<=.)\.[A-Za-z]\w{0,9}$"
-)  # .jpg, .jpg_large; of an id like v1.5 no part is an ending
+# .jpg, .jpg_large; of an id like v1.5 no part is an ending
+ENDING = re.compile(r"(?<=.)\.[A-Za-z]\w{0,9}$")
 _COCO = re.compile(r"(?:COCO_[a-z]+\d{4}_)?([0-9]{12})")  # the file of an image, without its ending
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,11}")  # an image's number as annotations write it
 
@@ -127,11 +126,12 @@ class _Name:
     __slots__ = ("bare", "base", "id", "path", "stem")
 
     def __init__(self, image_id: str, path: str, bare: bool = True) -> None:
+        # bare: a candidate that is an id alone
         self.id, self.path, self.bare = (
             image_id,
             path,
             bare,
-        )  # bare: a candidate that is an id alone
+        )
         self.base = path.rpartition("/")[2]
         self.stem = ENDING.sub("", self.base)
 

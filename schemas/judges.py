@@ -10,20 +10,23 @@ from capgrade.schemas.lines import read_json
 SCALE = "scale"  # column of a table of judgements: `scale_text`, the same in each row
 PROMPT = "prompt"  # column of such a table: by which prompt a model was asked
 SAMPLING = "sampling"  # column of such a table: RANDOM or CHOSEN, of each pair
+# the last of Flickr8k's experts
 ZERO_TO_FIVE, YES_OR_NO, ONE_TO_FOUR = (
     (0.0, 5.0),
     (0.0, 1.0),
     (1.0, 4.0),
-)  # the last of Flickr8k's experts
+)
+# how judged pairs were come by: any pair as likely, or for some likeness
 RANDOM, CHOSEN = (
     "random",
     "chosen",
-)  # how judged pairs were come by: any pair as likely, or for some likeness
+)
 
+# what `agree` writes where a params.yaml names none
 NONE: dict[str, Any] = {
     "judgements": None,
     "measures": {},
-}  # what `agree` writes where a params.yaml names none
+}
 
 PEOPLE, TRUTH, VALUES = "people", "truth", "values"
 TITLES = {

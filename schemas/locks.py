@@ -36,9 +36,8 @@ def only_run(out: Path, allow: str = OUT) -> Iterator[None]:
         (folder / LOCK).write_text(f"{os.getpid()}\n", encoding="ascii")
         yield
     finally:
-        (folder / LOCK).unlink(
-            missing_ok=True
-        )  # while it is held, so that nobody else's is removed
+        # while it is held, so that nobody else's is removed
+        (folder / LOCK).unlink(missing_ok=True)
         with suppress(OSError):  # not empty
             folder.rmdir()
         lock.release()

@@ -37,6 +37,7 @@ _Source = Literal[
     "webdataset",
     "memory",
 ]
+# sources that take more than one input
 _SEVERAL = (
     "coco",
     "karpathy",
@@ -44,7 +45,7 @@ _SEVERAL = (
     "csv",
     "jsonl",
     "webdataset",
-)  # sources that take more than one input
+)
 WITH_COLUMNS = ("tsv", "csv", "jsonl", "hub", "webdataset")
 Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
 SelfReference = Literal["included", "left_out"]
@@ -79,9 +80,8 @@ BestBy = Literal["rsum", "ndcg", "ndcg_exp", "ncs", "ncs_ordered"]
 MeasureDevice = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 # YAML reads 1.0, no and a: b as something else
 QUOTED = """give text in quotes, "TEXT", and to a shell '"TEXT"'"""
-PRESETS = Path(__file__).with_name(
-    "presets.yaml"
-)  # the papers' values by name; params.yaml adds others
+# the papers' values by name; params.yaml adds others
+PRESETS = Path(__file__).with_name("presets.yaml")
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -131,9 +131,8 @@ class CaptionsParams(ParamsBlock):
     config: str | None = None  # of a Hugging Face dataset that has several
     revision: str | None = None  # of a dataset on the hub: a commit makes the run repeatable
     split_lists: dict[str, str] = {}  # split -> file of image ids (Flickr)
-    divide: dict[
-        str, SplitSize
-    ] = {}  # splits of a source that has none: a share, or so many images; the rest is train
+    # splits of a source that has none: a share, or so many images; the rest is train
+    divide: dict[str, SplitSize] = {}
     columns: Columns = Columns()
     tokenizer: Tokenizer = "ptb_py"
     empty: Literal["refuse", "drop"] = "refuse"
@@ -270,9 +269,8 @@ class FeaturesParams(ParamsBlock):
 
     format: str
     input: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]  # or one alone
-    ids: Annotated[
-        tuple[str, ...], BeforeValidator(_listed)
-    ] = ()  # of npy: a text file of image ids for each input
+    # of npy: a text file of image ids for each input
+    ids: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     input_dtype: Literal["float16", "float32", "float64"] | None = (
         None  # of tsv and lxmert; None: told by the values
     )
@@ -489,9 +487,8 @@ class PublishParams(ParamsBlock):
         "pairs"  # mteb: a retrieval benchmark, with grades of one measure
     )
     measure: str | None = None  # of mteb's grades; None: the only one
-    grades: dict[
-        str, Finite
-    ] = {}  # of mteb: names of rising thresholds; how many a value reaches is its grade
+    # of mteb: names of rising thresholds; how many a value reaches is its grade
+    grades: dict[str, Finite] = {}
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -673,9 +670,8 @@ def validated(
             remedy=f"known here: {', '.join(sorted(block.model_fields))}",
         )
     message = first["msg"].removeprefix("Value error, ")
-    whole = (
-        isinstance(first["input"], dict) and first["type"] == "value_error"
-    )  # the message names a block's parts
+    # the message names a block's parts
+    whole = isinstance(first["input"], dict) and first["type"] == "value_error"
     message = message if whole else f"parameter '{key}' is {first['input']!r}: {message}"
     remedy = {"string_type": QUOTED, "tuple_type": "give a list, [ONE, TWO]"}.get(first["type"])
     raise InputError(message, file=file, remedy=remedy)

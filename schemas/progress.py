@@ -13,14 +13,16 @@ from rich.text import Text
 
 from capgrade.schemas.locks import first_process
 
+# seconds to the first line, and between lines of a long run at most
 FIRST, LONGEST_WAIT = (
     10.0,
     60.0,
-)  # seconds to the first line, and between lines of a long run at most
+)
+# seconds that speed is measured over, of a bar and of lines, whose steps may be slow
 PERIOD = (
     30.0,
     600.0,
-)  # seconds that speed is measured over, of a bar and of lines, whose steps may be slow
+)
 _T = TypeVar("_T")
 Advance = Callable[..., None]  # called when so many steps are done, 1 where no number is given
 

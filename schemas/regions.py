@@ -17,13 +17,13 @@ from capgrade.schemas.output import output_folder
 
 REGIONS_KIND = "regions"
 _BATCH_BYTES = 32 * 2**20  # a record batch of a shard: what the writer holds in memory
-FLOAT16_NORMAL = (
-    2.0**-14
-)  # below it float16 keeps an absolute step, so a relative error says nothing
+# below it float16 keeps an absolute step, so a relative error says nothing
+FLOAT16_NORMAL = 2.0**-14
+# pixels and share of the side: rounded resize factors push boxes a little beyond the edge
 OUTSIDE = (
     2.0,
     0.02,
-)  # pixels and share of the side: rounded resize factors push boxes a little beyond the edge
+)
 IN_SHARES = 1.5  # pixels: all boxes of an image end before it only if they are in 0..1
 LEAST_SIDE = 8  # pixels, of a picture in which that tells
 IN_PIXELS = "multiply x1 and x2 by the picture's width, y1 and y2 by its height"

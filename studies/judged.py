@@ -33,11 +33,12 @@ HEAD = "| judged | first |"  # how the table begins
 METRICS = ("recall@1", "recall@5", "r@5", "map@r", "ndcg@10", "ncs@5")
 RELEVANT = 0.8  # gain from which a pair is relevant
 GALLERY, QUERIES = 2_000, 200
+# of the pairs judged, and how many of each system's first for certain
 SHARES = (
     (0.01, 3),
     (0.05, 10),
     (0.2, 15),
-)  # of the pairs judged, and how many of each system's first for certain
+)
 
 
 def truth(scores: np.ndarray, gains: np.ndarray) -> list[float]:

@@ -112,9 +112,8 @@ def rows(
     comparisons: Sequence[Comparison], data: Data, runs: Path, seeds: int
 ) -> Iterator[tuple[str, list[dict[str, float]]]]:
     """The head of a row, and the numbers of each seed."""
-    done: dict[
-        tuple[str, tuple[str, ...]], list[dict[str, float]]
-    ] = {}  # a baseline serves several challengers
+    # a baseline serves several challengers
+    done: dict[tuple[str, tuple[str, ...]], list[dict[str, float]]] = {}
     for comparison in comparisons:
         for preset in comparison.presets:
             key = preset, comparison.sets

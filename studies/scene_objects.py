@@ -149,10 +149,11 @@ def detections(
     class by class."""
     assert regions.deltas is not None  # `describe` computes them unless told not to
     boxes = clip_boxes(decode_boxes(regions.boxes, regions.deltas), image.shape[1], image.shape[2])
+    # class by class
     boxes, scores = (
         boxes.unflatten(1, (-1, 4))[:, 1:].transpose(0, 1),
         regions.classes[:, 1:].T,
-    )  # class by class
+    )
     kept, count = nms_batch(boxes, scores, NMS_THRESHOLD, scores > SCORE, MOST)
     labels, places = (torch.arange(kept.shape[1], device=kept.device) < count[:, None]).nonzero(
         as_tuple=True

@@ -31,12 +31,13 @@ from capgrade.schemas.progress import progress
 from studies.scene_objects import Annotated, Truth, measure, read_annotated
 
 IGNORE = -1  # the label of what is not learnt from
+# lib/fast_rcnn/config.py (TRAIN.BBOX_NORMALIZE_STDS), bottom-up-attention
 DELTA_DEVIATIONS = (
     0.1,
     0.1,
     0.2,
     0.2,
-)  # lib/fast_rcnn/config.py (TRAIN.BBOX_NORMALIZE_STDS), bottom-up-attention
+)
 ATTRIBUTE_WEIGHT = 0.5  # models/vg/ResNet-101/faster_rcnn_end2end_final/train.prototxt
 
 
@@ -89,10 +90,11 @@ def train(
     matrices, vectors = (
         [p for p in model.parameters() if (p.ndim > 1) == wide] for wide in (True, False)
     )
+    # kernels and matrices only
     decayed: dict[str, Any] = {
         "params": matrices,
         "weight_decay": params.weight_decay,
-    }  # kernels and matrices only
+    }
     optimiser = torch.optim.AdamW([decayed, {"params": vectors, "weight_decay": 0.0}], lr=params.lr)
     steps = params.epochs * (len(data) // params.batch)
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -282,9 +284,8 @@ class TrainedConvNorm(nn.Module):
         self.frozen = frozen
         self.norm = nn.BatchNorm2d(len(frozen.scale))
         with torch.no_grad():
-            self.norm.weight.copy_(
-                frozen.scale.clamp(min=0.25)
-            )  # the stem's 1/64 is for pixels without statistics
+            # the stem's 1/64 is for pixels without statistics
+            self.norm.weight.copy_(frozen.scale.clamp(min=0.25))
 
     def forward(self, x: Tensor) -> Tensor:
         conv = self.frozen

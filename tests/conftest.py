@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault(
-        "GOMP_SPINCOUNT", "1000"
-    )  # as the command line sets it, before torch is loaded
+    # as the command line sets it, before torch is loaded
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 collect_ignore = ["core"]  # run without the extras: test_core_alone.py
 
 
@@ -88,12 +87,13 @@ def refusal(*arguments: object) -> str:
     """The one line of `capgrade ARGUMENTS`, which is refused."""
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as said:
         assert call(*arguments) == 2, arguments
+    # own lines
     notices = (
         "compiling kernels, once",
         "reading METEOR's paraphrases, once",
         "warning: ",
         "to ask: ",
-    )  # own lines
+    )
     line = "".join(
         one for one in said.getvalue().splitlines(keepends=True) if not one.startswith(notices)
     )

@@ -17,6 +17,7 @@ import pytest
 
 from tests.conftest import ROOT
 
+# links in capgrade/ lead to them
 FOLDERS = (
     "schemas",
     "pipelines",
@@ -24,7 +25,7 @@ FOLDERS = (
     "explorer",
     "benchmarks",
     "recipes",
-)  # links in capgrade/ lead to them
+)
 BUILD = (
     "import sys; from setuptools import build_meta as b; out = sys.argv[1]; b.build_sdist(out);"
     " b.build_wheel(out)"
@@ -150,9 +151,8 @@ def environment(folder: Path, wheel: Path) -> Path:
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
-    alone = {
-        key: value for key, value in os.environ.items() if key != "PYTHONPATH"
-    }  # a checkout there would count
+    # a checkout there would count
+    alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     subprocess.run(
         [*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True, env=alone
     )

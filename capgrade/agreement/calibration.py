@@ -19,23 +19,24 @@ from capgrade.schemas.judges import CHOSEN, ONE_TO_FOUR, RANDOM, YES_OR_NO, ZERO
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import json_with, refuse_file
 
-SHIPPED = Path(__file__).with_name(
-    "crisscrossed.json"
-)  # of Crisscrossed Captions, score at least 4.5
+# of Crisscrossed Captions, score at least 4.5
+SHIPPED = Path(__file__).with_name("crisscrossed.json")
 _KIND, _FORMAT = "calibration", 3  # 2 did not say how its pairs were sampled
 REFERENCES = (1, 2, 3, 5)  # captions of an image, of which a measure is often the largest value
 _PAIRS = 1_000_000  # drawn to learn what a value over fewer references says
+# where nobody sets agree.accept
 ACCEPTED_FROM = {
     ZERO_TO_FIVE: 3.0,
     ONE_TO_FOUR: 3.0,
     YES_OR_NO: 0.5,
-}  # where nobody sets agree.accept
+}
 SCORE, ACCEPTED = "_score", "_accepted"  # ends of the names of what a measure means
+# of no effect on pairs that were not given, and where pictures lie
 _NOT_MEANT = {
     "device",
     "self_reference",
     "images",
-}  # of no effect on pairs that were not given, and where pictures lie
+}
 
 
 @dataclass(frozen=True)

@@ -93,9 +93,8 @@ def fit(values: np.ndarray, people: Judgements, owner: np.ndarray, scale: Scale)
         remedy = f"calibrate on at least {_FEWEST} pairs of {FOLDS} images with captions of {FOLDS}"
         raise InputError(problem, remedy=remedy)
     accepted = (people.score[other] >= scale.accept).astype(np.float64)
-    knots = np.unique(
-        np.round(np.quantile(x, np.linspace(0, 1, KNOTS)), _DIGITS)
-    )  # as they are written
+    # as they are written
+    knots = np.unique(np.round(np.quantile(x, np.linspace(0, 1, KNOTS)), _DIGITS))
     ece, reliability = _held_out(x, accepted, np.unique(image, return_inverse=True)[1])
     curve = _isotonic(x, accepted, knots)
     p, two = np.interp(x, knots, curve), (image, owner)
@@ -122,9 +121,8 @@ def through(curve: Curve, known: np.ndarray, fewer: np.ndarray) -> Curve:
     Judged pairs that were chosen for their likeness cannot give it: where the lesser value is low,
     the others that were chosen are those that the better value saw. What P by `curve` exceeds, this
     exceeds on average."""
-    tail = 1 - np.geomspace(
-        1, min(FEWEST_ABOVE / len(fewer), 1), KNOTS
-    )  # most pairs are alike at the low end
+    # most pairs are alike at the low end
+    tail = 1 - np.geomspace(1, min(FEWEST_ABOVE / len(fewer), 1), KNOTS)
     knots = np.unique(np.round(np.quantile(fewer, tail), _DIGITS))
     values, row = np.unique(fewer, return_inverse=True)
     weights = np.bincount(row).astype(np.float64)

@@ -387,9 +387,8 @@ def eccv_judgements(captions: Captions, seed: int = 0) -> Judgements:
     """
     of_images, of_captions = human_lists(_NAME, captions.image_ids, captions.caption_ids)
     n = captions.n_captions
-    by_image, by_caption = (
-        np.argsort(ids) for ids in (captions.image_ids, captions.caption_ids)
-    )  # not by row
+    # not by row
+    by_image, by_caption = (np.argsort(ids) for ids in (captions.image_ids, captions.caption_ids))
     pairs = of_images.queries * n + of_images.indices, of_captions.indices * n + of_captions.queries
     yes = np.unique(np.concatenate(pairs))
     random = np.random.default_rng(seed)

@@ -49,13 +49,11 @@ class Labels:
     owners: np.ndarray | None = None  # int64 [n_captions]: the image of each caption
     captions: Captions | None = None
     made_with: dict[str, Any] | None = None  # the parameters of each measure
-    inputs: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # digests of the files that they were made from
+    # digests of the files that they were made from
+    inputs: Mapping[str, Any] = field(default_factory=dict)
     computed: Mapping[str, Any] | None = None  # what `Labels.exact` was given
-    calibrated: Mapping[str, str] = field(
-        default_factory=dict
-    )  # columns of meaning to people -> their measure
+    # columns of meaning to people -> their measure
+    calibrated: Mapping[str, str] = field(default_factory=dict)
     _how: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @staticmethod

@@ -197,9 +197,8 @@ def _scores(rule: AcceptanceRule, given: Any) -> Any:
         return lambda images, captions: parts[0][images[:, None], captions].astype(
             np.float32, copy=False
         )
-    ours, theirs = (
-        part.astype(np.result_type(part, np.float32), copy=False) for part in parts
-    )  # int8 overflows
+    # int8 overflows
+    ours, theirs = (part.astype(np.result_type(part, np.float32), copy=False) for part in parts)
     return lambda images, captions: (ours[images] @ theirs[captions].T).astype(
         np.float32, copy=False
     )

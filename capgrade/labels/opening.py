@@ -33,11 +33,12 @@ from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import warn
 from capgrade.schemas.shards import read_shards
 
+# in a dataset and the captions that it was published from
 SAME = [
     "image_id",
     "caption_id",
     "caption",
-]  # in a dataset and the captions that it was published from
+]
 
 
 def opened(

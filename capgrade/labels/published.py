@@ -34,13 +34,14 @@ _IMAGES = 1024  # of a batch, where pairs are laid out as shards
 CARD, CROISSANT, SUMS = "README.md", "croissant.json", "SHA256SUMS"
 BENCHMARK = ("images", "texts", "t2i-qrels", "t2i-gains", "i2t-qrels", "i2t-gains")
 FOLDERS = ("captions", "relevance", "figures", *BENCHMARK)  # nothing else belongs in them
+# patterns of all its files
 LAYOUT = [
     MANIFEST,
     CARD,
     CROISSANT,
     SUMS,
     *(f"{folder}/*" for folder in FOLDERS),
-]  # patterns of all its files
+]
 
 
 def hub_split(split: str) -> str:

@@ -94,9 +94,8 @@ class Sampled:
     parts: Sequence[SampledPart]
     reasons: Sequence[str]  # the name of each bit
     sampled: bool = True
-    stand_ins: dict[tuple[str, str], np.ndarray] = field(
-        default_factory=dict
-    )  # for unknown pairs, of each image
+    # for unknown pairs, of each image
+    stand_ins: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -291,9 +290,8 @@ class Computed(CompleteLabels):
             values, torch.ones_like(values, dtype=torch.bool), torch.ones_like(values)
         )
 
-    def rows(
-        self, images: np.ndarray, measure: str
-    ) -> np.ndarray:  # of all captions, the fast road
+    def rows(self, images: np.ndarray, measure: str) -> np.ndarray:
+        # Of all captions, the fast road.
         return np.asarray(self.fitted.score(images))
 
     def span(self, measure: str) -> tuple[float, float]:

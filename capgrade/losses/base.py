@@ -15,9 +15,8 @@ from torch import Tensor
 from capgrade.schemas.errors import InputError
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Above0 = Annotated[
-    float, Field(gt=0, allow_inf_nan=False)
-]  # an option that something is divided or scaled by
+# an option that something is divided or scaled by
+Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 LossForm = Literal["paper", "authors"]
 COUNTED = ("daa", "sigmoid")  # means and sums over all candidates, of which some were sampled
 
@@ -50,12 +49,10 @@ class ScoredBatch:
     image_logits: Tensor | None = None  # float [P, K], of models with a classifier
     caption_logits: Tensor | None = None
     labels: Tensor | None = None  # int64 [P], the class of each pair: its image
-    more: Mapping[str, Tensor] = field(
-        default_factory=dict
-    )  # float [B, C], scores of parts of the model, by name
-    own_losses: Mapping[str, Tensor] = field(
-        default_factory=dict
-    )  # scalars that the model makes, by name
+    # float [B, C], scores of parts of the model, by name
+    more: Mapping[str, Tensor] = field(default_factory=dict)
+    # scalars that the model makes, by name
+    own_losses: Mapping[str, Tensor] = field(default_factory=dict)
     in_order: bool | None = None  # None: read from `own`, for which a device is waited for
     hinges: list[Tensor] | None = (
         None  # losses add int64 [2] on the device: how many are active, how many there are
@@ -115,9 +112,8 @@ class ScoredBatch:
         return found[:, 0], found[:, 1]
 
 
-ScoreMatrix = (
-    Tensor | ScoredBatch
-)  # the first argument of a loss; a ScoredBatch has the other tensors with it
+# the first argument of a loss; a ScoredBatch has the other tensors with it
+ScoreMatrix = Tensor | ScoredBatch
 
 
 def batch_of(

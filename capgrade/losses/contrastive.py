@@ -105,9 +105,8 @@ def _cross_entropy(
     total = nothing(batch)
     for direction, target, known in targets:
         log = (direction.scores / temperature).masked_fill(~known, -torch.inf).log_softmax(dim=1)
-        total = (
-            total - (target * log.masked_fill(target == 0, 0)).sum(dim=1).mean()
-        )  # a score may be -inf
+        # a score may be -inf
+        total = total - (target * log.masked_fill(target == 0, 0)).sum(dim=1).mean()
     return total / 2
 
 

@@ -17,11 +17,12 @@ from capgrade.losses.base import Finite, ScoredBatch
 from capgrade.schemas.errors import InputError
 
 _P = ParamSpec("_P")
+# their scores, by `temperature`: that of daa is of ranks
 _DIVIDED = (
     "info_nce",
     "soft_info_nce",
     "sigmoid",
-)  # their scores, by `temperature`: that of daa is of ranks
+)
 
 ACTIVE = "active_"
 WEIGHT: TypeAdapter[float] = TypeAdapter(Finite)

@@ -23,9 +23,8 @@ class _Gather(
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        total = grads[0].clone(
-            memory_format=torch.contiguous_format
-        )  # autograd may give it to others too
+        # autograd may give it to others too
+        total = grads[0].clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
         return total.chunk(dist.get_world_size())[dist.get_rank()]
 

@@ -264,10 +264,11 @@ def kendall_windows(
     count, total = windows(alpha, beta), nothing(batch)
     low = -1 + beta * torch.arange(1, count + 1, device=batch.scores.device)
     for direction in both_directions(batch, "relevance"):
+        # windows before queries: [M, P, N]
         s, r = (
             direction.scores[None],
             direction.relevance[None],
-        )  # windows before queries: [M, P, N]
+        )
         positive = (r >= low[:, None, None] + alpha - TOLERANCE) & direction.known
         negative = (r <= low[:, None, None] + TOLERANCE) & direction.known
         nearest = s.masked_fill(~positive, torch.inf).amin(dim=2)

@@ -121,9 +121,8 @@ class GradedClipLoss(torch.nn.Module):
     """
 
     NAME = "soft_info_nce"
-    LOGITS: ClassVar[dict[str, float]] = {
-        "temperature": 1.0
-    }  # which have a scale and a bias already
+    # which have a scale and a bias already
+    LOGITS: ClassVar[dict[str, float]] = {"temperature": 1.0}
 
     def __init__(
         self,
@@ -148,9 +147,8 @@ class GradedClipLoss(torch.nn.Module):
         self.options = {**checked(self.NAME, own), **self.LOGITS}
         self.labels, self.measure, self.unknown = labels, labels.chosen(measure), unknown
         self.world_size, self.owner = world_size, torch.from_numpy(labels.owner)
-        self._rows = torch.empty(
-            0, dtype=torch.int64
-        )  # the captions of the batches that `keyed` gave last
+        # the captions of the batches that `keyed` gave last
+        self._rows = torch.empty(0, dtype=torch.int64)
         self._fetched = 0  # how many of them since the loss was last called
 
     def keyed(self, batches: Any) -> KeyedBatches:

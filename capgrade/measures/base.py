@@ -219,9 +219,8 @@ class Measure(ABC, Generic[P]):
 class State(Fitted):
     """A fitted measure that any number of workers can open from one folder."""
 
-    kinds: ClassVar[
-        dict[str, type[State]]
-    ] = {}  # subclasses by name, which stands beside saved files
+    # subclasses by name, which stands beside saved files
+    kinds: ClassVar[dict[str, type[State]]] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

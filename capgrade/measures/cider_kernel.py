@@ -59,9 +59,8 @@ class ReferenceTable(NamedTuple):
     term: np.ndarray  # int64 [terms]
     ending: np.ndarray  # int64 [terms]: where its postings end
     order: np.ndarray  # int8 [terms]
-    table: (
-        np.ndarray
-    )  # float32 [terms, classes]: what a caption of a length gains, without its norm
+    # float32 [terms, classes]: what a caption of a length gains, without its norm
+    table: np.ndarray
 
 
 class ReferenceGrams(NamedTuple):

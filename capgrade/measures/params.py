@@ -17,9 +17,8 @@ class _Shared(ParamsBlock):
     """Parameters of every measure, shared by the stages that compute relevance."""
 
     imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
-    mixtures: dict[
-        str, Annotated[dict[str, Finite], Field(min_length=1)]
-    ] = {}  # name -> measure -> weight
+    # name -> measure -> weight
+    mixtures: dict[str, Annotated[dict[str, Finite], Field(min_length=1)]] = {}
 
     def of(self, name: str) -> ParamsBlock:
         """The parameters of one of MEASURES."""

@@ -350,9 +350,8 @@ def _dense(rows: Array) -> Array:
     """Contiguous float32, or float64 where float32 could not tell two scores apart."""
     exact = rows.dtype in (np.float32, np.float16, np.bool_, np.int8, np.uint8, np.int16, np.uint16)
     dense = np.ascontiguousarray(rows, dtype=np.float32 if exact else np.float64)
-    return (
-        dense if dense.flags.writeable else dense.copy()
-    )  # kernels are compiled once, for writable arrays
+    # kernels are compiled once, for writable arrays
+    return dense if dense.flags.writeable else dense.copy()
 
 
 def of_matrix(

@@ -200,9 +200,8 @@ class QueryValues:
         """Of the mean, with its bootstrap draws."""
         drawn = resampled_means(self.values, samples=_SAMPLES, seed=seed, groups=groups)
         low, high = np.quantile(drawn, tails(level))
-        variance = (
-            (self.weight - 1) * self.weight
-        ) @ self.changes**2  # Poisson sampling: (1 - p) / p^2
+        # Poisson sampling: (1 - p) / p^2
+        variance = ((self.weight - 1) * self.weight) @ self.changes**2
         error = float(np.sqrt(variance)) / len(self.values)
         return Estimate(float(self.values.mean()), float(low), float(high), error), drawn
 

@@ -35,9 +35,8 @@ def score_run(run: Run, qrels: Qrels, names: Sequence[str], above: float) -> np.
             "run and judgements have no query in common", remedy="give both the same ids"
         )
     (run_document, ours), (qrel_document, theirs) = run.coded, qrels.coded
-    document_of = (
-        pc.index_in(ours, theirs).fill_null(len(theirs)).to_numpy()
-    )  # the last: what nobody judged
+    # the last: what nobody judged
+    document_of = pc.index_in(ours, theirs).fill_null(len(theirs)).to_numpy()
     if len(ours) and (document_of == len(theirs)).all():
         there = f", '{theirs[0]}' there" if len(theirs) else "; nothing is judged"
         problem = f"run and judgements have no document in common: '{ours[0]}' here{there}"
@@ -108,9 +107,8 @@ def _values(
         return count / k
     if kind in ("r", "r_precision"):
         return share(count, positives, np.nan)
-    so_far = (
-        hits.cumsum() - (count.cumsum() - count)[found.query]
-    )  # hits at this place and before it
+    # hits at this place and before it
+    so_far = hits.cumsum() - (count.cumsum() - count)[found.query]
     if kind in ("map", "map@r"):
         return share(total(found, hits * so_far / found.place), positives, np.nan)
     best = total(found, (hits & (so_far == 1)) / found.place)  # of the first hit

@@ -54,9 +54,8 @@ def mined_precision_classes(codes: Array, lists: Positives, owner: Array) -> lis
         near = -hamming(codes[queries], codes[owner]).astype(np.float32)
         return np.where(np.outer(annotated[queries], annotated[owner]), near, -np.inf)
 
-    nothing = np.broadcast_to(
-        np.float32(0), (len(codes), len(owner))
-    )  # the pairs, whose nearness is made in blocks
+    # the pairs, whose nearness is made in blocks
+    nothing = np.broadcast_to(np.float32(0), (len(codes), len(owner)))
     found = _curve(
         Queries(nothing, np.arange(len(codes)), owner), human, np.arange(human.min(), 1), nearness
     )

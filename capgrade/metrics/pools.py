@@ -56,9 +56,8 @@ def draw_pool(
     sizes = in_row.sum(axis=0)
     random, chosen = np.random.default_rng(seed), list[tuple[Array, Array, Array]]()
     for stratum, drawn in enumerate(_shares(sizes, budget, top, certain)):
-        numbers = np.sort(
-            random.choice(sizes[stratum], drawn, replace=False)
-        )  # of its pairs, row by row
+        # of its pairs, row by row
+        numbers = np.sort(random.choice(sizes[stratum], drawn, replace=False))
         ends = in_row[:, stratum].cumsum()
         row = np.searchsorted(ends, numbers, side="right")
         within = numbers - (ends - in_row[:, stratum])[row]

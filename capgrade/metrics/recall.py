@@ -39,9 +39,8 @@ def any_in_top(block: QueryBlock, k: int, lists: str | None = None) -> Array:
     above, size, own = block.once(f"first {lists}", lambda: _first(block, lists))
     places = np.clip(k - above, 0, size)[:, None]  # of this group
     place = np.arange(places.max())
-    chance = np.minimum(
-        own[:, None] / np.maximum(size[:, None] - place, 1), 1
-    )  # of a hit at this place of the group
+    # of a hit at this place of the group
+    chance = np.minimum(own[:, None] / np.maximum(size[:, None] - place, 1), 1)
     missed = np.prod(np.where(place < places, 1 - chance, 1), axis=1)
     positives = block.positives(lists)
     missed[np.diff(positives.indptr) == 0] = 1  # what the gallery lacks is never retrieved
@@ -71,12 +70,10 @@ def map_of(block: QueryBlock, lists: str) -> Array:
     hits = block.hits_at(own, longest(own))
     place = np.arange(hits.shape[1])
     start, size = block.ranking.groups(len(place))
-    before = np.take_along_axis(
-        np.cumsum(hits, axis=1) - hits, start, axis=1
-    )  # hits in groups above
-    beside = (np.rint(hits * size) - 1) / np.maximum(
-        size - 1, 1
-    )  # the chance of another hit at a place of the group
+    # hits in groups above
+    before = np.take_along_axis(np.cumsum(hits, axis=1) - hits, start, axis=1)
+    # the chance of another hit at a place of the group
+    beside = (np.rint(hits * size) - 1) / np.maximum(size - 1, 1)
     precision = (before + 1 + (place - start) * beside) / (place + 1)
     return share((hits * precision * (place < own.sizes[:, None])).sum(axis=1), own.sizes, np.nan)
 

@@ -130,9 +130,8 @@ def _draws(samples: int, n: int, seed: int) -> Iterator[Array]:
     generator = np.random.default_rng(seed)
     for rows in _steps(samples, n):
         drawn = generator.integers(0, n, size=(rows, n), dtype=np.int32)
-        drawn += np.arange(rows, dtype=np.int32)[:, None] * np.int32(
-            n
-        )  # a range of counters a sample
+        # a range of counters a sample
+        drawn += np.arange(rows, dtype=np.int32)[:, None] * np.int32(n)
         yield np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
 
 

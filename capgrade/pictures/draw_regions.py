@@ -16,10 +16,11 @@ from capgrade.schemas.regions import Regions
 
 REGIONS_SIDE = 420  # pixels of the longer side of an image in the picture
 _LEAST = 0.3  # confidence of a box that is drawn
+# IoU, and for one class the share of the smaller box, above which two show the same
 SAME_BOX, SAME_CLASS = (
     0.7,
     0.5,
-)  # IoU, and for one class the share of the smaller box, above which two show the same
+)
 FONT_SIZE = 15
 _COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2", "#8c564b")
 
@@ -104,10 +105,11 @@ def most_confident(regions: Regions, top: int) -> list[int]:
 def _same(regions: Regions) -> np.ndarray:
     """Which pairs of boxes show the same thing: bool [n, n]."""
     assert regions.boxes is not None  # `_tile` asks
+    # a box holds both its border pixels
     corner, end = (
         regions.boxes[:, :2],
         regions.boxes[:, 2:] + 1,
-    )  # a box holds both its border pixels
+    )
     area = (end - corner).prod(axis=1)
     sides = np.minimum(end[:, None], end) - np.maximum(corner[:, None], corner)
     shared = np.maximum(sides, 0).prod(axis=2)

@@ -32,6 +32,7 @@ from capgrade.schemas.tars import is_tars, list_tars, tar_members
 
 PICTURES_TABLE = "images.arrow"  # in a captions folder: image_id and png
 THUMBNAILS = {"@eaDir", "__MACOSX", "thumbs", ".thumbnails", ".ipynb_checkpoints"}  # folders
+# endings of a sample's members that are not looked into
 _TEXTS = {
     "txt",
     "json",
@@ -39,7 +40,7 @@ _TEXTS = {
     "caption",
     "csv",
     "tsv",
-}  # endings of a sample's members that are not looked into
+}
 _NO_PICTURE, _OTHER, _HIDDEN = "no picture by content", "other files", "hidden"
 THUMBNAIL, CLOSED, _AGAIN = "thumbnails", "cannot be read", "seen before by a link"
 ID, FILES = "image_id", ("filename", "file_name", "image_file")  # columns beside a picture
@@ -324,9 +325,8 @@ def _walk(folder: Path, not_taken: _NotTaken) -> Iterator[Path]:
         folders[:] = kept
         for path in (Path(at, name) for name in files):
             if not path.is_file():
-                not_taken.add(
-                    CLOSED, path.relative_to(folder).as_posix()
-                )  # a link to nothing, a pipe
+                # a link to nothing, a pipe
+                not_taken.add(CLOSED, path.relative_to(folder).as_posix())
             elif path.is_symlink():
                 links.append(path)
             else:

@@ -29,10 +29,11 @@ from capgrade.schemas.say import warn
 
 _PLACES = ("{file}", "{id}")
 SCHEMES = ("http://", "https://")
+# to wait for a picture's address to answer, and of its answer
 SECONDS, _MOST_BYTES = (
     10,
     20 * 2**20,
-)  # to wait for a picture's address to answer, and of its answer
+)
 UNANSWERED = 3  # addresses that do not answer: then no other is asked
 
 
@@ -45,12 +46,10 @@ class PictureLookup:
     names: Mapping[str, str | None] = field(default_factory=dict)
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     template: str | None = None
-    not_taken: Mapping[str, str] = field(
-        default_factory=dict
-    )  # image id -> why its file is no picture of these
-    lost: dict[str, str] = field(
-        default_factory=dict
-    )  # image id -> why its picture cannot be shown
+    # image id -> why its file is no picture of these
+    not_taken: Mapping[str, str] = field(default_factory=dict)
+    # image id -> why its picture cannot be shown
+    lost: dict[str, str] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
     failed: int = 0
 

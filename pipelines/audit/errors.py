@@ -47,10 +47,11 @@ class Errors:
         self.best = similarity.max(axis=axis)  # of each query
         self.ties = (similarity == (self.best if axis == 0 else self.best[:, None])).sum(axis=axis)
         self.counts = PairCounts(curve, captions.n_images, captions.owner)
+        # errors whose value is known, and whose pair is likely
         self.known, self.of_likely = (
             0.0,
             0.0,
-        )  # errors whose value is known, and whose pair is likely
+        )
         self.likely_parts: list[ValuedPairs] = []
         _, query = self._first(captions.owner[kept], kept)
         self.hits = float((np.bincount(query, minlength=len(self.ties)) / self.ties).sum())

@@ -34,12 +34,13 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import first_of
 
 _DIRECTIONS = {"i2t": "image to caption", "t2i": "caption to image"}
+# pairs, errors, rows of a table, pixels of a picture
 _SHOWN, _ERRORS, _LISTED, _SIDE = (
     100,
     20,
     500,
     240,
-)  # pairs, errors, rows of a table, pixels of a picture
+)
 _FEW = 4  # ids in a cell, and rows of a table that is open at first
 _LONGEST = 52  # characters of a caption in a table
 _MEANING = (

@@ -20,6 +20,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
 from capgrade.schemas.say import show_warning
 
+# commands that keep what they have done
 GOING_ON = {
     "relevance",
     "shards",
@@ -27,7 +28,7 @@ GOING_ON = {
     "train",
     "judge",
     "regrade",
-}  # commands that keep what they have done
+}
 REGRADE = "--endpoint http://localhost:8000/v1 --judge llama-3.1-8b"
 JUDGE = "--endpoint http://localhost:8000/v1 --model llama-3.1-8b"
 
@@ -188,9 +189,8 @@ def main() -> None:
     if (
         "OMP_WAIT_POLICY" not in os.environ
     ):  # a wish of the user's own, which the other would overrule
-        os.environ.setdefault(
-            "GOMP_SPINCOUNT", "1000"
-        )  # torch's threads wait asleep: awake they starve beside others
+        # torch's threads wait asleep: awake they starve beside others
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     logging.basicConfig(format="%(message)s")
     logging.getLogger("capgrade.pipelines").setLevel(logging.INFO)  # captions left out
     for handler in logging.getLogger().handlers:
@@ -231,9 +231,8 @@ def _is_interrupt(error: BaseException) -> bool:
 def _say_error(error: InputError | OSError) -> NoReturn:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
-        name = (
-            error.filename2 or error.filename
-        )  # the second of a rename is the one that was asked for
+        # the second of a rename is the one that was asked for
+        name = error.filename2 or error.filename
         text = f"{name}: {error.strerror}" if name else error.strerror
     typer.secho(f"error: {text}", fg="red", err=True)
     sys.exit(2)

@@ -583,9 +583,8 @@ def reproduce(
         ]
         say(recipes, given.as_json, "\n".join(lines))
         return
-    recipe = (
-        load_recipe(name) if name is not None else None
-    )  # an unknown one is said before what else is missing
+    # an unknown one is said before what else is missing
+    recipe = load_recipe(name) if name is not None else None
     if name is None or recipe is None or captions is None or out is None:
         missing = [
             text

@@ -17,9 +17,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.params import Precision, RegionsParams
 
-SCENES_DETECTOR = Path(__file__).with_name(
-    "scenes.safetensors"
-)  # made by studies/train_detector.py
+# made by studies/train_detector.py
+SCENES_DETECTOR = Path(__file__).with_name("scenes.safetensors")
 _RANDOM = "random"  # in place of a weights file
 
 

@@ -13,10 +13,11 @@ from torch import Tensor
 from capgrade.boxes import iou
 
 NMS_BLOCK = 512
+# (overlapping pair, class) cells: 16 MB of bools, 64 MB
 PAIRS_AT_ONCE = {
     "cpu": 1 << 24,
     "cuda": 1 << 26,
-}  # (overlapping pair, class) cells: 16 MB of bools, 64 MB
+}
 STEPS_A_LOOK = 6  # on a GPU, where a look at what a step changed makes the processor wait
 
 
@@ -56,10 +57,11 @@ def nms_batch(
     B, N = scores.shape
     limit = min(limit, N)
     order = scores.masked_fill(~there, -torch.inf).argsort(dim=1, descending=True, stable=True)
+    # what is beyond the limit goes to the last column
     kept, count = (
         order.new_zeros(B, limit + 1),
         order.new_zeros(B),
-    )  # what is beyond the limit goes to the last column
+    )
     rank = torch.arange(limit, device=order.device)
 
     def hit(first: Tensor, second: Tensor) -> Tensor:

@@ -8,11 +8,12 @@ from torch import Tensor
 
 from capgrade.schemas.errors import InputError
 
+# B, G, R: lib/fast_rcnn/config.py, bottom-up-attention
 PIXEL_MEANS = (
     102.9801,
     115.9465,
     122.7717,
-)  # B, G, R: lib/fast_rcnn/config.py, bottom-up-attention
+)
 SHORT_SIDE, LONG_SIDE = 600, 1000
 NARROWEST = 3  # prepared pixels, of which the stem's convolution makes the two that its pool needs
 

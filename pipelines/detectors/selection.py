@@ -168,9 +168,8 @@ class AirsplayRule:
         rows, count = self.kept(boxes, scores, there)
         good = take((boxes[..., 2:] > boxes[..., :2]).all(dim=2), rows)
         good &= torch.arange(rows.shape[1], device=rows.device) < count[:, None]
-        rows = rows.gather(
-            1, (~good).byte().argsort(dim=1, stable=True)
-        )  # those with an area first
+        # those with an area first
+        rows = rows.gather(1, (~good).byte().argsort(dim=1, stable=True))
         return take(boxes, rows), rows, good.sum(1)
 
     def kept(self, boxes: Tensor, scores: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:

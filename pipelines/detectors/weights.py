@@ -39,12 +39,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 NORM_EPSILON = 1e-5
 NORM = ("running_mean", "running_var", "weight", "bias")  # of torch's
 FACTOR = "factor"  # of Caffe's, which divides mean and var
+# MODEL.ROI_BOX_HEAD.BBOX_REG_WEIGHTS: inference divides deltas by them
 BOX_WEIGHTS = (
     10.0,
     10.0,
     5.0,
     5.0,
-)  # MODEL.ROI_BOX_HEAD.BBOX_REG_WEIGHTS: inference divides deltas by them
+)
 CELL_ANCHORS = "proposal_generator.anchor_generator.cell_anchors.0"
 # In checkpoints of detectron2, but no weights.
 _BESIDE = re.compile(r"(.*\.num_batches_tracked|pixel_(mean|std))")

@@ -53,9 +53,8 @@ def _check_portable(runner: PortableRunner, options: PipelineOptions) -> None:
         jar, before = server.path_to_jar(), socket.getdefaulttimeout()
         socket.setdefaulttimeout(ANSWER)
         try:
-            server.local_jar(
-                jar
-            )  # the one that is there, else a download, as the runner itself does
+            # the one that is there, else a download, as the runner itself does
+            server.local_jar(jar)
         except (OSError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             remedy = "download it and give --flink_job_server_jar or --spark_job_server_jar, "

@@ -202,7 +202,6 @@ def _inputs(source: Path) -> dict[str, str]:
         return {source.resolve().name: folder_digest(source, source.rglob("*.np[yz]"))}
     split = source.name.removesuffix(source.suffix).removesuffix("_ims")
     beside = [source.with_name(f"{split}_{kind}.txt") for kind in ("ids", "caps")]
-    read = next(
-        (path for path in beside if path.is_file()), source
-    )  # the captions count where there are no ids
+    # the captions count where there are no ids
+    read = next((path for path in beside if path.is_file()), source)
     return digests([source, read])

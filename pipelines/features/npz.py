@@ -25,9 +25,8 @@ from capgrade.schemas.regions import LISTS, Regions
 
 KEYS = ("x", "bbox", "num_bbox", "image_h", "image_w")
 ATT, BOX = "_att", "_box"  # ends of the names of TERAN's folders
-LARGEST_IMAGE = (
-    2**30
-)  # of one image, unpacked: far beyond any, and less than a file made to fill the memory asks for
+# of one image, unpacked: far beyond any, and less than a file made to fill the memory asks for
+LARGEST_IMAGE = 2**30
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,8 @@ OF_ANY_NUMBER = (
     "export as tsv or npz, which hold any number of regions: a small picture may have fewer than"
     " --boxes asked for"
 )
-_LARGEST = (
-    2**28
-)  # numbers per image: far beyond any, and a damaged shape asks for more memory than there is
+# numbers per image: far beyond any, and a damaged shape asks for more memory than there is
+_LARGEST = 2**28
 
 
 def read_scan(path: Path) -> Iterator[Found]:

@@ -32,6 +32,7 @@ from capgrade.schemas.reviews import LINES
 FOLDER = Path(__file__).parent  # of the prompts that come with capgrade
 YES_NO = "yes or no"
 PICTURE = "{picture}"
+# of a request, not for the file to say
 _OURS = {
     "model",
     "messages",
@@ -39,7 +40,7 @@ _OURS = {
     "documents",
     "stream",
     "n",
-}  # of a request, not for the file to say
+}
 _PLACES = re.compile(r"\{(caption|captions|reference)\}")
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
@@ -315,9 +316,8 @@ def _lines(path: Path, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
         try:
             pair = parse_json(line, path, first_row=row)
             ids = (pair["image_id"], pair["caption_id"])
-            image, caption = (
-                str(one) if type(one) is int else one for one in ids
-            )  # as the captions have them
+            # as the captions have them
+            image, caption = (str(one) if type(one) is int else one for one in ids)
             found.append((captions.image_numbers[image], captions.caption_numbers[caption]))
         except (ValueError, TypeError, KeyError) as error:
             remedy = "give image_id and caption_id of these captions in each line"

@@ -58,11 +58,12 @@ class JudgingRound:
         self.requests = self.sent = self.answered = self.expected = 0
         self.spent = 0.0
         self._changed = Condition()  # held to look at or change any of these, and what it tells of
+        # requests; last ones in vain; when one may go
         self._flying, self._in_vain, self._free = (
             0,
             0,
             0.0,
-        )  # requests; last ones in vain; when one may go
+        )
         self._dearest, self._limit = 0.0, np.inf
         name = hashlib.sha256(judge.name.encode()).hexdigest()[:32]
         self.kept = cache_folder().parent / "judge" / f"{name}.jsonl"

@@ -43,11 +43,12 @@ PIPELINE, SCENES_PARAMS = (
     Path(__file__).with_name(name) for name in ("pipeline.yaml", "scenes.yaml")
 )
 PARAMS, _STAGES, IGNORED = "params.yaml", "dvc.yaml", ("/data/", "/dvc_plots/")
+# of splits, the first that is there
 _NAMES = {
     "train": ("train", "train2014", "train2017"),
     "validation": ("val", "dev", "validation", "valid"),
     "test": ("test", "val2014", "val2017"),
-}  # of splits, the first that is there
+}
 _DIVIDED = {"val": 0.1, "test": 0.1}  # shares of the images, where a source has no splits
 _PATHS = {  # parameters that name a file or folder: a project's commands run in its own folder
     "regions.weights",
@@ -189,9 +190,8 @@ def _with_features(found: DatasetSummary, features: Mapping[str, Any]) -> Datase
         raise InputError(
             problem, file=params.input[0], remedy="give the features of these captions' images"
         )
-    next(
-        BadRows("skip").good(list_found(params.format, sources, files, params.input_dtype))
-    )  # can be read
+    # can be read
+    next(BadRows("skip").good(list_found(params.format, sources, files, params.input_dtype)))
     note = f"of the first {len(ids)} images with features, {len(matched.numbers)} have captions"
     return replace(found, notes=[note])
 

@@ -63,10 +63,11 @@ def croissant(contents: Contents) -> dict[str, Any]:
     Files are addressed in the repository at its version, or relative to this document when there is
     no repository.
     """
+    # each file once, with a table that it is of
     params, first = (
         contents.params,
         dict[str, PublishedTable](),
-    )  # each file once, with a table that it is of
+    )
     for table in (table for config in contents.configs for table in contents.tables(config)):
         for name in table.files:
             first.setdefault(name, table)

@@ -199,6 +199,5 @@ def draw_distributions(relevance_dir: Path, captions_digest: str, out: Path) -> 
         axes.set(title=name, ylabel="share of pairs", yscale="log")
     figure.axes[0].legend(frameon=False)
     with atomic(out) as temporary:
-        figure.savefig(
-            temporary, format="png", dpi=120, metadata={"Software": None}
-        )  # no version, the same bytes
+        # no version, the same bytes
+        figure.savefig(temporary, format="png", dpi=120, metadata={"Software": None})

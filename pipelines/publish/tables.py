@@ -218,9 +218,8 @@ class Contents:
     absent: str
     meaning: Callable[[str], str]  # a column in words
     agreement: dict[str, Any] | None = None
-    read: dict[str, str] = field(
-        default_factory=dict
-    )  # digests of the files that the measures read
+    # digests of the files that the measures read
+    read: dict[str, str] = field(default_factory=dict)
     relevance_dir: Path | None = None
     calibrated: Calibrated | None = None
 

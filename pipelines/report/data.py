@@ -33,10 +33,11 @@ REGIONS, RUNS, EMBEDDINGS, EVALUATION, ALIGNMENT = (
     "alignment",
 )
 METRICS = "metrics.json"  # of an evaluation
+# the measures that agree best with people, as `audit` prefers them
 NEAREST_TO_PEOPLE = (
     "people",
     "sbert",
-)  # the measures that agree best with people, as `audit` prefers them
+)
 _COMMANDS = {  # of what a page may lack; {name} is a folder of the outputs'
     RELEVANCE: "relevance --captions {captions} --out {relevance}",
     SHARDS: "shards --captions {captions} --out {shards}",
@@ -96,9 +97,8 @@ def own_and_other(
     [n_captions], the latter NaN where an image has no other caption, and None for a measure that
     has no such values."""
     stored = numpy_type(relevance.schema.field("relevance").type.value_type)
-    compared = (
-        (own if left_out is None else left_out).astype(stored).astype(np.float32)
-    )  # rounded as others are
+    # rounded as others are
+    compared = (own if left_out is None else left_out).astype(stored).astype(np.float32)
     images = len(relevance.image_ids)
     others, end = images - 1, 0
     values, (lower, equal) = (

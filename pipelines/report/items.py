@@ -49,6 +49,7 @@ _DRAWN, BOXES = 6, 6  # pictures, and boxes on each
 READ = 5000  # images that the charts are of, spread over all
 CLASSES = 20  # the most frequent ones
 _QUALITY = 80
+# shares of a picture; boxes may stick out a little
 AREAS = (
     0,
     0.002,
@@ -60,7 +61,7 @@ AREAS = (
     0.2,
     0.5,
     np.inf,
-)  # shares of a picture; boxes may stick out a little
+)
 _LISTED = 500  # pictures without regions
 
 

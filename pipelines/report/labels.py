@@ -253,9 +253,8 @@ MINED = (
     " share of them on people's lists of positives. People saw only few pairs, so it is a lower"
     " bound: compare the measures with each other."
 )
-NOT_LISTED = tuple(
-    f"{name} left out" for name in HUMAN
-)  # notes of `evaluate`, on captions of MS-COCO's 5K test split
+# notes of `evaluate`, on captions of MS-COCO's 5K test split
+NOT_LISTED = tuple(f"{name} left out" for name in HUMAN)
 _OTHERS = (
     "people's lists of positives (ECCV Caption, Crisscrossed Captions) are of the MS-COCO 5K test"
     " captions, and these captions are others"

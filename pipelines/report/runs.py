@@ -62,6 +62,7 @@ def _axis(parameter: str, names: Iterable[str]) -> dict[str, Any]:
     return {"labelExpr": f"indexof({fractions}, {parameter}) < 0 ? datum.label : datum.label + '%'"}
 
 
+# docs/metrics.md has the formulas
 _MEANINGS = {
     "recall@k": (
         "Share of queries with one of their own items among the first k. Binary: nothing else"
@@ -84,7 +85,7 @@ _MEANINGS = {
     "kendall_tau_b": (
         "Rank correlation of similarity and relevance: 1 for the same order, 0 for none."
     ),
-}  # docs/metrics.md has the formulas
+}
 
 
 def _read(data: ReportData) -> dict[str, Run]:
@@ -136,9 +137,8 @@ def runs_section(data: ReportData) -> PageSection:
         whole: list[list[Value]] = [
             [f"{way} {name}".strip(), *_cells(runs, way, name)] for way, name in ordered
         ]
-        bases = {
-            name.split("[")[0].split("@")[0] for _, name in every
-        }  # ncs@10[sbert] is a kind of ncs@k
+        # ncs@10[sbert] is a kind of ncs@k
+        bases = {name.split("[")[0].split("@")[0] for _, name in every}
         terms = [
             (term, meaning) for term, meaning in _MEANINGS.items() if term.split("@")[0] in bases
         ]
@@ -211,11 +211,12 @@ def _chart(runs: dict[str, Run], order: Sequence[str], names: Sequence[str]) -> 
 
 
 LEVEL = 0.05  # of the test of a lead
+# the first that all runs have stands for graded labels
 GRADED_METRICS = (
     "nsum",
     "ndcg@25",
     "ncs@10",
-)  # the first that all runs have stands for graded labels
+)
 
 
 def first_runs(data: ReportData) -> str:

@@ -32,11 +32,12 @@ _COLUMN = re.compile(
     r" (?P<scope>all|non_original))?"
     r"(?: x(?P<times>\d+))?(?: \[(?P<relevance>\w+)\])?"
 )
+# of both directions at 1, 5 and 10, in percent
 SUM_METRICS = {
     "rsum": "recall",
     "nsum": "ncs",
     "nsum_other": "ncs_other",
-}  # of both directions at 1, 5 and 10, in percent
+}
 Need = Literal["captions", "regions", "resnet152", "spice", "judgements", "bert", "eccv", "people"]
 # What each need is, for errors and `reproduce --list`.
 NEEDS: dict[str, str] = {

@@ -46,12 +46,13 @@ from capgrade.trainer.fit.train import train
 from capgrade.trainer.search.index import INDEX, SIMILARITY, embed, made_from
 
 _Numbers = list[float | None]
+# of people
 _LISTS = {
     "map@r": "eccv",
     "r_precision": "eccv",
     "eccv_recall": "eccv",
     "cxc_recall": "cxc",
-}  # of people
+}
 _KIND = "reproduction"
 JSON, MARKDOWN = "table.json", "table.md"
 _READ = ("captions", "regions", "judgements", "params")
@@ -130,9 +131,8 @@ class _Inputs:
     out: Path
     missing: dict[str, str] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
-    similarities: dict[tuple[str, str | None], Path] = field(
-        default_factory=dict
-    )  # sections and ensembles share runs
+    # sections and ensembles share runs
+    similarities: dict[tuple[str, str | None], Path] = field(default_factory=dict)
 
     def run(self, name: str) -> Path:
         return self.out / "runs" / name

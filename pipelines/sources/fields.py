@@ -49,22 +49,18 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-Text = Annotated[
-    str, PlainValidator(_text)
-]  # a caption, unchanged; whether it may be empty is the stage's choice
+# a caption, unchanged; whether it may be empty is the stage's choice
+Text = Annotated[str, PlainValidator(_text)]
 Id = Annotated[str, PlainValidator(_id)]  # an integer is written in decimal
 File = Annotated[str | None, PlainValidator(_file)]  # an image's file, where it is known
-TextList = Annotated[
-    list[Text], BeforeValidator(_listed), Field(min_length=1)
-]  # one alone is a list of one
-CaptionText = Annotated[
-    Text, BeforeValidator(lambda value: "" if value is None else value)
-]  # absent: an empty one
+# one alone is a list of one
+TextList = Annotated[list[Text], BeforeValidator(_listed), Field(min_length=1)]
+# absent: an empty one
+CaptionText = Annotated[Text, BeforeValidator(lambda value: "" if value is None else value)]
 CaptionTexts = Annotated[list[CaptionText], BeforeValidator(lambda value: _listed(value) or [""])]
 IdList = Annotated[list[Id], BeforeValidator(_listed)]
-_TEXT = re.compile(
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL
-)  # as Python writes a text
+# as Python writes a text
+_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _WITHOUT_COMMA = re.compile(r'""\s*""')
 _Fields = TypeVar("_Fields", bound=BaseModel)
 

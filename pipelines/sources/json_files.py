@@ -74,9 +74,8 @@ def read_coco(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iter
 
 def _coco(path: Path, split: str, left_out: Counter[str]) -> Iterator[Caption]:
     document = read_json(path)
-    listed = (
-        not isinstance(document, dict) or "images" in document
-    )  # else the images are those of the captions
+    # else the images are those of the captions
+    listed = not isinstance(document, dict) or "images" in document
     files: dict[str, str | None] = {}
     bare: dict[str, str] = {}  # images without a caption so far, and where they are listed
     numbers = Counter[str]()
@@ -100,9 +99,8 @@ def _coco(path: Path, split: str, left_out: Counter[str]) -> Iterator[Caption]:
         kept.add(image_id)
         if one.id is None and listed:
             raise InputError("no 'id'", file=path, row=row, remedy=_COCO)
-        caption_id = (
-            one.id or f"{image_id}#{numbers[image_id]}"
-        )  # as `score` reads it, without ids and images
+        # as `score` reads it, without ids and images
+        caption_id = one.id or f"{image_id}#{numbers[image_id]}"
         numbers[image_id] += 1
         yield Caption(image_id, caption_id, split, one.caption, str(path), row, files.get(image_id))
     if out - kept:

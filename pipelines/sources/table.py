@@ -43,17 +43,16 @@ _NAMES = {
     "image_file": ("image_file", "file_name", "filename"),
 }
 OPTIONAL = ("caption_id", "split")  # in every row or in none
+# what stands for a column, of a dataset without one
 ROW, _PATH = (
     "row of the split",
     "path of the picture",
-)  # what stands for a column, of a dataset without one
-LIST = re.compile(
-    r"""\s*\[\s*(['"].*['"]|-?\d+(\s*,\s*-?\d+)*)\s*,?\s*\]\s*$""", re.DOTALL
-)  # of texts, or of ids
+)
+# of texts, or of ids
+LIST = re.compile(r"""\s*\[\s*(['"].*['"]|-?\d+(\s*,\s*-?\d+)*)\s*,?\s*\]\s*$""", re.DOTALL)
 FLOAT = re.compile(r"^(-?\d+)\.0$")
-_IDS = re.compile(
-    r"((img|image|coco|.*[_ ])?id)|key|__key__", re.IGNORECASE
-)  # columns that are ids, by name
+# columns that are ids, by name
+_IDS = re.compile(r"((img|image|coco|.*[_ ])?id)|key|__key__", re.IGNORECASE)
 IN_ALL = "give it in every row, or in none"
 _REMEDY = "give every row the fields of the first, an optional one in every row or in none"
 BUILDERS = {
@@ -118,9 +117,8 @@ def captions_of(
         counts[image_id] += len(texts)
         ids = [f"{image_id}#{k}" for k in range(start, start + len(texts))]
         if "caption_id" in columns:
-            ids = (
-                values.caption_id or ids[: texts == [""]]
-            )  # of a list without captions, none is needed
+            # of a list without captions, none is needed
+            ids = values.caption_id or ids[: texts == [""]]
             if len(ids) != len(texts):
                 problem = (
                     f"{len(ids)} caption ids in '{columns['caption_id']}' for {len(texts)} captions"
@@ -307,9 +305,8 @@ def captions_of_datasets(
         rows = enumerate(
             dataset.select_columns(sorted({*fields.values()} - {ROW})).with_format(None)
         )
-        names = [
-            path or row_id(split, k) for k, path in enumerate(paths or [])
-        ]  # as pictures of such rows are called
+        # as pictures of such rows are called
+        names = [path or row_id(split, k) for k, path in enumerate(paths or [])]
         records = (
             (f"{split}[{k}]", {ROW: row_id(split, k), _PATH: names and names[k], **row})
             for k, row in rows

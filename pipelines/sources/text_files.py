@@ -19,10 +19,11 @@ from capgrade.schemas.scan_ids import REPEAT, read_ids
 _LAYOUT = "write each row as file.jpg#k, a tab, the caption"
 _TABLE = "use --source tsv, which takes any number of captions per image"
 _NOT_LISTED = "captions of images in no list"
+# of Kaggle's tables: the first column, and the last
 _HEADS = {
     "image": ("caption",),
     "image_name": ("comment",),
-}  # of Kaggle's tables: the first column, and the last
+}
 BARRED = re.compile(r"(?P<image>[^|]+)\|\s*(?P<number>\d+)(?:\s*(?P<bar>\|) ?|\s+)(?P<text>.*)")
 Listed = tuple[str, str, int]  # the split that a list gives an image, the list, and its row
 

@@ -237,9 +237,8 @@ def test_lists_of_people_on_coco_score_as_in_the_package():
         expected["cxc_recall@5"] = peer.cxc_recalls(ranked, way, K=5)[way]
         expected["recall@5"] = peer.coco_5k_recalls(ranked, way, K=5)[way]
         assert found.scored[way].mean == pytest.approx(expected, abs=1e-9)
-    held = [
-        replace(one, absent=np.zeros_like(one.absent)) for one in lists["eccv"]
-    ]  # what a bool matrix can say
+    # what a bool matrix can say
+    held = [replace(one, absent=np.zeros_like(one.absent)) for one in lists["eccv"]]
     assert sum(one.absent.sum() for one in lists["eccv"]) > 0
     assert any(
         np.nanmean(metrics.map_at_r(matrix, one)) > found.scored[way].mean["map@r"] + 1e-6

@@ -215,9 +215,8 @@ def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """A working directory with all inputs; pages to look at are built and not waited on."""
     shutil.copytree(world, tmp_path / "here", copy_function=shutil.copyfile)
     monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
-    monkeypatch.setattr(
-        "capgrade.benchmarks.shards.run", run_here
-    )  # a process takes ten seconds to start
+    # a process takes ten seconds to start
+    monkeypatch.setattr("capgrade.benchmarks.shards.run", run_here)
     monkeypatch.setitem(MEASURES, "length", None)  # docs/measures.md adds it; taken out afterwards
     monkeypatch.delitem(MEASURES, "length")
     monkeypatch.setenv("COLUMNS", "80")  # as the pages show it

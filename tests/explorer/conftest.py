@@ -84,11 +84,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     explorer = explorer_of(
         captions, folder, pictures=pictures, matrices=[matrix_voice("another", scores)]
     )
+    # as `open_explorer`: kernels are compiled
     (
         explorer.of_caption(0),
         explorer.of_image(0),
         explorer.of_text("a dog"),
-    )  # as `open_explorer`: kernels are compiled
+    )
     explorer.disagreements(JUDGED, PEOPLE_SCORES, NAMES[0], 1)
     with running(explorer, folder / "reviews") as address:
         yield World(explorer, folder / "reviews", address)

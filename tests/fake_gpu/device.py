@@ -134,9 +134,10 @@ def run(op: Any, args: Any, kwargs: Any) -> Any:
 def _refuse_mixed(name: str, args: Any, tensors: list[Tensor], any_ours: bool) -> None:
     others = [x for x in tensors if not isinstance(x, OnGpu) and x.ndim]
     if "index" in name and isinstance(args[0], OnGpu) and isinstance(args[1], (list, tuple)):
+        # indices may
         others = [
             x for x in args[2:] if isinstance(x, Tensor) and not isinstance(x, OnGpu) and x.ndim
-        ]  # indices may
+        ]
     if name == "_pack_padded_sequence" and isinstance(args[1], OnGpu):
         raise RuntimeError("lengths of packed sequences must lie on the CPU")
     if any_ours and others and name not in MAY_MIX:

@@ -59,9 +59,8 @@ def step(
 @pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize(("name", "loss"), STEPS)
 def test_a_step_stays_on_the_device(name: str, loss: str, bf16: bool, bert: str) -> None:  # noqa: F811
-    model = host(
-        name, bert
-    ).float()  # made on the processor: transformers fills its buffers through tensors
+    # made on the processor: transformers fills its buffers through tensors
+    model = host(name, bert).float()
     with FakeGpu():
         found, value = step(model, loss, DEVICE, bf16)
         grads = [p.grad for p in model.parameters() if p.grad is not None]
@@ -122,9 +121,8 @@ def test_a_run_goes_on_on_another_device(
     monkeypatch: pytest.MonkeyPatch,  # noqa: F811
 ) -> None:
     run(small, tmp_path / "whole", "cpu", epochs=3)
-    stopped(
-        monkeypatch, "scored_batch", 9, lambda: run(small, tmp_path / "part", first, epochs=3)
-    )  # second epoch
+    # second epoch
+    stopped(monkeypatch, "scored_batch", 9, lambda: run(small, tmp_path / "part", first, epochs=3))
     torch.manual_seed(99)
     run(small, tmp_path / "part", then, epochs=3)
     assert len(numbers(tmp_path / "part")) == 18

@@ -74,9 +74,8 @@ def test_a_reward_is_that_of_the_caption_alone() -> None:
     frequencies = Frequencies.of(SETS)
     reward = CiderRewardFunction(frequencies)
     completions, references = [own[0] for own in SETS[::-1]], SETS[:20] + SETS[:20] + SETS[20:40]
-    references[3] = references[
-        2
-    ]  # two completions of one image after each other, one of most others
+    # two completions of one image after each other, one of most others
+    references[3] = references[2]
     alone = [
         CiderReward(frequencies)([[c]], [r])[0, 0]
         for c, r in zip(completions, references, strict=True)

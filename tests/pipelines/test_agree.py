@@ -150,9 +150,8 @@ def test_the_table_is_markdown_and_latex_too(
     captions_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [f"i{i},i{k}#0,{(i + k) % 4}" for i in range(12) for k in range(3)]
-    text = "\r\n".join(
-        ["\ufeffimage_id,caption_id,score", *rows]
-    )  # with Excel's mark of UTF-8 and its line ends
+    # with Excel's mark of UTF-8 and its line ends
+    text = "\r\n".join(["\ufeffimage_id,caption_id,score", *rows])
     (judged := tmp_path / "j.csv").write_bytes(text.encode())
     line = ["agree", "--captions", captions_dir, "--judgements", judged, "--measures", "rouge_l"]
     out = {suffix: tmp_path / f"agreement{suffix}" for suffix in (".md", ".tex", ".json")}
@@ -204,9 +203,8 @@ def test_published_figures_on_coco(
     judgements = DATA / "coco" / "cxc_sits_test.csv"
     if not judgements.is_file():
         pytest.skip("the Crisscrossed Captions judgements of ../shared/data are not here")
-    monkeypatch.setattr(
-        "capgrade.agreement.coefficients.SAMPLES", 2
-    )  # intervals are asked elsewhere
+    # intervals are asked elsewhere
+    monkeypatch.setattr("capgrade.agreement.coefficients.SAMPLES", 2)
     write_captions_folder(tmp_path / "c", [coco.table])
     result = agree(tmp_path / "c", judgements, ["cider", "rouge_l"], MeasuresParams())
     assert result["cider"]["pearson"] == pytest.approx(

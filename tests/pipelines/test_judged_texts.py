@@ -141,9 +141,8 @@ def test_the_published_figures_of_crowdflower(
     image's references leaves them."""
     if not (DATA / "flickr8k").is_dir():
         pytest.skip("Flickr8k's judgements of ../shared/data are not here")
-    monkeypatch.setattr(
-        "capgrade.agreement.coefficients.SAMPLES", 2
-    )  # intervals are asked elsewhere
+    # intervals are asked elsewhere
+    monkeypatch.setattr("capgrade.agreement.coefficients.SAMPLES", 2)
     captions = dict(
         line.split("\t") for line in (DATA / "flickr8k/Flickr8k.token.txt").read_text().splitlines()
     )

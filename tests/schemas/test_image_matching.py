@@ -126,9 +126,8 @@ def slow(images: dict[str, str | None], candidates: list[Candidate]) -> dict[str
     def fits(rule: int, image_id: str, candidate: Candidate) -> bool:
         a, b = name(images[image_id], image_id), name(candidate.path, candidate.image_id)
         same_id = image_id == candidate.image_id
-        derived = (
-            candidate.path and candidate.image_id == PurePosixPath(b[-1]).stem
-        )  # as a folder is listed
+        # as a folder is listed
+        derived = candidate.path and candidate.image_id == PurePosixPath(b[-1]).stem
         if rule == 0:
             return same_id and a == b
         if rule == 1:

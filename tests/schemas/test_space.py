@@ -54,9 +54,8 @@ def test_stages_refuse_before_they_start_and_the_estimate_holds(tmp_path, monkey
         ) as refused:
             stage(captions, out, params, MeasuresParams())
         assert size_of(tmp_path / f"{out.name}.unfinished" / "parts") == 0, "nothing was computed"
-        asked = (
-            float(str(refused.value).split("needs about ")[1].split(" kB")[0]) * 1000 / 2
-        )  # with the parts
+        # with the parts
+        asked = float(str(refused.value).split("needs about ")[1].split(" kB")[0]) * 1000 / 2
         _free(monkeypatch, 10**12)
         stage(captions, out, params, MeasuresParams())
         real = sum(path.stat().st_size for path in out.glob("*.arrow"))

@@ -105,9 +105,8 @@ class PictureStore:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-ImageStore = (
-    RegionStore | PictureStore
-)  # images by their numbers, as sets of regions of `metadata["dim"]` numbers
+# images by their numbers, as sets of regions of `metadata["dim"]` numbers
+ImageStore = RegionStore | PictureStore
 
 
 def open_images(

@@ -44,10 +44,11 @@ class Pairs:
         self.captions, self.store, self.tokens = captions, store, tokens
         rows = np.arange(captions.n_captions) if rows is None else rows
         found = find_images(captions, store, rows)
+        # of the store; images without, and why
         self.numbers, self.left_out = (
             found.numbers,
             found.left_out,
-        )  # of the store; images without, and why
+        )
         self.rows = rows[found.numbers[captions.owner[rows]] >= 0]  # captions that are learnt from
 
     def image(self, number: int) -> Regions:

@@ -95,9 +95,8 @@ class ExactRelevance:
         )
 
 
-BatchRelevance = (
-    LookedUp | ExactRelevance
-)  # between the images and captions of a batch; values are within `span`
+# between the images and captions of a batch; values are within `span`
+BatchRelevance = LookedUp | ExactRelevance
 SPREAD_IMAGES = 2000  # images whose own captions `own_spread` compares
 _TOGETHER = 32  # of them scored in one block
 

@@ -91,9 +91,8 @@ class ModelTokens:
         write_json(path, {self.kind: self.model})
 
 
-Tokens = (
-    Vocabulary | ModelTokens
-)  # how captions become numbers, 0 being padding; `size` is one more than the largest
+# how captions become numbers, 0 being padding; `size` is one more than the largest
+Tokens = Vocabulary | ModelTokens
 
 
 def make_tokens(

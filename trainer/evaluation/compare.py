@@ -67,9 +67,8 @@ class StoredQueries:
         self.measure = first_measure(read_json(folder / METRICS_FILE))
         with np.load(folder / PER_QUERY_FILE) as stored:
             names = [name for name in stored.files if name != OWNER]
-            self.owner = (
-                stored[OWNER] if OWNER in stored.files else None
-            )  # of an earlier version there is none
+            # of an earlier version there is none
+            self.owner = stored[OWNER] if OWNER in stored.files else None
             self.names = {
                 direction: [n.partition("/")[2] for n in names if n.startswith(f"{direction}/")]
                 for direction in DIRECTIONS
@@ -89,13 +88,14 @@ class StoredQueries:
         differing = sorted(
             name for name in one.keys() | two.keys() if one.get(name) != two.get(name)
         )
+        # models differ
         compared = (
             "similarity",
             "image_embeddings",
             "caption_embeddings",
             "row_ids",
             "column_ids",
-        )  # models differ
+        )
         if differing := [name for name in differing if not name.startswith(compared)]:
             problem = f"evaluated with other {', '.join(differing)} than the first"
             raise InputError(problem, file=other.folder, remedy="evaluate both alike")

@@ -22,6 +22,7 @@ from capgrade.trainer.evaluation.task import Task
 
 METRICS_FILE, PER_QUERY_FILE = "metrics.json", "per_query.npz"
 OWNER = "owner"  # in PER_QUERY: the image of each caption
+# of the parameters: what an evaluation is by
 SCORING = {
     "k",
     "p",
@@ -31,7 +32,7 @@ SCORING = {
     "metric",
     "samples",
     "seed",
-}  # of the parameters: what an evaluation is by
+}
 
 
 def default_names(task: Task, params: EvaluateParams, fold: int | None = None) -> list[str]:

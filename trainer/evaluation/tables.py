@@ -41,10 +41,11 @@ _SHORT = {
     "asp",
     "kendall_tau_b",
 }
+# of these the first cut-off is enough in the short table, of ncs the last
 AT_ONE = {
     "eccv_recall",
     "cxc_recall",
-}  # of these the first cut-off is enough in the short table, of ncs the last
+}
 Style = Literal["markdown", "latex"]
 _STYLES: dict[str, Style] = {"md": "markdown", "tex": "latex"}  # by the ending of a file
 SUM_NAMES = tuple(SUM_OF)  # stored as they are printed, 0 to 600

@@ -60,17 +60,15 @@ class Task:
     similarity: Array  # (n_images, n_captions)
     owner: Array  # (n_captions,) image of each caption
     relevance: Mapping[str, Array] = field(default_factory=dict)  # (n_images, n_captions) each
-    positives: Mapping[str, Pair] = field(
-        default_factory=dict
-    )  # of images, of captions; "accepted" is of an audit
+    # of images, of captions; "accepted" is of an audit
+    positives: Mapping[str, Pair] = field(default_factory=dict)
     codes: Array | None = None  # (n_images, n_classes)
     kept: Array | None = None  # (n_captions,) rows of the captions table; None for all of them
     images: Array | None = (
         None  # (n_images,) their numbers in the captions table; None for all of them
     )
-    left_out: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # images by reason, and captions, that are not here
+    # images by reason, and captions, that are not here
+    left_out: Mapping[str, Any] = field(default_factory=dict)
 
     def part(self, matrix: Array) -> Array:
         """Of a matrix of the whole table the rows and columns that are here."""
@@ -300,9 +298,8 @@ def read_similarity_of(path: Path, captions: Captions, ids: MatrixIds | None = N
         captions,
         ids,
     )
-    matrix = _once_an_image(
-        matrix, captions.n_images, path
-    )  # with ids rows are one an image already
+    # with ids rows are one an image already
+    matrix = _once_an_image(matrix, captions.n_images, path)
     expected = (captions.n_images, captions.n_captions)
     if matrix.shape != expected:
         hint = "transpose it" if matrix.shape == expected[::-1] else "score the same captions table"
@@ -433,9 +430,8 @@ def read_relevance_folder(
         if name.endswith(".arrow"):
             stored = read_relevance(folder / name)
             stored.require(captions)
-            matrices[Path(name).stem] = _part(
-                stored.matrix(), images, kept
-            )  # one at a time: a copy frees the whole
+            # one at a time: a copy frees the whole
+            matrices[Path(name).stem] = _part(stored.matrix(), images, kept)
     if not matrices:
         raise InputError("no relevance in the folder", file=folder, remedy="run capgrade relevance")
     return matrices
@@ -489,9 +485,8 @@ def _unit(vectors: Array, path: Path, rows: int) -> Array:
             file=path,
             remedy="embed the same captions table",
         )
-    vectors = (
-        vectors.astype(np.float32) if vectors.dtype == np.float16 else vectors
-    )  # too coarse for a length
+    # too coarse for a length
+    vectors = vectors.astype(np.float32) if vectors.dtype == np.float16 else vectors
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not (np.isfinite(lengths).all() and lengths.all()):
         row = int(np.argmin(np.isfinite(lengths[:, 0]) & (lengths[:, 0] > 0)))

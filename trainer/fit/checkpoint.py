@@ -34,9 +34,8 @@ from capgrade.trainer.models.base import RetrievalModel
 
 AFRESH = "start afresh with --restart"
 _Row = Mapping[str, float]
-Parts = Mapping[
-    str, Any
-]  # what has a `state_dict`, by name: model, optimiser, schedule, average; None: there is none
+# what has a `state_dict`, by name: model, optimiser, schedule, average; None: there is none
+Parts = Mapping[str, Any]
 
 
 def also(best_by: str) -> str:
@@ -277,9 +276,8 @@ class History:
         epochs = csv_text(names, [[row[name] for name in names] for row in self.epochs], "\r\n")
         write_text(self.folder / STEPS, steps)
         write_text(self.folder / EPOCHS, epochs)
-        cuda = (
-            torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        )  # asking takes a GPU's memory
+        # asking takes a GPU's memory
+        cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         states = {name: None if part is None else part.state_dict() for name, part in parts.items()}
         known = {"key": self.key, "epochs": self.epochs, "steps": self.steps}
         with atomic(self.folder / STATE) as temporary:

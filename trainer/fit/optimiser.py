@@ -14,9 +14,8 @@ from capgrade.trainer.models.base import RetrievalModel
 
 PRETRAINED = "pretrained"  # of a group of parameters: it is a pretrained encoder's
 _LAYER = re.compile(r"^(?P<tower>.*?)\blayers?\.(?P<number>\d+)\.")
-_BELOW = re.compile(
-    r"^(?P<part>.*?)(embeddings\.|pre_layrnorm\.)"
-)  # transformers' name of CLIP's first norm
+# transformers' name of CLIP's first norm
+_BELOW = re.compile(r"^(?P<part>.*?)(embeddings\.|pre_layrnorm\.)")
 
 
 def make_optimiser(model: RetrievalModel, params: TrainParams) -> Adam:

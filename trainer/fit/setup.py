@@ -102,9 +102,8 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     Raises InputError for data that do not fit together, for too little of them, and for unknown
     names.
     """
-    plain = [
-        {key: value for key, value in term.items() if value != "auto"} for term in params.loss
-    ]  # learnt later
+    # learnt later
+    plain = [{key: value for key, value in term.items() if value != "auto"} for term in params.loss]
     data = _without_unread(data, params, LossTerms(plain).needs)
     captions = read_captions(data.captions, params.split)
     rows = rows_of_share(captions, params.images, params.captions_per_image, params.seed)
@@ -224,9 +223,8 @@ def _made_of(
     """What the result depends on, epoch for epoch: not where it is computed, nor how long it goes
     on."""
     passing = {"device", "workers", "epochs", "patience", "unreadable"}
-    lasting = params.model_dump(
-        mode="json", exclude=passing | {"init"}
-    )  # its weights are among the inputs
+    # its weights are among the inputs
+    lasting = params.model_dump(mode="json", exclude=passing | {"init"})
     return {"format": _FORMAT, "train": lasting, "measures": measures, "inputs": inputs}
 
 

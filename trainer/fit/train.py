@@ -53,11 +53,12 @@ from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.models.single_stream import SingleStream
 from capgrade.trainer.search.encode import to_device
 
+# widths of models that learn from small tables
 NARROW = {
     "embed": 256,
     "embed_dim": 256,
     "word": 128,
-}  # widths of models that learn from small tables
+}
 _SMALL, LONG = 20_000, 600.0  # pairs an epoch; seconds
 
 
@@ -246,9 +247,8 @@ def _open(run: TrainingRun, out: Path) -> None:
         raise InputError(
             "the model of the best epoch is missing", file=folder / MODEL, remedy=AFRESH
         )
-    _save_best(
-        run
-    )  # the run may have been stopped after its state was written and before its model was
+    # the run may have been stopped after its state was written and before its model was
+    _save_best(run)
 
 
 def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]:
@@ -286,9 +286,8 @@ def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]
     if not all(weights.isfinite().all() for weights in run.kept.parameters()):
         problem = f"a weight is NaN or infinite after epoch {history.epoch + 1}"
         raise InputError(problem, file=run.folder, remedy="lower train.lr or the weight of a loss")
-    same_on_all(
-        [*run.model.buffers(), *run.kept.buffers()]
-    )  # each process's statistics are of its part of batches
+    # each process's statistics are of its part of batches
+    same_on_all([*run.model.buffers(), *run.kept.buffers()])
     asked = run.params.validation_fold, (run.params.best_by, run.params.also_best_by)
     metrics = validate(run.kept, run.setup.validation, run.setup.validation_relevance, *asked)
     mean = sum(loss for _, loss, _ in history.steps[-len(rows) :]) / len(rows)
@@ -303,9 +302,8 @@ def scored_batch(
     texts = to_device(batch.texts, device)
     images, captions = model(to_device(batch.images, device), texts)
     own = model.own_losses(images, captions, texts) if "own_losses" in needs else {}
-    own = {
-        name: gather(loss[None]).mean() for name, loss in own.items()
-    }  # means over parts of one size
+    # means over parts of one size
+    own = {name: gather(loss[None]).mean() for name, loss in own.items()}
     images, captions = images.map(gather), captions.map(gather)
     owner = torch.from_numpy(batch.image_numbers).to(device)
     labels = (
@@ -401,9 +399,8 @@ def epoch_lines(epochs: Sequence[Mapping[str, float]]) -> list[str]:
     hinges = [f"{share:.1%} of {name}" for name, share in shares.items()]
     lines = [f"{line}; active hinges: {', '.join(hinges)}" if hinges else line]
     for name in shares:
-        past = [
-            round(epoch.get(ACTIVE + name, 0.5), 3) for epoch in (*before, last)
-        ]  # as they are printed
+        # as they are printed
+        past = [round(epoch.get(ACTIVE + name, 0.5), 3) for epoch in (*before, last)]
         if past[-1] in IDLE and past[-2:] == 2 * past[-1:] and past[:-2] != past[-1:]:
             lines.append(
                 f"{name} has had {past[-1]:.0%} of active hinges for two epochs:"

@@ -17,10 +17,11 @@ from capgrade.trainer.models.scan import region_cosines
 
 Pooling = Literal["MrSw", "MwSr", "symm", "MrAVGw", "scan"]
 Padding = Literal["ignored", "authors"]
+# what the authors pad every image and caption to when they evaluate
 PADDED_REGIONS, PADDED_WORDS = (
     36,
     85,
-)  # what the authors pad every image and caption to when they evaluate
+)
 
 
 def align(
@@ -47,14 +48,14 @@ def align(
     counts, lengths = there.sum(1), taking.sum(1)
     most, longest = (PADDED_REGIONS, PADDED_WORDS) if evaluation else (counts.max(), lengths.max())
     authors = padding == "authors"
+    # a maximum over it is at least 0
     least, least_words = (
         authors & (counts < most),
         authors & (lengths < longest),
-    )  # a maximum over it is at least 0
+    )
     order = taking.byte().argsort(dim=1, descending=True, stable=True)
-    words = words.float().gather(
-        1, order[:, :, None].expand_as(words)
-    )  # those that take part to the front
+    # those that take part to the front
+    words = words.float().gather(1, order[:, :, None].expand_as(words))
 
     def block(v: Tensor, there: Tensor, least: Tensor) -> Tensor:
         """Scores of some of the images and every caption."""

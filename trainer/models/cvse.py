@@ -234,9 +234,8 @@ class Cvse(RetrievalModel):
         share = share if self.training or evaluated is None else evaluated
         vector = normalize(share * instance + (1 - share) * consensus, dim=-1)
         if not self.training:
-            e = (
-                self.config.evaluated_consensus
-            )  # the product of two such vectors is the mixture of both cosines
+            # the product of two such vectors is the mixture of both cosines
+            e = self.config.evaluated_consensus
             return Encoded(
                 torch.cat([(1 - e) ** 0.5 * vector, e**0.5 * consensus], 1) if e else vector
             )
@@ -281,9 +280,8 @@ def word_vectors(path: Path, words: Sequence[str], size: int) -> dict[int, np.nd
     wanted = {form for both in forms for form in both}
     with path.open("rb") as file:
         for row, line in enumerate(file, 1):
-            word, *numbers = (
-                line.decode("utf-8", "replace").rstrip("\r\n ").split(" ")
-            )  # a word may hold other spaces
+            # a word may hold other spaces
+            word, *numbers = line.decode("utf-8", "replace").rstrip("\r\n ").split(" ")
             if word in wanted:
                 try:
                     known[word] = np.array(numbers, np.float32)

@@ -25,9 +25,8 @@ from capgrade.trainer.models.base import (
 )
 from capgrade.trainer.models.text_encoder import load_tokenizer
 
-_LARGEST = log(
-    100
-)  # of the logarithm of 1 / temperature in training: Radford et al. 2021, section 2.5
+# of the logarithm of 1 / temperature in training: Radford et al. 2021, section 2.5
+_LARGEST = log(100)
 
 
 @dataclass(frozen=True)

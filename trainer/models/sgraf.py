@@ -34,10 +34,11 @@ from capgrade.trainer.models.encoders import (
 from capgrade.trainer.models.scan import attention
 from capgrade.trainer.models.text_encoder import TextWords
 
+# of a block [images, words, D]: 8 MiB, a quarter of a server's cache
 STEP_NUMBERS = {
     "cpu": 2**21,
     "cuda": 2**28,
-}  # of a block [images, words, D]: 8 MiB, a quarter of a server's cache
+}
 
 
 @dataclass(frozen=True)

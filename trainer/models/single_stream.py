@@ -61,9 +61,8 @@ def draw(vectors: Tensor, mask: Tensor, side: int, cell: int) -> Tensor:
             f"{int(mask.sum(1).max())} words or regions for a picture of {side} x {side} cells"
         )
         raise InputError(problem, remedy="set a larger `side`")
-    cells = nn.functional.pad(
-        vectors.masked_fill(~mask.unsqueeze(2), 0), (0, 0, 0, spare)
-    )  # cut where negative
+    # cut where negative
+    cells = nn.functional.pad(vectors.masked_fill(~mask.unsqueeze(2), 0), (0, 0, 0, spare))
     return fold(cells.mT, side * cell, cell, stride=cell)
 
 

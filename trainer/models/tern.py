@@ -134,9 +134,8 @@ class TERAN(TERN):
         behind = 2 if self.padding == "authors" else 1
         words = (place > 0) & (place < captions.mask.sum(1, keepdim=True) - behind)
         if self.filtered:
-            goes_on = nn.functional.pad(
-                self.inner[captions.tokens[:, 1:]], (0, 1)
-            )  # "on" of "on ##ions" is no word
+            # "on" of "on ##ions" is no word
+            goes_on = nn.functional.pad(self.inner[captions.tokens[:, 1:]], (0, 1))
             kept = words & ~(self.stop[captions.tokens] & ~goes_on)
             words = torch.where(kept.any(1, keepdim=True), kept, words)
         return Encoded(None, _unit(self._words(captions)), words)

@@ -36,9 +36,10 @@ class GeneralPooling(nn.Module):
         parts, lengths = upcast(parts), mask.sum(1)
         sizes, which = lengths.unique(return_inverse=True)
         low = torch.finfo(parts.dtype).min
+        # (B, D, L)
         values = (
             parts.masked_fill(~mask.unsqueeze(2), low).mT.contiguous().sort(2, descending=True)[0]
-        )  # (B, D, L)
+        )
         there = torch.arange(mask.shape[1], device=mask.device) < lengths.unsqueeze(1)
         values = values.masked_fill(~there.unsqueeze(1), 0)
         weights = self.weights(sizes, mask.shape[1]).to(parts.dtype)[which]
@@ -60,10 +61,11 @@ def places(length: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)
 
 
+# of the words that are drawn: half become a mask, a tenth another word, the rest goes
 MASKED, CHANGED = (
     0.5,
     0.6,
-)  # of the words that are drawn: half become a mask, a tenth another word, the rest goes
+)
 
 
 @dataclass(frozen=True)

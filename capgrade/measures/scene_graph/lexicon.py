@@ -73,9 +73,8 @@ class SceneLexicon:
 
     nouns: Tree
     verbs: Tree
-    closed: dict[
-        str, str
-    ]  # word -> determiner, pronoun, auxiliary, conjunction, adverb, preposition
+    # word -> determiner, pronoun, auxiliary, conjunction, adverb, preposition
+    closed: dict[str, str]
     phrases: dict[tuple[str, ...], str]  # words that stand for a preposition, attribute or nothing
     numbers: dict[str, str]  # word -> value
     attributes: dict[str, str]  # word -> value

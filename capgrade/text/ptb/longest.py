@@ -39,9 +39,8 @@ class Automaton:
     def __init__(self, patterns: Sequence[str], names: Mapping[str, str]) -> None:
         self._names = names
         self._empty: list[list[int]] = [[]]  # of each node: where a step without a character leads
-        self._steps: dict[
-            int, tuple[str, int]
-        ] = {}  # of a node: a character's set, and where it leads
+        # of a node: a character's set, and where it leads
+        self._steps: dict[int, tuple[str, int]] = {}
         # The pattern of each node where one ends.
         self._rules = {
             self._choice(_PARTS.findall(one)[::-1], 0): rule for rule, one in enumerate(patterns)

@@ -98,10 +98,11 @@ def translated(table: dict[str, str]) -> Callable[[str], str]:
     return lambda text: text.translate(codes)
 
 
+# inside a token
 unbreakable, bracketed = (
     translated({" ": "\xa0"}),
     translated({"(": "-LRB-", ")": "-RRB-"}),
-)  # inside a token
+)
 signs = translated(
     {"¼": "1/4", "½": "1/2", "¾": "3/4", "⅓": "1/3", "⅔": "2/3"}
     | {"¢": "cents", "£": "#", **dict.fromkeys("\x80\xa4\u20a0\u20ac", "$")}

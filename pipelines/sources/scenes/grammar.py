@@ -129,9 +129,8 @@ def _pick_groups(draft: Draft, n: int) -> list[list[int]]:
     objects, of_kind = draft.scene.objects, defaultdict[str, list[int]](list)
     for k, item in enumerate(objects):
         of_kind[item.kind].append(k)
-    groups = sorted(
-        of_kind.values(), key=lambda g: -max(_area(objects[o]) for o in g)
-    )  # most visible kinds first
+    # most visible kinds first
+    groups = sorted(of_kind.values(), key=lambda g: -max(_area(objects[o]) for o in g))
     weights = np.array([max(_area(objects[o]) for o in g) for g in groups]) ** 0.5
     chosen = draft.rng.choice(
         len(groups), min(n, len(groups)), replace=False, p=weights / weights.sum()
@@ -167,9 +166,8 @@ def one_thing(draft: Draft) -> None:
         draft.name(group)
         items = [draft.scene.objects[o] for o in group]
         verb = OBJECT_KINDS[items[0].kind].doing
-        fits = verb and all(
-            i.place == OBJECT_KINDS[i.kind].place for i in items
-        )  # they stand where they do it
+        # they stand where they do it
+        fits = verb and all(i.place == OBJECT_KINDS[i.kind].place for i in items)
         if fits and draft.chance(0.7):
             draft.say(f"{'is' if len(items) == 1 else 'are'} {verb}" if draft.chance(0.6) else verb)
     if draft.chance(0.8):

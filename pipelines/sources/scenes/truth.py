@@ -66,9 +66,8 @@ def truth(scenes: Sequence[Scene], meanings: Sequence[Meaning]) -> np.ndarray:
         _numbers(PREDICATES),
         _numbers(CONCEPTS),
     )
-    facts: list[
-        tuple[int, float]
-    ] = []  # of all captions, one after the other: the caption and the weight
+    # of all captions, one after the other: the caption and the weight
+    facts: list[tuple[int, float]] = []
     mentions: list[tuple[int, ...]] = []  # of each sort the place among the facts, and what is said
     numbers: list[tuple[int, ...]] = []
     relations: list[tuple[int, ...]] = []

@@ -83,9 +83,8 @@ def test_every_kind_knows_the_same(made):
         matrix = read_relevance(made / "relevance" / f"{measure}.arrow").matrix()
         found, all_known, ones = dense.block(*everything, measure)
         assert np.array_equal(found, matrix) and all_known.all() and (ones == 1).all()
-        np.testing.assert_allclose(
-            values[known], matrix[known], rtol=0, atol=1e-6
-        )  # shards keep values of pairs
+        # shards keep values of pairs
+        np.testing.assert_allclose(values[known], matrix[known], rtol=0, atol=1e-6)
     assert np.array_equal(
         Labels.load(made / "shards").owner, dataset.owner
     )  # own captions say so in the shards

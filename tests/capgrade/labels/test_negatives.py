@@ -77,9 +77,8 @@ def test_scores_may_be_a_tensor_vectors_or_a_measure(dataset: Path):
     labels = Labels.load(dataset).exact("rouge_l")
     rng = np.random.default_rng(1)
     vectors = [rng.integers(-127, 128, (n, 8)).astype(np.float32) for n in (12, 60)]
-    coarse = [
-        tuple(one.astype(kind) for one in vectors) for kind in (np.int8, np.float16)
-    ]  # hold no product
+    # hold no product
+    coarse = [tuple(one.astype(kind) for one in vectors) for kind in (np.int8, np.float16)]
     ours = [
         paired(labels.negatives(np.int64(3), accepted_below=0.4, scores=scores))
         for scores in (

@@ -92,9 +92,8 @@ def test_the_last_top_value_bounds_what_was_not_kept() -> None:
         "shards",
     )
     assert found == pytest.approx([0.7, 0.3])
-    part = replace(
-        of_pairs([[(0, 0.9, 1), (1, 0.7, 1)]]).parts[0], start=np.array([0, 0, 2])
-    )  # an image without any
+    # an image without any
+    part = replace(of_pairs([[(0, 0.9, 1), (1, 0.7, 1)]]).parts[0], start=np.array([0, 0, 2]))
     for stored in (
         of_pairs([[(0, 0.9, 1)], [(3, 0.2, 3)]]),
         Sampled(["m"], 4, [part], ["own", "top_m"]),
@@ -143,10 +142,11 @@ def test_labels_of_every_pair_need_no_stand_in(made: Path) -> None:
 
 
 def test_shards_that_keep_everything_need_no_estimate(made: Path, tmp_path: Path) -> None:
+    # every caption of every window
     out, windows = (
         tmp_path / "tops",
         "--set shards.windows.per_window=60",
-    )  # every caption of every window
+    )
     options = (
         f"--captions {made}/captions --split train --measures rouge_l --set shards.top=2 --set"
         " shards.uniform=0"

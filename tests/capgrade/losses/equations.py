@@ -179,9 +179,8 @@ def daa_authors(batch, temperature=0.05):
     S, R, *_ = matrices(batch)
 
     def ranks(x):
-        difference = np.clip(
-            (x.T[:, :, None] - x[:, None, :]) / temperature, -50, 50
-        )  # query, other, item
+        # query, other, item
+        difference = np.clip((x.T[:, :, None] - x[:, None, :]) / temperature, -50, 50)
         return 1 + (1 / (1 + np.exp(-difference)) * ~np.eye(len(x), dtype=bool)).sum(axis=1)
 
     both = [[ranks(x) for x in way] for way in ((S, R), (S.T, R.T))]

@@ -27,9 +27,8 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
-Slow = Callable[
-    [str, list[str], list[list[str]]], float
-]  # of a caption, its references, all reference sets
+# of a caption, its references, all reference sets
+Slow = Callable[[str, list[str], list[list[str]]], float]
 
 
 def grams(text: str) -> list[Counter]:
@@ -181,9 +180,8 @@ text = st.lists(
 )
 @settings(max_examples=60, deadline=None)
 def test_tfidf_cosines_are_daas(sets: list[list[str]], leave_out: bool) -> None:
-    captions = make_captions(
-        [["dogs and cats", "cats"], *sets]
-    )  # scikit-learn refuses an empty vocabulary
+    # scikit-learn refuses an empty vocabulary
+    captions = make_captions([["dogs and cats", "cats"], *sets])
     params = TfidfParams(self_reference="left_out" if leave_out else "included")
     found = TfidfCosine(params).fit(captions).score(np.arange(captions.n_images))
     np.testing.assert_allclose(found, daa(captions, leave_out), atol=1e-6)

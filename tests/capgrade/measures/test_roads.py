@@ -427,9 +427,8 @@ def jar() -> Iterator[dict[str, Any]]:
     from pycocoevalcap.meteor.meteor import Meteor
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(
-            "JAVA_TOOL_OPTIONS", "-Dfile.encoding=UTF-8"
-        )  # pycocoevalcap writes UTF-8 in any locale
+        # pycocoevalcap writes UTF-8 in any locale
+        patch.setenv("JAVA_TOOL_OPTIONS", "-Dfile.encoding=UTF-8")
         yield {"meteor": Meteor()}
 
 

@@ -59,9 +59,8 @@ def test_a_cosine_depends_on_its_two_vectors_alone(seed: int, d: int, n: int) ->
     expected = np.maximum(np.maximum.reduceat(sums, start[:-1], axis=0), -1)
     found = np.empty((9, n), np.float32)
     products.largest(0, n, products.padded(queries), start, rows, found)
-    np.testing.assert_allclose(
-        found, expected, atol=1e-7
-    )  # where the float64 had to be rounded too
+    # where the float64 had to be rounded too
+    np.testing.assert_allclose(found, expected, atol=1e-7)
     alone = np.empty((9, 1), np.float32)
     products.largest(0, 1, products.padded(queries), start, rows[n - 1 :], alone)
     np.testing.assert_array_equal(alone[:, 0], found[:, n - 1])
@@ -74,9 +73,8 @@ def test_the_embedded_model_knows_what_captions_mean() -> None:
     ]
     scores = Sbert(SbertParams()).fit(make_captions(sets)).score(np.arange(2))
     assert scores.dtype == np.float32
-    np.testing.assert_allclose(
-        scores[[0, 0, 1, 1], [0, 1, 2, 3]], 1, atol=1e-5
-    )  # itself among the references
+    # itself among the references
+    np.testing.assert_allclose(scores[[0, 0, 1, 1], [0, 1, 2, 3]], 1, atol=1e-5)
     assert (
         scores[0, 2:].max()
         < 0.3

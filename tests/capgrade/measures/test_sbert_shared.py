@@ -87,9 +87,8 @@ def test_the_measure_is_the_cosine_of_mapped_embeddings(name: str, fold, left_ou
     expected = slow_matrix(
         sets, lambda one, others: fold([other @ one for other in others]), left_out
     )
-    np.testing.assert_allclose(
-        fitted.score(np.arange(3)), expected, atol=5e-6
-    )  # above 1 - 4e-6 it is 1 (sbert.ONE)
+    # above 1 - 4e-6 it is 1 (sbert.ONE)
+    np.testing.assert_allclose(fitted.score(np.arange(3)), expected, atol=5e-6)
     assert np.array_equal(fitted.embeddings[3], fitted.embeddings[4])  # of one text
 
 
@@ -98,9 +97,8 @@ def test_too_little_to_learn_from() -> None:
     for sets in ([["a dog", "a cat"]], [["a dog"], ["a cat"]]):
         with pytest.raises(InputError, match="needs two images, and an image of two captions"):
             shared_map(rng.normal(size=(2, 4)).astype(np.float32), make_captions(sets))
-    apart = np.array(
-        [[1, 0], [-1, 0], [1, 0], [-1, 0]], np.float32
-    )  # images have one mean, captions are far apart
+    # images have one mean, captions are far apart
+    apart = np.array([[1, 0], [-1, 0], [1, 0], [-1, 0]], np.float32)
     with pytest.raises(InputError, match="no more alike than those of different images"):
         shared_map(apart, make_captions([["a", "b"], ["c", "d"]]))
 

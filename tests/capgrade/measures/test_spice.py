@@ -81,9 +81,8 @@ def test_scores_every_pair(put_java: Callable[..., Path], batch: int, self_refer
     measure = fitted(batch=batch, self_reference=self_reference)
     whole = np.array(expected(self_reference == "left_out"), np.float32)
     np.testing.assert_array_equal(measure.score(np.array([1, 0])), whole[::-1])
-    again = (
-        -(-5 // batch) if self_reference == "left_out" else 0
-    )  # own pairs, without the caption among its references
+    # own pairs, without the caption among its references
+    again = -(-5 // batch) if self_reference == "left_out" else 0
     assert len(log.read_text().splitlines()) == -(-10 // batch) + again
     np.testing.assert_array_equal(
         measure.score(np.array([0, 1]), np.array([4, 1])), whole[:, [4, 1]]

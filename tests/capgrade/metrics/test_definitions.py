@@ -19,12 +19,13 @@ from . import slow
 
 DTYPES = st.sampled_from([np.float32, np.float64])
 LEVELS = [-np.inf, -1.0, 0.0, -0.0, 1.0, np.inf]
+# under ties: test_parity.py; no infinities
 NOT_MEANS = {
     "kendall_tau_b",
     "cs",
     "lambda",
     "lambda_other",
-}  # under ties: test_parity.py; no infinities
+}
 ELSEWHERE = {"sr_authors", "sr_soft_authors"}  # test_parity.py
 
 
@@ -115,13 +116,14 @@ def test_a_metric_by_name_is_its_definition_in_both_directions(ties, seed, k, m,
         owner == np.arange(images)[:, None],
         sum(one / max(one.max(), 1e-12) for one in (relevance, other)),
     )
+    # -1: what the gallery lacks
     lists = [
         [
             rng.choice(np.arange(-1, n), rng.integers(1, n + 2), replace=False).tolist()
             for _ in range(q)
         ]
         for q, n in (shape, shape[::-1])
-    ]  # -1: what the gallery lacks
+    ]
     positives = dict.fromkeys(("eccv", "cxc", "accepted"), tuple(map(Positives.from_lists, lists)))
     codes = (rng.random((images, 4)) < 0.4).astype(int)
     sides, wanted = (codes, codes[owner]), []
@@ -227,9 +229,8 @@ def test_a_cut_off_beyond_the_gallery_is_its_size():
     ordered = evaluate(scores, relevance, f"ncs_ordered@{far}", intervals=None).i2t.values[
         f"ncs_ordered@{far}"
     ]
-    np.testing.assert_allclose(
-        ordered, 1, atol=1e-9
-    )  # all places weigh nearly the same, and all are taken
+    # all places weigh nearly the same, and all are taken
+    np.testing.assert_allclose(ordered, 1, atol=1e-9)
 
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")

@@ -148,10 +148,11 @@ def test_ranx_computes_the_same():
         text=True,
         check=True,
     )
+    # theirs are sorted
     theirs, order = (
         json.loads(done.stdout.splitlines()[-1]),
         np.argsort(ours.queries),
-    )  # theirs are sorted
+    )
     for name, other in RANX.items():
         assert ours.values[name][order] == pytest.approx(theirs[other], abs=1e-9), name
 
@@ -258,9 +259,8 @@ def test_labels_become_judgements(made_labels, tmp_path):
     for image, zero, caption, grade in rows:
         value = values[labels.image_ids.index(image), labels.caption_ids.index(caption)]
         assert zero == "0" and int(grade) == sum(value >= edge for edge in (0.5, 1.0, 2.0))
-    edge = next(
-        v for v in values[known] if 0 < float(v) < float(str(v))
-    )  # as 0.7 is in float32: just below
+    # as 0.7 is in float32: just below
+    edge = next(v for v in values[known] if 0 < float(v) < float(str(v)))
     labels.to_qrels(tmp_path / "e", measure="cider", grades=[float(str(edge))])
     graded = sum(line.endswith(" 1\n") for line in (tmp_path / "e").open())
     assert graded == (values[known] >= edge).sum()
@@ -341,9 +341,8 @@ def test_only_trec_files_of_ours_are_written_over(made, tmp_path):
         assert (tmp_path / name).read_text(encoding="latin-1") == text
     with pytest.raises(InputError, match="a file of the finished folder"):
         run.write(made / "dataset" / "README.md")
-    Run.from_dict({}).write(
-        tmp_path / "empty"
-    )  # an empty file is a run of nothing, and no judgements
+    # an empty file is a run of nothing, and no judgements
+    Run.from_dict({}).write(tmp_path / "empty")
     run.write(tmp_path / "b.run", tag="b")
     for (_, write), other in (
         (ways[0], "qrels"),

@@ -15,9 +15,8 @@ SETS = [
     ["a dog", "the dog sits", "a small dog"],
     ["a dog", "the dog sits", "a small dog"],
 ]
-LINE = Curve(
-    [0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.0, 0.0
-)  # p is the value
+# p is the value
+LINE = Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.0, 0.0)
 SETS[5] = [*SETS[5][:2], "<script>document.title='owned'</script> zebra xylophone quartz"]
 
 

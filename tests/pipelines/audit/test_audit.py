@@ -124,9 +124,8 @@ def test_what_is_added_up_is_the_weight_times_the_probability(knots: int) -> Non
     """Most values at the low end, as CIDEr-D's are, some beyond the curve; image 3 has none."""
     random = np.random.default_rng(knots)
     value = np.sort(random.random(knots) ** 8 * 7)
-    line, draws = (
-        np.sort(random.random((n, knots))) for n in (1, 3)
-    )  # of all judgements, and of three draws
+    # of all judgements, and of three draws
+    line, draws = (np.sort(random.random((n, knots))) for n in (1, 3))
     curve = Curve(
         value.tolist(), [0.0] * knots, line[0].tolist(), draws.tolist(), 0.0, [], 1, 0.0, 0.0
     )
@@ -209,9 +208,8 @@ def test_suspects_are_listed_or_it_is_said_why_not(
     assert len(rows) == found["suspect_pairs"] > 0
     assert all(owner[row["caption_id"]] == row["image_id"] for row in rows)
     assert all(float(row["expected_score"]) < 1 and row["caption"] for row in rows)
-    monkeypatch.setattr(
-        "capgrade.schemas.shards.Shards.left_out", lambda *_: None
-    )  # as those of format 1
+    # as those of format 1
+    monkeypatch.setattr("capgrade.schemas.shards.Shards.left_out", lambda *_: None)
     line = [
         "audit",
         "--captions",
@@ -611,11 +609,12 @@ def test_labels_that_change_meanwhile(
 # People judge random pairs of some scenes by their true relevance, and accept from a half on. The
 # audit of other scenes reads a measure alone: of all pairs, and of pairs sampled as `capgrade
 # shards` does.
+# scenes judged, and audited; random pairs; of true relevance
 IMAGES, JUDGED, ACCEPT = (
     60,
     6000,
     0.5,
-)  # scenes judged, and audited; random pairs; of true relevance
+)
 ROUGE_L = choose(("rouge_l",), MeasuresParams())
 
 
@@ -663,9 +662,10 @@ def test_what_is_printed_holds_the_truth(read: str) -> None:
             ValuedPairs(image, caption, values[image, caption], weight).of_others(captions.owner)
         )
         other = captions.owner != np.arange(IMAGES)[:, None]
+        # of each band
         truths = (
             np.histogram(curve.probability(values[other & (true >= ACCEPT)]), EDGES)[0] / IMAGES
-        )  # of each band
+        )
         told.append(counts.likely())
         truth.append(truths[-1])
         bands.append(
@@ -695,9 +695,8 @@ def _chosen_world(
     which counts by `hidden`."""
     random, owner = np.random.default_rng(seed), np.arange(180) // 3
     value, unseen = random.beta(1, 5, (IMAGES, 180)), random.normal(size=(IMAGES, 180))
-    apart = random.normal(
-        scale=0.3, size=IMAGES
-    )  # images, and what their captions say, are not alike
+    # images, and what their captions say, are not alike
+    apart = random.normal(scale=0.3, size=IMAGES)
     accepted = random.random(value.shape) < 1 / (
         1 + np.exp(8 - 12 * value - hidden * unseen - apart[:, None])
     )

@@ -81,9 +81,8 @@ def test_attributes_see_the_best_class_background_included(
     model = tiny_model()
     with torch.no_grad():
         logits = model.head.cls_score(model(*prepared)[0].features)
-        model.head.cls_score.bias[0] = (
-            logits[:, 1:].amax(dim=1) - logits[:, 0]
-        ).median()  # background wins half
+        # background wins half
+        model.head.cls_score.bias[0] = (logits[:, 1:].amax(dim=1) - logits[:, 0]).median()
         regions = model(*prepared)[0]
         best = regions.classes.argmax(dim=1)
         assert (best == 0).any() and (best > 0).any()

@@ -81,9 +81,8 @@ def test_predictions_are_ours() -> None:
         expected = logits[i].softmax(dim=0)
         torch.testing.assert_close(each.classes[row], expected[[3, 0, 1, 2]])
         x1, y1, x2, y2 = each.boxes[row].tolist()
-        dx, dy, dw, dh = (
-            deltas[i, 4:8] / torch.tensor(weights)
-        ).tolist()  # of class 1, our number 2
+        # of class 1, our number 2
+        dx, dy, dw, dh = (deltas[i, 4:8] / torch.tensor(weights)).tolist()
         w, h = (x2 - x1) * np.exp(dw), (y2 - y1) * np.exp(dh)
         cx, cy = (x1 + x2) / 2 + dx * (x2 - x1), (y1 + y2) / 2 + dy * (y2 - y1)
         moved = decode_boxes(each.boxes[row][None], each.deltas[row][None], caffe=False)[0, 8:12]
@@ -229,9 +228,8 @@ def test_scores_and_boxes_are_detectron2_s(tmp_path: Path, kind: str, switch: st
         *make_files(tmp_path, kind, **nothing, **changes), SELECTIONS["adaptive"]
     )
     image, scale = detector.prepare(picture())
-    torch.nn.init.normal_(
-        detector.model.roi_heads.box_predictor.cls_score.weight, std=1e-3
-    )  # scores between 0 and 1
+    # scores between 0 and 1
+    torch.nn.init.normal_(detector.model.roi_heads.box_predictor.cls_score.weight, std=1e-3)
     with torch.inference_mode():
         theirs = detector.model.inference([{"image": image}], do_postprocess=False)[0]
         ours = detector.regions(image[None], [scale])[0]
@@ -346,9 +344,8 @@ def test_configs_that_no_model_can_have(text: str, tmp_path: Path) -> None:
 
 def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there()
-    monkeypatch.setitem(
-        sys.modules, "pkg_resources", None
-    )  # detectron2.model_zoo needs it; newer setuptools lack it
+    # detectron2.model_zoo needs it; newer setuptools lack it
+    monkeypatch.setitem(sys.modules, "pkg_resources", None)
     config, weights = make_files(tmp_path, "C4")
     rule = SELECTIONS["adaptive"]
     with pytest.raises(InputError, match="no such checkpoint"):

@@ -42,18 +42,20 @@ TEXT = {
     "num_attention_heads": 2,
 }
 SQUARE = {"height": SIDE, "width": SIDE}
+# dinov2/data/transforms.py, and its published processors
 IMAGENET = (
     (0.485, 0.456, 0.406),
     (0.229, 0.224, 0.225),
-)  # dinov2/data/transforms.py, and its published processors
+)
 OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))  # clip/clip.py
 HALVES = ((0.5,) * 3, (0.5,) * 3)  # value_range(-1, 1) in big_vision's image preprocessing
+# mean and deviation
 COLOURS = {
     "dinov2": IMAGENET,
     "registers": IMAGENET,
     "clip": OPENAI,
     "siglip": HALVES,
-}  # mean and deviation
+}
 DINO = {"image_mean": IMAGENET[0], "image_std": IMAGENET[1]}
 SHORT = {"size": {"shortest_edge": SIDE + 4}, "crop_size": SQUARE}
 MODELS = {  # the model, its image processor, and how many hidden states stand before the patches

@@ -73,10 +73,11 @@ def test_proposals_equal_the_loop(rule: ProposalRule, name: Conventions) -> None
     scores = rng.normal(0, 20, len(anchors)).astype(np.float32)
     scores[7] = 100
     deltas = rng.normal(0, 0.5, (len(anchors), 4)).astype(np.float32)
+    # its growth is cut, so that nothing of it is left either
     scores[9], deltas[9] = (
         99,
         (60, 0, 10, 0),
-    )  # its growth is cut, so that nothing of it is left either
+    )
     scales = [1.5, 0.5]  # of two pictures: other sides are too small
     inputs = (torch.from_numpy(x).expand(2, *x.shape) for x in (scores, deltas))
     found = select_proposals(*inputs, anchors, (128, 160), scales, rule, name)

@@ -39,9 +39,8 @@ class Faults:
         with self.lock:
             fault = self.always if self.counted.total() >= self.after else None
             if fault is None and self.share and self.row[method + path] < MOST:
-                kinds = (
-                    KINDS if method == "GET" and "?" not in path else KINDS[:3]
-                )  # bodies of objects
+                # bodies of objects
+                kinds = KINDS if method == "GET" and "?" not in path else KINDS[:3]
                 missing = [kind for kind in kinds if not self.counted[kind]]
                 if missing or self.draw.random() < self.share:
                     fault = self.draw.choice(missing or kinds)

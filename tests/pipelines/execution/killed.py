@@ -18,10 +18,11 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
+# numba's only one that may be forked
 os.environ |= {
     "NUMBA_THREADING_LAYER": "workqueue",
     "NUMBA_NUM_THREADS": "1",
-}  # numba's only one that may be forked
+}
 
 from capgrade.measures.params import MeasuresParams  # noqa: E402
 from capgrade.pipelines.beam_shards import WriteBlock, WriteShards  # noqa: E402

@@ -48,9 +48,8 @@ def through(port: int) -> Iterator[Any]:
             "config_kwargs": config,
         }
         patch.setitem(fsspec.config.conf, "s3", options)
-        patch.setattr(
-            "botocore.retryhandler.delay_exponential", lambda *_, **__: 0.01
-        )  # seconds, not up to 4
+        # seconds, not up to 4
+        patch.setattr("botocore.retryhandler.delay_exponential", lambda *_, **__: 0.01)
         yield fsspec.filesystem("s3")
 
 

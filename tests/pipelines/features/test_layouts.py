@@ -339,9 +339,8 @@ def test_damaged_h5_is_refused(tmp_path: Path) -> None:
         f.create_dataset("features", data=ROWS)
     refused("h5", path, "no dataset 'feat': it has 'features'")
     with h5py.File(path, "w") as f:
-        f.create_dataset(
-            "feat", (2, 2**20, 2**10), np.float32, chunks=(1, 64, 1024)
-        )  # 4 GB an image, none of it there
+        # 4 GB an image, none of it there
+        f.create_dataset("feat", (2, 2**20, 2**10), np.float32, chunks=(1, 64, 1024))
     refused("h5", path, "an array of shape")
     refused("h5", tmp_path / "test.h5", "test.h5: no such file")
     path = h5(tmp_path, compression="gzip", chunks=(2, 3, 4))

@@ -150,12 +150,13 @@ def test_shards_of_another_length_are_refused(tmp_path: Path) -> None:
 
 
 FINITE = st.floats(-1e4, 1e4, width=32)
+# and what they hold
 LAYOUTS = {
     "shards": NAMES,
     "npz": NAMES,
     "tsv": ("boxes", "features"),
     "scan": ("features",),
-}  # and what they hold
+}
 
 
 @st.composite

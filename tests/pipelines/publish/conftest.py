@@ -58,9 +58,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
     monkeypatch.setattr(_http, "time", SimpleNamespace(sleep=lambda _: None, time=time.time))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(
-        constants, "HF_HUB_DISABLE_XET", True
-    )  # as the command sets it in the environment
+    # as the command sets it in the environment
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     with running() as hub:
         monkeypatch.setattr(constants, "ENDPOINT", hub.address)

@@ -31,13 +31,14 @@ ROUTES = {  # method and path, and the Hub's method that answers
     "tag": ("POST", f"/api/datasets/{DATASET}/tag/(?P<revision>[^/]+)"),
     "resolve": ("(GET|HEAD)", f"/datasets/{DATASET}/resolve/(?P<revision>[^/]+)/(?P<path>.+)"),
 }
+# without a token; an upload's address is signed
 OPEN = (
     "info",
     "refs",
     "tree",
     "resolve",
     "upload",
-)  # without a token; an upload's address is signed
+)
 
 
 @dataclass(frozen=True)

@@ -134,9 +134,8 @@ def _run(
     write_manifest(at, "embeddings", params={}, inputs={"captions": of, "split": "test"}, rows=rows)
     inputs = {"captions": manifest, "split": "test"}
     evaluate(Task(scores, captions.owner), SETTINGS, out=folder / "evaluation" / run, inputs=inputs)
-    (at := folder / "runs" / (run + (UNFINISHED if seed == 1 else ""))).mkdir(
-        parents=True
-    )  # the second still trains
+    # the second still trains
+    (at := folder / "runs" / (run + (UNFINISHED if seed == 1 else ""))).mkdir(parents=True)
     (at / "config.json").write_text(json.dumps({"inputs": {"captions": manifest}}))
     (at / "epochs.csv").write_text(
         "epoch,loss,rsum\n" + "".join(f"{k},1.0,{100 + k}\n" for k in range(1, epochs + 1))
@@ -509,9 +508,8 @@ def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Pa
     (folder / "agreement.json").write_text(json.dumps(facts))
     with pytest.raises(InputError, match="judged pairs of other captions"):
         agreement(ReportData(folder))
-    (folder / "agreement.json").write_text(
-        json.dumps(facts["measures"])
-    )  # as `agree --json` prints it
+    # as `agree --json` prints it
+    (folder / "agreement.json").write_text(json.dumps(facts["measures"]))
     with pytest.raises(
         InputError, match="not agreement figures of captions -> give what capgrade agree"
     ):

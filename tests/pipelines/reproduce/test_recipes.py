@@ -49,9 +49,8 @@ def test_every_table_of_the_papers_has_a_recipe() -> None:
         {("SAM", str(k)) for k in range(1, 6)},
         {("SemanticMap", str(k)) for k in (1, 2, 3, 4, 6)},
     )
-    bcls = {
-        ("BCLS", k) for k in ("II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
-    }  # I is words alone
+    # I is words alone
+    bcls = {("BCLS", k) for k in ("II", "III", "IV", "V", "VI", "VII", "VIII", "IX")}
     others = {("DAA", "1"), ("DAA", "2"), ("TERAN", "1"), ("TERAN", "2"), ("TERAN", "3")}
     assert found == sam | semantic | bcls | others
 

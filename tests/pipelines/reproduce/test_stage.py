@@ -177,9 +177,8 @@ def test_sam_table_1_on_coco(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     folder = DATA / "coco"
     if not folder.is_dir():
         pytest.skip("the COCO captions of ../shared/data are not here")
-    monkeypatch.setattr(
-        "capgrade.agreement.coefficients.SAMPLES", 2
-    )  # intervals are asked elsewhere
+    # intervals are asked elsewhere
+    monkeypatch.setattr("capgrade.agreement.coefficients.SAMPLES", 2)
     captions = str(tmp_path / "captions")
     source = "--source", "tsv", "--input", str(folder / "test5k_captions.tsv"), "--split", "test"
     assert call("captions", *source, "--out", captions) == 0

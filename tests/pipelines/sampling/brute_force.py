@@ -45,9 +45,8 @@ def samples_of(
     together = max(_most_together(plan.windows(m)) for m in range(len(values)))
     for m, row in enumerate(values):
         reasons[np.lexsort((_mix(pair), -row))[: plan.top]] |= 4 << 2 * m
-        half = 5e-6 * (
-            plan.high[m] - plan.low[m]
-        )  # a value reaches an edge when it does so rounded to five places
+        # a value reaches an edge when it does so rounded to five places
+        half = 5e-6 * (plan.high[m] - plan.low[m])
         for w, (lower, upper) in enumerate(plan.windows(m)):
             here = (row >= lower - half) & ((row < upper - half) | (upper == np.inf))
             inside = np.flatnonzero(here & share)

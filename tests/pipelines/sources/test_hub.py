@@ -102,9 +102,8 @@ def test_where_pictures_are_is_read_without_their_bytes(tmp_path: Path) -> None:
         ("test-0", "test-0#0", "1.jpg"), ("test-1", "test-1#0", "2.jpg"),
     ]  # fmt: skip
     more = [{**row, "id": k, "filename": f"{k}.jpg"} for k, row in enumerate(rows)]
-    Dataset.from_list(more).to_parquet(
-        tmp_path / "plain.parquet"
-    )  # its metadata do not say that these are pictures
+    # its metadata do not say that these are pictures
+    Dataset.from_list(more).to_parquet(tmp_path / "plain.parquet")
     found = read(tmp_path / "plain.parquet", image_id="id")
     assert [(c.image_id, c.image_file) for c in found[::2]] == [("0", "0.jpg"), ("1", "1.jpg")]
     with pytest.raises(
@@ -189,9 +188,8 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
             f"Dataset '{name}' doesn't exist on the Hub or cannot be accessed."
         )
 
-    monkeypatch.setattr(
-        "capgrade.pipelines.sources.table.hub_source", lambda name, *_: name
-    )  # it answers
+    # it answers
+    monkeypatch.setattr("capgrade.pipelines.sources.table.hub_source", lambda name, *_: name)
     monkeypatch.setattr(datasets, "load_dataset", absent)
     with pytest.raises(
         InputError,

@@ -92,9 +92,8 @@ def test_flickr_without_lists_is_one_split(read: Read, tmp_path: Path) -> None:
 
 def test_lists_give_the_split_and_the_rest_is_counted(read: Read, tmp_path: Path) -> None:
     left_out = Counter[str]()
-    captions = flickr(
-        read, tmp_path, train="b\n", dev="a.jpg\r\n", left_out=left_out
-    )  # b: as Flickr30K's lists say it
+    # b: as Flickr30K's lists say it
+    captions = flickr(read, tmp_path, train="b\n", dev="a.jpg\r\n", left_out=left_out)
     assert [(c.caption_id, c.split) for c in captions] == [
         ("a.jpg#0", "dev"),
         ("a.jpg#1", "dev"),

@@ -63,9 +63,8 @@ def test_a_smaller_share_is_part_of_a_larger_one(seed, a, b, c, d):
     assert set(small) <= set(large) <= set(rows_of_share(captions, max(a, b), None, seed))
     assert (np.diff(small) > 0).all()
     turned = dataclasses.replace(captions, table=captions.table[::-1])
-    again = rows_of_share(
-        turned, min(a, b), min(c, d), seed
-    )  # by ids, in whatever order they stand
+    # by ids, in whatever order they stand
+    again = rows_of_share(turned, min(a, b), min(c, d), seed)
     assert {turned.caption_ids[row] for row in again} == {
         captions.caption_ids[row] for row in small
     }

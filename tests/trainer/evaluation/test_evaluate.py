@@ -479,9 +479,8 @@ def test_an_input_that_is_rewritten_while_it_is_read_gives_no_result(
 def test_a_similarity_is_of_its_split_and_of_a_finished_model(small, trained, tmp_path):
     copy = shutil.copytree(trained, tmp_path / "run")
     path, again = copy / "index/similarity.npy", "-> run `capgrade evaluate --run` again"
-    test, val = (
-        read_captions(small.data.captions, split) for split in ("test", "val")
-    )  # as many rows
+    # as many rows
+    test, val = (read_captions(small.data.captions, split) for split in ("test", "val"))
     assert read_similarity(path, test).shape == (8, 16)
     with pytest.raises(InputError, match=rf"another split than 'val' \('test'\) {again}, or eval"):
         read_similarity(path, val)

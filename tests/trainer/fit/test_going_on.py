@@ -80,10 +80,11 @@ def test_a_stopped_run_ends_in_the_bytes_of_one_that_was_not(small, tmp_path, mo
 
 
 def test_patience_may_be_raised_as_well(small, tmp_path):
+    # it learns nothing: the first epoch stays the best
     sets = (
         "train.lr=1e-9",
         "train.patience=1",
-    )  # it learns nothing: the first epoch stays the best
+    )
     assert run(small.data, tmp_path, *sets, epochs=9)["epochs"] == 2
     summary = run(small.data, tmp_path, *sets[:1], "train.patience=3", epochs=9)
     assert summary["epochs"] == 4
@@ -131,9 +132,8 @@ def test_a_stopped_restart_leaves_nothing_of_the_old_run(small, tmp_path, monkey
         assert not (unfinished_folder(tmp_path) / "steps.csv").exists()
         with pytest.raises(InputError, match="no model yet"):
             load_run(unfinished_folder(tmp_path))
-    found = run(
-        small.data, tmp_path, "train.lr=0.02", epochs=2, restart=at == 1
-    )  # none of its epochs has ended
+    # none of its epochs has ended
+    found = run(small.data, tmp_path, "train.lr=0.02", epochs=2, restart=at == 1)
     run(small.data, tmp_path / "fresh", "train.lr=0.02", epochs=2)
     assert found["key"] != old["key"] and same(tmp_path, tmp_path / "fresh")
 

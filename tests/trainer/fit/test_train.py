@@ -378,9 +378,8 @@ def test_a_damaged_index_is_refused(trained, tmp_path, change):
     index = Path(shutil.copytree(trained / "index", tmp_path / "index"))
     text = (index / "items.json").read_text()
     changed = json.dumps({**json.loads(text), **change})
-    (index / "items.json").write_text(
-        changed.ljust(len(text))
-    )  # of the same size, as the manifest asks
+    # of the same size, as the manifest asks
+    (index / "items.json").write_text(changed.ljust(len(text)))
     with pytest.raises(
         InputError, match="index: damaged: .* -> run `capgrade evaluate --run` again"
     ):

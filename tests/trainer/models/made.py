@@ -49,11 +49,12 @@ CLIP = {
     "image_heads": 2,
     "positions": 16,
 }
+# pictures of 2 x 2 pixels: a region of 12 numbers
 CLIP |= {
     "text_width": 16,
     "text_layers": 1,
     "text_heads": 2,
-}  # pictures of 2 x 2 pixels: a region of 12 numbers
+}
 HOSTS: dict[str, tuple[str, dict[str, Any]]] = {
     "vse": ("vse", {"embed": 8, "word": 5}),
     "vse_infinity": ("vse_infinity", {"embed": 8, "word": 5, "drop": 0.0}),

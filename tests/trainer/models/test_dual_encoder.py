@@ -117,9 +117,8 @@ def test_scores_loss_and_gradients_are_those_of_transformers(
     tokens = ModelTokens(folder, "checkpoint")
     tokens.save(tmp_path / "vocabulary.json")
     assert load_tokens(tmp_path / "vocabulary.json") == tokens
-    model = (
-        model_of(name)(config, 0, tokens.size).train().double()
-    )  # rounding in float32 is another on every processor
+    # rounding in float32 is another on every processor
+    model = model_of(name)(config, 0, tokens.size).train().double()
     transform = MODELS[name].transform(config)
     texts = pad_texts(tokens.encode_texts(CAPTIONS))
     batch = _batch([transform(one) for one in _pictures()])
@@ -192,9 +191,8 @@ def test_where_the_temperature_starts_and_what_keeps_it() -> None:
     clip, siglip = (
         model_of(name)(configure(name, SMALL, 0, 0), 0, 30).train() for name in ("clip", "siglip")
     )
-    close(
-        clip.encoder.logit_scale, torch.tensor(log(1 / 0.07)), 1e-4
-    )  # model.py of openai/CLIP, 295
+    # model.py of openai/CLIP, 295
+    close(clip.encoder.logit_scale, torch.tensor(log(1 / 0.07)), 1e-4)
     close(siglip.encoder.logit_scale, torch.tensor([log(10)]))
     close(siglip.encoder.logit_bias, torch.tensor([-10.0]))
     pixels = _batch([np.zeros((3, SIDE, SIDE), np.float32)] * 2)
@@ -290,9 +288,8 @@ def test_the_tokenizer_of_siglip_reads_captions(tmp_path) -> None:
     expected = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model").encode(
         "two cats on a sofa"
     )
-    (found,) = ModelTokens(str(tmp_path), "checkpoint").encode_texts(
-        ["two cats on a sofa."]
-    )  # it takes punctuation out
+    # it takes punctuation out
+    (found,) = ModelTokens(str(tmp_path), "checkpoint").encode_texts(["two cats on a sofa."])
     assert found.tolist() == [*expected, 1]
 
 

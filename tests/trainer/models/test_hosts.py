@@ -182,9 +182,8 @@ def test_captions_of_one_length_share_a_tile(monkeypatch: pytest.MonkeyPatch) ->
         return at[None] * 10 + length
 
     for pairs, shared in ((2**14, [[1, 6], [3], [0, 2, 4, 5]]), (8, [[1, 6], [3], [0, 2], [4, 5]])):
-        monkeypatch.setitem(
-            encoders.TILE_NODES, "cpu", pairs
-        )  # of 8, two captions of three words fit
+        # of 8, two captions of three words fit
+        monkeypatch.setitem(encoders.TILE_NODES, "cpu", pairs)
         tiles.clear()
         found = encoders.scored_by_length(score, [3, 1, 3, 2, 3, 3, 1], torch.zeros(1))
         assert tiles == shared and found.tolist() == [[3, 11, 23, 32, 43, 53, 61]]
@@ -306,9 +305,8 @@ def test_a_fifth_of_the_words_is_drawn() -> None:
 def test_pieces_of_a_word_share_its_fate(bert, monkeypatch) -> None:
     model = infinity(text_model=bert, text_layers=1)
     pieces = ["[CLS]", "run", "##s", "red", "play", "##ing", "##s", "dog", "[SEP]"]
-    draws = torch.tensor(
-        [[0.0, 0.15, 0.05, 0.9, 0.11, 0.0, 0.0, 0.0, 0.0]]
-    )  # of words: runs goes, dog is changed
+    # of words: runs goes, dog is changed
+    draws = torch.tensor([[0.0, 0.15, 0.05, 0.9, 0.11, 0.0, 0.0, 0.0, 0.0]])
     monkeypatch.setattr(vse_infinity, "drawn", lambda mask: draws)
     numbers = load_tokenizer(bert)[0].convert_tokens_to_ids
     tokens = torch.tensor([numbers(pieces)])

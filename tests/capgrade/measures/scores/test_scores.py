@@ -57,9 +57,8 @@ def dicts(pairs: list[tuple[str, list[str]]]) -> tuple[dict, dict]:
 def test_equal_pycocoevalcap(pairs: list[tuple[str, list[str]]]) -> None:
     """On whatever tokens: corpus and sentence values of BLEU, CIDEr-D and ROUGE-L."""
     gts, res = dicts(pairs)
-    assume(
-        any(r.split() for own in gts.values() for r in own)
-    )  # else pycocoevalcap's CIDEr ends with a ValueError
+    # else pycocoevalcap's CIDEr ends with a ValueError
+    assume(any(r.split() for own in gts.values() for r in own))
     ours = scored(corpus(pairs), ["bleu", "cider", "rouge_l"])
     whole, each = Bleu(4).compute_score(gts, res, verbose=0)
     for k in range(4):
