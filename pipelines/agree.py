@@ -94,7 +94,7 @@ def agree(
         return {
             **found_digests(captions=captions_dir, calibration=calibration),
             **judged,
-            **read_by(names, measures),
+            **read_by(choose(names, measures).values()),
         }
 
     inputs = digests()

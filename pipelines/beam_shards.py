@@ -11,7 +11,7 @@ import reprlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
@@ -30,7 +30,7 @@ from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, w
 from capgrade.pipelines.execution.folder import Folder, fetch_finished
 from capgrade.pipelines.execution.job import Job, run_name, share
 from capgrade.pipelines.execution.runners import SHARES, MeasureDoFn, processes_here, shares
-from capgrade.pipelines.shards import job_of, source_of
+from capgrade.pipelines.shards import open_shards_run, save_shards_job, schema_of
 from capgrade.pipelines.sources.fields import Id, Text, entry
 from capgrade.schemas.captions import SCHEMA, Caption
 from capgrade.schemas.errors import InputError
@@ -201,14 +201,14 @@ class CaptionsFitter:
                 write_sorted(work / "captions", element[1][CAPTIONS], self.read)
             else:
                 fetch_finished(self.captions, work / "captions")
-            source = source_of(work / "captions", self.params, self.measures)
-            job = job_of(source, self.params, work)
-            job = replace(job, url=f"{self.url.rstrip('/')}/{run_name(source.made_of)}")
-            share(work, Folder(job.url))
+            run = open_shards_run(work / "captions", self.params, self.measures)
+            url = f"{self.url.rstrip('/')}/{run_name(run.made_of)}"
+            job = save_shards_job(run, schema_of(run), work, url)
+            share(work, Folder(url))
         facts = {
-            "params": source.made_with,
-            "inputs": source.inputs,
-            "n_captions": source.captions.n_captions,
+            "params": run.made_with,
+            "inputs": run.inputs,
+            "n_captions": run.captions.n_captions,
         }
         return ShardsRun(job, json.loads(json.dumps(facts)))  # as a manifest holds them
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 from capgrade.kernels import njit
 from capgrade.measures import Fitted
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.execution.folder import Folder
-from capgrade.pipelines.execution.job import finish, read_source, run_blocks, save_job
+from capgrade.pipelines.execution.job import open_run, run_blocks
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import open_arrow, with_metadata, write_arrow, write_text
@@ -40,23 +39,23 @@ def relevance(
     InputError for unknown measures, a split that is not there, or captions a measure cannot be
     fitted on.
     """
-    source = read_source("relevance", captions_dir, params, measures)
-    captions, chosen = source.captions, source.chosen
+    run = open_run("relevance", captions_dir, params, measures)
+    captions, chosen = run.captions, run.chosen
     schemas = {
         name: relevance_schema(
             captions.n_captions,
             params.dtype,
-            {**source.facts, "measure": name, "params": source.made_with["measures"][name]},
+            {**run.facts, "measure": name, "params": run.made_with["measures"][name]},
         )
         for name in chosen
     }
-    with output_folder(out, "relevance", source.made_of) as folder:
+    with output_folder(out, "relevance", run.made_of) as folder:
         pairs = captions.n_images * captions.n_captions
         matrices = pairs * np.dtype(params.dtype).itemsize * len(chosen)
         require_space(out, matrices, parts=matrices, done=size_of(folder / PARTS))
         left_out = tuple(name for name, measure in chosen.items() if measure.leaves_out)
         tables = DenseTables(schemas, left_out)
-        job = save_job(source, folder, lambda: tables)
+        job = run.save_job(folder, lambda: tables)
         most = float(np.finfo(params.dtype).max)
         # Checked when measures are fitted, as an imported one knows its range only then.
         for name, measure in chosen.items():
@@ -73,13 +72,10 @@ def relevance(
             rows[table] = write_arrow(folder / table, schemas[name], batches)
             rows[shape] = distribution.write(folder / shape)
             own[name] = distribution.own
-        facts = with_metadata(pa.schema([]), {"kind": "own pairs", **source.facts})
+        facts = with_metadata(pa.schema([]), {"kind": "own pairs", **run.facts})
         without = {name: tables.own_left_out(name, parts, captions) for name in left_out}
         rows[FILE] = write_own_pairs(folder, captions, own, without, facts)
-        manifest = finish(source, folder, "relevance", rows)
-    if params.exchange:
-        Folder(job.url).delete_all()
-    return manifest
+        return run.finish_run(folder, "relevance", rows)
 
 
 @dataclass(frozen=True)

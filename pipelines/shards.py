@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,27 +16,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.measures import Fitted, Measure
+from capgrade.measures import Fitted
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.execution.folder import Folder
-from capgrade.pipelines.execution.job import (
-    Job,
-    Source,
-    finish,
-    read_source,
-    run_blocks,
-    save_job,
-)
+from capgrade.pipelines.execution.job import Job, ScoringRun, open_run, run_blocks
 from capgrade.pipelines.sampling.keys import RULE
-from capgrade.pipelines.sampling.plan import Plan, id_keys, reason_names
+from capgrade.pipelines.sampling.plan import Plan, id_keys, plan_of, reason_names
 from capgrade.pipelines.sampling.sampler import Sampler
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import by_size, in_order, open_arrow, read_manifest, write_arrow
+from capgrade.schemas.files import in_order, read_manifest
 from capgrade.schemas.output import PARTS, output_folder
 from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.params import ShardsParams
-from capgrade.schemas.shards import shard_name, shard_schema
+from capgrade.schemas.shards import shard_schema, write_shards
 from capgrade.schemas.space import require_space, size_of
 
 PART = "shards_part"  # the kind of a part's folder
@@ -58,49 +50,45 @@ def shards(
     time, on machines that see the same folders. Returns the manifest. Raises InputError as
     `relevance` does, and for more parts than blocks.
     """
-    source = source_of(captions_dir, params, measures)
-    schema = schema_of(source)
-    kind, blocks, target_mb = "shards", range(source.n_blocks), params.target_mb
+    run = open_shards_run(captions_dir, params, measures)
+    kind, blocks, target_mb = "shards", range(run.n_blocks), params.target_mb
     if part is not None:
         # A part has a file for each block, and `join_shards` makes files of the right size.
         kind, target_mb = PART, 0
-        out, blocks = part.folder(out), part.blocks(source.n_blocks)
-    captions = source.captions
+        out, blocks = part.folder(out), part.blocks(run.n_blocks)
+    captions = run.captions
     images = min(len(blocks) * params.block_images, captions.n_images)
-    size = _size(schema, params, captions, images)
-    with output_folder(out, kind, source.made_of) as folder:
+    size, schema = _size(params, captions, images), schema_of(run)
+    with output_folder(out, kind, run.made_of) as folder:
         require_space(out, size, parts=size, done=size_of(folder / PARTS))
-        job = job_of(source, params, folder)
+        job = save_shards_job(run, schema, folder)
         what = f"sampling from {images:,} x {captions.n_captions:,} pairs"
         files = run_blocks(job, folder, what, beam_options, blocks)
         rows, pairs = write_shards(folder, schema, files, target_mb)
-        manifest = finish(source, folder, kind, rows, pairs=pairs)
-    if params.exchange:
-        Folder(job.url).delete_all()
-    return manifest
+        return run.finish_run(folder, kind, rows, pairs=pairs)
 
 
-def source_of(captions_dir: Path, params: ShardsParams, measures: MeasuresParams) -> Source:
-    """What shards are made of. InputError as `read_source`, and for too many measures."""
-    reason_names(params.measures)
-    return read_source("shards", captions_dir, params, measures, sampler=RULE)
+def open_shards_run(
+    captions_dir: Path, params: ShardsParams, measures: MeasuresParams
+) -> ScoringRun:
+    """What shards are made of. InputError as `open_run`."""
+    return open_run("shards", captions_dir, params, measures, sampler=RULE)
 
 
-def schema_of(source: Source) -> pa.Schema:
-    """The schema of every shard and part."""
-    names = source.params.measures
+def schema_of(run: ScoringRun) -> pa.Schema:
+    """The schema of every shard and part. InputError for too many measures."""
     metadata = {
-        **source.facts,
-        "inputs": source.files,
-        "n_captions": source.captions.n_captions,
-        "params": source.made_with,
-        "reasons": reason_names(names),
+        **run.facts,
+        "inputs": run.files,
+        "n_captions": run.captions.n_captions,
+        "params": run.made_with,
+        "reasons": reason_names([*run.chosen]),
     }
-    left_out = [name for name in names if source.chosen[name].leaves_out]
-    return shard_schema(names, metadata, left_out)
+    left_out = [name for name, measure in run.chosen.items() if measure.leaves_out]
+    return shard_schema([*run.chosen], metadata, left_out)
 
 
-def _size(schema: pa.Schema, params: ShardsParams, captions: Captions, images: int) -> int:
+def _size(params: ShardsParams, captions: Captions, images: int) -> int:
     """About how many bytes the sampled captions of so many images take.
 
     They are own, top and uniform ones, and a quarter of what windows could hold: most are empty.
@@ -108,23 +96,18 @@ def _size(schema: pa.Schema, params: ShardsParams, captions: Captions, images: i
     windows = params.windows.per_window / params.windows.stride / 4
     pairs = captions.n_captions / captions.n_images + params.uniform
     pairs += (params.top + windows) * len(params.measures)
-    lists = [field.type.value_type for field in schema if pa.types.is_list(field.type)]
-    item_bytes = sum(item.bit_width // 8 for item in lists)
-    return int(images * min(pairs, captions.n_captions) * item_bytes)
+    # Of a pair, numbers of four bytes: its caption, reasons and weight, and its values.
+    return int(images * min(pairs, captions.n_captions) * 4 * (3 + len(params.measures)))
 
 
-def job_of(source: Source, params: ShardsParams, work: Path) -> Job:
-    """What workers make, and in `work` what they need for it.
+def save_shards_job(run: ScoringRun, schema: pa.Schema, work: Path, url: str | None = None) -> Job:
+    """What workers make, and in `work` what they need for it; `url` as of `ScoringRun.save_job`.
 
-    Beside what `save_job` puts there, these are the sampler's hashes of ids, and which captions are
-    each image's own.
+    Beside what that puts there, these are the sampler's hashes of ids, and which captions are each
+    image's own.
     """
-    captions, schema = source.captions, schema_of(source)
-
-    def make_table() -> SampledTables:
-        return SampledTables(params.measures, plan_of(source.chosen.values(), params), schema)
-
-    job = save_job(source, work, make_table)
+    captions, params = run.captions, run.params
+    assert isinstance(params, ShardsParams)
     # Chunk by chunk, so that not all ids are Python objects at the same time.
     chunks = captions.table["caption_id"].chunks
     arrays = {
@@ -133,26 +116,14 @@ def job_of(source: Source, params: ShardsParams, work: Path) -> Job:
         "ref_ptr": captions.ref_ptr,
         "refs": captions.refs,
     }
+    (work / "keys").mkdir(parents=True, exist_ok=True)
     for name, array in arrays.items():
         np.save(work / "keys" / f"{name}.npy", array)
-    return job
 
+    def make_table() -> SampledTables:
+        return SampledTables(params.measures, plan_of(run.chosen.values(), params), schema)
 
-def plan_of(measures: Iterable[Measure], params: ShardsParams) -> Plan:
-    """What to keep of each image, by fitted measures' ranges."""
-    low, high = zip(*((measure.low, measure.high) for measure in measures), strict=True)
-    windows = params.windows
-    return Plan(
-        low,
-        high,
-        params.top,
-        windows.width,
-        windows.stride,
-        windows.per_window,
-        params.uniform,
-        params.seed,
-        1.0 if windows.among == "all" else windows.among,
-    )
+    return run.save_job(work, make_table, url)
 
 
 @dataclass(frozen=True)
@@ -198,21 +169,6 @@ class SampledTables:
         return pa.ListArray.from_arrays(pa.array(ptr, pa.int32()), values, kind)
 
 
-def write_shards(
-    out: Path, schema: pa.Schema, parts: Sequence[Path], target_mb: int
-) -> tuple[dict[str, int], int]:
-    """Write shards from the parts of all blocks. Returns the rows of each, and all pairs."""
-    groups = list(by_size(parts, lambda part: part.stat().st_size, target_mb * 2**20))
-    rows, pairs = {}, 0
-    for k, group in enumerate(groups):
-        name = shard_name(k, len(groups))
-        rows[name] = write_arrow(
-            out / name, schema, (open_arrow(path).get_batch(0) for path in group)
-        )
-        pairs += sum(len(open_arrow(path).get_batch(0)["captions"].flatten()) for path in group)
-    return rows, pairs
-
-
 def join_shards(
     captions_dir: Path, out: Path, params: ShardsParams, measures: MeasuresParams
 ) -> dict[str, Any]:
@@ -220,15 +176,15 @@ def join_shards(
 
     Returns the manifest. InputError when a part is missing, unfinished, or of something else.
     """
-    source = source_of(captions_dir, params, measures)
-    files = part_files(out, source)
+    run = open_shards_run(captions_dir, params, measures)
+    files = part_files(out, run)
     with output_folder(out, "shards") as folder:
         require_space(out, sum(path.stat().st_size for path in files))
-        rows, pairs = write_shards(folder, schema_of(source), files, params.target_mb)
-        return finish(source, folder, "shards", rows, pairs=pairs)
+        rows, pairs = write_shards(folder, schema_of(run), files, params.target_mb)
+        return run.finish_run(folder, "shards", rows, pairs=pairs)
 
 
-def part_files(out: Path, source: Source) -> list[Path]:
+def part_files(out: Path, run: ScoringRun) -> list[Path]:
     """The files of all blocks in order.
 
     InputError when parts are missing or unfinished, were made with other parameters or of other
@@ -249,18 +205,14 @@ def part_files(out: Path, source: Source) -> list[Path]:
         raise InputError(
             problem, file=parts_folder(out), remedy="delete the folders of those that do not belong"
         )
-    # as manifests hold it
-    count, made_with = (
-        int(counts.pop()),
-        json.loads(json.dumps(source.made_with)),
-    )
-    files = []
+    made_with = json.loads(json.dumps(run.made_with))  # as manifests hold it
+    count, files = int(counts.pop()), []
     for number in range(1, count + 1):
         folder = ShardsPart(number, count).folder(out)
         if not folder.is_dir():
             raise InputError(f"part {number}/{count} is missing", file=folder, remedy=again)
         manifest = read_manifest(folder, PART)
-        if (manifest["params"], manifest["inputs"]) != (made_with, source.inputs):
+        if (manifest["params"], manifest["inputs"]) != (made_with, run.inputs):
             problem = f"part {number}/{count} was made with other parameters, or of other captions"
             raise InputError(problem, file=folder, remedy=again)
         files += [folder / name for name in in_order(manifest["files"])]

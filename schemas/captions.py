@@ -147,6 +147,7 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
         raise InputError(problem, file=folder, remedy="run `capgrade captions` again")
     file = open_arrow(folder / CAPTIONS_FILE)
     file.need(SCHEMA, ["tokenizer"])
+    tokenizer = metadata_of(file.schema)["tokenizer"]
     # in memory map, in chunks: 2 GiB of text are more than Arrow's 32-bit offsets in one
     table = file.read_all()
     if table.num_rows > MOST_ROWS:
@@ -162,7 +163,6 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
     parts = parts_of(split, known, folder)
     if len(known) > 1:
         table = table.filter(pc.is_in(table["split"], pa.array(parts)))
-    tokenizer = metadata_of(table.schema)["tokenizer"]
     return Captions(table, split, tokenizer, manifest["files"][CAPTIONS_FILE]["sha256"])
 
 

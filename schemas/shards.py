@@ -15,12 +15,14 @@ import pyarrow as pa
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
+    by_size,
     in_order,
     metadata_of,
     of_all,
     open_arrow,
     read_manifest,
     with_metadata,
+    write_arrow,
 )
 from capgrade.schemas.own_pairs import LEFT_OUT
 
@@ -51,6 +53,20 @@ def shard_schema(
 def shard_name(k: int, n: int) -> str:
     """The name of shard k, from 0, of n."""
     return f"shard-{of_all(k, n)}.arrow"
+
+
+def write_shards(
+    out: Path, schema: pa.Schema, parts: Sequence[Path], target_mb: int
+) -> tuple[dict[str, int], int]:
+    """Write shards from the parts of all blocks. Returns the rows of each, and all pairs."""
+    groups = list(by_size(parts, lambda part: part.stat().st_size, target_mb * 2**20))
+    rows, pairs = {}, 0
+    for k, group in enumerate(groups):
+        name = shard_name(k, len(groups))
+        batches = [open_arrow(path).get_batch(0) for path in group]  # in memory map
+        rows[name] = write_arrow(out / name, schema, batches)
+        pairs += sum(len(batch["captions"].flatten()) for batch in batches)
+    return rows, pairs
 
 
 @dataclass(frozen=True)

@@ -76,17 +76,13 @@ def _mixture(name: str, weights: dict[str, float], params: MeasuresParams) -> Mi
     return Mixture(name, {part: known[part]() for part in weights}, weights)
 
 
-def read_by(names: Sequence[str], params: MeasuresParams) -> dict[str, str]:
-    """SHA-256 of every file that the named measures read.
+def read_by(measures: Iterable[Measure]) -> dict[str, str]:
+    """SHA-256 of every file that these measures read.
 
     Keys are the parameter that names a file, or the name of a file of an installed package.
     InputError when one is missing.
     """
-    return {
-        key: digest
-        for measure in choose(names, params).values()
-        for key, digest in measure.files().items()
-    }
+    return {key: digest for measure in measures for key, digest in measure.files().items()}
 
 
 def require_read(
@@ -96,7 +92,7 @@ def require_read(
 
     `inputs` are of the manifest in `made`: what is computed now would not fit what is stored there.
     """
-    for key, sha in read_by(names, params).items():
+    for key, sha in read_by(choose(names, params).values()).items():
         if inputs.get(key) != sha:
             problem = f"{key} is another file than these labels were made with"
             raise InputError(

@@ -131,8 +131,9 @@ class Folder:
                 )
             with FileLock(copy / ".lock"):
                 if not (copy / ".whole").exists():
-                    for name in sorted(name for folder in folders for name in self.names(folder)):
-                        self.get(name, copy / name, TMPDIR)
+                    with self._errors():
+                        for name in folders:  # the slash at the end asks for what the folder holds
+                            self.files.get(f"{self.root}/{name}/", str(copy / name), recursive=True)
                     (copy / ".whole").touch()
         return copy
 

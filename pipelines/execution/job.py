@@ -1,10 +1,10 @@
-"""The run under `relevance` and `shards`: blocks of images, each made by a worker into a part file.
+"""A run of `relevance` or `shards`: blocks of images, each made by a worker into a part file.
 
-In the order of this file, a stage reads what it scores (`read_source`), fits and saves the measures
-(`save_job`), has workers make the parts that are missing (`run_blocks`), in this process or where a
-runner of Beam starts them, and writes a manifest (`finish`). Parts and saved measures stand in the
-folder of the run, which is the work folder or one at a URL. A part that exists is whole, so a
-stopped run goes on. Bytes depend neither on the runner, nor on workers, nor on stops.
+A stage opens its run (`open_run`), fits and saves the measures (`save_job`), has workers make the
+parts that are missing (`run_blocks`), in this process or where a runner of Beam starts them, and
+writes a manifest (`finish_run`). Parts and saved measures stand in the folder of the run, which is
+the work folder or one at a URL. A part that exists is whole, so a stopped run goes on. Bytes depend
+neither on the runner, nor on workers, nor on stops.
 """
 
 from __future__ import annotations
@@ -54,51 +54,107 @@ _IDS = ("keys", "image_ids.arrow")  # where the ids of images stand
 FETCHES = 16  # parts that are copied from a URL at the same time
 
 
-@dataclass(frozen=True)
-class Source:
-    """What a stage scores, and what its manifest and its tables say of it."""
-
-    captions: Captions
-    chosen: Mapping[str, Measure]
-    params: RelevanceParams | ShardsParams
-    measures: MeasuresParams
-    made_with: Mapping[str, Any]  # parameters, as a manifest has them
-    files: Mapping[str, str]  # digests of what the measures read
-    inputs: dict[str, str]  # these and the captions, as a manifest has them
-    made_of: dict[str, Any]  # all that parts depend on
-    facts: dict[str, Any]  # what the metadata of every table say of the captions
-    n_blocks: int
-
-
-def read_source(
+def open_run(
     stage: str,
     captions_dir: Path,
     params: RelevanceParams | ShardsParams,
     measures: MeasuresParams,
     **rule: Any,
-) -> Source:
+) -> ScoringRun:
     """Read the captions of a split, and gather what a run of `stage` depends on.
 
     `rule` is what its parts depend on beside parameters and inputs. InputError for unknown
-    measures, or a split that is not there.
+    measures, and for a split, a device or a way to `exchange` that is not there.
     """
     chosen = choose(params.measures, measures)
-    captions = read_captions(captions_dir, params.split)
-    files = read_by(params.measures, measures)
-    inputs = {"captions": captions.digest, "split": captions.split, **files}
+    require_device(params.device)
+    if params.exchange:
+        Folder(params.exchange)
     own = params.model_dump(exclude={"exchange"})
     made_with = {stage: own, "measures": measures.used(params.measures), **rule}
-    of_parts = {key: value for key, value in own.items() if key not in NEUTRAL}
-    made_of = {"format": FORMAT, **made_with, stage: of_parts, "inputs": inputs}
-    facts = {
-        "captions": captions.digest,
-        "split": captions.split,
-        "tokenizer": captions.tokenizer,
-    }
-    n_blocks = count_blocks(captions.n_images, params.block_images)
-    return Source(
-        captions, chosen, params, measures, made_with, files, inputs, made_of, facts, n_blocks
-    )
+    captions = read_captions(captions_dir, params.split)
+    return ScoringRun(stage, captions, chosen, params, made_with, read_by(chosen.values()))
+
+
+@dataclass(frozen=True)
+class ScoringRun:
+    """The captions that a run of `relevance` or `shards` scores, and what its parts depend on."""
+
+    stage: str
+    captions: Captions
+    chosen: Mapping[str, Measure]
+    params: RelevanceParams | ShardsParams
+    made_with: Mapping[str, Any]  # parameters, as a manifest has them
+    files: Mapping[str, str]  # digests of what the measures read
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Digests of captions and of what the measures read, as a manifest has them."""
+        return {"captions": self.captions.digest, "split": self.captions.split, **self.files}
+
+    @property
+    def made_of(self) -> dict[str, Any]:
+        """All that parts depend on."""
+        own = self.made_with[self.stage]
+        of_parts = {key: value for key, value in own.items() if key not in NEUTRAL}
+        return {
+            "format": FORMAT,
+            **self.made_with,
+            self.stage: of_parts,
+            "inputs": self.inputs,
+        }
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the metadata of every table say of the captions."""
+        captions = self.captions
+        return {
+            "captions": captions.digest,
+            "split": captions.split,
+            "tokenizer": captions.tokenizer,
+        }
+
+    @property
+    def n_blocks(self) -> int:
+        return count_blocks(self.captions.n_images, self.params.block_images)
+
+    def save_job(self, work: Path, make_table: Callable[[], Table], url: str | None = None) -> Job:
+        """Fit the measures; save them, and the ids of images, in `work`, where workers find them.
+
+        `make_table` is called when all are fitted: an imported measure knows its range only then.
+        `url` is of the folder of the run, where that is not what `run_url` says.
+        """
+        kinds = {}
+        for name, measure in self.chosen.items():
+            fitted = measure.fit(self.captions)
+            fitted.save(work / "fit" / name)  # type: ignore[attr-defined]
+            kinds[name] = type(fitted).__name__
+        # A file, as Beam's runners take no million ids in what they send to workers.
+        ids = pa.array(self.captions.image_ids, pa.large_string())
+        batch = pa.record_batch({"image_ids": ids})
+        write_arrow(work.joinpath(*_IDS), batch.schema, [batch])
+        return Job(
+            url=url or run_url(self.params.exchange, work),
+            kinds=kinds,
+            table=make_table(),
+            n_images=self.captions.n_images,
+            block_images=self.params.block_images,
+            device=self.params.device,
+        )
+
+    def finish_run(
+        self, work: Path, kind: str, rows: dict[str, int], **facts: Any
+    ) -> dict[str, Any]:
+        """Write the manifest, and return it.
+
+        InputError where a file that a measure reads has changed meanwhile.
+        """
+        now = read_by(self.chosen.values())
+        require_unchanged(self.files, now)
+        facts["n_captions"] = self.captions.n_captions
+        return write_manifest(
+            work, kind, params=self.made_with, inputs=self.inputs, rows=rows, **facts
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,68 +177,53 @@ class Job:
         return f"{PARTS}/{block:06d}.arrow"
 
 
-def save_job(source: Source, work: Path, make_table: Callable[[], Table]) -> Job:
-    """Fit the measures and save them, and the ids of images, in `work`, where workers find them.
-
-    `make_table` is called when all are fitted: an imported measure knows its range only then.
-    """
-    require_device(source.params.device)
-    url, kinds = run_url(source.params.exchange, work), {}
-    for name, measure in source.chosen.items():
-        fitted = measure.fit(source.captions)
-        fitted.save(work / "fit" / name)  # type: ignore[attr-defined]
-        kinds[name] = type(fitted).__name__
-    # A file, as Beam's runners take no million ids in what they send to workers.
-    ids = pa.array(source.captions.image_ids, pa.large_string())
-    batch = pa.record_batch({"image_ids": ids})
-    write_arrow(work.joinpath(*_IDS), batch.schema, [batch])
-    return Job(
-        url=url,
-        kinds=kinds,
-        table=make_table(),
-        n_images=source.captions.n_images,
-        block_images=source.params.block_images,
-        device=source.params.device,
-    )
-
-
 def run_blocks(
     job: Job, work: Path, what: str, options: Sequence[str] = (), blocks: range | None = None
 ) -> list[Path]:
     """Make the parts of all blocks, or of `blocks`, that are not there.
 
     With `options`, which are Beam's own, workers are Beam's; else one works in this process.
-    Returns the local files of the parts, in order. Raises the InputError that a worker raised.
+    Returns the files of the parts in `work`, in order; a folder of the run at a URL is deleted when
+    they are here. Raises the InputError that a worker raised.
     """
-    folder, wanted = Folder(job.url), blocks or range(job.n_blocks)
-    done = folder.names(PARTS)
+    wanted = blocks or range(job.n_blocks)
+    folder, files = Folder(job.url), [work / job.part(block) for block in wanted]
+    apart, done = folder.local != work.resolve(), folder.names(PARTS)
+    done |= {job.part(block) for block, file in zip(wanted, files, strict=True) if file.is_file()}
     todo = [block for block in wanted if job.part(block) not in done]
     if kept := len(wanted) - len(todo):
         tell(f"{output_of(work)}: goes on, {kept:,} of {len(wanted):,} blocks are done")
     if todo:
-        share(work, folder)
+        if apart:
+            share(work, folder)
         with _progress_of_parts(folder, what, len(todo)):
-            _run(job, todo, options)
-    return _local_parts(folder, [job.part(block) for block in wanted], work)
+            if options:
+                from capgrade.pipelines.execution.runners import run_on_beam  # imports Beam
+
+                run_on_beam(job, todo, options)
+            else:
+                worker = Worker(job)
+                for block in todo:
+                    worker.make(block)
+    missing = [file for file in files if not file.is_file()]
+    if missing and not apart:
+        problem = f"{len(missing)} of {len(files)} parts are not here, though workers have ended"
+        remedy = (
+            "let workers see --out under this path, or give a URL that they reach as `exchange`"
+        )
+        raise InputError(problem, file=folder.local, remedy=remedy)
+    with ThreadPoolExecutor(FETCHES) as threads:
+        list(threads.map(lambda file: folder.get(f"{PARTS}/{file.name}", file), missing))
+    if apart:
+        folder.delete_all()
+    return files
 
 
 def share(work: Path, folder: Folder) -> None:
-    """Put what workers read into the folder of the run, where that is not the work folder."""
-    if folder.local != work.resolve():
-        found = [path for name in SHARED for path in (work / name).rglob("*") if path.is_file()]
-        for path in sorted(found):
-            folder.put(path, path.relative_to(work).as_posix())
-
-
-def _run(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
-    if options:
-        from capgrade.pipelines.execution.runners import run_on_beam  # imports Beam
-
-        run_on_beam(job, todo, options)
-        return
-    worker = Worker(job)
-    for block in todo:
-        worker.make(block)
+    """Put what workers read into the folder of the run."""
+    found = [path for name in SHARED for path in (work / name).rglob("*") if path.is_file()]
+    for path in sorted(found):
+        folder.put(path, path.relative_to(work).as_posix())
 
 
 class Worker:
@@ -241,32 +282,6 @@ def _progress_of_parts(folder: Folder, what: str, total: int) -> Iterator[None]:
             thread.join()
 
 
-def _local_parts(folder: Folder, names: Sequence[str], work: Path) -> list[Path]:
-    """The local files of parts: those at a URL are copied into the work folder."""
-    files = [(folder.local or work) / name for name in names]
-    missing = [(name, file) for name, file in zip(names, files, strict=True) if not file.is_file()]
-    if missing and folder.local:
-        problem = f"{len(missing)} of {len(names)} parts are not here, though workers have ended"
-        remedy = (
-            "let workers see --out under this path, or give a URL that they reach as `exchange`"
-        )
-        raise InputError(problem, file=folder.local, remedy=remedy)
-    with ThreadPoolExecutor(FETCHES) as threads:
-        list(threads.map(lambda one: folder.get(*one), missing))
-    return files
-
-
-def finish(
-    source: Source, folder: Path, kind: str, rows: dict[str, int], **facts: Any
-) -> dict[str, Any]:
-    """Write the manifest. InputError where a file that a measure reads has changed meanwhile."""
-    require_unchanged(source.files, read_by(source.params.measures, source.measures))
-    facts["n_captions"] = source.captions.n_captions
-    return write_manifest(
-        folder, kind, params=source.made_with, inputs=source.inputs, rows=rows, **facts
-    )
-
-
 def count_blocks(n_images: int, block_images: int) -> int:
     return -(-n_images // block_images)
 
@@ -274,12 +289,12 @@ def count_blocks(n_images: int, block_images: int) -> int:
 def run_url(exchange: str | None, work: Path) -> str:
     """Where the folder of a run is: `work`, or a folder below the URL `exchange`.
 
-    A later run into the same output finds the same URL. InputError where there is no way to it.
+    A later run into the same output finds the same URL.
     """
     if exchange is None:
         return str(work.resolve())
     key = [str(work.resolve()), (work / RUN_FILE).read_text(encoding="utf-8")]
-    return Folder(f"{exchange.rstrip('/')}/{run_name(key)}").url
+    return f"{exchange.rstrip('/')}/{run_name(key)}"
 
 
 def run_name(made_of: Any) -> str:

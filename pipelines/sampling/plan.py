@@ -1,13 +1,15 @@
 """What to keep of each image, and the hashes of ids that every choice hangs on."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from capgrade.bits import mix_all
+from capgrade.measures.base import Measure
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import ShardsParams
 
 MOST_MEASURES = 15  # each takes two of the 32 bits of `reasons`; own and uniform take two
 # Bits of `reasons`; measure m has TOP and WINDOW shifted by 2 m.
@@ -47,6 +49,23 @@ class Plan:
             upper[:-1] = np.maximum(upper[:-1], lower[1:])
         lower[0], upper[-1] = -np.inf, np.inf
         return np.stack([lower, upper], axis=1)
+
+
+def plan_of(measures: Iterable[Measure], params: ShardsParams) -> Plan:
+    """What to keep of each image, by the measures' ranges."""
+    low, high = zip(*((measure.low, measure.high) for measure in measures), strict=True)
+    windows = params.windows
+    return Plan(
+        low,
+        high,
+        params.top,
+        windows.width,
+        windows.stride,
+        windows.per_window,
+        params.uniform,
+        params.seed,
+        1.0 if windows.among == "all" else windows.among,
+    )
 
 
 def reason_names(measures: Sequence[str]) -> list[str]:

@@ -21,8 +21,8 @@ from capgrade.measures.rouge import RougeL, RougeParams
 from capgrade.pipelines.execution import runners
 from capgrade.pipelines.execution.job import run_blocks
 from capgrade.pipelines.relevance import relevance
-from capgrade.pipelines.sampling.plan import id_keys
-from capgrade.pipelines.shards import plan_of, shards
+from capgrade.pipelines.sampling.plan import id_keys, plan_of
+from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RelevanceParams, ShardsParams, WindowsParams

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from capgrade.measures import MEASURES, read_by
+from capgrade.measures import MEASURES, choose, read_by
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.sbert import SbertParams
 from capgrade.pipelines.detectors.catalogue import input_digests
@@ -15,6 +15,10 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.params import RegionsParams
+
+
+def of(names: list[str], params: MeasuresParams) -> dict[str, str]:
+    return read_by(choose(names, params).values())
 
 
 @pytest.mark.parametrize(
@@ -33,9 +37,9 @@ def test_any_file_of_a_model_tells_it_from_another(name: str, tmp_path: Path) ->
     assert len({before, changed, fingerprint(str(tmp_path))}) == 3
     params = MeasuresParams(sbert=SbertParams(model=str(tmp_path)))
     assert (
-        read_by(["sbert"], params)
+        of(["sbert"], params)
         == {"measures.sbert.model": folder_digest(tmp_path)}
-        == read_by(["sbert_mean"], params)
+        == of(["sbert_mean"], params)
     )
 
 
@@ -44,17 +48,17 @@ def test_measures_name_what_they_read(tmp_path: Path) -> None:
     nothing."""
     without = {"bleu", "rouge_l", "tfidf_cosine", "cider", "cider_plain"}
     found = {
-        name: set(read_by([name], MeasuresParams()))
+        name: set(of([name], MeasuresParams()))
         for name in MEASURES
         if name not in ("spice", "image_text")
     }
     assert {name for name, read in found.items() if not read} == without
     assert found["meteor"] == {"meteor-1.5.jar", "paraphrase-en.gz"}
     assert found["scene_graph"] == {"meteor-1.5.jar"}
-    mixed = read_by(["people"], MeasuresParams())
+    mixed = of(["people"], MeasuresParams())
     assert set(mixed) == {"measures.sbert.model", "meteor-1.5.jar"}
     with pytest.raises(InputError, match="cannot be read"):
-        read_by(["theirs"], MeasuresParams(imported={"theirs": str(tmp_path / "none.npy")}))
+        of(["theirs"], MeasuresParams(imported={"theirs": str(tmp_path / "none.npy")}))
 
 
 def test_a_config_s_bases_are_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     }
     inputs = {name: digest(folder / MANIFEST) for name, folder in folders.items()}
     inputs |= image_digest(store, [captions] if held_out is None else [captions, held_out])
-    inputs |= {**read_by(computed, measures), **model_inputs(config)}
+    inputs |= {**read_by(choose(computed, measures).values()), **model_inputs(config)}
     if start is not None:  # the weights, and the words that their numbers mean
         inputs |= found_digests(init=start / MODEL, init_vocabulary=start / VOCABULARY)
     model = model_of(params.model.name)(config, dim, tokens.size)

@@ -37,9 +37,8 @@ from capgrade.pipelines.audit.page import answers, values_of
 from capgrade.pipelines.page import render
 from capgrade.pipelines.page.parts import PageSection
 from capgrade.pipelines.report import report
-from capgrade.pipelines.sampling.plan import id_keys
+from capgrade.pipelines.sampling.plan import id_keys, plan_of
 from capgrade.pipelines.sampling.sampler import keep
-from capgrade.pipelines.shards import plan_of
 from capgrade.pipelines.sources import scenes
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError

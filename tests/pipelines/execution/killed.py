@@ -27,6 +27,7 @@ os.environ |= {
 from capgrade.measures.params import MeasuresParams  # noqa: E402
 from capgrade.pipelines.beam_shards import WriteBlock, WriteShards  # noqa: E402
 from capgrade.pipelines.execution import job as module  # noqa: E402
+from capgrade.pipelines.execution import runners  # noqa: E402
 from capgrade.pipelines.relevance import relevance  # noqa: E402
 from capgrade.pipelines.shards import ShardsPart, join_shards, shards  # noqa: E402
 from capgrade.schemas.files import open_arrow  # noqa: E402
@@ -60,8 +61,8 @@ def exchanged(folder: Path) -> None:
             module.Worker(job).make(block)
 
     there = SMALL.model_copy(update={"exchange": f"file://{folder}/url"})
-    with patch.object(module, "_run", twice):
-        shards(folder / "captions", folder / "out", there, MeasuresParams())
+    with patch.object(runners, "run_on_beam", twice):
+        shards(folder / "captions", folder / "out", there, MeasuresParams(), ["--runner=twice"])
 
 
 def in_parts(folder: Path) -> None:

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 from unittest.mock import ANY, patch
 
 import apache_beam as beam
@@ -22,11 +21,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 from capgrade.kernels import get_num_threads
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder, local_folder
-from capgrade.pipelines.execution.job import Job, Worker, run_blocks, run_url, share
+from capgrade.pipelines.execution.job import Job, Worker, run_url, share
 from capgrade.pipelines.execution.runners import MakeBlock, graph, shares
 from capgrade.pipelines.relevance import DenseTables
 from capgrade.pipelines.sampling.plan import Plan
-from capgrade.pipelines.shards import SampledTables, job_of, source_of
+from capgrade.pipelines.shards import SampledTables, open_shards_run, save_shards_job, schema_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_arrow, write_text
 from capgrade.schemas.output import output_folder
@@ -48,18 +47,22 @@ def job(captions_dir: Path, tmp_path: Path, store: str) -> Job:
     """In the store, as workers find it."""
     params = PARAMS.model_copy(update={"exchange": store})
     with output_folder(tmp_path / "out", "shards") as folder:
-        job = job_of(source_of(captions_dir, params, MeasuresParams()), params, folder)
+        run = open_shards_run(captions_dir, params, MeasuresParams())
+        job = save_shards_job(run, schema_of(run), folder)
         share(folder, Folder(job.url))
     return job
 
 
 def test_workers_that_start_together_fetch_once(job: Job, tmp_path: Path) -> None:
-    with patch.object(Folder, "get", autospec=True, side_effect=Folder.get) as get:
+    files, real = MemoryFileSystem, MemoryFileSystem.get_file
+    with patch.object(files, "get_file", autospec=True, side_effect=real) as get:
         together(4, lambda: Worker(job))
-        fetched = [call.args[1] for call in get.call_args_list]
-        assert sorted(fetched) == sorted(Folder(job.url).names())
+        fetched = [call.args[1] for call in get.call_args_list if not files().isdir(call.args[1])]
+        root = Folder(job.url).root
+        assert sorted(fetched) == sorted(f"{root}/{name}" for name in Folder(job.url).names())
+        before = get.call_count
         Worker(job)  # of a process that starts later
-        assert get.call_count == len(fetched)
+        assert get.call_count == before
     Folder(job.url).delete_all()
     assert not list((tmp_path / "machine").iterdir()) and not Folder(job.url).names()
 
@@ -120,7 +123,7 @@ def test_parts_that_are_not_here(
     captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers on machines that have another folder of this name."""
-    monkeypatch.setattr("capgrade.pipelines.execution.job._run", lambda *_: None)
+    monkeypatch.setattr(Worker, "make", lambda *_: None)
     with pytest.raises(
         InputError, match="4 of 4 parts are not here, though workers have ended -> let workers see"
     ):
@@ -164,14 +167,13 @@ def test_parts_in_a_store_are_not_made_again(
         Worker, "table", lambda self, block: (made_blocks.append(block), table(self, block))[1]
     )
 
-    def stopped(job: Job, work: Path, *given: Any) -> None:
-        run_blocks(job, work, *given)
-        Folder(job.url).delete(job.part(2))
-        shutil.rmtree(work / "parts")
+    def stopped(folder: Folder, name: str, file: Path) -> None:
+        """As parts are fetched, all of which have been made."""
+        folder.delete("parts/000002.arrow")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("capgrade.pipelines.shards.run_blocks", stopped)
+        patch.setattr(Folder, "get", stopped)
         with pytest.raises(KeyboardInterrupt):
             made(captions_dir, tmp_path / "out", exchange=store)
     assert made(captions_dir, tmp_path / "out", exchange=store) == expected
