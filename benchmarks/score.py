@@ -14,9 +14,9 @@ from capgrade.benchmarks.harness import Asked, Rows, Texts, best, coco_scorer, o
 from capgrade.measures.catalogue import MEASURES
 from capgrade.measures.scores.candidates import pair_candidates
 from capgrade.measures.scores.corpus import Corpus
-from capgrade.measures.scores.measures import scored
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
+from capgrade.scoring import scored
 
 _NAMES = ("bleu", "meteor", "rouge_l", "cider")
 

@@ -22,8 +22,7 @@ from capgrade.measures.meteor import Meteor as MeteorMeasure
 from capgrade.measures.ngrams import MAX_ORDER
 from capgrade.measures.rouge import RougeL
 from capgrade.measures.scores.candidates import Candidates, pair_candidates
-from capgrade.measures.scores.corpus import Corpus
-from capgrade.measures.scores.scored import Scored
+from capgrade.measures.scores.corpus import Corpus, Scored
 from capgrade.measures.spice import Spice as SpiceMeasure
 from capgrade.measures.spice import SpiceParams
 from capgrade.schemas.errors import InputError

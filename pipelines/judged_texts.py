@@ -10,13 +10,12 @@ from pydantic import BeforeValidator, Field, create_model
 
 from capgrade.agreement.coefficients import coefficients, intervals
 from capgrade.agreement.judgements import Judgements
-from capgrade.measures.scores.measures import known_scores
 from capgrade.pipelines.sources.fields import Text, TextList, entry, listed_cell
 from capgrade.pipelines.sources.table import table_rows
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import LARGEST_FLOAT32
 from capgrade.schemas.params import JudgedColumns
-from capgrade.scoring import score
+from capgrade.scoring import known_scores, score
 
 # Field -> what its column is called, the first that the table has: here, in Polaris and Composite,
 # in Nebula.

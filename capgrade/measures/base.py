@@ -27,8 +27,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ParamsBlock
 
 if TYPE_CHECKING:
-    from capgrade.measures.scores.corpus import Corpus
-    from capgrade.measures.scores.scored import Scored
+    from capgrade.measures.scores.corpus import Corpus, Scored
 
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
 

@@ -8,7 +8,7 @@ after chunk. Lengths enter by a table for each image over the lengths that capti
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -16,13 +16,10 @@ from pydantic import Field
 from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import Fill, ImagePairs, Measure, OfReferences, merged, reference_sets
 from capgrade.measures.ngrams import MAX_ORDER, Postings, Sentences, count_ngrams, postings
-from capgrade.measures.scores.scored import Scored
+from capgrade.measures.scores.corpus import Corpus, Scored
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ParamsBlock, SelfReference
-
-if TYPE_CHECKING:
-    from capgrade.measures.scores.corpus import Corpus
 
 TINY, _SMALL = 1e-15, 1e-9  # of bleu_scorer.py: added to what matches, and to what could
 _FAST = {"contract", "reassoc", "nsz"}

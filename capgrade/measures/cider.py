@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -44,16 +44,13 @@ from capgrade.measures.ngrams import (
     postings,
     sentences_of,
 )
-from capgrade.measures.scores.scored import Scored, averaged
+from capgrade.measures.scores.corpus import Corpus, Scored, averaged
 from capgrade.schemas.captions import CAPTIONS_FILE, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.tokens import tokens_of_text
 from capgrade.text.words import number_words, words_of
-
-if TYPE_CHECKING:
-    from capgrade.measures.scores.corpus import Corpus
 
 SIGMA = 6.0  # of CIDEr-D's penalty on the difference of lengths
 _DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K

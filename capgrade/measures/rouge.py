@@ -10,7 +10,7 @@ steps 32 of them. Longer references are chains of 64-bit words.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -28,14 +28,11 @@ from capgrade.measures.base import (
     own_pairs,
     reference_sets,
 )
-from capgrade.measures.scores.scored import Scored, averaged
+from capgrade.measures.scores.corpus import Corpus, Scored, averaged
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.tokens import tokens_of_text
 from capgrade.text.words import tokens_of, without_empty_sentences
-
-if TYPE_CHECKING:
-    from capgrade.measures.scores.corpus import Corpus
 
 _SHORT = 16  # bits of a short lane
 _IMAGES = 64  # images whose lanes stand side by side, as many as fit MOST

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,15 +26,12 @@ from capgrade.measures.base import (
 )
 from capgrade.measures.embeddings import embed, encode, load_encoder
 from capgrade.measures.products import ONE, largest, padded
-from capgrade.measures.scores.scored import Scored, averaged
+from capgrade.measures.scores.corpus import Corpus, Scored, averaged
 from capgrade.pretrained import EMBEDDED, fingerprint
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasureDevice, ParamsBlock, SelfReference
 from capgrade.text.language import warn_unless_english
-
-if TYPE_CHECKING:
-    from capgrade.measures.scores.corpus import Corpus
 
 _REFERENCES = ("max", "mean", "first")
 _MAX, _FIRST = 0, 2  # places in _REFERENCES

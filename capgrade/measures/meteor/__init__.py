@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,15 +27,12 @@ from capgrade.measures.meteor.index import (
     index_words,
 )
 from capgrade.measures.meteor.text import as_meteor_reads
-from capgrade.measures.scores.scored import Scored
+from capgrade.measures.scores.corpus import Corpus, Scored
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.language import warn_unless_english
 from capgrade.text.words import Words, tokens_of
-
-if TYPE_CHECKING:
-    from capgrade.measures.scores.corpus import Corpus
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ well it agrees with people.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,12 +21,9 @@ from capgrade.measures.scene_graph.kernel import CaptionTuples
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.measures.scene_graph.parse import parse
 from capgrade.measures.scene_graph.tuples import SceneGraphParams, TupleReader
-from capgrade.measures.scores.scored import Scored, averaged
+from capgrade.measures.scores.corpus import Corpus, Scored, averaged
 from capgrade.schemas.captions import Captions
 from capgrade.text.language import warn_unless_english
-
-if TYPE_CHECKING:
-    from capgrade.measures.scores.corpus import Corpus
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""Candidates and references prepared for every score, each step when a score first asks for it."""
+"""A corpus to score: candidates and references, prepared when a score first asks; and a score."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -113,3 +114,32 @@ class Corpus:
             pa.nulls(len(rows), pa.string()),
         ]
         return Captions(pa.Table.from_arrays(columns, schema=SCHEMA), "", self.tokenizer, "")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One score of candidates: `sentences`, float64 [candidates].
+
+    `statistics`, float64 [candidates, k], are summed, and `of` makes corpus scores [n] of sums [n,
+    k].
+    """
+
+    sentences: np.ndarray
+    statistics: np.ndarray
+    of: Callable[[np.ndarray], np.ndarray]
+
+    @property
+    def corpus(self) -> float:
+        """The score of all candidates together."""
+        return float(self.of(self.statistics.sum(axis=0, keepdims=True))[0])
+
+
+def mean_of(sums: np.ndarray) -> np.ndarray:
+    """Means from sums float64 [n, 2]: of values, and of ones."""
+    return sums[:, 0] / sums[:, 1]
+
+
+def averaged(values: np.ndarray) -> Scored:
+    """A score of the corpus that is the mean over candidates."""
+    values = np.asarray(values, np.float64)
+    return Scored(values, np.stack([values, np.ones_like(values)], axis=1), mean_of)

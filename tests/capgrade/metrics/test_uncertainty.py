@@ -8,7 +8,6 @@ import pytest
 from pycocoevalcap.bleu.bleu import Bleu
 from scipy.stats import bootstrap, permutation_test
 
-from capgrade.measures.scores.measures import scored
 from capgrade.metrics.uncertainty import (
     exchanged_means,
     exchanged_medians,
@@ -20,6 +19,7 @@ from capgrade.metrics.uncertainty import (
     resampled_medians,
 )
 from capgrade.schemas.errors import InputError
+from capgrade.scoring import scored
 from tests.capgrade.measures.scores.test_scores import corpus, dicts
 
 

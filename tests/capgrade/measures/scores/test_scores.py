@@ -15,8 +15,8 @@ from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.meteor.text import as_meteor_reads, meteor_words
 from capgrade.measures.scores.candidates import pair_candidates
 from capgrade.measures.scores.corpus import Corpus
-from capgrade.measures.scores.measures import MEASURES, scored
 from capgrade.schemas.errors import InputError
+from capgrade.scoring import MEASURES, scored
 from capgrade.text.tokens import tokenize, tokenized
 from capgrade.text.words import number_words
 from tests.capgrade.measures.test_definitions import slow_cider
