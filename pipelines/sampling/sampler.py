@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.measures.base import Fitted, own_pairs
-from capgrade.pipelines.sampling.cells import cells_of
 from capgrade.pipelines.sampling.keys import share_of_captions, uniform_sample
 from capgrade.pipelines.sampling.plan import (
     OWN,
@@ -24,7 +23,7 @@ from capgrade.pipelines.sampling.plan import (
     image_seeds,
 )
 from capgrade.pipelines.sampling.tops import highest_pairs
-from capgrade.pipelines.sampling.windows import draw
+from capgrade.pipelines.sampling.windows import cells_of, draw
 
 MEMORY = 2**28  # bytes for the values and cells of the images that are sampled together
 
@@ -108,10 +107,7 @@ class Sampler:
         wanted = own if share is None else np.unique(np.concatenate([own, uniform, share]))
         read = [self._read(m, images, wanted) for m in range(len(self.measures))]
         none = np.empty(0, np.int64)
-        tops = [
-            highest_pairs(one.values, plan.top, seeds, self.caption_keys) if plan.top else none
-            for one in read
-        ]
+        tops = [highest_pairs(one.values, plan.top, seeds, self.caption_keys) for one in read]
         cells, counts = self._find_cells(read, len(images), share)
         members = self.cells.members(counts, max(len(plan.windows(m)) for m in range(len(read))))
         begin = np.arange(len(images) + 1) * n

@@ -1,11 +1,141 @@
-"""Samples of windows: of each window of each measure, the captions of the lowest keys."""
+"""Samples of windows: of each window of each measure, the captions of the lowest keys.
+
+The range of each measure is cut at every edge of a window into cells, and a cell tells which
+windows hold a value. A value reaches an edge when it does so rounded to five places, as a share of
+the measure's range. So hardly any pair is so near to an edge that the last bits of its value, which
+depend on the kind of processor, decide.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 
 from capgrade.kernels import in_threads, njit
 from capgrade.pipelines.sampling.keys import TILE, WINDOW_KEYS, key_of, take
+from capgrade.pipelines.sampling.plan import Plan
 
+HALF_PLACE = 5e-6
+BUCKETS = 2048  # of equal width: the values of most have all reached the same edges
 _LARGEST_KEY = np.uint64(2**64 - 1)
+
+
+class Cells(NamedTuple):
+    """A value of measure m is in cell c if it has reached c of the measure's edges.
+
+    At most `together` windows hold a value. Those of a cell stand at different places: window w at
+    w % together. Edges are followed by NaNs where another measure has more.
+    """
+
+    edges: np.ndarray  # float32 [measures, edges], ascending
+    # int64 [measures, together, cells]: the window at each place that holds the cell, -1 for none
+    windows: np.ndarray
+    # int16 [measures, BUCKETS]: the cell of all values of a bucket, or -1 - the lowest of several
+    table: np.ndarray
+    begin: np.ndarray  # float32 [measures]: of the first bucket
+    scale: np.ndarray  # float32 [measures]: 1 / width of a bucket
+
+    def members(self, counts: np.ndarray, n_windows: int) -> np.ndarray:
+        """How many values each window holds: int64 [images, measures, n_windows].
+
+        `counts`, int64 [images, measures, cells], has how many each cell holds.
+        """
+        out = np.zeros((*counts.shape[:2], n_windows), np.int64)
+        for m, place, cell in np.argwhere(self.windows >= 0):
+            out[:, m, self.windows[m, place, cell]] += counts[:, m, cell]
+        return out
+
+    def of(self, m: int, values: np.ndarray) -> np.ndarray:
+        """The cell of each float32 value of measure m: int16."""
+        edges = self.edges[m][~np.isnan(self.edges[m])]
+        return np.searchsorted(edges, values, "right").astype(np.int16)
+
+    def place(self, m: int, values: np.ndarray, cells: np.ndarray, counts: np.ndarray) -> None:
+        """Put the cell of each value, float32 [images, captions], into int16 `cells`.
+
+        Add how many values of an image each cell has to `counts`, int64 [images, cells].
+        """
+        args = self.edges[m], self.table[m], self.begin[m], self.scale[m], cells, counts
+        in_threads(_place, len(values), values, *args)
+
+
+def cells_of(plan: Plan) -> Cells:
+    """The cells that the edges of a plan's windows make."""
+    measures, cut = len(plan.low), []
+    for m in range(measures):
+        windows = plan.windows(m)
+        cut.append((windows, np.unique(windows[np.isfinite(windows)])))
+    # A window holds the cell that starts at c edges if it has begun there and ends later.
+    starts = [np.append(-np.inf, bounds) for _, bounds in cut]
+    holds = [
+        (windows[:, :1] <= start) & (start < windows[:, 1:])
+        for (windows, _), start in zip(cut, starts, strict=True)
+    ]
+    together = max(1, *(int(one.sum(axis=0).max()) for one in holds))
+    most = max(len(bounds) for _, bounds in cut)
+    edges = np.full((measures, most), np.nan, np.float32)
+    at_place = np.full((measures, together, most + 1), -1, np.int64)
+    table = np.zeros((measures, BUCKETS), np.int16)
+    begin, scale = np.zeros((2, measures), np.float32)
+    for m, (_, bounds) in enumerate(cut):
+        window, cell = np.nonzero(holds[m])
+        at_place[m, window % together, cell] = window
+        span = plan.high[m] - plan.low[m]
+        mine = edges[m, : len(bounds)] = _at_or_above(bounds - HALF_PLACE * span)
+        if len(bounds):
+            width = max(float(mine[-1]) - float(mine[0]), 1e-3 * span) / (BUCKETS - 8)
+            begin[m], scale[m] = mine[0] - 4 * width, 1 / width
+            at = _buckets(mine, begin[m], scale[m])
+            table[m] = np.searchsorted(at, np.arange(BUCKETS))
+            table[m, at] = -1 - table[m, at]
+    return Cells(edges, at_place, table, begin, scale)
+
+
+def _at_or_above(bounds: np.ndarray) -> np.ndarray:
+    """A float32 reaches a bound when it reaches the float32 at or above."""
+    near: np.ndarray = bounds.astype(np.float32)
+    return np.where(near < bounds, np.nextafter(near, np.float32(np.inf)), near)
+
+
+@njit(cache=True)
+def _bucket(value, begin, scale):
+    at = (value - begin) * scale
+    at = at if at > np.float32(0) else np.float32(0)  # NaN too
+    return np.int32(at if at < np.float32(BUCKETS - 1) else np.float32(BUCKETS - 1))
+
+
+@njit(cache=True)
+def _buckets(values, begin, scale):
+    """int32 [values]: the bucket of each float32, rising with it."""
+    out = np.empty(values.shape[0], np.int32)
+    for j in range(values.shape[0]):
+        out[j] = _bucket(values[j], begin, scale)
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _place(begin, end, values, edges, table, first, scale, cells, counts):
+    at, count = np.empty(TILE, np.int32), np.empty((2, counts.shape[1]), np.int64)
+    for b in range(begin, end):
+        count[:] = 0
+        for start in range(0, values.shape[1], TILE):
+            some, out = values[b, start : start + TILE], cells[b, start : start + TILE]
+            for j in range(some.shape[0]):
+                at[j] = _bucket(some[j], first, scale)
+            several = np.int16(0)
+            for j in range(some.shape[0]):
+                out[j] = table[np.uint32(at[j])]
+                several |= out[j]
+            if several < 0:
+                for j in range(some.shape[0]):
+                    if out[j] < 0:
+                        reached = -1 - np.int64(out[j])
+                        while reached < edges.shape[0] and some[j] >= edges[reached]:
+                            reached += 1
+                        out[j] = reached
+            for j in range(some.shape[0]):  # by turns, as neighbours are often of one cell
+                count[j & 1, np.uint16(out[j])] += 1
+        for c in range(counts.shape[1]):
+            counts[b, c] += count[0, c] + count[1, c]
 
 
 @njit(cache=True)
