@@ -1,5 +1,15 @@
-"""Stage `publish`: captions and graded relevance as a Hugging Face dataset folder with its card and
-checksums."""
+"""Stage `publish`: captions and graded relevance as a Hugging Face dataset with its card.
+
+The layout `pairs` is of folders of `shards`. Config `captions` has a row per caption; `relevance` a
+row per kept image-caption pair, with every measure, the reasons it was kept and its sampling
+weight, and unless `left_out` is false the values of own pairs without the caption among its
+references. With a calibration (from `agree`) it also says what the values mean to people: columns
+`<measure>_score`, 0..5, and `<measure>_accepted`, 0..1.
+
+The layout `mteb` is of folders of `relevance` or `shards`: pairs that reach the first of `grades`,
+and own pairs. mteb counts every other pair as 0, also what was not sampled, so that dense labels
+are the right source.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,10 +28,11 @@ from capgrade.schemas.files import (
     MANIFEST,
     atomic,
     digest,
+    entry_of,
+    manifest_of,
     parse_manifest,
     read_manifest,
     write_json,
-    write_manifest,
     write_text,
 )
 from capgrade.schemas.inputs import found_digests, require_unchanged
@@ -44,42 +55,16 @@ def publish(
     relevance_dir: Path | None = None,
     calibration: Path | None = None,
 ) -> dict[str, Any]:
-    """Write a folder that `datasets.load_dataset` reads, one split for each folder of labels. The
-    same input gives the same bytes. Returns the manifest.
+    """Write a folder that `datasets.load_dataset` reads, one split for each folder of labels.
 
-    The layout `pairs` is of folders of `shards`. Config `captions` has one row per caption;
-    `relevance` one row a kept image-caption pair with every measure, the reasons it was kept and
-    its sampling weight, and unless `params.left_out` is false the values of own pairs without the
-    caption among its references. With `calibration` (from `agree`), also what each value of a
-    calibrated measure means to people: columns `<measure>_score`, 0..5, and `<measure>_accepted`,
-    0..1. The distributions of `relevance_dir` (from `relevance`) go into the card's picture.
-
-    The layout `mteb` is of folders of `relevance` or `shards`: pairs that reach the first of
-    `params.grades`, and own pairs. mteb counts every other pair as 0, also what was not sampled, so
-    that dense labels are the right source.
-
-    `agreement` (from `agree`) goes into the card. Raises InputError without a licence, for a
-    repository that cannot be, without a language for captions that are not English, for a folder
-    that something else wrote, when labels, calibration and captions do not belong together, where
-    labels do not have the measure, and when one of them changes while it is read.
+    `agreement` (from `agree`) goes into the card, the distributions of `relevance_dir` into its
+    picture. The same input gives the same bytes. Returns the manifest. Raises InputError for
+    parameters that do not fit (`require_fitting`), for captions that are not English where no
+    language is given, for a folder that something else wrote, when labels, calibration and captions
+    do not belong together, and when one of them changes while it is read.
     """
+    require_fitting(params, relevance_dir=relevance_dir, calibration=calibration)
     mteb = params.layout == "mteb"
-    if not params.license:
-        raise InputError("no licence given", remedy=LICENCE)
-    if params.repository:
-        from capgrade.labels.hub import require_name
-
-        require_name(params.repository)  # said before anything is computed
-    if mteb and not params.grades:
-        remedy = "name rising thresholds: --set publish.grades='{related: 0.5, fits: 0.7}'"
-        raise InputError("no grades given", remedy=remedy)
-    unwanted = {"relevance_dir": relevance_dir, "calibration": calibration}
-    if unused := [name for name, given in unwanted.items() if given and mteb]:
-        remedy = "leave it out: its columns and its picture are not of a benchmark"
-        raise InputError(f"{unused[0]} with the layout mteb", remedy=remedy)
-    if (params.grades or params.measure) and not mteb:
-        remedy = "leave publish.measure and publish.grades away, or give --layout mteb"
-        raise InputError("a measure or grades of sampled pairs", remedy=remedy)
     labelled = {f"labels {k}": folder for k, folder in enumerate(labels_dirs, 1)}
     sources = {
         "captions": captions_dir,
@@ -89,7 +74,7 @@ def publish(
     }
     read = found_digests(**sources)
     labels = [_labels(folder, captions_dir, mteb) for folder in labels_dirs]
-    captions = [one.table for one in labels]
+    captions = [one.table for one, _ in labels]
     names = [hub_split(one.split) for one in captions]
     if not names or len(set(names)) < len(names):
         problem = (
@@ -103,44 +88,68 @@ def publish(
     params = params.model_copy(
         update={"language": _languages(params.languages, captions_dir, captions)}
     )
+    dense = _dense_manifest(relevance_dir, captions[0].digest) if relevance_dir else None
     with output_folder(out, "publish") as folder:
-        if mteb:
-            contents = benchmark(captions_dir, labels, folder, params)
-        else:
-            contents = sampled_pairs(captions_dir, labels, folder, params, calibration)
-        contents = replace(contents, agreement=agreement, relevance_dir=relevance_dir)
-        if relevance_dir:
-            draw_distributions(relevance_dir, captions[0].digest, folder / PICTURE)
-        beside = [CARD, CROISSANT, *([PICTURE] if relevance_dir else [])]
+        contents = replace(
+            benchmark(labels, folder, params)
+            if mteb
+            else sampled_pairs(labels, folder, params, calibration),
+            agreement=agreement,
+            captions_manifest=read_manifest(captions_dir, "captions"),
+            relevance_manifest=dense,
+        )
         write_json(folder / CROISSANT, croissant(contents))
         write_text(folder / CARD, dataset_card(contents))
-        sums = {name: digest(folder / name) for name in beside} | {
-            n: e["sha256"] for n, e in contents.files.items()
-        }
-        write_text(folder / SUMS, "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
+        beside = [CARD, CROISSANT]
+        if relevance_dir and dense:
+            draw_distributions(relevance_dir, dense["params"]["measures"], folder / PICTURE)
+            beside.append(PICTURE)
+        files = contents.files | {name: entry_of(folder / name, rows=0) for name in beside}
+        sums = (f"{files[name]['sha256']}  {name}\n" for name in sorted(files))
+        write_text(folder / SUMS, "".join(sums))
+        files[SUMS] = entry_of(folder / SUMS, rows=0)
+        require_unchanged(read, found_digests(**sources))
         inputs = {
             f"{one.kind} {one.name}": digest(Path(one.labels.file) / MANIFEST)
             for one in contents.splits
         }
         inputs |= contents.read | {"captions": captions[0].digest}
         inputs |= {name: sha for name, sha in read.items() if name in ("relevance", "calibration")}
-        require_unchanged(read, found_digests(**sources))
-        # what `explore` scores new captions with
+        # What `explore` scores new captions with.
         facts: dict[str, Any] = {"tokenizer": captions[0].tokenizer, "measures": contents.used}
         facts |= {"calibration": contents.calibrated.facts()} if contents.calibrated else {}
-        rows = {
-            **{name: entry["rows"] for name, entry in contents.files.items()},
-            **dict.fromkeys([*beside, SUMS], 0),
-        }
         made_with = params.model_dump(mode="json")
-        return write_manifest(
-            folder, "publish", params=made_with, inputs=inputs, rows=rows, **facts
-        )
+        manifest = manifest_of("publish", files, params=made_with, inputs=inputs, **facts)
+        write_json(folder / MANIFEST, manifest)
+        return manifest
 
 
-def _labels(folder: Path, captions_dir: Path, mteb: bool) -> Labels:
-    """Those of one split, from `shards`, or for mteb `relevance`. InputError for other folders and
-    captions."""
+def require_fitting(params: PublishParams, **beside: Path | None) -> None:
+    """InputError without a licence, for a repository that cannot be, and for what is of another
+    layout than the one asked for, also of the files `beside` the labels."""
+    mteb = params.layout == "mteb"
+    if not params.license:
+        raise InputError("no licence given", remedy=LICENCE)
+    if params.repository:
+        from capgrade.labels.hub import require_name
+
+        require_name(params.repository)
+    if mteb and not params.grades:
+        remedy = "name rising thresholds: --set publish.grades='{related: 0.5, fits: 0.7}'"
+        raise InputError("no grades given", remedy=remedy)
+    if unused := [name for name, file in beside.items() if file and mteb]:
+        remedy = "leave it out: its columns and its picture are not of a benchmark"
+        raise InputError(f"{unused[0]} with the layout mteb", remedy=remedy)
+    if (params.grades or params.measure) and not mteb:
+        remedy = "leave publish.measure and publish.grades away, or give --layout mteb"
+        raise InputError("a measure or grades of sampled pairs", remedy=remedy)
+
+
+def _labels(folder: Path, captions_dir: Path, mteb: bool) -> tuple[Labels, dict[str, Any]]:
+    """The labels of one split and their folder's manifest: of `shards`, or for mteb of `relevance`.
+
+    InputError for other folders and captions.
+    """
     kind = (
         parse_manifest(folder / MANIFEST)["kind"]
         if mteb and (folder / MANIFEST).is_file()
@@ -150,8 +159,17 @@ def _labels(folder: Path, captions_dir: Path, mteb: bool) -> Labels:
         raise InputError(
             f"a {kind} folder", file=folder, remedy="give a folder of capgrade relevance or shards"
         )
-    read_manifest(folder, kind)
-    return Labels.load(folder, captions=captions_dir)
+    manifest = read_manifest(folder, kind)
+    return Labels.load(folder, captions=captions_dir), manifest
+
+
+def _dense_manifest(folder: Path, captions_digest: str) -> dict[str, Any]:
+    """The manifest of a `relevance` folder. InputError where it was made from other captions."""
+    manifest = read_manifest(folder, "relevance")
+    if manifest["inputs"].get("captions") != captions_digest:
+        remedy = "make it for these captions: capgrade relevance"
+        raise InputError("made from another captions table", file=folder, remedy=remedy)
+    return manifest
 
 
 def _languages(
@@ -174,20 +192,14 @@ def _languages(
     return tuple(given) or ("en",)
 
 
-def draw_distributions(relevance_dir: Path, captions_digest: str, out: Path) -> None:
-    """Draw the distributions that `capgrade relevance` counted as PNG, a panel a measure; the same
-    bytes each time.
+def draw_distributions(relevance_dir: Path, names: Sequence[str], out: Path) -> None:
+    """Draw the distributions that `capgrade relevance` counted as PNG, a panel for each measure.
 
-    Raises InputError when the relevance was made from other captions.
+    The bytes are the same each time.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    manifest = read_manifest(relevance_dir, "relevance")
-    if manifest["inputs"].get("captions") != captions_digest:
-        remedy = "make it for these captions: capgrade relevance"
-        raise InputError("made from another captions table", file=relevance_dir, remedy=remedy)
-    names = manifest["params"]["measures"]
     figure = Figure(figsize=(4 * len(names), 3), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
@@ -199,5 +211,5 @@ def draw_distributions(relevance_dir: Path, captions_digest: str, out: Path) -> 
         axes.set(title=name, ylabel="share of pairs", yscale="log")
     figure.axes[0].legend(frameon=False)
     with atomic(out) as temporary:
-        # no version, the same bytes
+        # Without matplotlib's version, bytes stay the same.
         figure.savefig(temporary, format="png", dpi=120, metadata={"Software": None})

@@ -9,6 +9,7 @@ github.com/embeddings-benchmark/mteb/pull/5516.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,6 @@ from capgrade.labels.stored import ValuedPairs
 from capgrade.pipelines.publish.columns import meaning
 from capgrade.pipelines.publish.tables import Contents, PublishedSplit, PublishedTable, write_table
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.files import MANIFEST, parse_manifest
 from capgrade.schemas.params import PublishParams
 
 _MEANINGS = {
@@ -34,22 +34,22 @@ _MEANINGS = {
 
 
 def benchmark(
-    captions_dir: Path, labels: Sequence[Labels], out: Path, params: PublishParams
+    labels: Sequence[tuple[Labels, dict[str, Any]]], out: Path, params: PublishParams
 ) -> Contents:
-    """Write the tables of every split. InputError where the labels do not have the measure."""
+    """Write the tables of each split's labels with their folder's manifest.
+
+    InputError where the labels do not have the measure.
+    """
     splits = []
-    for one in labels:
-        manifest, tables = (
-            parse_manifest(Path(one.file) / MANIFEST),
-            tuple(_tables(one, one.table, out, params)),
-        )
+    for one, manifest in labels:
+        tables = tuple(_tables(one, one.table, out, params))
         known = (
             manifest["pairs"] if one.stored.sampled else one.table.n_images * one.table.n_captions
         )
         splits.append(PublishedSplit(one, manifest, tables, known))
-    measure = labels[0].chosen(params.measure)
+    measure = labels[0][0].chosen(params.measure)
     absent = "A pair that is absent is below the first threshold, and mteb counts it as 0."
-    if any(one.stored.sampled for one in labels):
+    if any(one.stored.sampled for one, _ in labels):
         absent = (
             "mteb counts a pair that is absent as 0, also one that was not sampled: scores are of"
             " the sampled pairs alone, and dense labels are the right source."
@@ -58,7 +58,6 @@ def benchmark(
     return Contents(
         params,
         out,
-        captions_dir,
         tuple(splits),
         [measure],
         row=f"A retrieval benchmark in both directions, with grades by {measure}.",

@@ -21,7 +21,7 @@ from capgrade.labels.stored import Sampled
 from capgrade.pipelines.publish.columns import Calibrated, meaning
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, digest, of_all, read_manifest
+from capgrade.schemas.files import atomic, entry_of, of_all
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.params import PublishParams
@@ -205,23 +205,24 @@ class PublishedSplit:
 @dataclass(frozen=True)
 class Contents:
     """What the card, the Croissant metadata and the manifest are written from, whatever the layout.
+
     `row`, `kept` and `absent` say what a row is, which pairs are there, and what it means that one
-    is not."""
+    is not; `meaning` gives a column in words.
+    """
 
     params: PublishParams
     out: Path
-    captions_dir: Path
     splits: tuple[PublishedSplit, ...]
     measures: list[str]
     row: str
     kept: str
     absent: str
-    meaning: Callable[[str], str]  # a column in words
-    agreement: dict[str, Any] | None = None
-    # digests of the files that the measures read
-    read: dict[str, str] = field(default_factory=dict)
-    relevance_dir: Path | None = None
+    meaning: Callable[[str], str]
+    read: dict[str, str] = field(default_factory=dict)  # digests of what the measures read
     calibrated: Calibrated | None = None
+    agreement: dict[str, Any] | None = None
+    captions_manifest: dict[str, Any] = field(default_factory=dict)
+    relevance_manifest: dict[str, Any] | None = None
 
     @cached_property
     def files(self) -> dict[str, dict[str, Any]]:
@@ -232,14 +233,7 @@ class Contents:
             for table in split.tables
             for name, count in table.files.items()
         }
-        return {
-            name: {
-                "rows": rows[name],
-                "bytes": (self.out / name).stat().st_size,
-                "sha256": digest(self.out / name),
-            }
-            for name in sorted(rows)
-        }
+        return {name: entry_of(self.out / name, rows=rows[name]) for name in sorted(rows)}
 
     @property
     def configs(self) -> list[str]:
@@ -274,52 +268,50 @@ class Contents:
             if name + LEFT_OUT in self.splits[0].tables[0].schema.names
         ]
 
-    @cached_property
+    @property
     def captions_counts(self) -> list[str]:
         """What the captions table left out, by reason, and the captions that repeat another of
         their image."""
-        manifest = read_manifest(self.captions_dir, "captions")
+        manifest = self.captions_manifest
         counts = [
             f"{count:,} {reason} were left out"
             for reason, count in manifest.get("left_out", {}).items()
         ]
         if twins := manifest.get("duplicates"):
-            told = "their `*_left_out` values are of a reference that is the caption's twin"
             counts.append(
-                f"{twins:,} captions repeat another caption of their image word for word: {told}"
+                f"{twins:,} captions repeat another caption of their image word for word: their"
+                " `*_left_out` values are of a reference that is the caption's twin"
             )
         return counts
 
-    @cached_property
+    @property
     def captions_params(self) -> dict[str, Any]:
         """How the captions were made, without the folders of this machine."""
-        return base_names(read_manifest(self.captions_dir, "captions")["params"])
+        return base_names(self.captions_manifest["params"])
 
-    @cached_property
+    @property
     def relevance_params(self) -> dict[str, Any] | None:
         """How dense relevance was made; None where there is none."""
-        return (
-            base_names(read_manifest(self.relevance_dir, "relevance")["params"])
-            if self.relevance_dir
-            else None
-        )
+        return self.relevance_manifest and base_names(self.relevance_manifest["params"])
 
 
 def sampled_pairs(
-    captions_dir: Path,
-    labels: Sequence[Labels],
+    labels: Sequence[tuple[Labels, dict[str, Any]]],
     out: Path,
     params: PublishParams,
     calibration: Path | None,
 ) -> Contents:
-    """Write the layout `pairs`. InputError for splits of other measures or columns, and as
-    `own_without_themselves`."""
+    """Write the layout `pairs` of each split's labels with their folder's manifest.
+
+    InputError for splits of other measures or columns, and as `own_without_themselves`.
+    """
     splits: list[PublishedSplit] = []
     calibrated: Calibrated | None = None
     read: dict[str, str] = {}  # digests of the files that the measures read
-    for one in labels:
-        folder, manifest = Path(one.file), read_manifest(Path(one.file), "shards")
-        if one.measures != labels[0].measures:
+    names = labels[0][0].measures
+    for one, manifest in labels:
+        folder = Path(one.file)
+        if one.measures != names:
             remedy = "make their shards with the same --measures"
             raise InputError("the splits have different measures", file=folder, remedy=remedy)
         files = {key: sha for key, sha in one.inputs.items() if key not in ("captions", "split")}
@@ -342,11 +334,10 @@ def sampled_pairs(
             remedy = "make their shards with the same self_reference"
             raise InputError("the splits have different columns", file=folder, remedy=remedy)
         splits.append(PublishedSplit(one, manifest, tables, manifest["pairs"]))
-    used, names = splits[0].params["measures"], labels[0].measures
+    used = splits[0].params["measures"]
     return Contents(
         params,
         out,
-        captions_dir,
         tuple(splits),
         names,
         row="Each row of `relevance` is an image and a caption with their graded relevance by "
