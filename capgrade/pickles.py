@@ -100,7 +100,7 @@ def read_pickle(path: Path) -> Any:
         with path.open("rb") as file:
             return _Unpickler(file, encoding=TEXT).load()
     except Exception as error:  # a damaged pickle can raise anything
-        raise _told("pickle", "arrays", error, path) from error
+        raise _printed("pickle", "arrays", error, path) from error
 
 
 def read_torch(path: Path) -> Any:
@@ -115,10 +115,10 @@ def read_torch(path: Path) -> Any:
             warnings.simplefilter("ignore")  # it says that it ignores the encoding, but does not
             return torch.load(path, "cpu", weights_only=True, encoding=TEXT)
     except Exception as error:  # a damaged file can raise anything
-        raise _told("torch file", "tensors", error, path) from error
+        raise _printed("torch file", "tensors", error, path) from error
 
 
-def _told(kind: str, of: str, error: Exception, path: Path) -> InputError:
+def _printed(kind: str, of: str, error: Exception, path: Path) -> InputError:
     message = " ".join(str(error).split())
     if refused := REFUSED.search(message):
         why = f"it names {refused[1]}" if refused[1] else f"it holds an {refused[0]}"

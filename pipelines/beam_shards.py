@@ -29,7 +29,7 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, write_table
 from capgrade.pipelines.execution.folder import Folder, fetch_finished
 from capgrade.pipelines.execution.job import Job, run_name, share
-from capgrade.pipelines.execution.runners import SHARES, MeasureDoFn, processes_here, shares
+from capgrade.pipelines.execution.runners import SHARES, MeasureDoFn, local_processes, shares
 from capgrade.pipelines.shards import open_shards_run, save_shards_job, schema_of
 from capgrade.pipelines.sources.fields import Id, Text, entry
 from capgrade.schemas.captions import SCHEMA, Caption
@@ -161,7 +161,8 @@ class WriteShards(beam.PTransform):
             | "Apart" >> beam.GroupByKey()  # for Dask, which does nothing for a Reshuffle
             | "Blocks" >> beam.FlatMap(_blocks)
             | "Spread" >> beam.Reshuffle()
-            | "Write" >> beam.ParDo(WriteBlock(self.target, processes_here(given.pipeline.options)))
+            | "Write"
+            >> beam.ParDo(WriteBlock(self.target, local_processes(given.pipeline.options)))
             | "All" >> beam.GroupByKey()
             | "Manifest"
             >> beam.MapTuple(lambda _, written, target=self.target: target.finish(written))

@@ -97,9 +97,9 @@ def verify(root: Path) -> Report:
                 report.problems.append(InputError(error.problem, file=path, remedy=remedy))
         report.usable += [found] if found and not problems else []
         report.problems += problems + [
-            _told(path) for path in sorted(folder.iterdir()) if _at_work(path)
+            _printed(path) for path in sorted(folder.iterdir()) if _at_work(path)
         ]
-    report.problems += [_told(beside)] if _at_work(beside) and beside.parent != root else []
+    report.problems += [_printed(beside)] if _at_work(beside) and beside.parent != root else []
     if not report.usable and not report.problems:
         raise InputError(
             "nothing that capgrade wrote in it",
@@ -128,7 +128,7 @@ def _at_work(folder: Path) -> bool:
     )
 
 
-def _told(folder: Path) -> InputError:
+def _printed(folder: Path) -> InputError:
     """What is to be said of such a folder."""
     out, run = output_of(folder), read_run(folder)
     if not folder.name.endswith(UNFINISHED):

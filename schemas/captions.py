@@ -61,7 +61,7 @@ class Captions:
 
     @cached_property
     def _image_codes(self) -> pa.DictionaryArray:
-        # the ids in one array may be over 2 GiB
+        # Chunk by chunk, as the ids in one array may take over 2 GiB.
         return self.table["image_id"].dictionary_encode().combine_chunks()
 
     @cached_property
@@ -71,8 +71,7 @@ class Captions:
 
     @cached_property
     def image_files(self) -> dict[str, str | None]:
-        """The file of each image, by its id in their order; None where the source did not know
-        it."""
+        """The file of each image, by its id in their order; None where the source knew none."""
         files = self.table["image_file"].take(self.refs[self.ref_ptr[:-1]])  # of its first caption
         return dict(zip(self.image_ids, files.to_pylist(), strict=True))
 
@@ -127,8 +126,10 @@ class Captions:
         return self if len(rows) == self.n_captions else replace(self, table=self.table.take(rows))
 
     def tokens(self) -> tuple[pa.DictionaryArray, np.ndarray]:
-        """All tokens in one array, the different ones numbered as they come, and int64 [n_captions
-        + 1] saying where each caption starts."""
+        """All tokens in one array, and int64 [n_captions + 1] saying where each caption starts.
+
+        Different tokens are numbered in the order in which they come.
+        """
         tokens = self.table["tokens"]
         sizes = pc.list_value_length(tokens).to_numpy().astype(np.int64)
         flat = pa.chunked_array([chunk.flatten() for chunk in tokens.chunks], pa.string())
@@ -136,10 +137,10 @@ class Captions:
 
 
 def read_captions(folder: Path, split: str | None = None) -> Captions:
-    """Read one split of a captions folder, or several joined by `+` (train+restval) as one; `split`
-    may be left out when there is only one.
+    """Read one split of a captions folder, or several joined by `+` (train+restval) as one.
 
-    Raises InputError for an unfinished folder, an unknown split, or a choice that is not made.
+    `split` may be left out when there is only one. Raises InputError for an unfinished folder, an
+    unknown split, or a choice that is not made.
     """
     manifest = read_manifest(folder, "captions")
     if CAPTIONS_FILE not in manifest["files"]:
@@ -148,7 +149,7 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
     file = open_arrow(folder / CAPTIONS_FILE)
     file.need(SCHEMA, ["tokenizer"])
     tokenizer = metadata_of(file.schema)["tokenizer"]
-    # in memory map, in chunks: 2 GiB of text are more than Arrow's 32-bit offsets in one
+    # In chunks, as Arrow's 32-bit offsets reach 2 GiB of text in one.
     table = file.read_all()
     if table.num_rows > MOST_ROWS:
         problem = f"{table.num_rows:,} captions; their rows are numbers of 32 bits"
@@ -167,8 +168,10 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
 
 
 def parts_of(split: str, known: Sequence[str], file: str | Path) -> list[str]:
-    """The splits that `train+restval` names, or the one that is itself called so. InputError for
-    one not known."""
+    """The splits that `train+restval` names, or the one that is itself called so.
+
+    InputError for one not known.
+    """
     parts = [split] if split in known else split.split("+")
     for part in parts:
         if part not in known:
@@ -179,7 +182,9 @@ def parts_of(split: str, known: Sequence[str], file: str | Path) -> list[str]:
 
 
 def splits_of(folder: Path) -> list[str]:
-    """Names of the splits of a captions folder, in order of first appearance. InputError as
-    `read_captions`."""
+    """Names of the splits of a captions folder, in order of first appearance.
+
+    InputError as `read_captions`.
+    """
     read_manifest(folder, "captions")
     return pc.unique(open_arrow(folder / CAPTIONS_FILE).read_all()["split"]).to_pylist()

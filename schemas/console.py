@@ -12,7 +12,7 @@ _WIDTH = 160  # in a file or a pipe, which have no width: no cell is cut
 
 
 def console() -> Console:
-    """A terminal has its own width, and COLUMNS says another."""
+    """Rich's console, as wide as the terminal or as COLUMNS says; elsewhere no cell is cut."""
     own = Console()
     return own if own.is_terminal or "COLUMNS" in os.environ else Console(width=_WIDTH)
 
@@ -25,9 +25,11 @@ def print_table(
     texts: Sequence[int] = (0,),
     **more: Any,
 ) -> None:
-    """Print rows of plain text. The columns numbered in `texts` stand to the left, those of numbers
-    to the right; `more` is rich's, of its Table. Numbers stay whole where the terminal is too
-    narrow for the table."""
+    """Print rows of plain text: columns numbered in `texts` to the left, numbers to the right.
+
+    `more` is rich's, of its Table. Numbers stay whole where the terminal is too narrow for the
+    table.
+    """
     table, rows = Table(title=escape(title), **more), [*rows]
     for k, name in enumerate(columns):
         width = max((len(row[k]) for row in rows), default=0)

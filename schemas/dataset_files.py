@@ -1,14 +1,9 @@
-"""Hugging Face datasets as files: what saved ones leave, and what their splits, rows and pictures
-are called."""
+"""Hugging Face datasets as files: which files there are, and the names of splits and pictures."""
 
 import re
 from pathlib import PurePath
 
-# what save_to_disk leaves, for a DatasetDict and for a Dataset
-SAVED = (
-    "dataset_dict.json",
-    "state.json",
-)
+SAVED = ("dataset_dict.json", "state.json")  # files of save_to_disk: of a DatasetDict, a Dataset
 SHARD = re.compile(r"data/(\w+(?:\.\w+)*)-\d{5}-of-\d{5}.*")  # the hub's own form
 _WORDS = {  # of folders and names that say a split, in the order in which `datasets` looks for them
     "train": {"train", "training"},
@@ -18,15 +13,18 @@ _WORDS = {  # of folders and names that say a split, in the order in which `data
 
 
 def split_of(name: str) -> str | None:
-    """The split that the hub reads off a file of a dataset: data/SPLIT-00000-of-00004.parquet, else
-    a word in its folders, else in its own name; None where nothing says it."""
+    """The split that the hub reads off a file's name; None where nothing says it.
+
+    That is SPLIT of data/SPLIT-00000-of-00004.parquet, else a word in its folders, else in its own
+    name.
+    """
     if found := SHARD.fullmatch(name):
         return found[1]
     folders, _, file = name.lower().rpartition("/")
     for part in (folders, file):
-        said = set(re.split(r"[-._ 0-9/]+", part))
+        words_of_part = set(re.split(r"[-._ 0-9/]+", part))
         for split, words in _WORDS.items():
-            if said & words:
+            if words_of_part & words:
                 return split
     return None
 
@@ -37,6 +35,8 @@ def row_id(split: str, row: int) -> str:
 
 
 def path_here(path: str | None) -> str | None:
-    """The path that a row has of its picture; of one in another machine's folders its file's
-    name."""
+    """The path of a picture as a row has it; the file's name where the path is absolute.
+
+    An absolute path is of a folder of another machine.
+    """
     return path and (PurePath(path).name if PurePath(path).is_absolute() else path)

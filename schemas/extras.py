@@ -60,10 +60,10 @@ class MissingExtraError(InputError, ImportError):
 
 
 def missing_extra(error: ModuleNotFoundError, extra: str | None = None) -> MissingExtraError | None:
-    """The error to show instead; None where no extra brings the module, which is a fault and not
-    the user's.
+    """The error to show instead of an import's; None where no extra brings the module.
 
-    `extra` is the one to name where several bring the module.
+    That is a fault of the package, not of the user. `extra` is the one to name where several bring
+    the module.
     """
     module = (error.name or "").partition(".")[0]
     extras = EXTRAS.get(module, ())
@@ -72,8 +72,10 @@ def missing_extra(error: ModuleNotFoundError, extra: str | None = None) -> Missi
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Imports of what `extra` brings. Raises MissingExtraError for a module that is not
-    installed."""
+    """Run imports of what `extra` brings.
+
+    Raises MissingExtraError for a module that is not installed.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
@@ -91,8 +93,7 @@ def package_folder(name: str) -> Path:
 
 
 def require(*modules: str) -> None:
-    """Nothing where all are installed; else a MissingExtraError that names each that is not, and
-    all their extras."""
+    """Raise a MissingExtraError that names each module that is not installed, and their extras."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
         raise MissingExtraError(

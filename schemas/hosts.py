@@ -4,7 +4,7 @@ import ipaddress
 
 
 def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that this is; None for a name."""
+    """The IP address that a text is; None for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -12,6 +12,6 @@ def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it: a loopback address, or `localhost`."""
+    """Whether only this machine reaches a host: a loopback address, or `localhost`."""
     found = address_of(host)
     return host == "localhost" if found is None else found.is_loopback

@@ -1,5 +1,7 @@
-"""The Hugging Face hub, asked once and briefly before a library fetches from it: the libraries ask
-again and again for more than a minute where there is no network."""
+"""The Hugging Face hub, asked once and briefly before a library fetches from it.
+
+Without a network the libraries would ask again and again for more than a minute.
+"""
 
 from pathlib import Path
 
@@ -20,10 +22,9 @@ def hub_source(
     """
     from huggingface_hub import constants, get_session, snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-    from huggingface_hub.utils import (
-        httpx,
-        validate_repo_id,
-    )  # httpx2 from version 2 of huggingface_hub on
+
+    # Their httpx, which is httpx2 from version 2 of huggingface_hub on.
+    from huggingface_hub.utils import httpx, validate_repo_id
 
     if Path(name).exists() or constants.is_offline_mode():
         return name

@@ -39,8 +39,7 @@ class ImageMatches:
     candidates: Sequence[Candidate]
 
     def lines(self, what: str = "pictures") -> list[str]:
-        """What is missing and what is not asked for, a line each, with the first names; none where
-        all fits."""
+        """Lines on what is missing and on what is not asked for, with the first names."""
         said = []
         if self.missing:
             names = first_of(
@@ -62,7 +61,7 @@ class ImageMatches:
 
 
 def named(image_id: str, path: str | None) -> str:
-    """An image by its id, and its file where that says more."""
+    """An image's id in words, with its file where that says more."""
     return repr(image_id) if path in (None, image_id) else f"{image_id!r} ({path})"
 
 
@@ -153,7 +152,7 @@ def _same_file(one: _Name, other: _Name) -> bool:
 
 
 def _same_id(image: _Name, candidate: _Name) -> bool:
-    """A picture in a folder is called by its stem: then its folder counts, too."""
+    """Whether ids are the same. A picture in a folder has its stem as id: the folder counts too."""
     return (
         candidate.bare
         or candidate.id != PurePath(candidate.base).stem
@@ -166,8 +165,8 @@ def _of_coco(image: _Name, candidate: _Name) -> bool:
     return any(_COCO.fullmatch(one) for name in (image, candidate) for one in (name.stem, name.id))
 
 
-# What has to be equal, and what has to fit besides; the first comes before the others, as ids may
-# be of several files.
+# Each rule has what must be equal, and what must fit besides. The strictest comes first, as several
+# files may have the same id.
 _RULES: tuple[tuple[Callable[[_Name], object], Callable[[_Name, _Name], bool] | None], ...] = (
     (lambda name: (name.id, name.path), None),
     (lambda name: name.id, _same_id),

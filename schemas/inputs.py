@@ -1,6 +1,8 @@
-"""Digests of what a stage reads: in the key of an unfinished run, so that other content starts
-afresh, and in the manifest, so that a result says what it was made from. Names, never folders:
-those differ between machines."""
+"""Digests of what a stage reads: of an unfinished run, and in a manifest.
+
+With other content a run starts afresh, and a result says what it was made from. Digests have names,
+never folders: those differ between machines.
+"""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -12,8 +14,10 @@ from capgrade.schemas.files import MANIFEST, digest
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file; read once in a process as long as the file is not touched. InputError when
-    there is none."""
+    """SHA-256 of a file, read once in a process as long as the file is not touched.
+
+    InputError when there is none.
+    """
     try:
         stat = path.stat()
     except OSError as error:
@@ -29,8 +33,7 @@ def _digest(path: str, *_: int) -> str:
 
 
 def folder_digest(folder: Path, files: Iterable[Path] | None = None) -> str:
-    """SHA-256 over the names and digests of a folder's files (None: all of them, but for hidden
-    ones)."""
+    """SHA-256 over the names and digests of a folder's files; None takes all but hidden ones."""
     if files is None:
         files = (
             path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file()
@@ -41,8 +44,10 @@ def folder_digest(folder: Path, files: Iterable[Path] | None = None) -> str:
 
 
 def found_digests(**given: Path | None) -> dict[str, str]:
-    """SHA-256 of each path that is not None: of a file, or of the manifest of a stage's folder.
-    What is missing is refused by its reader, who knows what it should be."""
+    """SHA-256 of each path that is there: of a file, or of the manifest of a stage's folder.
+
+    A missing one is refused by its reader, who knows what it should be.
+    """
     paths = {
         name: path / MANIFEST if path.is_dir() else path
         for name, path in given.items()
@@ -52,8 +57,10 @@ def found_digests(**given: Path | None) -> dict[str, str]:
 
 
 def require_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """InputError when an input was rewritten while it was read: what was made is of neither
-    version."""
+    """InputError when an input was rewritten while it was read.
+
+    What was made of it would be of neither version.
+    """
     changed = sorted(name for name in before if before[name] != now.get(name))
     if changed:
         raise InputError(

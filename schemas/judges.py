@@ -1,5 +1,4 @@
-"""Who judged the pairs that `agree` compares measures with: what stands beside its figures wherever
-they are shown."""
+"""Who judged the pairs that `agree` compares measures with, in words to show with its figures."""
 
 from pathlib import Path
 from typing import Any
@@ -10,23 +9,12 @@ from capgrade.schemas.lines import read_json
 SCALE = "scale"  # column of a table of judgements: `scale_text`, the same in each row
 PROMPT = "prompt"  # column of such a table: by which prompt a model was asked
 SAMPLING = "sampling"  # column of such a table: RANDOM or CHOSEN, of each pair
-# the last of Flickr8k's experts
-ZERO_TO_FIVE, YES_OR_NO, ONE_TO_FOUR = (
-    (0.0, 5.0),
-    (0.0, 1.0),
-    (1.0, 4.0),
-)
-# how judged pairs were come by: any pair as likely, or for some likeness
-RANDOM, CHOSEN = (
-    "random",
-    "chosen",
-)
-
-# what `agree` writes where a params.yaml names none
-NONE: dict[str, Any] = {
-    "judgements": None,
-    "measures": {},
-}
+ZERO_TO_FIVE, YES_OR_NO = (0.0, 5.0), (0.0, 1.0)
+ONE_TO_FOUR = (1.0, 4.0)  # of Flickr8k's experts
+# How judged pairs were come by: any pair was as likely, or they were chosen for some likeness.
+RANDOM, CHOSEN = "random", "chosen"
+# What `agree` writes where a params.yaml names no judgements.
+NONE: dict[str, Any] = {"judgements": None, "measures": {}}
 
 PEOPLE, TRUTH, VALUES = "people", "truth", "values"
 TITLES = {
@@ -42,7 +30,7 @@ SAID = {
 
 
 def scale_text(low: float, high: float) -> str:
-    """As a column or an option has it: `0..5`."""
+    """A scale as a column or an option has it: `0..5`."""
     return f"{low:g}..{high:g}"
 
 
@@ -63,8 +51,10 @@ def parse_scale(text: str) -> tuple[float, float]:
 
 
 def are_agreement(figures: Any) -> bool:
-    """Whether it is what `capgrade agree --out` writes: who judged, and the coefficients of each
-    measure; or NONE."""
+    """Whether figures are what `capgrade agree --out` writes, or NONE.
+
+    They say who judged, and have the coefficients of each measure.
+    """
     if figures == NONE:
         return True
     try:
@@ -77,8 +67,10 @@ def are_agreement(figures: Any) -> bool:
 
 
 def read_agreement(path: Path) -> dict[str, Any] | None:
-    """None where there were no judgements. InputError for a file of something else, and for
-    agreement on a table of texts."""
+    """The figures that `agree` wrote; None where there were no judgements.
+
+    InputError for a file of something else, and for agreement on a table of texts.
+    """
     figures: dict[str, Any] = read_json(path)
     if figures == NONE:
         return None

@@ -1,4 +1,4 @@
-"""Images that a stage went on without: why, and in how many words."""
+"""Images that a stage went on without: their number and the reasons."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -28,8 +28,10 @@ UNKNOWN_LICENCE = "unknown"  # the hub's word where nobody has said it
 
 
 def licence_address(licence: str, link: str | None) -> str:
-    """Where the text of a licence is: `link` for one of the dataset's own, else the page at SPDX.
-    Of an unknown one what the hub says of licences."""
+    """The address of a licence's text: `link` for one of the dataset's own, else SPDX's page.
+
+    Of an unknown one it is what the hub says of licences.
+    """
     if licence == UNKNOWN_LICENCE:
         return "https://huggingface.co/docs/hub/repositories-licenses"
     return link if licence == OTHER and link else f"https://spdx.org/licenses/{SPDX[licence]}.html"

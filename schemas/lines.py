@@ -59,21 +59,23 @@ def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, st
 
 
 def append_line(path: Path, line: Mapping[str, Any], allow: str = OUT) -> None:
-    """As `append_lines`, of one."""
+    """As `append_lines`, of one line."""
     append_lines(path, [line], allow)
 
 
 def append_lines(path: Path, lines: Sequence[Mapping[str, Any]], allow: str = OUT) -> None:
-    """Add JSON lines to a file, which are on the disk on return. Any number of processes may add at
-    the same time. InputError, as `writing` gives it."""
+    """Add JSON lines to a file; they are on the disk on return.
+
+    Any number of processes may add at the same time. InputError as `writing`.
+    """
     if not lines:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with writing(path, allow), path.open("ab+") as file:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX)  # until it is closed
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX)  # closing the file gives the lock back
         end = file.seek(0, os.SEEK_END)
         if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
-            file.write(b"\n")  # after a line that a crash cut short
+            file.write(b"\n")  # ends a line that a crash cut short
         file.write(
             b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
         )
@@ -92,7 +94,7 @@ def appended_lines(path: Path, first: str) -> Iterator[tuple[int, bytes]]:
 
 
 def open_bytes(path: Path) -> BufferedReader:
-    """The file, opened. InputError when it cannot be."""
+    """A file opened to read its bytes. InputError when it cannot be."""
     try:
         return path.open("rb")
     except FileNotFoundError:
@@ -108,8 +110,10 @@ def open_bytes(path: Path) -> BufferedReader:
 
 
 def decoded(raw: bytes, path: Path, *, first_row: int) -> str:
-    """UTF-8 as text. InputError that names the row, the first of `raw` being `first_row`, and the
-    place in it."""
+    """UTF-8 bytes as text.
+
+    InputError that names the row, the first of `raw` being `first_row`, and the place in it.
+    """
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -234,8 +238,10 @@ def number(text: str | None, path: Path, line: int, what: str = "score") -> floa
 
 
 def cells(row: Sequence[Any]) -> list[Any]:
-    """A row whose texts are no formulas: one that begins with = + - @, tab or CR gets a MARK;
-    numbers stay."""
+    """A row in which no text is a formula: one that begins with = + - @, tab or CR gets a mark.
+
+    Numbers stay.
+    """
     return [
         _MARK + cell
         if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
@@ -245,7 +251,7 @@ def cells(row: Sequence[Any]) -> list[Any]:
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]], end: str = "\n") -> str:
-    """A CSV file whose texts are no formulas."""
+    """A CSV file in which no text is a formula."""
     text = StringIO()
     writer = csv.writer(text, lineterminator=end)
     writer.writerow(head)
@@ -254,5 +260,5 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]], end: str = "\n"
 
 
 def text_of_cell(cell: str) -> str:
-    """The text that `cells` wrote as this."""
+    """The text that `cells` wrote as this cell."""
     return cell[1:] if cell.startswith(_MARK) and _FORMULA.match(cell) else cell

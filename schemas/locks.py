@@ -1,5 +1,4 @@
-"""The one run that may write to a folder: a file lock holds it, which the system frees when its
-process ends."""
+"""The one run that may write to a folder, by a file lock that the system frees with its process."""
 
 import os
 from collections.abc import Iterator
@@ -17,9 +16,11 @@ _PATIENCE = 0.3  # seconds for a run that is ending
 
 @contextmanager
 def only_run(out: Path, allow: str = OUT) -> Iterator[None]:
-    """Hold `out` against other runs, by a lock where its unfinished work lies; that folder is made,
-    and goes if it is empty in the end. Raises InputError with the other run's process id, and as
-    `writing`."""
+    """Hold `out` against other runs, by a lock in the folder of its unfinished work.
+
+    That folder is made, and deleted where it is empty in the end. Raises InputError with the other
+    run's process id, and as `writing`.
+    """
     folder = unfinished_folder(out)
     lock = FileLock(folder / LOCK, timeout=_PATIENCE)
     with writing(out, allow):
@@ -36,7 +37,7 @@ def only_run(out: Path, allow: str = OUT) -> Iterator[None]:
         (folder / LOCK).write_text(f"{os.getpid()}\n", encoding="ascii")
         yield
     finally:
-        # while it is held, so that nobody else's is removed
+        # Removed while the lock is held, so that nobody else's is removed.
         (folder / LOCK).unlink(missing_ok=True)
         with suppress(OSError):  # not empty
             folder.rmdir()
@@ -53,13 +54,15 @@ def _acquire(lock: FileLock, folder: Path) -> None:
 
 
 def first_process() -> bool:
-    """Not one that a launcher started beside the first."""
+    """Whether this is the first of the processes that a launcher started, or the only one."""
     return os.environ.get("RANK", "0") in ("", "0")
 
 
 def holder(out: Path) -> int | None:
-    """The process that is writing to a folder; None where there is none. The lock itself is not
-    touched: a run that starts at this moment would be refused."""
+    """The process that is writing to a folder; None where there is none.
+
+    The lock itself is not touched: a run that starts at this moment would be refused.
+    """
     process = _written(unfinished_folder(out))
     try:
         os.kill(process, 0) if process else None

@@ -25,10 +25,11 @@ def write_own_pairs(
     left_out: Mapping[str, np.ndarray],
     schema: pa.Schema,
 ) -> int:
-    """A row per caption, in the captions' order: caption_id; of each measure its value with the own
-    image, float32 of `own`, and without the caption itself, of `left_out`. The latter is null where
-    the image has no other caption; the column is missing for a measure that is not in `left_out`.
-    Returns the rows.
+    """Write a row per caption, in the captions' order. Returns the rows.
+
+    Columns are caption_id; of each measure its value with the own image, float32 of `own`, and
+    without the caption itself, of `left_out`. The latter is null where the image has no other
+    caption, and missing for a measure that is not in `left_out`.
     """
     columns = {"caption_id": pa.array(captions.caption_ids)}
     for name, values in own.items():
@@ -43,8 +44,10 @@ def write_own_pairs(
 
 
 def read_own_pairs(folder: Path) -> dict[str, np.ndarray]:
-    """What `write_own_pairs` wrote in a relevance folder: column -> float32 [n_captions], NaN where
-    null. Empty where it wrote nothing."""
+    """Column -> float32 [n_captions], as `write_own_pairs` wrote them; NaN where null.
+
+    Empty where it wrote nothing.
+    """
     if not (folder / FILE).is_file():
         return {}
     table = pq.read_table(folder / FILE)
@@ -52,20 +55,20 @@ def read_own_pairs(folder: Path) -> dict[str, np.ndarray]:
 
 
 def distribution(folder: Path, measure: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of a relevance folder: edges of bins float64 [n + 1], and the shares of own and of other
-    pairs in them, float64 [n]. Own captions are left out of the references where the folder has
-    such values: else most of them would have the measure's largest. InputError for a file that is
-    no table of numbers."""
+    """Edges of bins float64 [n + 1], and the shares of own and of other pairs, float64 [n].
+
+    Where a relevance folder has values of own captions without themselves, the own pairs are these:
+    else most of them would have the measure's largest. InputError for a file that is no table of
+    numbers.
+    """
     path = folder / f"distribution-{measure}.csv"
     try:
         low, high, own, other = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2).T
     except (OSError, ValueError) as error:
         remedy = "run capgrade relevance again"
         raise InputError(f"not a table of numbers ({error})", file=path, remedy=remedy) from None
-    edges, alone = (
-        np.append(low, high[-1]),
-        read_own_pairs(folder).get(measure + LEFT_OUT, np.array([])),
-    )
+    edges = np.append(low, high[-1])
+    alone = read_own_pairs(folder).get(measure + LEFT_OUT, np.array([]))
     if len(alone := alone[np.isfinite(alone)]):
         own = np.histogram(alone, edges)[0] / len(alone)
     return edges, own, other

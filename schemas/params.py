@@ -37,15 +37,7 @@ _Source = Literal[
     "webdataset",
     "memory",
 ]
-# sources that take more than one input
-_SEVERAL = (
-    "coco",
-    "karpathy",
-    "tsv",
-    "csv",
-    "jsonl",
-    "webdataset",
-)
+_SEVERAL = ("coco", "karpathy", "tsv", "csv", "jsonl", "webdataset")  # take more than one input
 WITH_COLUMNS = ("tsv", "csv", "jsonl", "hub", "webdataset")
 Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
 SelfReference = Literal["included", "left_out"]

@@ -1,5 +1,4 @@
-"""Progress of long work: a bar on a terminal; elsewhere, as in logs and pipes, a line now and
-then."""
+"""Progress of long work: a bar on a terminal, and elsewhere, as in logs, a line now and then."""
 
 import sys
 import threading
@@ -13,22 +12,16 @@ from rich.text import Text
 
 from capgrade.schemas.locks import first_process
 
-# seconds to the first line, and between lines of a long run at most
-FIRST, LONGEST_WAIT = (
-    10.0,
-    60.0,
-)
-# seconds that speed is measured over, of a bar and of lines, whose steps may be slow
-PERIOD = (
-    30.0,
-    600.0,
-)
+FIRST = 10.0  # seconds to the first line
+LONGEST_WAIT = 60.0  # seconds between lines of a long run, at most
+# Seconds that speed is measured over: of a bar, and of lines, whose steps may be slow.
+PERIOD = (30.0, 600.0)
 _T = TypeVar("_T")
 Advance = Callable[..., None]  # called when so many steps are done, 1 where no number is given
 
 
 class LineColumn(ProgressColumn):
-    """What `line` says, beside the bar."""
+    """The text of `line`, beside the bar."""
 
     def __init__(self, unit: str | None) -> None:
         super().__init__()
@@ -40,10 +33,12 @@ class LineColumn(ProgressColumn):
 
 @contextmanager
 def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[Advance]:
-    """A bar on standard error with count, elapsed time and time left, with `unit` also the speed
-    per second; where there is no terminal, the same as a line every ten seconds or more. Yields the
-    function that advances it. A total of None is not known before the end. Of several processes of
-    a training the first one shows it."""
+    """Show how far work is: yields the function that advances the count.
+
+    It is a bar on standard error with count, elapsed time and time left, with `unit` also the speed
+    per second. Where there is no terminal it is a line with the same, every ten seconds or more. A
+    total of None is not known before the end. Of several processes the first one shows it.
+    """
     if not first_process():
         yield lambda steps=1: None
         return
@@ -73,17 +68,16 @@ def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[
 
 
 def line(task: Task, unit: str | None = None) -> str:
-    """How much is done, after how long, how fast where there is a unit, and about how long it will
-    take."""
+    """How much is done, after how long, how fast (with a unit), and how long the rest will take."""
     of = "" if task.total is None else f" of {task.total:,.0f}"
-    said = (
+    text = (
         f"{task.description}: {task.completed:,.0f}{of}{f' {unit}' if unit else ''} after"
         f" {spoken(task.elapsed or 0)}"
     )
     if unit and task.speed:
-        said += f", {task.speed:.3g} per second"
+        text += f", {task.speed:.3g} per second"
     left = task.time_remaining
-    return said if left is None else f"{said}, about {spoken(left)} left"
+    return text if left is None else f"{text}, about {spoken(left)} left"
 
 
 def spoken(seconds: float) -> str:
@@ -94,7 +88,7 @@ def spoken(seconds: float) -> str:
 
 
 def pause(seconds: float) -> float:
-    """How long to wait after so long a run: ten seconds, a tenth of the run, a minute."""
+    """Seconds to the next line of a run of so many seconds: ten, a tenth of it, or a minute."""
     return min(max(FIRST, seconds / 10), LONGEST_WAIT)
 
 

@@ -65,8 +65,7 @@ class RegionStore:
         return Regions(**{name: _value(column[k]) for name, column in self._columns.items()})
 
     def require(self, captions: Captions) -> None:
-        """InputError for regions of other splits whose image ids are row numbers, which fit every
-        split."""
+        """InputError for regions of other splits if ids are row numbers, which fit any split."""
         split, numbers = self.metadata.get("split"), {str(k) for k in range(len(self))}
         asked = {captions.split, *captions.split.split("+")}
         if split and asked.isdisjoint({split, *split.split("+")}) and set(self.ids) == numbers:
@@ -79,7 +78,7 @@ class RegionStore:
             )
 
     def match(self, images: Mapping[str, str | None]) -> ImageMatches:
-        """The row of each image, by `match_images`."""
+        """The row of each image in the store, by `match_images`."""
         return match_images(images, self.ids, self.folder)
 
     def reasons(self, images: Mapping[str, str | None]) -> dict[str, str]:
@@ -119,8 +118,10 @@ class RegionStore:
 
 
 def _value(cell: pa.Scalar) -> Any:
-    """A list as a numpy array that copies nothing, [n] or [n, width]; None for null; what is no
-    list as it is."""
+    """A list as a numpy array [n] or [n, width] that copies nothing; None for null.
+
+    A value that is no list stays as it is.
+    """
     if not isinstance(cell, pa.ListScalar) or not cell.is_valid:
         return cell.as_py()
     values = cell.values

@@ -17,13 +17,10 @@ from capgrade.schemas.output import output_folder
 
 REGIONS_KIND = "regions"
 _BATCH_BYTES = 32 * 2**20  # a record batch of a shard: what the writer holds in memory
-# below it float16 keeps an absolute step, so a relative error says nothing
+# Below it float16 has steps of one size, so that a relative error says nothing.
 FLOAT16_NORMAL = 2.0**-14
-# pixels and share of the side: rounded resize factors push boxes a little beyond the edge
-OUTSIDE = (
-    2.0,
-    0.02,
-)
+# Pixels, and a share of the side: rounded resize factors push boxes a little beyond the edge.
+OUTSIDE = (2.0, 0.02)
 IN_SHARES = 1.5  # pixels: all boxes of an image end before it only if they are in 0..1
 LEAST_SIDE = 8  # pixels, of a picture in which that tells
 IN_PIXELS = "multiply x1 and x2 by the picture's width, y1 and y2 by its height"
@@ -62,8 +59,7 @@ class Regions:
         return len(self.features)
 
     def check(self, *, file: str | Path | None = None, row: int | str | None = None) -> Regions:
-        """Itself, when every count, shape, type and value is right; otherwise InputError that names
-        the image."""
+        """Itself, when every count, shape, type and value is right. InputError names the image."""
         problem = next(self._problems(), None)
         if problem is None:
             return self
@@ -131,13 +127,15 @@ class Regions:
 
 
 def well_formed(image_id: str) -> bool:
-    """Visible characters and no space around them."""
+    """Whether a text has visible characters and no space around them."""
     return bool(image_id) and image_id == image_id.strip() and image_id.isprintable()
 
 
 def region_schema(dim: int, dtype: Dtype, metadata: dict[str, Any] | None = None) -> pa.Schema:
-    """One row per image, `dim` features per region. Their list has 64-bit offsets, so no shard is
-    too large."""
+    """The schema of a row per image, with `dim` features per region.
+
+    Their list has 64-bit offsets, so no shard is too large.
+    """
     feature = pa.list_(pa.float16() if dtype == "float16" else pa.float32(), dim)
     fields = [
         pa.field("image_id", pa.string(), nullable=False),
@@ -154,8 +152,10 @@ def region_schema(dim: int, dtype: Dtype, metadata: dict[str, Any] | None = None
 
 @dataclass
 class Rounding:
-    """Regions stored, and the largest errors of their features: absolute, and relative to values
-    that float16 holds as normal numbers."""
+    """How many regions were stored, and the largest errors of their features.
+
+    Errors are absolute, and relative to values that float16 holds as normal numbers.
+    """
 
     regions: int = 0
     max_abs: float = 0.0
@@ -216,15 +216,12 @@ def write_regions(
     stage: str = REGIONS_KIND,
     left_out: Sequence[dict[str, str]] = (),
 ) -> dict[str, Any]:
-    """Write shards `regions-00000.arrow`, ... of about `target_mb` and, last, the manifest, which
-    is returned.
+    """Write shards `regions-00000.arrow`, ... of about `target_mb`, and the manifest; return it.
 
     `stage` says what wrote the folder: only the same may replace it (`output_folder`). `left_out`
-    lists the images that are not among `images`; it may grow while they are read.
-
-    Its `rounding` is the largest absolute and relative error of the stored features, its `regions`
-    their number. Image ids are to differ, and feature lengths to be one. Raises InputError for no
-    image, a folder of another stage, and whatever `Regions.check` refuses.
+    lists the images that are not among `images`; it may grow while they are read. The manifest's
+    `rounding` is as of `Rounding`. Image ids have to differ, and feature lengths to be one. Raises
+    InputError for no image, and as `output_folder` and `Regions.check`.
     """
     if dtype not in ("float16", "float32") or target_mb < 1:
         raise InputError(
@@ -262,8 +259,10 @@ def write_regions(
 def write_shard(
     path: Path, images: Iterable[Regions], schema: pa.Schema, rounding: Rounding
 ) -> int:
-    """One shard, written whole or not at all, in batches of 32 MB; returns its rows. Errors as
-    `write_regions`."""
+    """Write one shard, whole or not at all, in batches of 32 MB. Returns its rows.
+
+    Errors as `write_regions`.
+    """
     return write_arrow(path, schema, _batches(images, schema, rounding, _BATCH_BYTES))
 
 

@@ -18,7 +18,7 @@ DTYPES = {"float32": pa.float32(), "float16": pa.float16()}
 
 
 def relevance_schema(n_captions: int, dtype: str, metadata: dict[str, Any]) -> pa.Schema:
-    """image_id, and relevance: fixed-size list [n_captions] in the order of the captions table."""
+    """The schema of image_id and relevance: a fixed-size list in the order of the captions."""
     fields = [
         pa.field("image_id", pa.string(), nullable=False),
         pa.field("relevance", pa.list_(DTYPES[dtype], n_captions), nullable=False),
@@ -38,8 +38,10 @@ def relevance_batch(
 
 
 def by_part(first: np.ndarray, images: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Of each part that holds some of the images: its number, their places in `images`, and their
-    rows in the part. `first` is int64 [parts + 1], the first image of each part."""
+    """The parts that hold some of the images: number, places in `images`, and rows in the part.
+
+    `first` is int64 [parts + 1], the first image of each part.
+    """
     part = np.searchsorted(first, images, side="right") - 1
     order = np.argsort(part, kind="stable")
     for places in np.split(order, np.flatnonzero(np.diff(part[order])) + 1) if len(images) else ():
@@ -57,7 +59,7 @@ class Relevance:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What made it: measure, parameters, captions digest, versions."""
+        """What made the file: measure, parameters, captions digest, versions."""
         return metadata_of(self.schema)
 
     @property
@@ -70,7 +72,7 @@ class Relevance:
 
     @cached_property
     def parts(self) -> list[np.ndarray]:
-        """Of each batch its rows, [images, n_captions], where they lie."""
+        """The rows of each batch, [images, n_captions], in the memory map."""
         return [
             batch["relevance"].flatten().to_numpy().reshape(-1, self.n_captions)
             for batch in self.batches
@@ -81,7 +83,7 @@ class Relevance:
         return self.cells(images, slice(None))
 
     def cells(self, images: np.ndarray, captions: slice | np.ndarray) -> np.ndarray:
-        """The same of a run of captions, or of caption numbers: nothing else is read."""
+        """As `rows`, of a run of captions or of caption numbers alone: nothing else is read."""
         width = (
             len(range(self.n_captions)[captions]) if isinstance(captions, slice) else len(captions)
         )

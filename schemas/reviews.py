@@ -34,8 +34,10 @@ class Item:
 
 @dataclass(frozen=True)
 class ReviewPlan:
-    """What is rated, of which corpus, in an order that follows from the seed; `facts` are what a
-    report needs."""
+    """What is rated, of which corpus, in an order that follows from the seed.
+
+    `facts` are what a report needs.
+    """
 
     __pydantic_config__ = STRICT
 
@@ -51,8 +53,10 @@ class ReviewPlan:
         return hashlib.sha256(canonical(self.json()).encode()).hexdigest()
 
     def json(self) -> dict[str, Any]:
-        """As it is written; a stratum stands where there is one only, so that older plans keep
-        their key."""
+        """The plan as it is written.
+
+        A stratum is written where an item has one, so that older plans keep their key.
+        """
         whole = asdict(self)
         for item in whole["items"]:
             if item["stratum"] is None:
@@ -77,7 +81,7 @@ class ReviewPlan:
 
 
 def read_plan(folder: Path) -> ReviewPlan:
-    """InputError when there is none, or it is damaged."""
+    """The plan in a review's folder. InputError when there is none, or it is damaged."""
     path = folder / PLAN
     if not path.is_file():
         raise InputError(
@@ -95,8 +99,10 @@ def read_plan(folder: Path) -> ReviewPlan:
 
 
 def read_all_ratings(folder: Path, plan: ReviewPlan) -> dict[str, dict[int, int]]:
-    """Reviewer -> item -> score, of everyone who rated, by name. InputError as `read_ratings`, and
-    for two files of one reviewer, such as a copy."""
+    """Reviewer -> item -> score, of everyone who rated, by name.
+
+    InputError as `read_ratings`, and for two files of one reviewer, such as a copy.
+    """
     found: dict[str, dict[int, int]] = {}
     for path in sorted(folder.glob(RATINGS)):
         name, ratings = read_ratings(path, plan)
@@ -111,8 +117,10 @@ def read_all_ratings(folder: Path, plan: ReviewPlan) -> dict[str, dict[int, int]
 
 
 def read_ratings(path: Path, plan: ReviewPlan) -> tuple[str, dict[int, int]]:
-    """Reviewer, and item -> score, the last rating of each. A line without its end is a click that
-    was never confirmed. InputError for another line, and for a rating of another plan or reviewer.
+    """The reviewer, and item -> score, the last rating of each.
+
+    A line without its end is a click that was never confirmed. InputError for another line, and for
+    a rating of another plan or reviewer.
     """
     name, found = "", {}
     for row, text in appended_lines(path, "plan"):

@@ -1,5 +1,4 @@
-"""What the user of a run has to know: Python's warnings, of a category of ours, and words on
-standard error."""
+"""What the user of a run has to know: warnings of our category, and lines on standard error."""
 
 import sys
 import warnings
@@ -9,7 +8,7 @@ from multiprocessing import parent_process
 from threading import Timer
 from typing import TextIO
 
-_told: set[str] = set()
+_printed: set[str] = set()
 
 
 class CapgradeWarning(UserWarning):
@@ -47,18 +46,17 @@ def show_warning(
 
 
 def tell(message: str) -> None:
-    """Print what a first run waits for, unless this process has said it, or is another one's
-    worker."""
-    if parent_process() is None and message not in _told:
-        _told.add(message)
+    """Print what a first run waits for, once in a process; a worker process prints nothing."""
+    if parent_process() is None and message not in _printed:
+        _printed.add(message)
         print(message, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def if_silent(message: str, seconds: float = 4.0) -> Iterator[None]:
-    """Tell this where the block has lasted so long and nothing has been told."""
-    before = len(_told)
-    timer = Timer(seconds, lambda: tell(message) if len(_told) == before else None)
+    """Tell this where the block has lasted so long, and nothing else was printed by `tell`."""
+    before = len(_printed)
+    timer = Timer(seconds, lambda: tell(message) if len(_printed) == before else None)
     timer.daemon = True
     timer.start()
     try:

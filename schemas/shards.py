@@ -32,11 +32,13 @@ _FORMAT = 2
 def shard_schema(
     measures: Sequence[str], metadata: dict[str, Any], left_out: Sequence[str] = ()
 ) -> pa.Schema:
-    """image_id; image: its number; and lists over the kept captions: their rows in the captions
-    table of the split, why each was kept (bits named in the metadata), the inverse of its
-    probability of being kept, and its value under every measure. Of the measures `left_out` also a
-    list over the own captions alone, in the order of their rows: the value without the caption
-    itself among its references, null where the image has no other caption."""
+    """The schema of a row per image: image_id, its number, and lists over the kept captions.
+
+    Lists have captions' rows in the table of the split, why each was kept (bits named in the
+    metadata), the inverse of its probability of being kept, and its value by each measure. Of the
+    measures `left_out` there is also a list over the own captions, in the order of their rows: the
+    value without the caption itself among its references, null where the image has no other.
+    """
     fields = [
         pa.field("image_id", pa.string(), nullable=False),
         pa.field("image", pa.int32(), nullable=False),
@@ -99,9 +101,11 @@ class Shards:
                 yield reader.get_batch(k)
 
     def left_out(self, measure: str) -> np.ndarray | None:
-        """Of each caption its value to its own image without itself among the references: float32
-        [n_captions], NaN where the image has no other caption. None for a measure that cannot leave
-        captions out, and for shards of format 1 (`has_left_out`)."""
+        """The value of each caption to its own image without itself: float32 [n_captions].
+
+        NaN where the image has no other caption. None for a measure that cannot leave captions out,
+        and for shards of format 1 (`has_left_out`).
+        """
         if measure + LEFT_OUT not in self.schema.names:
             return None
         values = np.full(self.metadata["n_captions"], np.nan, np.float32)

@@ -1,5 +1,4 @@
-"""Room on the disk: a stage knows what it will write before it starts, says so, and refuses where
-it cannot end."""
+"""Room on the disk: what a stage will write, told and refused before it starts."""
 
 import shutil
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""WebDataset tars: samples of members `KEY.jpg`, `KEY.txt`, `KEY.json`, in as many tars as one
-likes.
+"""WebDataset tars: samples of members `KEY.jpg`, `KEY.txt`, `KEY.json`, in any number of tars.
 
 A member is found by its offset, so that a picture is read without the tar around it.
 """
@@ -31,8 +30,7 @@ class Member:
 
     @property
     def key(self) -> str:
-        """The sample it belongs to: its name, folders included, up to the first point of the
-        file."""
+        """The sample it belongs to: its name, folders included, up to the first dot of the file."""
         folder, slash, file = self.name.rpartition("/")
         return folder + slash + file.partition(".")[0]
 
@@ -60,9 +58,11 @@ def is_tars(name: str) -> bool:
 
 
 def list_tars(given: Sequence[str]) -> list[Path]:
-    """The tars that these name, each a tar, a folder (those in it and below, by path) or a pattern
-    with {00000..00331} or {a,b}. InputError for one that is not there, and for a folder without
-    any."""
+    """The tars that these name. InputError for one that is not there, and a folder without any.
+
+    Each is a tar, a folder (those in it and below, by path) or a pattern with {00000..00331} or
+    {a,b}.
+    """
     tars: list[Path] = []
     for name in given:
         path = Path(name)
@@ -100,9 +100,11 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def tar_members(tar: Path) -> Iterator[Member]:
-    """The files in a tar, in order; hidden ones are no samples. InputError for a file that is no
-    tar, for a compressed one, and for one that is cut short or has another tar behind it: what
-    follows would be lost."""
+    """The files in a tar, in order; hidden ones are no samples.
+
+    InputError for a file that is no tar, for a compressed one, and for one that is cut short or has
+    another tar behind it: what follows would be lost.
+    """
     with open_bytes(tar) as file:
         try:
             with tarfile.open(fileobj=file, mode="r:", encoding="utf-8") as members:

@@ -1,5 +1,8 @@
-"""Time and memory of a command, kept beside its outputs but in no checksum, so the bytes of outputs
-stay the same. They are kept if there is a folder `.times`; `make repro` makes one in data/."""
+"""Time and memory of a command, in files of a folder `.times` beside its outputs.
+
+No manifest lists them, so the bytes of outputs stay the same. They are written where the folder is
+there; `make repro` makes one in data/.
+"""
 
 import math
 import re
@@ -23,8 +26,11 @@ HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Time:
-    """Of the last run that ended well: seconds on the clock, processor seconds with child
-    processes, and the largest memory of one process in MB (10^6 bytes)."""
+    """What a command took, the last time that it ended well.
+
+    `processor_seconds` are with child processes; `peak_mb` is the largest memory of one process, in
+    MB (10^6 bytes).
+    """
 
     command: str
     seconds: float
@@ -33,14 +39,17 @@ class Time:
 
 
 def _file(out: Path) -> Path | None:
-    """In the folder for times beside the output, or beside the folder that it is in."""
+    """The file for the times of an output, in a folder beside it or beside the folder it is in.
+
+    None where there is no such folder.
+    """
     found = [parent for parent in (out.parent, out.parent.parent) if (parent / TIMES).is_dir()]
     return found[0] / TIMES / f"{'+'.join(out.relative_to(found[0]).parts)}.json" if found else None
 
 
 @contextmanager
 def timed(command: str, out: Path) -> Iterator[None]:
-    """Write what the block took, if it ends well and wrote something, where such times are kept."""
+    """Write what the block took where times are kept, if it ends well and wrote something."""
     clock, before, file = time.perf_counter(), processor_seconds(), _file(out)
     yield
     if file and out.exists() and first_process():
@@ -51,7 +60,10 @@ def timed(command: str, out: Path) -> Iterator[None]:
 
 
 def read_time(out: Path) -> Time | None:
-    """None when it was not recorded. InputError for a file that is something else."""
+    """What a command took that wrote `out`; None when it was not recorded.
+
+    InputError for a file that is something else.
+    """
     path = _file(out)
     if path is None or not path.is_file():
         return None
@@ -64,23 +76,22 @@ def read_time(out: Path) -> Time | None:
 
 
 def processor_seconds() -> float:
-    """Of this process, and of its children that have ended."""
+    """Processor seconds of this process, and of its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def _largest_mb() -> float:
-    """Of this process and its children, whose count begins with what this one had."""
+    """MB of the largest of this process and its children, whose count begins with its own."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * _UNIT / 1e6
     return max(peak_mb(), children)
 
 
 def peak_mb(pid: int | None = None) -> float:
-    """MB (10^6 bytes) in memory at most so far, of this process or another, 0 of one that has
-    ended.
+    """MB (10^6 bytes) in memory at most so far, of this process or another; 0 of one that ended.
 
-    What `getrusage` says of a process begins with its parent's: this is Linux's own count.
-    Elsewhere it is that of `getrusage`, and of other processes not a number.
+    `getrusage` counts the parent's memory too, so Linux's own count is read. Elsewhere it is that
+    of `getrusage`, and of other processes not a number.
     """
     status = Path(f"/proc/{pid or 'self'}/status")
     if Path("/proc/self/status").exists():

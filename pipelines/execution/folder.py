@@ -68,8 +68,8 @@ class Folder:
         """Names of its files, or of those below one of its folders."""
         with self._errors():
             self.files.invalidate_cache()
-            found = self.files.find(f"{self.root}/{under}".rstrip("/"))
-        return {path[len(self.root) + 1 :] for path in found if not TEMPORARY.search(path)}
+            paths = self.files.find(f"{self.root}/{under}".rstrip("/"))
+        return {path[len(self.root) + 1 :] for path in paths if not TEMPORARY.search(path)}
 
     def exists(self, name: str) -> bool:
         with self._errors():
@@ -148,7 +148,7 @@ class Folder:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """What a store or its client raises, as InputError. A full disk is one of this machine."""
+        """Raise an error of a store or its client as InputError; a full disk is this machine's."""
         try:
             yield
         except Exception as error:
@@ -162,10 +162,10 @@ class Folder:
 
 
 def fetch_finished(url: str, folder: Path, allow: str = TMPDIR) -> Path:
-    """Copy a stage's finished folder from a URL: the files that are not here as its manifest says.
+    """Copy a stage's finished folder from a URL: files that do not stand here as listed there.
 
-    Returns the local folder. InputError when it is not finished, when a file is not as the
-    manifest says, and when the local folder may not be written, with `allow` as the remedy.
+    Returns the local folder. InputError when it is not finished, when a file is not as its manifest
+    says, and when the local folder may not be written, with `allow` as the remedy.
     """
     source = Folder(url)
     with writing(folder, allow):
@@ -184,15 +184,15 @@ def fetch_finished(url: str, folder: Path, allow: str = TMPDIR) -> Path:
     return folder
 
 
-def local_folder(given: str) -> Path:
-    """A folder at a path, or a copy, below `$CAPGRADE_CACHE/fetched`, of one at a URL.
+def local_folder(place: str) -> Path:
+    """A folder at a path, or of one at a URL its copy below `$CAPGRADE_CACHE/fetched`.
 
     InputError as `fetch_finished`.
     """
-    if "://" not in given:
-        return Path(given)
-    name = hashlib.sha256(given.rstrip("/").encode()).hexdigest()[:16]
-    return fetch_finished(given, cache_folder().with_name("fetched") / name, allow=CACHE)
+    if "://" not in place:
+        return Path(place)
+    name = hashlib.sha256(place.rstrip("/").encode()).hexdigest()[:16]
+    return fetch_finished(place, cache_folder().with_name("fetched") / name, allow=CACHE)
 
 
 def without_secrets(text: str) -> str:

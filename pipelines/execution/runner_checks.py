@@ -53,7 +53,7 @@ def _check_portable(runner: PortableRunner, options: PipelineOptions) -> None:
         jar, before = server.path_to_jar(), socket.getdefaulttimeout()
         socket.setdefaulttimeout(ANSWER)
         try:
-            # the one that is there, else a download, as the runner itself does
+            # It takes the one that is there, or downloads it, as the runner itself does.
             server.local_jar(jar)
         except (OSError, RuntimeError) as error:
             reason = " ".join(str(error).split())
@@ -93,10 +93,8 @@ def _check_dask(options: PipelineOptions) -> None:
     """InputError where a scheduler is named that does not answer or has no workers."""
     from distributed import Client
 
-    given = options.view_as(DaskOptions)
-    where = (
-        {"address": given.address} if given.address else {"scheduler_file": given.scheduler_file}
-    )
+    dask = options.view_as(DaskOptions)
+    where = {"address": dask.address} if dask.address else {"scheduler_file": dask.scheduler_file}
     place = next(iter(where.values()))
     if not place:  # Beam then starts a cluster of its own
         return
@@ -112,7 +110,7 @@ def _check_dask(options: PipelineOptions) -> None:
         try:
             client.wait_for_workers(1, timeout=WORKERS)
         except TimeoutError:
-            named = place if given.address else f"--scheduler-file {place}"
+            named = place if dask.address else f"--scheduler-file {place}"
             remedy = f"start some, each with capgrade installed: dask worker {named}"
             raise InputError(
                 "the Dask scheduler has no workers", file=place, remedy=remedy

@@ -34,10 +34,10 @@ def run_on_beam(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
 
     Raises the InputError that a worker raised, if it did, and one for a runner that is not there.
     """
-    given = PipelineOptions(arguments(options))
-    check_runner(given)
-    with plain_errors(), beam.Pipeline(options=given) as pipeline:
-        graph(pipeline, job, todo, processes_here(given))
+    parsed = PipelineOptions(arguments(options))
+    check_runner(parsed)
+    with plain_errors(), beam.Pipeline(options=parsed) as pipeline:
+        graph(pipeline, job, todo, local_processes(parsed))
 
 
 def graph(pipeline: beam.Pipeline, job: Job, todo: Sequence[int], workers: int = 1) -> None:
@@ -106,7 +106,7 @@ def arguments(options: Sequence[str]) -> list[str]:
     return [RUNNERS.get(runner, runner), *others]
 
 
-def processes_here(options: PipelineOptions) -> int:
+def local_processes(options: PipelineOptions) -> int:
     """How many worker processes share this machine's cores, by the direct runner's options.
 
     Threads of one process take turns with all cores. Other runners' options do not say.

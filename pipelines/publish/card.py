@@ -1,6 +1,8 @@
-"""The dataset card of a published folder, from `card.md.j2`: its metadata, how to load it, what it
-holds and how that was computed: the commands and parameters that make it again, byte for byte, from
-its source."""
+"""The dataset card of a published folder, from `card.md.j2`.
+
+It has its metadata, how to load it, what it holds, and the commands and parameters that make it
+again from its source, byte for byte.
+"""
 
 import json
 import re
@@ -153,13 +155,15 @@ def size_category(rows: int) -> str:
 
 
 def cell(value: object) -> str:
-    """Somebody's words in a cell of a Markdown table: no sign of it makes anything else of them."""
+    """Somebody's words in a cell of a Markdown table, where no sign of it has its meaning."""
     return re.sub(r"([\\`*_{}\[\]<>()#!|~&$])", r"\\\1", " ".join(str(value).split()))
 
 
 def _first_rows(contents: Contents) -> list[dict[str, Any]]:
-    """Of the first image: an own pair, and others from the most to the least relevant by the last
-    measure."""
+    """An own pair of the first image, and others from the most to the least relevant.
+
+    Relevance is by the last measure.
+    """
     split = contents.splits[0]
     file = contents.out / next(iter(split.tables[0].files))
     table = next(pq.ParquetFile(file).iter_batches(4096))
@@ -177,8 +181,7 @@ def _first_rows(contents: Contents) -> list[dict[str, Any]]:
 
 
 def _own_values(contents: Contents, name: str) -> list[float | None]:
-    """Median and smallest value of own pairs with the caption among its references, and the same
-    without."""
+    """Median and smallest value of own pairs, with the caption among its references and without."""
     columns = [name, name + LEFT_OUT]
     files = [contents.out / file for file in contents.tables("relevance")[0].files]
     own = pa.concat_tables(
@@ -191,8 +194,7 @@ def _own_values(contents: Contents, name: str) -> list[float | None]:
 
 
 def parameters(contents: Contents) -> str:
-    """params.yaml: every parameter of every stage; the labels of further splits are told apart by
-    `--set`."""
+    """params.yaml with every parameter of every stage; further splits differ by `--set`."""
     blocks = {"captions": contents.captions_params, **_made(contents.splits[0])}
     if contents.relevance_params:
         blocks["relevance"] = contents.relevance_params["relevance"]
@@ -201,7 +203,7 @@ def parameters(contents: Contents) -> str:
 
 
 def commands(contents: Contents) -> list[str]:
-    """The command lines, folders named after what they hold."""
+    """The command lines that make the dataset, with folders named after what they hold."""
     lines = ["capgrade captions --params params.yaml --out captions"]
     given, first = [], _made(contents.splits[0])
     for split in contents.splits:

@@ -1,5 +1,7 @@
-"""Proof that a published folder or repository is what was made: every byte against the manifest,
-nothing beside it."""
+"""Whether a published folder or repository is what was made, by its manifest.
+
+Every byte is checked, and nothing else may stand in the dataset's folders.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ PUSH = "push it again: capgrade publish --push"
 
 @dataclass(frozen=True)
 class Checked:
-    """What was checked, and what is wrong with it: nothing, when it is what was made."""
+    """What was checked, and the problems that were found: none, when it is what was made."""
 
     name: str
     version: str
@@ -28,11 +30,11 @@ class Checked:
 
 
 def check(target: str, made: Path | None = None) -> Checked:
-    """Check a folder, or a repository USER/NAME or USER/NAME@REVISION on the hub, against its own
-    manifest: sizes, SHA-256 of the bytes that are there, and nothing else in the dataset's folders.
-    With `made`, also against the folder that was published. A repository's files are fetched anew.
+    """Check a folder, or a repository USER/NAME or USER/NAME@REVISION, against its own manifest.
 
-    Raises InputError when it cannot be read at all.
+    That is sizes, SHA-256 of the bytes that are there, and that nothing else is in the dataset's
+    folders. With `made`, it is also held against the folder that was published. A repository's
+    files are fetched anew. Raises InputError when it cannot be read at all.
     """
     if Path(target).is_dir():
         name, (manifest, problems) = target, folder_problems(Path(target))
@@ -76,9 +78,11 @@ def check(target: str, made: Path | None = None) -> Checked:
 def folder_problems(
     folder: Path, name: str | None = None, remedy: str = AGAIN
 ) -> tuple[dict[str, Any], list[InputError]]:
-    """The manifest of a folder that `publish` wrote, and its files that are missing, altered, or in
-    the dataset's folders without being listed. Errors call the folder `name`. InputError when
-    `publish` has not written it."""
+    """The manifest of a folder that `publish` wrote, and what is wrong with its files.
+
+    Problems are files that are missing, altered, or in the dataset's folders without being listed.
+    Errors call the folder `name`. InputError when `publish` has not written it.
+    """
     name = name or str(folder)
     if not (folder / MANIFEST).is_file():
         problem = f"no {MANIFEST}: not a finished publish folder"
@@ -95,7 +99,7 @@ def folder_problems(
     extra = sorted(
         one for one in sizes if one.split("/")[0] in FOLDERS and one not in manifest["files"]
     )
-    # `datasets` loads what fits the card's patterns
+    # `datasets` would load it, as it fits the card's patterns.
     problem = f"not in {MANIFEST}, though among the dataset's files"
     problems = [
         *altered(manifest["files"], sizes, f"{name}/", remedy, lambda one: digest(folder / one))
@@ -126,8 +130,10 @@ def fetched_manifest(repo_id: str, commit: str) -> Path:
 
 
 def _tag_problems(repo_id: str, version: str, manifest: Path) -> list[InputError]:
-    """Whether the tag of a version is there, and has this manifest, which has the digest of every
-    other file."""
+    """A problem where a version's tag is missing, or has another manifest than this one.
+
+    The manifest has the digest of every other file.
+    """
     from huggingface_hub import HfApi
 
     from capgrade.labels.hub import address_of, asking

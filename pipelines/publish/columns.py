@@ -1,5 +1,4 @@
-"""What the columns of a published dataset mean, those of a calibration included: what a label means
-to people."""
+"""What the columns of a published dataset mean, those of a calibration included."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ _COLUMNS = {
 def meaning(
     column: str, used: dict[str, dict[str, Any]], calibrated: Calibrated | None = None
 ) -> str:
-    """A column in words; `used` are the parameters of each measure, as `MeasuresParams.used` gives
-    them."""
+    """A column in words; `used` has each measure's parameters, as `MeasuresParams.used`."""
     if calibrated and column in calibrated.columns:
         return calibrated.meaning(column)
     if column in _COLUMNS:
@@ -70,12 +68,14 @@ class Calibrated:
 
     @property
     def columns(self) -> dict[str, str]:
-        """Column -> measure, in their order."""
+        """The measure of each column that the calibration adds, in their order."""
         return {name + end: name for name in self.measures for end in (SCORE, ACCEPTED)}
 
     def of_pairs(self, values: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
-        """Each column from the values of its measure, float32 [n]: the expected score 0..5, or the
-        probability 0..1."""
+        """Each added column from the values of its measure, float32 [n].
+
+        It is the expected score, 0..5, or the probability that people accept the pair, 0..1.
+        """
         found = {}
         for column, name in self.columns.items():
             curve = self.calibration.curves[name]
@@ -84,8 +84,7 @@ class Calibrated:
         return found
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest says: the file, its digest, version and judgements, and each measure's
-        error."""
+        """What the manifest says of it: file, digest, version, judgements, each measure's error."""
         known = self.calibration
         of = {
             name: {"ece": known.curves[name].ece, "pairs": known.curves[name].pairs}

@@ -1,6 +1,6 @@
-"""Croissant metadata of a published folder: JSON-LD that search engines and ML frameworks read; and
-what whoever uses the labels must know of them, which the dataset card says too.
+"""Croissant metadata of a published folder, as JSON-LD for search engines and ML frameworks.
 
+Here too is what whoever uses the labels must know of them, which the dataset card says as well.
 Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html, with the fields of its
 RAI extension: https://docs.mlcommons.org/croissant/docs/croissant-rai-spec.html.
 """
@@ -57,17 +57,14 @@ BIASES = (
 
 
 def croissant(contents: Contents) -> dict[str, Any]:
-    """The JSON-LD document. What `params` leave open (authors, date, repository) is left out, never
-    invented.
+    """The JSON-LD document.
 
-    Files are addressed in the repository at its version, or relative to this document when there is
-    no repository.
+    What `params` leave open (authors, date, repository) is left out, never invented. Files are
+    addressed in the repository at its version, or relative to this document when there is no
+    repository.
     """
-    # each file once, with a table that it is of
-    params, first = (
-        contents.params,
-        dict[str, PublishedTable](),
-    )
+    params = contents.params
+    first = dict[str, PublishedTable]()  # each file once, with a table that it is of
     for table in (table for config in contents.configs for table in contents.tables(config)):
         for name in table.files:
             first.setdefault(name, table)
@@ -108,8 +105,10 @@ def croissant(contents: Contents) -> dict[str, Any]:
 
 
 def _records(contents: Contents, table: PublishedTable, file: str) -> dict[str, Any]:
-    """A record set a file: the reference library reads no columns of a file set but from a
-    repository or archive."""
+    """A record set for each file.
+
+    The reference library reads the columns of a file set only in a repository or archive.
+    """
     record_set, fields = file.removesuffix(".parquet"), []
     for field in table.schema:
         is_list = pa.types.is_list(field.type)
@@ -137,8 +136,7 @@ def _records(contents: Contents, table: PublishedTable, file: str) -> dict[str, 
 
 
 def _responsible(contents: Contents) -> dict[str, Any]:
-    """The RAI fields of the Croissant document. What is not known of the captions is left out,
-    never invented."""
+    """The RAI fields of the document. What is not known of the captions is left out."""
     source = contents.captions_params.get("source")
     drawn = source == "scenes"
     measures = ", ".join(contents.measures)

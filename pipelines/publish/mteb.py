@@ -86,10 +86,8 @@ def _tables(
         for name, table in (("images", image), ("texts", text))
     }
     image_row, caption_row, values, _ = _pairs(labels, params)
-    grades, values = (
-        reached(values, list(params.grades.values())).astype(np.int32),
-        values.astype(np.float64),
-    )
+    grades = reached(values, list(params.grades.values())).astype(np.int32)
+    values = values.astype(np.float64)
     ids = (
         image["id"].combine_chunks().take(pa.array(image_row)),
         text["id"].combine_chunks().take(pa.array(caption_row)),
@@ -110,7 +108,7 @@ def _tables(
 
 
 def _pairs(labels: Labels, params: PublishParams) -> ValuedPairs:
-    """What reaches the first threshold, and every own pair that is known."""
+    """The pairs that reach the first threshold, and every own pair that is known."""
     measure, edges = labels.chosen(params.measure), list(params.grades.values())[:1]
     return ValuedPairs.joined(
         known.take((reached(known.value, edges) > 0) | (labels.owner[known.caption] == known.image))

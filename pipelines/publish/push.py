@@ -1,4 +1,4 @@
-"""Upload of a published folder: what changed, upon the commit it was compared with, and a tag."""
+"""Upload of a published folder, upon the commit that it was compared with, and a tag."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Pushed:
 
 
 def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = False) -> Pushed:
-    """Make the repository on the hub hold what the folder holds, and tag it with its version. A new
-    repository is private unless `public`; one that is there stays as it is.
+    """Make the repository on the hub hold what the folder holds, and tag it with its version.
 
-    Deleted is only what the manifest there lists and the folder lacks; with `replace`, which takes
-    a repository that holds something else too, all else in the dataset's own folders. InputError
-    for a damaged folder, for a repository that holds something else, for a version that is
-    published with other content, and for what the hub refuses.
+    A new repository is private unless `public`; one that is there stays as it is. Files are deleted
+    that the manifest there lists and the folder lacks; with `replace`, which takes a repository
+    that holds something else, all others in the dataset's folders. InputError for a damaged folder,
+    for a repository that holds something else, for a version that is published with other content,
+    and for what the hub refuses.
     """
     from huggingface_hub import HfApi
 
@@ -98,30 +98,32 @@ def _blobs(info: DatasetInfo) -> dict[str, str | None]:
 
 
 def _no_longer_listed(repo_id: str, head: DatasetInfo, manifest: dict[str, Any]) -> list[str]:
-    """The files of the head that its manifest lists and `manifest` does not. InputError where the
-    head holds anything but an earlier version of this dataset."""
+    """The files of the head that its manifest lists and `manifest` does not.
+
+    InputError where the head holds anything but an earlier version of this dataset.
+    """
     from capgrade.labels.hub import address_of
 
-    there = _blobs(head).keys()
-    if there <= _EMPTY:
+    names = _blobs(head).keys()
+    if names <= _EMPTY:
         return []
     files, name = {MANIFEST, *manifest["files"]}, manifest["params"].get("name")
-    gone = sorted(there - files)
+    gone = sorted(names - files)
     earlier: dict[str, Any] = {}
-    if MANIFEST not in there:
+    if MANIFEST not in names:
         reason = f"has no {MANIFEST}, so it is not a dataset of capgrade"
     else:
         try:
             earlier = read_published(fetched_manifest(repo_id, str(head.sha)))
-            found = earlier["params"].get("name")
-            reason = "" if found == name else f"holds the dataset '{found}', not '{name}'"
+            other = earlier["params"].get("name")
+            reason = "" if other == name else f"holds the dataset '{other}', not '{name}'"
         except InputError as error:
             reason = f"its {MANIFEST} cannot be read: {error.problem}"
     if reason:
         inside = [one for one in gone if one.split("/")[0] in FOLDERS]
-        lost = {"overwrite": sorted(there & files), "delete": inside}
+        lost = {"overwrite": sorted(names & files), "delete": inside}
         would = " and ".join(
-            f"{what} {first_of(names, NAMED)}" for what, names in lost.items() if names
+            f"{what} {first_of(some, NAMED)}" for what, some in lost.items() if some
         )
         problem = f"{reason}; to push would {would or 'add the dataset to it'}"
         raise InputError(

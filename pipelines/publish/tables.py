@@ -1,6 +1,8 @@
-"""The tables of a published dataset as Parquet: captions, pairs with their values, own pairs
-without themselves; and what a published folder holds, from which its card, Croissant metadata and
-manifest are written."""
+"""The tables of a published dataset as Parquet, and what a published folder holds.
+
+Tables are of captions, and of pairs with their values. The card, Croissant metadata and manifest
+are written from `Contents`.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -42,8 +44,10 @@ PARQUET_ROWS = 4_000_000  # pairs per file, about 60 MB
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """One split of one config, as written: the rows of each file, and the bytes the split has in
-    memory."""
+    """One split of one config, as written.
+
+    `files` has the rows of each file, `nbytes` the bytes that the split has in memory.
+    """
 
     config: str
     split: str
@@ -69,9 +73,11 @@ def write_pairs(
     own: dict[str, np.ndarray],
     calibrated: Calibrated | None = None,
 ) -> PublishedTable:
-    """So many pairs of shards in the order of images and captions, over as many files as their
-    number needs; `own`: measure -> float32 [n_captions], of own pairs without the caption among its
-    references. InputError when two columns have one name."""
+    """Write so many pairs of shards, over as many files as their number needs.
+
+    They are in the order of images and captions. `own` has float32 [n_captions] by measure: own
+    pairs without the caption among its references. InputError when two columns have one name.
+    """
     split, n_files = hub_split(labels.table.split), max(1, -(-pairs // PARQUET_ROWS))
     beside = [*(name + LEFT_OUT for name in own), *(calibrated.columns if calibrated else [])]
     if taken := sorted(set(beside) & set(labels.measures)):
@@ -130,8 +136,10 @@ def _pair_batches(
 def write_parquet(
     path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], most: int | None = None
 ) -> tuple[int, int]:
-    """Write batches until there are none, or `most` rows are reached, in groups of ROW_GROUP rows;
-    the rows written and their bytes in memory."""
+    """Write batches until there are none, or `most` rows are reached, in groups of ROW_GROUP.
+
+    Returns the rows written and their bytes in memory.
+    """
     rows = nbytes = 0
     waiting = schema.empty_table()
     with atomic(path) as temporary, pq.ParquetWriter(temporary, schema, **AS_DATASETS) as writer:
@@ -149,11 +157,11 @@ def write_parquet(
 
 
 def own_without_themselves(labels: Labels) -> dict[str, np.ndarray]:
-    """float32 [n_captions] of each measure whose own pairs were scored with the caption among its
-    references; NaN where an image has no other caption. A matrix that was imported, and a mixture
-    with one, has none.
+    """float32 [n_captions] by measure: own pairs without the caption among its references.
 
-    Raises InputError for shards that were made before these values were stored with them.
+    These are of measures that scored them with it; NaN where an image has no other caption. A
+    matrix that was imported, and a mixture with one, has none. Raises InputError for shards that
+    were made before these values were stored with them.
     """
     shards, found = read_shards(Path(labels.file)), {}
     if not shards.has_left_out:
@@ -174,8 +182,10 @@ def own_without_themselves(labels: Labels) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class PublishedSplit:
-    """A split's labels, with their folder's manifest, its tables, and how many pairs' values are
-    known."""
+    """A split's labels, with their folder's manifest and the tables that were written.
+
+    `known` is how many pairs' values are known.
+    """
 
     labels: Labels
     manifest: dict[str, Any]
@@ -193,7 +203,7 @@ class PublishedSplit:
 
     @property
     def name(self) -> str:
-        """As `datasets` accepts it."""
+        """The split's name, as `datasets` accepts it."""
         return self.tables[0].split
 
     @property
@@ -237,7 +247,7 @@ class Contents:
 
     @property
     def configs(self) -> list[str]:
-        """Their names, the default one first."""
+        """Names of the configs, the default one first."""
         return [table.config for table in self.splits[0].tables]
 
     def tables(self, config: str) -> list[PublishedTable]:
@@ -270,8 +280,7 @@ class Contents:
 
     @property
     def captions_counts(self) -> list[str]:
-        """What the captions table left out, by reason, and the captions that repeat another of
-        their image."""
+        """Sentences on captions that were left out, by reason, and on those that repeat another."""
         manifest = self.captions_manifest
         counts = [
             f"{count:,} {reason} were left out"

@@ -51,7 +51,7 @@ class PairValues(NamedTuple):
     values: np.ndarray  # [pairs] or [images, captions]
 
     def of(self, pairs: np.ndarray) -> np.ndarray:
-        """Those of some of the pairs."""
+        """The values of some of the pairs."""
         at = pairs if self.pairs is None else np.searchsorted(self.pairs, pairs)
         return self.values.ravel()[at]
 
@@ -71,7 +71,7 @@ class Sampler:
         ref_ptr: np.ndarray,
         refs: np.ndarray,
     ) -> None:
-        """Fitted measures in the plan's order, and `id_keys` of all images and all captions.
+        """Take measures in the plan's order, and `id_keys` of all images and all captions.
 
         The own captions of image i are refs[ref_ptr[i] : ref_ptr[i + 1]].
         """

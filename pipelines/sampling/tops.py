@@ -36,10 +36,7 @@ def _reaching(begin, end, values, least, rows, sizes):
 
 
 def _pairs_from_the_kth(values: np.ndarray, k: int) -> np.ndarray:
-    """The pairs whose value reaches the k-th highest of their image, ties included.
-
-    int64, rising.
-    """
+    """The pairs whose value reaches the k-th highest of their image, with ties: int64, rising."""
     n = values.shape[1]
     if n <= k:
         return np.arange(values.size)

@@ -91,7 +91,7 @@ def cells_of(plan: Plan) -> Cells:
 
 
 def _at_or_above(bounds: np.ndarray) -> np.ndarray:
-    """A float32 reaches a bound when it reaches the float32 at or above."""
+    """The float32 at or above each bound, which a float32 reaches when it reaches the bound."""
     near: np.ndarray = bounds.astype(np.float32)
     return np.where(near < bounds, np.nextafter(near, np.float32(np.inf)), near)
 

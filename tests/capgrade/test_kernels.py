@@ -138,7 +138,7 @@ def test_a_first_run_says_once_what_it_waits_for(monkeypatch, capsys) -> None:
     """Once for all kernels of the package; nothing of others', or in a worker."""
 
     def compiled(parent: str | None, of: str) -> str:
-        monkeypatch.setattr(say, "_told", set())
+        monkeypatch.setattr(say, "_printed", set())
         monkeypatch.setattr(say, "parent_process", lambda: parent)
         for k in range(2):
             kernel = lambda x: x + k  # noqa: E731, B023

@@ -58,7 +58,7 @@ def params(**values: object) -> RegionsParams:
 def test_regions_have_the_ids_and_the_order_of_the_captions(
     captions: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    say._told.clear()
+    say._printed.clear()
     regions(pictures, tmp_path / "out", params(), captions)
     assert RegionStore(tmp_path / "out").ids == [str(number) for number in NUMBERS]
     assert (
@@ -111,7 +111,7 @@ def test_missing_pictures_are_said_before_the_detector_is_loaded(
 def test_fewer_regions_than_asked_for_are_counted(
     captions: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    say._told.clear()
+    say._printed.clear()
     done = regions(pictures, tmp_path / "out", params(boxes="36", proposals=5), captions)
     assert done is not None
     few = [
@@ -153,7 +153,7 @@ def rows(*ids: str) -> list[Regions]:
 def test_imported_features_get_the_ids_of_the_captions(
     captions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    say._told.clear()
+    say._printed.clear()
     lost = "COCO_train2014_000000123456"
     write_tsv(tmp_path / "a.tsv", rows("000000000007", "99", "42", "COCO_val2014_000000391895"))
     with pytest.raises(

@@ -219,7 +219,7 @@ def test_unreadable_pictures_are_named_after_all_others_are_done(
         run(folder, tmp_path / name, boxes="8", unreadable="skip")
     assert contents(tmp_path / "other") == contents(tmp_path / "fresh")
     capsys.readouterr()
-    say._told.clear()
+    say._printed.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("capgrade.pipelines.regions.decoded", None)
         left_out = run(folder, tmp_path / "skipped", unreadable="skip")["left_out"]

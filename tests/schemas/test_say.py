@@ -12,7 +12,7 @@ from capgrade.schemas.say import if_silent, tell
 def test_silence_is_broken_once(
     said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(say, "_told", set())
+    monkeypatch.setattr(say, "_printed", set())
     fired = threading.Event()
 
     class Fired(threading.Timer):
@@ -31,7 +31,7 @@ def test_silence_is_broken_once(
 def test_what_is_quick_says_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(say, "_told", set())
+    monkeypatch.setattr(say, "_printed", set())
     before = threading.active_count()
     with if_silent("reading captions", seconds=600):
         pass

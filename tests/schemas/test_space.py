@@ -18,7 +18,7 @@ from tests.conftest import caption_table, random_sets, write_captions_folder
 
 def _free(monkeypatch, size):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=size))
-    monkeypatch.setattr(say, "_told", set())
+    monkeypatch.setattr(say, "_printed", set())
 
 
 def test_what_is_said_and_what_is_refused(tmp_path, monkeypatch, capfd):

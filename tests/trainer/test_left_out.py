@@ -45,7 +45,7 @@ def lacking(small, tmp_path_factory) -> Data:
 
 
 def test_their_captions_are_not_learnt_from(lacking, capsys):
-    say._told.clear()
+    say._printed.clear()
     setup = prepare(lacking, params(), MeasuresParams())
     captions = setup.pairs.captions
     lost = {captions.image_numbers[one] for one in LOST if one.startswith("train")}

@@ -55,7 +55,7 @@ def test_features_of_several_splits_are_one_store(data, scan):
 
 
 def test_train_validates_on_dev_and_says_so(data, capsys, monkeypatch):
-    monkeypatch.setattr(say, "_told", set())  # a process says it once
+    monkeypatch.setattr(say, "_printed", set())  # a process says it once
     assert with_validation(data, TrainParams()).validation == "dev"
     assert "validation split: dev, as there is no val" in capsys.readouterr().err
     assert with_validation(data, TrainParams(validation="train")).validation == "train"

@@ -211,7 +211,7 @@ def test_labels_that_a_run_does_not_read_are_named(
     small, tmp_path, preset, sets, capsys, monkeypatch
 ):
     """A pipeline gives all runs the same; what is not read is no input."""
-    monkeypatch.setattr(say, "_told", set())
+    monkeypatch.setattr(say, "_printed", set())
     run(small.sampled, tmp_path / "given", *sets, preset=preset, epochs=1)
     assert (
         f"{small.sampled.shards}: these labels are not read: batches are random"
