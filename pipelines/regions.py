@@ -2,7 +2,8 @@
 
 A shard is a fixed run of the picture list. Its batches, its file and its receipt follow from the
 list and the settings alone, so a run that was stopped goes on with the shards that are missing,
-several processes may share the shards, and the bytes are the same.
+several processes may share the shards, and the bytes are the same. A receipt is a JSON file beside
+the shard, written after it: which pictures are in the shard, and what the manifest says of them.
 """
 
 import hashlib
@@ -31,17 +32,10 @@ from capgrade.pipelines.detectors.selection import Detector
 from capgrade.processes import Process, together
 from capgrade.schemas.captions import read_captions, splits_of
 from capgrade.schemas.errors import InputError, first_of
-from capgrade.schemas.files import (
-    entry_of,
-    manifest_of,
-    output_of,
-    parse_manifest,
-    unfinished_folder,
-    write_json,
-    write_manifest,
-)
+from capgrade.schemas.files import output_of, unfinished_folder, write_json, write_manifest
 from capgrade.schemas.image_matching import NAMES_SHOWN
 from capgrade.schemas.left_out import MISSING, NO_REGION, UNREADABLE
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import PARTS, output_folder
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
@@ -56,15 +50,15 @@ from capgrade.schemas.regions import (
 from capgrade.schemas.say import tell
 from capgrade.schemas.space import require_space, size_of
 
-# of shards: to be raised when a detector or the table gives other values of the same parameters
-_FORMAT = 1
+# Of shards and receipts: raise it when the same parameters give other ones.
+_FORMAT = 2
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
 _NAMED = 20  # damaged pictures named in one message
 
 
 @dataclass(frozen=True)
 class PictureShards:
-    """The picture list cut into shards, and where they go."""
+    """The picture list divided into shards, and where they are written."""
 
     folder: Path
     pictures: Sequence[Picture]
@@ -93,9 +87,9 @@ class PictureShards:
         return self.folder / PARTS / f"{shard:05d}.json"
 
     def finished(self, shard: int) -> bool:
-        """Its receipt is there, which is written after its file, and its pictures are unchanged."""
+        """Whether its receipt is there, and its pictures are unchanged."""
         receipt = self.receipt_file(shard)
-        return receipt.is_file() and parse_manifest(receipt)["stamp"] == self.stamp(shard)
+        return receipt.is_file() and read_json(receipt)["stamp"] == self.stamp(shard)
 
 
 @dataclass(frozen=True)
@@ -111,11 +105,11 @@ class ChosenPictures:
 def choose_pictures(
     source: Path, captions_dir: Path | None, params: RegionsParams
 ) -> ChosenPictures:
-    """The pictures of a source; with captions those of their images in the table's order, by the
-    captions' image ids (`match_images`). What is missing, and what is not asked for, is said.
+    """The pictures of a source; with captions those of their images, in the table's order.
 
-    InputError where a picture is missing, but with `unreadable: skip`; and for an image that has
-    two.
+    Images have pictures by their ids in the captions (`match_images`). What is missing, and what is
+    not asked for, is said. InputError where a picture is missing, but with `unreadable: skip`; and
+    for an image that has two.
     """
     columns = ImageColumns(params.image_column, params.image_id, "--set regions.image_column")
     if captions_dir is None:
@@ -152,8 +146,10 @@ def choose_pictures(
 
 
 def _without_picture(missing: Mapping[str, str | None], there: PictureList) -> list[dict[str, str]]:
-    """Why these images have no picture, as a manifest's `left_out` has it: it is not there, or was
-    not taken."""
+    """Why these images have no picture, as a manifest's `left_out` has it.
+
+    It is not there, or it was not taken.
+    """
     why = there.reasons(missing)
     return [
         {
@@ -169,14 +165,12 @@ def _without_picture(missing: Mapping[str, str | None], there: PictureList) -> l
 def regions(
     source: Path, out: Path, params: RegionsParams, captions: Path | None = None
 ) -> dict[str, Any] | None:
-    """Write `regions-00000.arrow`, ... and, last, the manifest, which is returned; None in all
-    processes of a launcher except the first. `source` is what `list_pictures` takes; with a
-    captions folder, the pictures of its images are looked at (`choose_pictures`).
+    """Write `regions-00000.arrow`, ... and the manifest, which the first process returns.
 
-    A picture that cannot be decoded, or in which nothing is found, is left out and never shifts
-    another row. With `unreadable: skip` the manifest lists it; with `fail` there is no manifest but
-    an InputError that names it, after all others are done: mended, or with skip, the next run does
-    only what is missing.
+    `source` is what `list_pictures` takes; with a captions folder, the pictures of its images are
+    looked at (`choose_pictures`). A picture that cannot be decoded, or in which nothing is found,
+    is left out. With `unreadable: skip` the manifest lists it. With `fail` there is an InputError
+    that names it, after all others are done; when it is mended, the next run does what is missing.
     """
     process = Process.current()
     chosen = choose_pictures(source, captions, params)
@@ -193,32 +187,30 @@ def regions(
     }
     inputs = {**input_digests(params), **chosen.inputs}
     schema = region_schema(detector.n_features, params.dtype, made_with)
-    # with the most boxes
+    # Of an image with the most boxes.
     image_bytes = params.box_range[1] * detector.n_features * np.dtype(params.dtype).itemsize
     shard_images = max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image_bytes))
     least = 0 if params.boxes_of else params.box_range[0]
-    cut = PictureShards(unfinished_folder(out), pictures, shard_images, schema, least)
-    # a receipt says which pictures are in a shard
-    made_of = {
-        "format": _FORMAT,
-        "regions": made_with,
-        "inputs": inputs,
-    }
+    shards = PictureShards(unfinished_folder(out), pictures, shard_images, schema, least)
+    # Without the pictures, as each shard's receipt says which are in it.
+    made_of = {"format": _FORMAT, "regions": made_with, "inputs": inputs}
     with together(process) as wait, output_folder(out, REGIONS_KIND, made_of):
         if process.rank == 0:
-            done = size_of(cut.folder)
+            done = size_of(shards.folder)
             require_space(out, max(len(pictures) * image_bytes, done), done=done)
         wait()  # nobody goes on before the folder is ready
-        detect_all(cut, detector, params, process)
+        detect_all(shards, detector, params, process)
         wait()
-        return (
-            finish(cut, detector, params, made_with, inputs, chosen) if process.rank == 0 else None
-        )
+        if process.rank:
+            return None
+        return finish(shards, detector, params, made_with, inputs, chosen)
 
 
 def require_detector(source: Path, params: RegionsParams) -> None:
-    """InputError where none is named and the pictures are no scenes: that detector is of no use on
-    photographs."""
+    """InputError where no detector is named and the pictures are no scenes.
+
+    The default one is of no use on photographs.
+    """
     if "detector" not in params.model_fields_set and not (source / PICTURES_TABLE).is_file():
         remedy = "give --detector bottom_up --weights FILE, or --detector patches --model MODEL"
         raise InputError(
@@ -227,46 +219,51 @@ def require_detector(source: Path, params: RegionsParams) -> None:
 
 
 def detect_all(
-    cut: PictureShards, detector: Detector, params: RegionsParams, process: Process
+    shards: PictureShards, detector: Detector, params: RegionsParams, process: Process
 ) -> None:
-    """Every unfinished shard of this process: decoded ahead by workers, detected here, written by a
-    thread while the next is detected."""
-    own = range(process.rank, cut.n_shards, process.world)
-    todo = [k for k in own if not cut.finished(k)]
-    total = sum(len(cut.numbers(k)) for k in todo)
-    if kept := sum(len(cut.numbers(k)) for k in own) - total:
-        tell(
-            f"{output_of(cut.folder)}: goes on, {kept:,} of {kept + total:,} pictures are done by a"
-            " stopped run"
-        )
+    """Make every unfinished shard of this process.
+
+    Workers decode ahead, pictures are detected here, and a thread writes a shard while the next one
+    is detected.
+    """
+    own = range(process.rank, shards.n_shards, process.world)
+    todo = [k for k in own if not shards.finished(k)]
+    total = sum(len(shards.numbers(k)) for k in todo)
+    if kept := sum(len(shards.numbers(k)) for k in own) - total:
+        done = f"{kept:,} of {kept + total:,} pictures are done by a stopped run"
+        tell(f"{output_of(shards.folder)}: goes on, {done}")
     if not total:
         return
     batches = plan(
-        cut.pictures, ((k, cut.numbers(k)) for k in todo), detector.prepare, params.batch
+        shards.pictures, ((k, shards.numbers(k)) for k in todo), detector.prepare, params.batch
     )
     pinned = device_of(params.device, process.local).type == "cuda"
     ready = decoded(
-        cut.pictures, batches, detector.prepare, workers=min(params.workers, total), pinned=pinned
+        shards.pictures,
+        batches,
+        detector.prepare,
+        workers=min(params.workers, total),
+        pinned=pinned,
     )
-    seen: dict[int, PictureOutcome] = {}  # of the shard that is being detected
+    outcomes: dict[int, PictureOutcome] = {}  # of the shard that is being detected
     writing: Future[None] | None = None  # the shard before it
     with (
         progress(f"regions by {detector.name}", total, unit="images") as advance,
         ThreadPoolExecutor(1) as writer,
     ):
         for each in ready:
-            seen |= {
+            outcomes |= {
                 number: PictureOutcome(problem=problem) for number, problem in each.problems.items()
             }
             for one in each.prepared:
-                ids = [cut.pictures[number].image_id for number in one.numbers]
+                ids = [shards.pictures[number].image_id for number in one.numbers]
                 found = detector.detect(one.images, one.scales, one.sizes, ids)
-                seen |= zip(one.numbers, map(PictureOutcome, one.digests, found), strict=True)
+                outcomes |= zip(one.numbers, map(PictureOutcome, one.digests, found), strict=True)
             if each.batch.last:
                 if writing:
                     writing.result()
-                writing = writer.submit(write, cut, each.batch.shard, seen)
-                seen = {}
+                writing = writer.submit(write_outcomes, shards, each.batch.shard, outcomes)
+                outcomes = {}
             advance(len(each.batch.numbers))
         if writing:
             writing.result()
@@ -274,26 +271,26 @@ def detect_all(
 
 @dataclass(frozen=True)
 class PictureOutcome:
-    """What came of a picture: the SHA-256 of its bytes and what was detected, or why it could not
-    be read."""
+    """What a picture gave: the SHA-256 of its bytes and its regions, or why it was not read."""
 
     digest: str = "unreadable"
     regions: Regions | None = None
     problem: str = ""
 
 
-def write(cut: PictureShards, shard: int, seen: Mapping[int, PictureOutcome]) -> None:
-    """A shard, then its receipt, a manifest: what it was made from, what it holds, and which
-    pictures are not in it."""
+def write_outcomes(
+    shards: PictureShards, shard: int, outcomes: Mapping[int, PictureOutcome]
+) -> None:
+    """Write a shard, then its receipt: what it was made from and holds, and what is not in it."""
     images, left_out, fewer, rounding = [], [], [], Rounding()
-    stamp = cut.stamp(shard)
-    for number in cut.numbers(shard):
-        picture, one = cut.pictures[number], seen[number]
+    stamp = shards.stamp(shard)
+    for number in shards.numbers(shard):
+        picture, one = shards.pictures[number], outcomes[number]
         try:
             if one.regions is None or not len(one.regions):
                 raise InputError(one.problem or "no region found")
             images.append(one.regions.check())
-            fewer += [picture.image_id] if len(one.regions) < cut.least else []
+            fewer += [picture.image_id] if len(one.regions) < shards.least else []
         except InputError as error:
             reason = UNREADABLE if one.regions is None else NO_REGION
             left_out.append(
@@ -304,35 +301,35 @@ def write(cut: PictureShards, shard: int, seen: Mapping[int, PictureOutcome]) ->
                     "reason": reason,
                 }
             )
-    rows = write_shard(cut.file(shard), images, cut.schema, rounding)
-    # of the bytes; `stamp` is the file system's
-    read = _sha256(seen[number].digest for number in cut.numbers(shard))
-    receipt = manifest_of(
-        REGIONS_KIND,
-        {shard_name(shard): entry_of(cut.file(shard), rows=rows)},
-        stamp=stamp,
-        pictures=read,
-        regions=rounding.regions,
-        rounding=asdict(rounding),
-        left_out=left_out,
-        fewer=fewer,
-    )
-    write_json(cut.receipt_file(shard), receipt)
+    rows = write_shard(shards.file(shard), images, shards.schema, rounding)
+    receipt = {
+        "stamp": stamp,
+        "rows": rows,
+        # Of the pictures' bytes, where `stamp` is of what the file system says.
+        "pictures": _sha256(outcomes[number].digest for number in shards.numbers(shard)),
+        "regions": rounding.regions,
+        "rounding": asdict(rounding),
+        "left_out": left_out,
+        "fewer": fewer,
+    }
+    write_json(shards.receipt_file(shard), receipt)
 
 
 def finish(
-    cut: PictureShards,
+    shards: PictureShards,
     detector: Detector,
     params: RegionsParams,
     made_with: dict[str, Any],
     inputs: dict[str, str],
     chosen: ChosenPictures,
 ) -> dict[str, Any]:
-    """The manifest over all shards. InputError if there is no image, or if one was left out that
-    may not be."""
-    receipts = [parse_manifest(cut.receipt_file(shard)) for shard in range(cut.n_shards)]
+    """Write the manifest of all shards, and return it.
+
+    InputError if there is no image, or if one was left out that may not be.
+    """
+    receipts = [read_json(shards.receipt_file(shard)) for shard in range(shards.n_shards)]
     left_out = [*chosen.left_out, *(one for receipt in receipts for one in receipt["left_out"])]
-    rows = {name: entry["rows"] for receipt in receipts for name, entry in receipt["files"].items()}
+    rows = {shard_name(shard): receipt["rows"] for shard, receipt in enumerate(receipts)}
     if left_out and (params.unreadable == "fail" or not any(rows.values())):
         remedy = (
             "mend or remove them and run again, which does only what is missing; or --set"
@@ -343,12 +340,12 @@ def finish(
         tell(f"left out: {_named(left_out, sum(rows.values()))}")
     if fewer := [image_id for receipt in receipts for image_id in receipt["fewer"]]:
         tell(
-            f"fewer regions than the {cut.least} asked for: {len(fewer):,} images,"
+            f"fewer regions than the {shards.least} asked for: {len(fewer):,} images,"
             f" {first_of(fewer, NAMES_SHOWN)}"
         )
     pictures = _sha256(receipt["pictures"] for receipt in receipts)
     return write_manifest(
-        cut.folder,
+        shards.folder,
         REGIONS_KIND,
         params=made_with,
         inputs={"pictures": pictures, **inputs},
@@ -361,7 +358,7 @@ def finish(
         },
         left_out=left_out,
         not_taken=dict(chosen.not_taken),
-        fewer_regions={"asked": cut.least, "images": len(fewer)},
+        fewer_regions={"asked": shards.least, "images": len(fewer)},
         classes=detector.classes,
         attributes=detector.attributes,
     )

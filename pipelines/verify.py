@@ -9,10 +9,10 @@ from typing import Any
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
-    COMMAND,
     MANIFEST,
     UNFINISHED,
     altered,
+    command_of,
     digest,
     made_again,
     metadata_of,
@@ -145,7 +145,7 @@ def _printed(folder: Path) -> InputError:
         )
     if run is None:
         return InputError("left by a run that was killed", file=folder / LOCK, remedy=_AGAIN)
-    command = f"capgrade {COMMAND.get(run['stage'], run['stage'])}"
+    command = f"capgrade {command_of(run['stage'])[0]}"
     return InputError(
         f"an unfinished run of `{command}`, {done_parts(folder)}",
         file=out,

@@ -32,24 +32,18 @@ MANIFEST_FORMAT = 2  # 1 had no checksum of itself
 SELF = "sha256"  # the manifest's own digest, in the manifest
 _DIGITS = 5  # at least, of the numbers of numbered files
 LARGEST_JSON = 2**26  # bytes of a manifest or another JSON file that is read whole
-# The commands of kinds that are not called as their command is, and options that are not --out.
-COMMAND = {
-    "embeddings": "evaluate --run",
-    "run": "train",
-    "evaluation": "evaluate",
-    "tables": "evaluate --compare",
-    "alignment": "search --words",
-    "review": "explore --sample",
-    "reproduction": "reproduce",
-    "pictures": "report --pictures",
-    "npz": "regions export --format npz",
-    "shards_part": "shards --part",
-}
-FOLDER = {
-    "embeddings": "--index",
-    "alignment": "--words",
-    "pictures": "--pictures",
-    "review": "--sample",
+# By kind the command and the option that names the folder, where they are not the kind and --out.
+COMMANDS = {
+    "embeddings": ("evaluate --run", "--index"),
+    "run": ("train", "--out"),
+    "evaluation": ("evaluate", "--out"),
+    "tables": ("evaluate --compare", "--out"),
+    "alignment": ("search --words", "--words"),
+    "review": ("explore --sample", "--sample"),
+    "reproduction": ("reproduce", "--out"),
+    "pictures": ("report --pictures", "--pictures"),
+    "npz": ("regions export --format npz", "--out"),
+    "shards_part": ("shards --part", "--out"),
 }
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
@@ -364,6 +358,11 @@ def self_digest(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(canonical(content).encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def command_of(kind: str) -> tuple[str, str]:
+    """The command that writes folders of a kind, and the option that names the folder."""
+    return COMMANDS.get(kind, (kind, "--out"))
+
+
 def made_again(kind: str, folder: Path) -> str:
     """How to make such a folder anew, in words."""
     if kind == "shards_parquet":
@@ -371,9 +370,8 @@ def made_again(kind: str, folder: Path) -> str:
     if kind == "shards_part":  # in OUT.parts/2-of-3
         out, part = str(folder.parent).removesuffix(".parts"), folder.name.replace("-of-", "/")
         return f"run `capgrade shards --part {part}` again with --out {out}"
-    return (
-        f"run `capgrade {COMMAND.get(kind, kind)}` again with {FOLDER.get(kind, '--out')} {folder}"
-    )
+    command, option = command_of(kind)
+    return f"run `capgrade {command}` again with {option} {folder}"
 
 
 def unfinished_folder(out: Path) -> Path:

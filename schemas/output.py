@@ -17,13 +17,12 @@ from typing import Any
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
-    COMMAND,
-    FOLDER,
     MANIFEST,
     RUN_FILE,
     UNFINISHED,
     allowed,
     canonical,
+    command_of,
     leaves,
     metadata_of,
     open_arrow,
@@ -75,7 +74,7 @@ def output_folder(
     if not first_process():
         yield folder
         return
-    allow = allowed(FOLDER.get(stage, "--out"))
+    allow = allowed(command_of(stage)[1])
     with nullcontext() if made_of is None else writing(out, allow), only_run(out, allow):
         refuse_foreign(out, stage)
         _put_in_place(out, folder)  # what a run had ended before it was killed
@@ -264,17 +263,14 @@ def refuse_foreign(out: Path, stage: str) -> None:
             problem = f"holds files that capgrade did not write ({some})"
             raise InputError(problem, file=path, remedy=ANOTHER)
         if found and by != stage:
-            problem = f"was written by `{_command(str(by))}`, not by `{_command(stage)}`"
+            other, this = command_of(str(by))[0], command_of(stage)[0]
+            problem = f"was written by `capgrade {other}`, not by `capgrade {this}`"
             raise InputError(problem, file=path, remedy=ANOTHER)
 
 
 def stage_of(manifest: dict) -> str:
     """The stage that wrote a folder. Regions of other people's files say it beside their kind."""
     return str(manifest.get("stage", manifest["kind"]))
-
-
-def _command(stage: str) -> str:
-    return f"capgrade {COMMAND.get(stage, stage)}"
 
 
 Recogniser = Callable[[Path], bool]

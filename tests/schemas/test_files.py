@@ -11,7 +11,7 @@ from typer.main import get_command
 from capgrade.pipelines.cli import app
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
-    COMMAND,
+    COMMANDS,
     made_again,
     metadata_of,
     open_arrow,
@@ -84,7 +84,7 @@ def test_manifest_guards_the_folder(tmp_path: Path) -> None:
         read_manifest(tmp_path, "shards")
 
 
-@pytest.mark.parametrize("kind", ["shards", *COMMAND])
+@pytest.mark.parametrize("kind", ["shards", *COMMANDS])
 def test_what_makes_a_folder_again_is_a_command_with_such_options(
     kind: str, tmp_path: Path
 ) -> None:
