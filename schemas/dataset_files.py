@@ -18,8 +18,8 @@ def split_of(name: str) -> str | None:
     That is SPLIT of data/SPLIT-00000-of-00004.parquet, else a word in its folders, else in its own
     name.
     """
-    if found := SHARD.fullmatch(name):
-        return found[1]
+    if match := SHARD.fullmatch(name):
+        return match[1]
     folders, _, file = name.lower().rpartition("/")
     for part in (folders, file):
         words_of_part = set(re.split(r"[-._ 0-9/]+", part))

@@ -92,14 +92,14 @@ def digest(path: Path) -> str:
 def digests(paths: Iterable[Path]) -> dict[str, str]:
     """SHA-256 of files by name, with as many of the folders above as tell it from the others."""
     files = list(dict.fromkeys(path.resolve() for path in paths))
-    found = {}
+    by_name = {}
     for path in files:
         ends = (path.parts[-count:] for count in range(1, len(path.parts) + 1))
         own = next(
             end for end in ends if [other.parts[-len(end) :] for other in files].count(end) == 1
         )
-        found["/".join(own)] = digest(path)
-    return found
+        by_name["/".join(own)] = digest(path)
+    return by_name
 
 
 def canonical(value: Any) -> str:
@@ -109,11 +109,11 @@ def canonical(value: Any) -> str:
 
 def leaves(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Values by their dotted keys, as `--set` takes them; an empty mapping is a value."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in tree.items():
         inside = isinstance(value, dict) and value
-        found |= leaves(value, f"{above}{key}.") if inside else {f"{above}{key}": value}
-    return found
+        values |= leaves(value, f"{above}{key}.") if inside else {f"{above}{key}": value}
+    return values
 
 
 @contextmanager
@@ -227,12 +227,12 @@ def with_metadata(schema: pa.Schema, metadata: dict[str, Any]) -> pa.Schema:
 def metadata_of(schema: pa.Schema) -> dict[str, Any]:
     """What `with_metadata` stored, or an empty dict. InputError when that cannot be read."""
     try:
-        found = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
+        metadata = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"the metadata of an Arrow file are damaged ({error})", remedy=_AGAIN
         ) from error
-    return found if isinstance(found, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def write_arrow(

@@ -13,5 +13,5 @@ def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches a host: a loopback address, or `localhost`."""
-    found = address_of(host)
-    return host == "localhost" if found is None else found.is_loopback
+    address = address_of(host)
+    return host == "localhost" if address is None else address.is_loopback

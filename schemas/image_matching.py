@@ -40,12 +40,12 @@ class ImageMatches:
 
     def lines(self, what: str = "pictures") -> list[str]:
         """Lines on what is missing and on what is not asked for, with the first names."""
-        said = []
+        lines = []
         if self.missing:
             names = first_of(
                 [named(image_id, self.images[image_id]) for image_id in self.missing], NAMES_SHOWN
             )
-            said.append(
+            lines.append(
                 f"no {what} of {len(self.missing):,} of the {len(self.images):,} images: {names}"
             )
         if self.not_asked:
@@ -53,11 +53,11 @@ class ImageMatches:
                 self.candidates[k].path or self.candidates[k].image_id for k in self.not_asked
             ]
             names = first_of(others, NAMES_SHOWN)
-            said.append(
+            lines.append(
                 f"not asked for: {len(self.not_asked):,} of {len(self.candidates):,} {what}:"
                 f" {names}"
             )
-        return said
+        return lines
 
 
 def named(image_id: str, path: str | None) -> str:
@@ -78,27 +78,29 @@ def match_images(
     A candidate that is an id alone is a string. InputError, which shows both, for two candidates of
     one image, or two images of one.
     """
-    given = [Candidate(one) if isinstance(one, str) else one for one in candidates]
+    listed = [Candidate(one) if isinstance(one, str) else one for one in candidates]
     wanted = [_Name(image_id, _plain(file or image_id)) for image_id, file in images.items()]
-    found = [
-        _Name(one.image_id, _plain(one.path or one.image_id), one.path is None) for one in given
+    names = [
+        _Name(one.image_id, _plain(one.path or one.image_id), one.path is None) for one in listed
     ]
     owner: dict[int, int] = {}  # candidate -> image
-    rest, free = list(range(len(wanted))), list(range(len(found)))
+    rest, free = list(range(len(wanted))), list(range(len(names)))
     for key, fits in _RULES:
         by_key: dict[object, list[int]] = {}
         for c in free:
-            if (value := key(found[c])) is not None:
+            if (value := key(names[c])) is not None:
                 by_key.setdefault(value, []).append(c)
         for i in rest if by_key else ():
             fitting = [
                 c
                 for c in by_key.get(key(wanted[i]), ())
-                if fits is None or fits(wanted[i], found[c])
+                if fits is None or fits(wanted[i], names[c])
             ]
             for c in fitting[:2]:
                 if (other := owner.setdefault(c, i)) != i:
-                    problem = f"{_shown(given[c])} belongs to two images, {_both(wanted, other, i)}"
+                    problem = (
+                        f"{_shown(listed[c])} belongs to two images, {_both(wanted, other, i)}"
+                    )
                     remedy = (
                         "give each image a picture or features of its own, named by the image id"
                     )
@@ -106,7 +108,7 @@ def match_images(
             if len(fitting) > 1:
                 problem = (
                     f"image {wanted[i].id!r} has two,"
-                    f" {' and '.join(_shown(given[c]) for c in fitting[:2])}"
+                    f" {' and '.join(_shown(listed[c]) for c in fitting[:2])}"
                 )
                 raise InputError(
                     problem, file=source, remedy="keep one, or list which: image_id<TAB>path"
@@ -116,7 +118,7 @@ def match_images(
         if not rest or not free:
             break
     numbers = {wanted[i].id: c for c, i in sorted(owner.items(), key=lambda pair: pair[1])}
-    return ImageMatches(numbers, [wanted[i].id for i in rest], free, images, given)
+    return ImageMatches(numbers, [wanted[i].id for i in rest], free, images, listed)
 
 
 class _Name:

@@ -43,14 +43,14 @@ def folder_digest(folder: Path, files: Iterable[Path] | None = None) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def found_digests(**given: Path | None) -> dict[str, str]:
+def found_digests(**named: Path | None) -> dict[str, str]:
     """SHA-256 of each path that is there: of a file, or of the manifest of a stage's folder.
 
     A missing one is refused by its reader, who knows what it should be.
     """
     paths = {
         name: path / MANIFEST if path.is_dir() else path
-        for name, path in given.items()
+        for name, path in named.items()
         if path is not None
     }
     return {name: file_digest(path) for name, path in paths.items() if path.is_file()}

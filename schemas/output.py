@@ -141,8 +141,8 @@ def _move(folder: Path, to: Path) -> None:
 def _asides(out: Path) -> list[Path]:
     """Folders of unfinished work that were set aside."""
     folder = unfinished_folder(out)
-    found = folder.parent.glob(f"{glob.escape(folder.name)}.*")
-    return sorted(path for path in found if path.suffix[1:].isdigit() and read_run(path))
+    folders = folder.parent.glob(f"{glob.escape(folder.name)}.*")
+    return sorted(path for path in folders if path.suffix[1:].isdigit() and read_run(path))
 
 
 def _put_in_place(out: Path, folder: Path) -> None:
@@ -211,9 +211,9 @@ def _manifest(path: Path) -> dict[str, Any]:
 def read_run(folder: Path) -> dict[str, Any] | None:
     """What a folder of unfinished work is of, "stage" and "made_of"; None where no file says so."""
     with suppress(InputError, OSError):
-        found = read_json(folder / RUN_FILE)
-        if isinstance(found, dict) and isinstance(found.get("stage"), str) and "made_of" in found:
-            return found
+        run = read_json(folder / RUN_FILE)
+        if isinstance(run, dict) and isinstance(run.get("stage"), str) and "made_of" in run:
+            return run
     return None
 
 
@@ -253,16 +253,16 @@ def refuse_foreign(out: Path, stage: str) -> None:
     for path, by in ((out, wrote), (folder, run["stage"] if run else None)):
         names = sorted(one.name for one in path.iterdir()) if path.is_dir() else []
         temporary = f".{RUN_FILE}."  # begins the name of one that is being written
-        found = [
+        others = [
             name
             for name in names
             if name not in (LOCK, UNFINISHED) and not name.startswith(temporary)
         ]
-        if found and by is None:
-            some = f"{', '.join(found[:3])}{', ...' if found[3:] else ''}"
+        if others and by is None:
+            some = f"{', '.join(others[:3])}{', ...' if others[3:] else ''}"
             problem = f"holds files that capgrade did not write ({some})"
             raise InputError(problem, file=path, remedy=ANOTHER)
-        if found and by != stage:
+        if others and by != stage:
             other, this = command_of(str(by))[0], command_of(stage)[0]
             problem = f"was written by `capgrade {other}`, not by `capgrade {this}`"
             raise InputError(problem, file=path, remedy=ANOTHER)

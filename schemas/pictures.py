@@ -77,12 +77,12 @@ def orientation(image: Image.Image) -> int:
         return 1
     try:
         exif.load(image.info["exif"])
-        found = exif.get(ORIENTATION)
+        turn = exif.get(ORIENTATION)
     except (
         Exception
     ):  # the parser lets through whatever damaged bytes make it raise; the pixels may be whole
         return 1
-    return found if found in TURNS else 1
+    return turn if turn in TURNS else 1
 
 
 def decode_image(data: bytes, name: str | Path, row: int | str | None = None) -> np.ndarray:

@@ -69,9 +69,9 @@ def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[
 
 def line(task: Task, unit: str | None = None) -> str:
     """How much is done, after how long, how fast (with a unit), and how long the rest will take."""
-    of = "" if task.total is None else f" of {task.total:,.0f}"
+    of_all = "" if task.total is None else f" of {task.total:,.0f}"
     text = (
-        f"{task.description}: {task.completed:,.0f}{of}{f' {unit}' if unit else ''} after"
+        f"{task.description}: {task.completed:,.0f}{of_all}{f' {unit}' if unit else ''} after"
         f" {spoken(task.elapsed or 0)}"
     )
     if unit and task.speed:

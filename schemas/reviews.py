@@ -87,11 +87,11 @@ def read_plan(folder: Path) -> ReviewPlan:
         raise InputError(
             f"no {PLAN}: not a review", file=folder, remedy="start one: capgrade explore --sample"
         )
-    found = read_json(path)
-    if isinstance(found, dict):
-        found.pop("kind", None)  # "review", for people
+    plan = read_json(path)
+    if isinstance(plan, dict):
+        plan.pop("kind", None)  # "review", for people
     try:
-        return TypeAdapter(ReviewPlan).validate_python(found)
+        return TypeAdapter(ReviewPlan).validate_python(plan)
     except ValidationError as error:
         first = error.errors()[0]
         problem = f"not a review plan ({'.'.join(map(str, first['loc']))}: {first['msg']})"
@@ -103,17 +103,17 @@ def read_all_ratings(folder: Path, plan: ReviewPlan) -> dict[str, dict[int, int]
 
     InputError as `read_ratings`, and for two files of one reviewer, such as a copy.
     """
-    found: dict[str, dict[int, int]] = {}
+    by_reviewer: dict[str, dict[int, int]] = {}
     for path in sorted(folder.glob(RATINGS)):
         name, ratings = read_ratings(path, plan)
-        if ratings and name in found:
+        if ratings and name in by_reviewer:
             raise InputError(
                 f"ratings of '{name}', who has another file",
                 file=path,
                 remedy="keep one of the two",
             )
-        found[name] = ratings
-    return {name: found[name] for name in sorted(found) if found[name]}
+        by_reviewer[name] = ratings
+    return {name: by_reviewer[name] for name in sorted(by_reviewer) if by_reviewer[name]}
 
 
 def read_ratings(path: Path, plan: ReviewPlan) -> tuple[str, dict[int, int]]:
@@ -122,7 +122,7 @@ def read_ratings(path: Path, plan: ReviewPlan) -> tuple[str, dict[int, int]]:
     A line without its end is a click that was never confirmed. InputError for another line, and for
     a rating of another plan or reviewer.
     """
-    name, found = "", {}
+    name, scores = "", {}
     for row, text in appended_lines(path, "plan"):
         try:
             line = json.loads(text)
@@ -138,5 +138,5 @@ def read_ratings(path: Path, plan: ReviewPlan) -> tuple[str, dict[int, int]]:
             raise InputError(
                 "a rating of another review or reviewer", file=path, row=row, remedy=remedy
             )
-        found[item] = score
-    return name, found
+        scores[item] = score
+    return name, scores

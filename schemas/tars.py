@@ -57,27 +57,27 @@ def is_tars(name: str) -> bool:
     return path.suffix == ".tar" or (path.is_dir() and any(path.glob("*.tar")))
 
 
-def list_tars(given: Sequence[str]) -> list[Path]:
+def list_tars(inputs: Sequence[str]) -> list[Path]:
     """The tars that these name. InputError for one that is not there, and a folder without any.
 
     Each is a tar, a folder (those in it and below, by path) or a pattern with {00000..00331} or
     {a,b}.
     """
     tars: list[Path] = []
-    for name in given:
+    for name in inputs:
         path = Path(name)
         if path.is_dir():
-            found = sorted(
+            paths = sorted(
                 one for one in path.rglob("*.tar") if one.is_file() and not one.name.startswith(".")
             )
-            if not found:
+            if not paths:
                 raise InputError("no .tar in this folder", file=path, remedy=TAR)
         else:
-            found = [path] if path.exists() else [Path(one) for one in expand_braces(name)]
-            if missing := [one for one in found if not one.is_file()]:
-                among = f", {len(missing)} such of {len(found)}" if len(found) > 1 else ""
+            paths = [path] if path.exists() else [Path(one) for one in expand_braces(name)]
+            if missing := [one for one in paths if not one.is_file()]:
+                among = f", {len(missing)} such of {len(paths)}" if len(paths) > 1 else ""
                 raise InputError(f"no such file{among}", file=missing[0], remedy=TAR)
-        tars += found
+        tars += paths
     return tars
 
 

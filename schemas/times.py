@@ -43,8 +43,10 @@ def _file(out: Path) -> Path | None:
 
     None where there is no such folder.
     """
-    found = [parent for parent in (out.parent, out.parent.parent) if (parent / TIMES).is_dir()]
-    return found[0] / TIMES / f"{'+'.join(out.relative_to(found[0]).parts)}.json" if found else None
+    for folder in (out.parent, out.parent.parent):
+        if (folder / TIMES).is_dir():
+            return folder / TIMES / f"{'+'.join(out.relative_to(folder).parts)}.json"
+    return None
 
 
 @contextmanager
@@ -96,8 +98,8 @@ def peak_mb(pid: int | None = None) -> float:
     status = Path(f"/proc/{pid or 'self'}/status")
     if Path("/proc/self/status").exists():
         try:
-            found = HIGH_WATER.search(status.read_text(encoding="utf-8"))
+            match = HIGH_WATER.search(status.read_text(encoding="utf-8"))
         except (FileNotFoundError, ProcessLookupError):
-            found = None
-        return int(found[1]) * 1024 / 1e6 if found else 0.0
+            match = None
+        return int(match[1]) * 1024 / 1e6 if match else 0.0
     return math.nan if pid else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT / 1e6

@@ -221,8 +221,8 @@ def run_blocks(
 
 def share(work: Path, folder: Folder) -> None:
     """Put what workers read into the folder of the run."""
-    found = [path for name in SHARED for path in (work / name).rglob("*") if path.is_file()]
-    for path in sorted(found):
+    files = [path for name in SHARED for path in (work / name).rglob("*") if path.is_file()]
+    for path in sorted(files):
         folder.put(path, path.relative_to(work).as_posix())
 
 

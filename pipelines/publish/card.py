@@ -205,23 +205,23 @@ def parameters(contents: Contents) -> str:
 def commands(contents: Contents) -> list[str]:
     """The command lines that make the dataset, with folders named after what they hold."""
     lines = ["capgrade captions --params params.yaml --out captions"]
-    given, first = [], _made(contents.splits[0])
+    options, first = [], _made(contents.splits[0])
     for split in contents.splits:
         folder, sets = f"{split.kind}-{split.name}", set_options(first, _made(split))
         lines.append(
             f"capgrade {split.kind} --params params.yaml --captions captions{sets} --out {folder}"
         )
-        given.append(f"--{split.kind} {folder}")
+        options.append(f"--{split.kind} {folder}")
     if contents.relevance_params:
         dense = measures_block(contents.relevance_params["measures"])
         sets = set_options({"measures": first["measures"]}, {"measures": dense})
         lines.append(
             f"capgrade relevance --params params.yaml --captions captions{sets} --out relevance"
         )
-        given.append("--relevance relevance")
+        options.append("--relevance relevance")
     if contents.agreement:
         lines.append(_JUDGED)
-        given.append("--agreement agreement.json")
+        options.append("--agreement agreement.json")
     if contents.calibrated:
         file = contents.calibrated.file
         if contents.calibrated.shipped:
@@ -230,11 +230,11 @@ def commands(contents: Contents) -> list[str]:
             lines.append(
                 f"# {file}: what `capgrade agree --calibrate` wrote, with the SHA-256 above"
             )
-        given.append(f"--calibration {shlex.quote(file)}")
+        options.append(f"--calibration {shlex.quote(file)}")
     return [
         *lines,
         (
-            f"capgrade publish --params params.yaml --captions captions {' '.join(given)} --out"
+            f"capgrade publish --params params.yaml --captions captions {' '.join(options)} --out"
             " dataset"
         ),
     ]

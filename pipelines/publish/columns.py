@@ -76,17 +76,17 @@ class Calibrated:
 
         It is the expected score, 0..5, or the probability that people accept the pair, 0..1.
         """
-        found = {}
+        arrays = {}
         for column, name in self.columns.items():
             curve = self.calibration.curves[name]
             meant = curve.expected if column.endswith(SCORE) else curve.probability
-            found[column] = pa.array(meant(values[name]).astype(np.float32))
-        return found
+            arrays[column] = pa.array(meant(values[name]).astype(np.float32))
+        return arrays
 
     def facts(self) -> dict[str, Any]:
         """What the manifest says of it: file, digest, version, judgements, each measure's error."""
         known = self.calibration
-        of = {
+        errors = {
             name: {"ece": known.curves[name].ece, "pairs": known.curves[name].pairs}
             for name in self.measures
         }
@@ -94,7 +94,7 @@ class Calibrated:
             "file": self.file,
             "sha256": self.sha256,
             **known.facts,
-            "measures": of,
+            "measures": errors,
             "columns": self.columns,
         }
 

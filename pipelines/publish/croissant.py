@@ -189,10 +189,10 @@ def _responsible(contents: Contents) -> dict[str, Any]:
 def _judged(contents: Contents) -> str:
     if not contents.agreement:
         return "Agreement of the measures with people was not measured on these captions."
-    found = contents.agreement["measures"].items()
+    measures = contents.agreement["measures"].items()
     each = ", ".join(
         f"{name} {values['spearman']['all']:.3f}"
-        for name, values in found
+        for name, values in measures
         if "all" in values["spearman"]
     )
     judged = contents.agreement["judgements"]

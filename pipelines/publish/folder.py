@@ -173,23 +173,25 @@ def _dense_manifest(folder: Path, captions_digest: str) -> dict[str, Any]:
 
 
 def _languages(
-    given: Sequence[str], captions_dir: Path, splits: Sequence[Captions]
+    languages: Sequence[str], captions_dir: Path, splits: Sequence[Captions]
 ) -> tuple[str, ...]:
     """The languages that are given; without any `en`, unless half of a split's captions have no
     English word."""
     for captions in splits:
-        if not given and (found := not_english(captions, 0.5)):
+        if not languages and (reason := not_english(captions, 0.5)):
             remedy = (
                 "say which languages they are in: --set publish.language=de, or '--set"
                 " publish.language=[en, de]'"
             )
-            problem = f"no language given, and these captions seem not to be English alone: {found}"
+            problem = (
+                f"no language given, and these captions seem not to be English alone: {reason}"
+            )
             raise InputError(problem, file=captions_dir, remedy=remedy)
-        if {one.lower().split("-")[0] for one in given} <= {"en"} and (
-            found := not_english(captions)
+        if {one.lower().split("-")[0] for one in languages} <= {"en"} and (
+            reason := not_english(captions)
         ):
-            warn(f"{captions_dir}: the card will say that these captions are English, but {found}")
-    return tuple(given) or ("en",)
+            warn(f"{captions_dir}: the card will say that these captions are English, but {reason}")
+    return tuple(languages) or ("en",)
 
 
 def draw_distributions(relevance_dir: Path, names: Sequence[str], out: Path) -> None:

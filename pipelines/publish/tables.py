@@ -163,7 +163,7 @@ def own_without_themselves(labels: Labels) -> dict[str, np.ndarray]:
     matrix that was imported, and a mixture with one, has none. Raises InputError for shards that
     were made before these values were stored with them.
     """
-    shards, found = read_shards(Path(labels.file)), {}
+    shards, by_measure = read_shards(Path(labels.file)), {}
     if not shards.has_left_out:
         problem = "made before shards had the values of own captions without themselves"
         remedy = (
@@ -176,8 +176,8 @@ def own_without_themselves(labels: Labels) -> dict[str, np.ndarray]:
         if values is not None and any(
             part.get("self_reference", "included") == "included" for part in parts
         ):
-            found[name] = values
-    return found
+            by_measure[name] = values
+    return by_measure
 
 
 @dataclass(frozen=True)

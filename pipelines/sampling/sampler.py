@@ -140,14 +140,14 @@ class Sampler:
         """
         measure = self.measures[m]
         if self.plan.among == 1 or self.plan.top or measure.has_blocks:
-            found = PairValues(None, measure.score(images))
+            read = PairValues(None, measure.score(images))
         else:
-            found = PairValues(wanted, measure.pairs(images[wanted // self.n], wanted % self.n))
-        if found.values.size and np.isnan(found.values.min()):
+            read = PairValues(wanted, measure.pairs(images[wanted // self.n], wanted % self.n))
+        if read.values.size and np.isnan(read.values.min()):
             name = type(measure).__name__
             where = f"of images {images[0]} to {images[-1]}"
             raise ValueError(f"NaN among the values of measure {m + 1}, {name}, {where}")
-        return found
+        return read
 
     def _find_cells(
         self, read: Sequence[PairValues], images: int, share: np.ndarray | None
