@@ -1,10 +1,10 @@
 """The list that ships: every pair of MS-COCO 5K with a P of .2 or more by `people`, own pairs
 aside.
 
-    capgrade captions --source tsv --input ../shared/data/coco/test5k_captions.tsv --split test
-    --out coco/captions capgrade relevance --captions coco/captions --measures people --out
-    coco/relevance python -m studies.coco_lists --captions coco/captions --relevance coco/relevance
-    \
+    capgrade captions --source tsv --input ../shared/data/coco/test5k_captions.tsv --split test \
+        --out coco/captions
+    capgrade relevance --captions coco/captions --measures people --out coco/relevance
+    python -m studies.coco_lists --captions coco/captions --relevance coco/relevance \
         --out capgrade/lists/coco-5k.parquet
 
 Prints how many pairs it holds, and how far ECCV Caption's lists agree.

@@ -1,8 +1,8 @@
 """How many mined hard negatives people accept: by the labels' rule, by a relative margin, on
 MS-COCO's 5K test split.
 
-    python -m studies.negatives --captions DIR --relevance DIR --judgements cxc_sits_test.csv --out
-    negatives.md
+    python -m studies.negatives --captions DIR --relevance DIR \
+        --judgements cxc_sits_test.csv --out negatives.md
 
 All rows mine with the same sentence vectors: an image's first caption is the anchor, and what is
 mined are captions of other images, `--k` per anchor and positive. People are those of Crisscrossed
