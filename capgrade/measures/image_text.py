@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from PIL import Image
 
-from capgrade.kernels import in_threads
 from capgrade.measures.base import (
     Fill,
     Fitted,
@@ -38,7 +37,6 @@ from capgrade.measures.embeddings import (
     require_lengths,
     store,
 )
-from capgrade.measures.products import largest, padded
 from capgrade.measures.sbert import FittedSbert
 from capgrade.pictures.listing import list_pictures, match_pictures
 from capgrade.pictures.picture import Picture
@@ -104,12 +102,11 @@ class FittedImageText(OfReferences):
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`: a product with the pictures, and one with references that count."""
-        pictures, at = self.of_pictures.queries(images)
-        together = padded(pictures)
+        multiply = self.of_pictures.product(images)
         fill_said = self.of_references.filler(images, start) if self.form == REFCLIPSCORE else None
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
-            in_threads(largest, last - first, together, at, self.embeddings[first:last], out)
+            multiply(self.embeddings[first:last], out)
             seen, said = out[:, : last - first], None
             if fill_said is not None:
                 said = np.empty_like(seen)
@@ -117,6 +114,13 @@ class FittedImageText(OfReferences):
             seen[:] = of_form(self.form, seen, said)
 
         return fill
+
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        seen, said = np.empty((len(images), len(captions)), np.float32), None
+        self.of_pictures.product(images)(self.embeddings[captions], seen)
+        if self.form == REFCLIPSCORE:
+            said = self.of_references.cells(images, captions)
+        return np.asarray(of_form(self.form, seen, said))
 
     def on_device(self, device: Any) -> Fitted:
         from capgrade.measures.on_device import ImageTextOnDevice
