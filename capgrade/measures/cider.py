@@ -172,7 +172,8 @@ class FittedCider(OfReferences):
         ref_ptr, refs = sets_of(self.ref_ptr, self.refs, images)
         rows = np.concatenate([captions, refs])
         gain, order, length_class, penalty = self.weights
-        ranked = rank_by_length(length_class[captions], len(penalty), self.inverse[captions])
+        lengths, of_column = np.unique(length_class[captions], return_inverse=True)
+        ranked = rank_by_length(of_column, len(lengths), self.inverse[captions])
         was = self.ranked.rank[captions]
         grams, some = self.postings.part(self.sentences.take(captions), was, ranked.rank)
         return replace(
@@ -182,7 +183,9 @@ class FittedCider(OfReferences):
             leave_out=False,
             sentences=self.sentences.take(rows).among(grams),
             inverse=self.inverse[rows],
-            weights=Weights(gain[grams], order[grams], length_class[rows], penalty),
+            weights=Weights(
+                gain[grams], order[grams], length_class[rows], np.take(penalty, lengths, axis=1)
+            ),
             postings=some,
             ranked=ranked,
         )
