@@ -14,7 +14,6 @@ from torch import Tensor
 
 from capgrade.schemas.errors import InputError
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 # an option that something is divided or scaled by
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 LossForm = Literal["paper", "authors"]

@@ -13,7 +13,6 @@ from torch.nn.functional import logsigmoid
 from capgrade.losses.base import (
     Above0,
     Direction,
-    Finite,
     ScoredBatch,
     ScoreMatrix,
     batch_of,
@@ -23,6 +22,7 @@ from capgrade.losses.base import (
 )
 from capgrade.losses.declared import declared
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import Finite
 
 TEMPERATURE, SOFTNESS = 0.05, 0.1
 

@@ -13,8 +13,9 @@ import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
-from capgrade.losses.base import Finite, ScoredBatch
+from capgrade.losses.base import ScoredBatch
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import Finite
 
 _P = ParamSpec("_P")
 # their scores, by `temperature`: that of daa is of ranks
@@ -25,7 +26,7 @@ _DIVIDED = (
 )
 
 ACTIVE = "active_"
-WEIGHT: TypeAdapter[float] = TypeAdapter(Finite)
+_WEIGHT: TypeAdapter[float] = TypeAdapter(Finite)
 _ROUNDING = 1e-5  # by which a measure may leave its range
 
 
@@ -137,7 +138,7 @@ class LossTerms:
                     " learned one"
                 )
                 raise InputError(problem, remedy="give this term temperature: 1.0")
-            weight = _converted(name, "weight", WEIGHT, term.get("weight", 1.0))
+            weight = _converted(name, "weight", _WEIGHT, term.get("weight", 1.0))
             self._terms.append((name, weight, of, partial(loss.function, **options)))
             if (
                 loss.needs is not None

@@ -57,8 +57,8 @@ RANGES = {
     CLIPSCORE: (0.0, WEIGHT),
     REFCLIPSCORE: (0.0, 2 * WEIGHT / (WEIGHT + 1)),
 }
-BATCH, GPU_BATCH = 16, 64  # pictures that are computed together
-CHUNK = 256  # pictures between two saves
+_BATCH, _GPU_BATCH = 16, 64  # pictures that are computed together
+_CHUNK = 256  # pictures between two saves
 SMALLEST = 1e-30  # of a sum that is divided by
 EXAMPLE = "openai/clip-vit-base-patch32, google/siglip2-base-patch16-224, or a folder"
 
@@ -264,8 +264,8 @@ def embed_pictures(pictures: Sequence[Picture], model: str, device: str) -> np.n
         del found
         encoder, names = load_dual_encoder(model, device), list(missing)
         with progress(f"encoding {len(names):,} pictures", len(names)) as advance:
-            for at in range(0, len(names), CHUNK):
-                some = names[at : at + CHUNK]
+            for at in range(0, len(names), _CHUNK):
+                some = names[at : at + _CHUNK]
                 pixels = (pictures[missing[digest]].decode()[0] for digest in some)
                 vectors = encode_pictures(encoder, [Image.fromarray(one) for one in pixels])
                 store(folder, some, vectors, [0] * len(some))
@@ -278,7 +278,7 @@ def embed_pictures(pictures: Sequence[Picture], model: str, device: str) -> np.n
 def encode_pictures(encoder: SentenceTransformer, pictures: Sequence[Image.Image]) -> np.ndarray:
     """float32 [len(pictures), d], unit length. A batch is filled up to its full size with copies: a
     picture's bits do not hang on the others, as each is computed by products of one shape."""
-    batch = BATCH if encoder.device.type == "cpu" else GPU_BATCH
+    batch = _BATCH if encoder.device.type == "cpu" else _GPU_BATCH
     rows = np.resize(np.arange(len(pictures)), -(-len(pictures) // batch) * batch)
     how: Any = {"batch_size": batch, "normalize_embeddings": True, "show_progress_bar": False}
     found = encoder.encode([pictures[row] for row in rows.tolist()], **how)

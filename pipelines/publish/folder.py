@@ -11,7 +11,7 @@ from capgrade.labels.published import CARD, CROISSANT, SUMS, hub_split
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.croissant import croissant
 from capgrade.pipelines.publish.mteb import benchmark
-from capgrade.pipelines.publish.tables import PICTURE, sampled_pairs
+from capgrade.pipelines.publish.tables import FIGURE, sampled_pairs
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
@@ -110,8 +110,8 @@ def publish(
             contents = sampled_pairs(captions_dir, labels, folder, params, calibration)
         contents = replace(contents, agreement=agreement, relevance_dir=relevance_dir)
         if relevance_dir:
-            draw_distributions(relevance_dir, captions[0].digest, folder / PICTURE)
-        beside = [CARD, CROISSANT, *([PICTURE] if relevance_dir else [])]
+            draw_distributions(relevance_dir, captions[0].digest, folder / FIGURE)
+        beside = [CARD, CROISSANT, *([FIGURE] if relevance_dir else [])]
         write_json(folder / CROISSANT, croissant(contents))
         write_text(folder / CARD, dataset_card(contents))
         sums = {name: digest(folder / name) for name in beside} | {
