@@ -217,6 +217,8 @@ def test_sentence_bert_where_the_model_is(made):
     found, known, weights = computed.on_device("cpu", images, rows)
     assert known.all() and (weights == 1).all()
     assert np.abs(found.numpy() - computed.fitted.score(images, rows)).max() < 1e-5
+    assert np.array_equal(found.numpy(), computed.cells(images, rows, "sbert"))
+    assert np.array_equal(found.numpy(), computed.rows(images, "sbert")[:, rows])
 
 
 def mapped(folder: Path) -> list[range]:
