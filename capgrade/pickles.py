@@ -22,7 +22,7 @@ from capgrade.schemas.errors import InputError
 _REMEDY = "fetch the file again, from the place that published it"
 TEXT = "latin1"  # of Python 2, as detectron2's checkpointer reads it
 # in what an error of either reader says
-REFUSED = re.compile(r"GLOBAL (\S+)|array of '\S*', not of numbers")
+_REFUSED = re.compile(r"GLOBAL (\S+)|array of '\S*', not of numbers")
 
 
 class _Numbers:
@@ -120,7 +120,7 @@ def read_torch(path: Path) -> Any:
 
 def _printed(kind: str, of: str, error: Exception, path: Path) -> InputError:
     message = " ".join(str(error).split())
-    if refused := REFUSED.search(message):
+    if refused := _REFUSED.search(message):
         why = f"it names {refused[1]}" if refused[1] else f"it holds an {refused[0]}"
         return InputError(f"a {kind} of more than {of}, not read: {why}", file=path, remedy=_REMEDY)
     return InputError(

@@ -40,10 +40,10 @@ from capgrade.schemas.params import JudgeParams
 from capgrade.trainer.evaluation.task import read_similarity
 
 KIND = "regrade"
-FORMAT = 1  # to be raised when the same inputs give another pool or other files
+_FORMAT = 1  # to be raised when the same inputs give another pool or other files
 METRIC = "recall@1"
-DIRECTIONS = {"i2t": "image to text", "t2i": "text to image"}
-PAIRS, JUDGED, LIKELY = "pairs.jsonl", "judged.csv", "likely.csv"
+_DIRECTIONS = {"i2t": "image to text", "t2i": "text to image"}
+_PAIRS, _JUDGED, _LIKELY = "pairs.jsonl", "judged.csv", "likely.csv"
 FIGURES, PAGE = "regraded.json", "regraded.html"
 _EXAMPLES = 24  # changed answers of each model on the page
 _SIDE = 160  # pixels of a picture there
@@ -102,17 +102,17 @@ def regrade(
         "images": images,
     }
     inputs = {"captions": captions.digest, **read}
-    made_of = {"format": FORMAT, "asked": asked, "inputs": inputs}
+    made_of = {"format": _FORMAT, "asked": asked, "inputs": inputs}
     with output_folder(out, KIND, made_of) as folder:
         own = Positives.from_lists([captions.rows_of(image) for image in range(captions.n_images)])
         pool = draw_pool(
             list(scores.values()), budget, top=1, columns=True, own=own, certain=False, seed=seed
         )
-        _write_pairs(folder / PAIRS, pool, captions)
+        _write_pairs(folder / _PAIRS, pool, captions)
         done = judge(
             captions_dir,
-            str(folder / PAIRS),
-            folder / JUDGED,
+            str(folder / _PAIRS),
+            folder / _JUDGED,
             endpoint=endpoint,
             model=model,
             images=images,
@@ -126,7 +126,7 @@ def regrade(
                 f"{done['left']:,} of {budget:,} pairs are not asked about yet: {done['stopped']}"
             )
             raise InputError(problem, file=out, remedy="run the same command again: it goes on")
-        answers = _answers(folder / JUDGED, pool, captions)
+        answers = _answers(folder / _JUDGED, pool, captions)
         found = _figures(scores, answers, captions, own, accept)
         found |= {
             "pairs": budget,
@@ -140,7 +140,7 @@ def regrade(
             found, scores, answers, captions, accept, PageThumbnails(captions_dir, images, out)
         )
         write_text(folder / PAGE, page)
-        rows |= dict.fromkeys((FIGURES, PAGE), 0) | {PAIRS: budget, JUDGED: len(answers.score)}
+        rows |= dict.fromkeys((FIGURES, PAGE), 0) | {_PAIRS: budget, _JUDGED: len(answers.score)}
         rows |= {one.name: 0 for one in folder.glob("*-unanswered.csv")}
         write_manifest(folder, KIND, params=asked, inputs=inputs, rows=rows)
     return found
@@ -196,7 +196,7 @@ def _figures(
         answers.image, answers.caption, right, answers.probability
     ) + JudgedSample.certain(own)
     found: dict[str, Any] = {}
-    for direction in DIRECTIONS:
+    for direction in _DIRECTIONS:
         there = direction == "i2t"
         pairs, groups = (sample, None) if there else (sample.transposed(), captions.owner)
         matrices = {name: S if there else np.ascontiguousarray(S.T) for name, S in scores.items()}
@@ -246,7 +246,7 @@ def _write_lists(
         )
     ]
     write_text(
-        folder / LIKELY,
+        folder / _LIKELY,
         csv_text(("image_id", "caption_id", "score", "probability", "caption"), rows),
     )
     pairs = [
@@ -260,8 +260,8 @@ def _write_lists(
             answers.image.tolist(), answers.caption.tolist(), grades, strict=True
         )
     ]
-    found = {LIKELY: len(rows)}
-    for direction in DIRECTIONS:
+    found = {_LIKELY: len(rows)}
+    for direction in _DIRECTIONS:
         lines = sorted((i, c, g) if direction == "i2t" else (c, i, g) for i, c, g in pairs)
         text = "".join(f"{query}\t{item}\t{grade}\n" for query, item, grade in lines)
         write_text(folder / f"qrels-{direction}.tsv", "query-id\tcorpus-id\tscore\n" + text)
@@ -274,7 +274,7 @@ def lines_of(found: Mapping[str, Any]) -> list[str]:
     lines = []
     names = list(found["i2t"]["models"])
     for name in names:
-        for direction, words in DIRECTIONS.items():
+        for direction, words in _DIRECTIONS.items():
             one = found[direction]["models"][name]
             value, low, high = (100 * one[key] for key in ("value", "low", "high"))
             also = f"{value:.1f} [{low:.1f}, {high:.1f}] with what is also right"
@@ -284,7 +284,7 @@ def lines_of(found: Mapping[str, Any]) -> list[str]:
     if len(names) == 2:
         parts = (
             f"{words} {found[direction]['same_first']:.0%}"
-            for direction, words in DIRECTIONS.items()
+            for direction, words in _DIRECTIONS.items()
         )
         lines.append(f"the same model is first by both: {', '.join(parts)}")
     return lines
@@ -314,7 +314,7 @@ def _page(
             f"{100 * one['value']:.1f}",
             f"{100 * one['low']:.1f} to {100 * one['high']:.1f}",
         ]
-        for direction, words in DIRECTIONS.items()
+        for direction, words in _DIRECTIONS.items()
         for model, one in found[direction]["models"].items()
     ]
     heads = (

@@ -16,8 +16,7 @@ from capgrade.labels.published import params_of
 from capgrade.labels.stored import Computed, RelevanceBlock, Sampled, Stored
 from capgrade.labels.unsampled import UNKNOWN_RULES, Unknown, stand_ins
 from capgrade.measures import require_read
-from capgrade.measures.params import MeasuresParams
-from capgrade.pretrained import EMBEDDED
+from capgrade.measures.params import OWNERS, MeasuresParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
@@ -240,38 +239,16 @@ class Labels:
             raise InputError(
                 f"{name} is known of published pairs alone", file=self.file, remedy=remedy
             )
-        named = {"document_frequency": document_frequency}
-        blocks: dict[str, Any] = {
-            "sbert": {"model": model or EMBEDDED},
-            "cider": named,
-            "cider_plain": named,
+        opened = {"model": model, "document_frequency": document_frequency, "images": images}
+        given = {
+            block: {key: opened[key] for key in kind.opened if opened.get(key) is not None}
+            for block, kind in OWNERS.items()
         }
-        blocks["image_text"] = {"model": model, "images": images}
-        given = MeasuresParams.model_validate(blocks)
-        params = as_named(
-            params_of({name: self.made_with[name]}, Path(self.file)), given, Path(self.file), EXACT
-        )
-        for block in (params.cider, params.cider_plain):
-            file = block.document_frequency
-            if file is not None and not Path(file.partition("#")[0]).exists():
-                problem = (
-                    f"{name} was made with the document frequencies of '{file}', which is not here"
-                )
-                remedy = (
-                    "call this in a folder where it lies under this name, or exact(...,"
-                    " document_frequency=FILE)"
-                )
-                raise InputError(problem, file=self.file, remedy=remedy)
-        require_read([name], params, self.inputs, Path(self.file))
+        file, made = Path(self.file), {name: self.made_with[name]}
+        params = as_named(params_of(made, file), MeasuresParams.model_validate(given), file, EXACT)
+        require_read([name], params, self.inputs, file)
         stored = Computed(name, params, self.captions, device)
-        how = {
-            "measure": name,
-            "device": device,
-            "model": model,
-            "document_frequency": document_frequency,
-        }
-        how["images"] = images
-        return replace(self, stored=stored, computed=how)
+        return replace(self, stored=stored, computed={"measure": name, "device": device, **opened})
 
     def batches(
         self,

@@ -50,10 +50,13 @@ def _named(
     found, named = str(getattr(getattr(made, block), key)), getattr(getattr(given, block), key)
     if named is not None and found in (named, base_names({key: named})[key]):
         return str(named)
-    if key == "document_frequency" and inside(found.partition("#")[0]):
-        return found
-    problem = f"its labels were made with {block}.{key} '{found}', which is not opened unasked"
-    remedy = f"if you trust it, name it: {option.format(block=block, key=key, value=found)}"
+    why, value, file = "is not opened unasked", found, found.partition("#")[0]
+    if key == "document_frequency" and inside(file):
+        if Path(file).exists():
+            return found
+        why, value = "is not here", "FILE"
+    problem = f"its labels were made with {block}.{key} '{found}', which {why}"
+    remedy = f"if you trust it, name it: {option.format(block=block, key=key, value=value)}"
     raise InputError(problem, file=folder, remedy=remedy)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from capgrade.devices import require_device
-from capgrade.measures import choose
+from capgrade.measures import Fitted, choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.sbert import FittedSbert
 from capgrade.schemas.captions import Captions
@@ -268,14 +268,12 @@ class Computed(CompleteLabels):
 
         return SbertOnDevice(self.fitted, torch.device(self.device))
 
+    @property
+    def _scorer(self) -> Fitted:
+        return self.fitted if self._there is None else self._there
+
     def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
-        there = self._there
-        values = (
-            self.fitted.score(images, captions)
-            if there is None
-            else there.cells(images, captions).cpu().numpy()
-        )
-        return np.asarray(values, np.float32)
+        return self._scorer.score(images, captions)
 
     def on_device(
         self, device: str | torch.device, images: np.ndarray, captions: np.ndarray
@@ -285,14 +283,13 @@ class Computed(CompleteLabels):
             return None
         import torch  # what is on a device has imported it
 
-        values = self._there.cells(images, captions).to(device)
+        values = self._there.cosines(images, captions).to(device)
         return RelevanceBlock(
             values, torch.ones_like(values, dtype=torch.bool), torch.ones_like(values)
         )
 
     def rows(self, images: np.ndarray, measure: str) -> np.ndarray:
-        # Of all captions, the fast road.
-        return np.asarray(self.fitted.score(images))
+        return self._scorer.score(images)  # all captions together are faster than one by one
 
     def span(self, measure: str) -> tuple[float, float]:
         return self._made.low, self._made.high

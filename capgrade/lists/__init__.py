@@ -15,7 +15,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
 
-FOLDER = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 LIKELY = 0.5  # P from which a pair counts as likely right, where nobody says otherwise
 _KEYS = (b"image_ids", b"caption_ids", b"owner")
 
@@ -56,11 +56,11 @@ def _grouped(query: np.ndarray, item: np.ndarray, size: int) -> Positives:
 def named(name: str | Path) -> Path:
     """The file of a list; or the one that comes with capgrade, by its name, where no such file
     is."""
-    path, shipped = Path(name), FOLDER / f"{name}.parquet"
+    path, shipped = Path(name), _FOLDER / f"{name}.parquet"
     if path.is_file():
         return path
     if not shipped.is_file():
-        known = ", ".join(sorted(one.stem for one in FOLDER.glob("*.parquet")))
+        known = ", ".join(sorted(one.stem for one in _FOLDER.glob("*.parquet")))
         raise InputError("no such list", file=path, remedy=f"give a file, or one of {known}")
     return shipped
 

@@ -23,7 +23,6 @@ lacks, for shapes that do not fit and for options out of range. Equations, sourc
 differences to the authors' code: docs/losses.md.
 """
 
-from capgrade.losses.base import COUNTED as COUNTED
 from capgrade.losses.base import ScoredBatch as ScoredBatch
 from capgrade.losses.contrastive import info_nce, sigmoid, soft_info_nce
 from capgrade.losses.daa import daa, smooth_ap

@@ -14,11 +14,9 @@ from torch import Tensor
 
 from capgrade.schemas.errors import InputError
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 # an option that something is divided or scaled by
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 LossForm = Literal["paper", "authors"]
-COUNTED = ("daa", "sigmoid")  # means and sums over all candidates, of which some were sampled
 
 
 @dataclass(frozen=True)
@@ -119,9 +117,14 @@ def batch_of(
     own: Tensor | None = None,
     known: Tensor | None = None,
     weights: Tensor | None = None,
+    counts: bool = False,
 ) -> ScoredBatch:
-    """The batch that a loss was given. InputError for tensors that are none, do not fit or lie
-    elsewhere, and for rows or columns of this process alone among those of several."""
+    """The batch that a loss was given; `counts` says that it is a mean or sum over all candidates.
+
+    InputError for tensors that are none, do not fit or lie elsewhere, for `known` without the
+    weights of a loss that counts, and for rows or columns of this process alone among those of
+    several.
+    """
     given = {"relevance": relevance, "own": own, "known": known, "weights": weights}
     if isinstance(scores, ScoredBatch):
         if extra := [key for key, value in given.items() if value is not None]:
@@ -133,7 +136,7 @@ def batch_of(
     for key, value in {"scores": scores, **given}.items():
         if value is not None:
             _check(key, value, scores)
-    if relevance is not None and known is not None and weights is None and name in COUNTED:
+    if counts and relevance is not None and known is not None and weights is None:
         problem = (
             f"loss '{name}' counts how many pairs each known one stands for, and weights are not"
             " given"

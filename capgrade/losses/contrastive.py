@@ -13,7 +13,6 @@ from torch.nn.functional import logsigmoid
 from capgrade.losses.base import (
     Above0,
     Direction,
-    Finite,
     ScoredBatch,
     ScoreMatrix,
     batch_of,
@@ -23,11 +22,12 @@ from capgrade.losses.base import (
 )
 from capgrade.losses.declared import declared
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import Finite
 
 TEMPERATURE, SOFTNESS = 0.05, 0.1
 
 
-@declared("relevance")
+@declared("relevance", divides=True)
 def soft_info_nce(
     scores: ScoreMatrix,
     relevance: Tensor | None = None,
@@ -60,7 +60,7 @@ def soft_info_nce(
     return _cross_entropy(batch, targets, temperature)
 
 
-@declared("relevance")
+@declared("relevance", divides=True)
 def info_nce(
     scores: ScoreMatrix,
     own: Tensor | None = None,
@@ -118,7 +118,7 @@ def check_range(low: float, high: float, **_: object) -> None:
         )
 
 
-@declared("relevance", check_range)
+@declared("relevance", check_range, divides=True)
 def sigmoid(
     scores: ScoreMatrix,
     relevance: Tensor | None = None,
@@ -144,7 +144,7 @@ def sigmoid(
     >>> round(float(sigmoid(torch.zeros(2, 2), temperature=1.0, bias=0.0)), 4)
     1.3863
     """
-    batch = batch_of("sigmoid", scores, relevance, own, known, weights)
+    batch = batch_of("sigmoid", scores, relevance, own, known, weights, counts=True)
     wanted, seen = batch.own.float(), torch.ones_like(batch.own)
     if not isinstance(scores, ScoredBatch) and relevance is None:
         targets = "own"

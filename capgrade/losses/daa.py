@@ -56,7 +56,7 @@ def daa(
     >>> float(daa(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.eye(2)))
     0.0
     """
-    batch = batch_of("daa", scores, relevance, own, known, weights)
+    batch = batch_of("daa", scores, relevance, own, known, weights, counts=True)
     if form == "authors":
         all_known(batch, "daa")
     total = nothing(batch)

@@ -13,27 +13,21 @@ import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
-from capgrade.losses.base import Finite, ScoredBatch
+from capgrade.losses.base import ScoredBatch
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import Finite
 
 _P = ParamSpec("_P")
-# their scores, by `temperature`: that of daa is of ranks
-_DIVIDED = (
-    "info_nce",
-    "soft_info_nce",
-    "sigmoid",
-)
-
 ACTIVE = "active_"
-WEIGHT: TypeAdapter[float] = TypeAdapter(Finite)
+_WEIGHT: TypeAdapter[float] = TypeAdapter(Finite)
 _ROUNDING = 1e-5  # by which a measure may leave its range
 
 
 @dataclass(frozen=True)
 class Loss:
     """A loss, the types and defaults of its options, what it needs of a batch beside the scores
-    (relevance, vectors or logits), a check of its options together, and the range of relevance that
-    its formula is written for (None: any)."""
+    (relevance, vectors or logits), a check of its options together, the range of relevance that its
+    formula is written for (None: any), and whether its `temperature` divides the scores."""
 
     function: Callable[..., Tensor]
     kinds: Mapping[str, TypeAdapter[Any]]
@@ -41,6 +35,7 @@ class Loss:
     needs: str | None = None
     check: Callable[..., object] | None = None
     within: tuple[float, float] | None = None
+    divides: bool = False
 
 
 LOSSES: dict[str, Loss] = {}
@@ -50,6 +45,7 @@ def declared(
     needs: str | None = None,
     check: Callable[..., object] | None = None,
     within: tuple[float, float] | None = None,
+    divides: bool = False,
 ) -> Callable[[Callable[_P, Tensor]], Callable[_P, Tensor]]:
     """Enter a function as the loss of its name (`Loss`). Its options are checked and converted by
     their types at every call; a term of a preset names the same function."""
@@ -68,7 +64,7 @@ def declared(
             key: TypeAdapter(hints[key], config=ConfigDict(arbitrary_types_allowed=True))
             for key in defaults
         }
-        LOSSES[name] = Loss(loss, kinds, defaults, needs, check, within)
+        LOSSES[name] = Loss(loss, kinds, defaults, needs, check, within, divides)
         return loss
 
     return declare
@@ -131,13 +127,13 @@ class LossTerms:
             options = checked(
                 name, {key: term[key] for key in term if key not in ("name", "weight", "of")}
             )
-            if of == "logits" and name in _DIVIDED and options.get("temperature") != 1:
+            if of == "logits" and loss.divides and options.get("temperature") != 1:
                 problem = (
                     f"loss '{name}' of the logits divides them by a temperature, and they have a"
                     " learned one"
                 )
                 raise InputError(problem, remedy="give this term temperature: 1.0")
-            weight = _converted(name, "weight", WEIGHT, term.get("weight", 1.0))
+            weight = _converted(name, "weight", _WEIGHT, term.get("weight", 1.0))
             self._terms.append((name, weight, of, partial(loss.function, **options)))
             if (
                 loss.needs is not None

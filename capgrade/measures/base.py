@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from capgrade.measures.scores.corpus import Corpus, Scored
 
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
+_IMAGES = 1024  # whose references are gathered together, where single captions are scored
 
 Sets = tuple[np.ndarray, np.ndarray, bool]  # the fields of `OfReferences`
 P = TypeVar("P")
@@ -66,11 +67,10 @@ class ImagePairs(NamedTuple):
 class Fitted(Protocol):
     """A measure fitted on captions: everything a worker needs, as plain arrays.
 
-    `pairs` is its definition in double precision. `chunks` give the value of a pair wherever many
-    are scored (relevance, shards): by a `filler` where a measure has one, which is faster and
-    within 1e-6 of the measure's range, else by `pairs`. A value depends on the pair and on what was
-    fitted, not on the images beside it. Images and captions are int64 numbers of the fitted
-    captions.
+    `pairs` is its definition in double precision. `score` gives the value that labels have: by a
+    `filler` where a measure has one, which is faster and within 1e-6 of the measure's range, else
+    by `pairs`. A value depends on the pair and on what was fitted, not on the images and captions
+    beside it. Images and captions are int64 numbers of the fitted captions.
     """
 
     @property
@@ -106,9 +106,23 @@ class Fitted(Protocol):
         """
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
-            out[:, : last - first] = self.score(images, np.arange(first, last))
+            out[:, : last - first] = self.pairwise(images, np.arange(first, last))
 
         return fill
+
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """Values of single captions, the same as in chunks: float32 [len(images), len(captions)].
+
+        Captions come in any order, and may come twice.
+        """
+        if self.has_blocks:
+            return self.score(images)[:, captions]
+        return self.pairwise(images, captions)
+
+    def pairwise(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """`pairs` of all of these images and captions: float32 [len(images), len(captions)]."""
+        every = np.repeat(images, len(captions)), np.tile(captions, len(images))
+        return self.pairs(*every).reshape(len(images), len(captions))
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """Score caption rows start..stop, CHUNK of them at each step of the iteration.
@@ -120,25 +134,30 @@ class Fitted(Protocol):
         for first in range(start, stop, CHUNK):
             last = min(first + CHUNK, stop)
             fill(first, last, out)
-            self._put_left_out(images, first, out[:, : last - first])
+            self._put_left_out(images, np.arange(first, last), out)
             yield
 
-    def _put_left_out(self, images: np.ndarray, first: int, out: np.ndarray) -> None:
+    def _put_left_out(self, images: np.ndarray, captions: np.ndarray, out: np.ndarray) -> None:
         """Put the values of own pairs into `out` where captions are left out of their references.
 
-        `out` is float32 [len(images), captions], of caption rows from `first` on.
+        `out` is float32 [len(images), captions or more].
         """
         if getattr(self, "leave_out", False):
-            rows, own = own_pairs(self.ref_ptr, self.refs, images)  # type: ignore[attr-defined]
-            inside = (own >= first) & (own < first + out.shape[1])
-            rows, own = rows[inside], own[inside]
-            out[rows, own - first] = self.pairs(images[rows], own)
+            refs, ptr = self.refs, self.ref_ptr  # type: ignore[attr-defined]
+            owner = np.empty(self.columns, np.int64)
+            owner[refs] = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+            row, column = np.nonzero(images[:, None] == owner[captions])
+            out[row, column] = self.pairs(images[row], captions[column])
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """Relevance of these captions, or of all: float32 [len(images), captions]."""
         if captions is not None:
-            every = np.repeat(images, len(captions)), np.tile(captions, len(images))
-            return self.pairs(*every).reshape(len(images), len(captions))
+            out = np.empty((len(images), len(captions)), np.float32)
+            for at in range(0, len(images) if len(captions) else 0, _IMAGES):
+                some = images[at : at + _IMAGES]
+                out[at : at + _IMAGES] = self.cells(some, captions)
+                self._put_left_out(some, captions, out[at : at + _IMAGES])
+            return out
         out, part = (
             np.empty((len(images), self.columns), np.float32),
             np.empty((len(images), CHUNK), np.float32),
@@ -323,6 +342,14 @@ def own_pairs(
     rows = np.repeat(np.arange(len(images)), sizes)
     captions = [refs[ref_ptr[i] : ref_ptr[i + 1]] for i in images]
     return rows, np.concatenate(captions) if captions else np.empty(0, np.int64)
+
+
+def sets_of(
+    ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The reference sets of these images alone, in their order: `ref_ptr` and `refs`."""
+    rows, own = own_pairs(ref_ptr, refs, images)
+    return np.searchsorted(rows, np.arange(len(images) + 1)), own
 
 
 @njit(cache=True)

@@ -7,14 +7,22 @@ after chunk. Lengths enter by a table for each image over the lengths that capti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import Fill, ImagePairs, Measure, OfReferences, merged, reference_sets
+from capgrade.measures.base import (
+    Fill,
+    ImagePairs,
+    Measure,
+    OfReferences,
+    merged,
+    reference_sets,
+    sets_of,
+)
 from capgrade.measures.ngrams import MAX_ORDER, Postings, Sentences, count_ngrams, postings
 from capgrade.measures.scores.corpus import Corpus, Scored
 from capgrade.schemas.captions import Captions
@@ -188,6 +196,10 @@ class FittedBleu(OfReferences):
     lengths: Lengths
     postings: Postings
 
+    @property
+    def columns(self) -> int:
+        return len(self.lengths.of_caption)
+
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         pairs = self.image_pairs(images, captions, self.leave_out)
         return bleu_of(statistics_of_pairs(pairs, self.sentences, self.sentences))[:, -1].astype(
@@ -202,6 +214,26 @@ class FittedBleu(OfReferences):
             in_threads(_score_chunk, len(images), pairs, first, *index, out[:, : last - first])
 
         return fill
+
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.cells`: by the same kernel, over an index of these captions alone."""
+        return self.part(images, captions).score(np.arange(len(images)))
+
+    def part(self, images: np.ndarray, captions: np.ndarray) -> FittedBleu:
+        """As `FittedCider.part`."""
+        ref_ptr, refs = sets_of(self.ref_ptr, self.refs, images)
+        rank = np.arange(len(captions), dtype=np.int32)
+        grams, some = self.postings.part(self.sentences.take(captions), captions, rank)
+        return replace(
+            self,
+            ref_ptr=ref_ptr,
+            refs=len(captions) + np.arange(len(refs)),
+            leave_out=False,
+            sentences=self.sentences.take(np.concatenate([captions, refs])).among(grams),
+            order=self.order[grams],
+            lengths=self.lengths._replace(of_caption=self.lengths.of_caption[captions]),
+            postings=some,
+        )
 
 
 class BleuParams(ParamsBlock):

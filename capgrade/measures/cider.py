@@ -10,7 +10,7 @@ table over lengths, and each posting of an inverted index costs one update (`cid
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,6 +31,7 @@ from capgrade.measures.base import (
     Scorer,
     Sets,
     reference_sets,
+    sets_of,
 )
 from capgrade.measures.cider_kernel import Form, Ranked, ReferenceTable, Weighted, Weights
 from capgrade.measures.frequencies import Frequencies
@@ -42,7 +43,6 @@ from capgrade.measures.ngrams import (
     count_ngrams,
     look_up,
     postings,
-    sentences_of,
 )
 from capgrade.measures.scores.corpus import Corpus, Scored, averaged
 from capgrade.schemas.captions import CAPTIONS_FILE, Captions
@@ -138,6 +138,10 @@ class FittedCider(OfReferences):
         return CiderOnDevice(self, device)
 
     @property
+    def columns(self) -> int:
+        return len(self.ranked.rank)
+
+    @property
     def weighted(self) -> Weighted:
         """The captions as kernels take them."""
         return Weighted(self.sentences, self.inverse)
@@ -152,6 +156,36 @@ class FittedCider(OfReferences):
             in_threads(kernel.score_images, len(images), *args)
 
         return fill
+
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.cells`: by the same kernel, over an index of these captions alone."""
+        return self.part(images, captions).score(np.arange(len(images)))
+
+    def part(self, images: np.ndarray, captions: np.ndarray) -> FittedCider:
+        """These images, and these captions as columns.
+
+        Behind the captions stand the references, without the n-grams that no column has.
+        """
+        ref_ptr, refs = sets_of(self.ref_ptr, self.refs, images)
+        rows = np.concatenate([captions, refs])
+        gain, order, length_class, penalty = self.weights
+        lengths, of_column = np.unique(length_class[captions], return_inverse=True)
+        ranked = rank_by_length(of_column, len(lengths), self.inverse[captions])
+        was = self.ranked.rank[captions]
+        grams, some = self.postings.part(self.sentences.take(captions), was, ranked.rank)
+        return replace(
+            self,
+            ref_ptr=ref_ptr,
+            refs=len(captions) + np.arange(len(refs)),
+            leave_out=False,
+            sentences=self.sentences.take(rows).among(grams),
+            inverse=self.inverse[rows],
+            weights=Weights(
+                gain[grams], order[grams], length_class[rows], np.take(penalty, lengths, axis=1)
+            ),
+            postings=some,
+            ranked=ranked,
+        )
 
     def fold(self, images: np.ndarray) -> ReferenceTable:
         """The terms of these images' references, and what a caption gains by each."""
@@ -294,11 +328,8 @@ class UnseenCider:
         inverse = inverse_norms(typed.sentences, self._frequencies.idf(typed) ** 2)
         words = np.array([self._number.get(word, -1) for word in typed.vocabulary], np.int32)
         number = look_up(typed.keys, words, self._ngrams.keys)[typed.sentences.gram]
-        known = number >= 0  # n-grams that no fitted caption has match nothing
-        runs = np.append(0, np.cumsum(known))[typed.sentences.runs]
-        sentences = sentences_of(
-            runs, number[known], typed.sentences.counts[known], typed.sentences.words
-        )
+        # N-grams that no fitted caption has match nothing.
+        sentences = typed.sentences.renumbered(number)
         images = np.arange(len(self.fitted.ref_ptr) - 1)
         return self.fitted.scores(
             images, np.zeros_like(images), Weighted(sentences, inverse)
@@ -334,27 +365,33 @@ def index(
     captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, sets: Sets
 ) -> FittedCider:
     """The captions, ready to be scored; their n-grams are weighted by idf, float64 [n_grams]."""
-    chunk = np.arange(captions.n_captions) // CHUNK
     sentences, order, gain = ngrams.sentences, ngrams.order, idf**2
     inverse = inverse_norms(sentences, gain)
     length_class, penalty = length_penalty(sentences.words, form.sigma)
-    by_length = np.lexsort((length_class, chunk))
-    rank = np.empty(captions.n_captions, np.int32)
-    rank[by_length] = np.arange(captions.n_captions)
-    cells = np.arange(len(penalty) + 1) + np.arange(chunk[-1] + 1)[:, None] * len(penalty)
-    class_start = np.searchsorted((chunk * len(penalty) + length_class)[by_length], cells)
-    class_of_rank = length_class[by_length].astype(np.uint8 if len(penalty) <= 256 else np.int32)
-    norm_of_rank = np.ascontiguousarray(inverse[by_length].T.astype(np.float32))
+    ranked = rank_by_length(length_class, len(penalty), inverse)
     value = inverse[sentences.row, order[sentences.gram]].astype(np.float32)
     return FittedCider(
         *sets,
         sentences=sentences,
         inverse=inverse,
         weights=Weights(gain, order, length_class.astype(np.int32), penalty),
-        postings=postings(ngrams, rank, value, _DENSE_SHARE),
-        ranked=Ranked(class_start, rank, class_of_rank, norm_of_rank),
+        postings=postings(ngrams, ranked.rank, value, _DENSE_SHARE),
+        ranked=ranked,
         form=form,
     )
+
+
+def rank_by_length(length_class: np.ndarray, n_classes: int, inverse: np.ndarray) -> Ranked:
+    """Of captions, by the class of each one's length, int [n], and `Weighted.inverse`."""
+    chunk = np.arange(len(length_class)) // CHUNK
+    by_length = np.lexsort((length_class, chunk))
+    rank = np.empty(len(chunk), np.int32)
+    rank[by_length] = np.arange(len(chunk))
+    cells = np.arange(n_classes + 1) + np.arange(chunk[-1] + 1)[:, None] * n_classes
+    class_start = np.searchsorted((chunk * n_classes + length_class)[by_length], cells)
+    class_of_rank = length_class[by_length].astype(np.uint8 if n_classes <= 256 else np.int32)
+    norm_of_rank = np.ascontiguousarray(inverse[by_length].T.astype(np.float32))
+    return Ranked(class_start, rank, class_of_rank, norm_of_rank)
 
 
 def length_penalty(words: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray]:

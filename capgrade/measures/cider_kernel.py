@@ -39,7 +39,7 @@ class Weights(NamedTuple):
     gain: np.ndarray  # float64 [n_grams]: squared inverse document frequency
     order: np.ndarray  # int8 [n_grams]
     length_class: np.ndarray  # int32 [n_captions]
-    penalty: np.ndarray  # float32 [classes, classes]
+    penalty: np.ndarray  # float32 [classes, classes of the captions that are scored]
 
 
 class Ranked(NamedTuple):
@@ -99,7 +99,7 @@ def grams_of(pairs: ImagePairs, sentences: Sentences) -> ReferenceGrams:
 def _fold_images(
     begin, end, grams, first, inverse, weights, form, postings, folded, cursor, following
 ):
-    n_classes = weights.penalty.shape[0]
+    n_classes = weights.penalty.shape[1]
     for b in range(begin, end):
         row, share = folded.start[b], form.scale / grams.references[b]
         for x in range(grams.ptr[b], grams.ptr[b + 1]):
@@ -155,7 +155,7 @@ def fold_references(
     term, ending, cursor, following = (np.empty(n_terms, np.int64) for _ in range(4))
     orders, table = (
         np.empty(n_terms, np.int8),
-        np.empty((n_terms, weights.penalty.shape[0]), np.float32),
+        np.empty((n_terms, weights.penalty.shape[1]), np.float32),
     )
     folded = ReferenceTable(start, used, term, ending, orders, table)
     args = (grams, first, captions.inverse, weights, form, postings, folded, cursor, following)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 TEXTS_SAVED_TOGETHER = 1024  # captions between two saves
-_BATCH, GPU_BATCH = 16, 256  # texts that are computed together
+_BATCH, _GPU_BATCH = 16, 256  # texts that are computed together
 DIGEST = pa.binary(16)  # of a text
 # Environment variables that decide which instructions libraries use.
 SWITCHES = ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")
@@ -191,7 +191,7 @@ def _digests(texts: Sequence[str]) -> pa.Array:
 
 def cache_name(model: str, device: str = "cpu") -> str:
     """The name of the folder for embeddings, by the model and by what computes them."""
-    made_by = [fingerprint(model), *arithmetic(device), f"{_BATCH}, {GPU_BATCH} of one length"]
+    made_by = [fingerprint(model), *arithmetic(device), f"{_BATCH}, {_GPU_BATCH} of one length"]
     return hashlib.sha256("\0".join(made_by).encode()).hexdigest()[:32]
 
 
@@ -232,7 +232,7 @@ def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
     that none is padded, and copies fill it up, so that all products have one shape.
     """
     pieces = np.minimum(word_pieces(encoder, texts), encoder.max_seq_length or np.inf)
-    batch = _BATCH if encoder.device.type == "cpu" else GPU_BATCH
+    batch = _BATCH if encoder.device.type == "cpu" else _GPU_BATCH
     vectors: dict[int, np.ndarray] = {}
     for count in np.unique(pieces):
         rows = np.flatnonzero(pieces == count)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from PIL import Image
 
-from capgrade.kernels import in_threads
 from capgrade.measures.base import (
     Fill,
     Fitted,
@@ -38,7 +37,6 @@ from capgrade.measures.embeddings import (
     require_lengths,
     store,
 )
-from capgrade.measures.products import largest, padded
 from capgrade.measures.sbert import FittedSbert
 from capgrade.pictures.listing import list_pictures, match_pictures
 from capgrade.pictures.picture import Picture
@@ -59,8 +57,8 @@ RANGES = {
     CLIPSCORE: (0.0, WEIGHT),
     REFCLIPSCORE: (0.0, 2 * WEIGHT / (WEIGHT + 1)),
 }
-BATCH, GPU_BATCH = 16, 64  # pictures that are computed together
-CHUNK = 256  # pictures between two saves
+_BATCH, _GPU_BATCH = 16, 64  # pictures that are computed together
+_CHUNK = 256  # pictures between two saves
 SMALLEST = 1e-30  # of a sum that is divided by
 EXAMPLE = "openai/clip-vit-base-patch32, google/siglip2-base-patch16-224, or a folder"
 
@@ -104,12 +102,11 @@ class FittedImageText(OfReferences):
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`: a product with the pictures, and one with references that count."""
-        pictures, at = self.of_pictures.queries(images)
-        together = padded(pictures)
+        multiply = self.of_pictures.product(images)
         fill_said = self.of_references.filler(images, start) if self.form == REFCLIPSCORE else None
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
-            in_threads(largest, last - first, together, at, self.embeddings[first:last], out)
+            multiply(self.embeddings[first:last], out)
             seen, said = out[:, : last - first], None
             if fill_said is not None:
                 said = np.empty_like(seen)
@@ -117,6 +114,13 @@ class FittedImageText(OfReferences):
             seen[:] = of_form(self.form, seen, said)
 
         return fill
+
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        seen, said = np.empty((len(images), len(captions)), np.float32), None
+        self.of_pictures.product(images)(self.embeddings[captions], seen)
+        if self.form == REFCLIPSCORE:
+            said = self.of_references.cells(images, captions)
+        return np.asarray(of_form(self.form, seen, said))
 
     def on_device(self, device: Any) -> Fitted:
         from capgrade.measures.on_device import ImageTextOnDevice
@@ -260,8 +264,8 @@ def embed_pictures(pictures: Sequence[Picture], model: str, device: str) -> np.n
         del found
         encoder, names = load_dual_encoder(model, device), list(missing)
         with progress(f"encoding {len(names):,} pictures", len(names)) as advance:
-            for at in range(0, len(names), CHUNK):
-                some = names[at : at + CHUNK]
+            for at in range(0, len(names), _CHUNK):
+                some = names[at : at + _CHUNK]
                 pixels = (pictures[missing[digest]].decode()[0] for digest in some)
                 vectors = encode_pictures(encoder, [Image.fromarray(one) for one in pixels])
                 store(folder, some, vectors, [0] * len(some))
@@ -274,7 +278,7 @@ def embed_pictures(pictures: Sequence[Picture], model: str, device: str) -> np.n
 def encode_pictures(encoder: SentenceTransformer, pictures: Sequence[Image.Image]) -> np.ndarray:
     """float32 [len(pictures), d], unit length. A batch is filled up to its full size with copies: a
     picture's bits do not hang on the others, as each is computed by products of one shape."""
-    batch = BATCH if encoder.device.type == "cpu" else GPU_BATCH
+    batch = _BATCH if encoder.device.type == "cpu" else _GPU_BATCH
     rows = np.resize(np.arange(len(pictures)), -(-len(pictures) // batch) * batch)
     how: Any = {"batch_size": batch, "normalize_embeddings": True, "show_progress_bar": False}
     found = encoder.encode([pictures[row] for row in rows.tolist()], **how)

@@ -78,6 +78,9 @@ class FittedImported(ArrayState):
 
         return fill
 
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        return self._checked(self._opened()(images, captions), images, captions)
+
     def _checked(self, values: np.ndarray, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         bad = ~np.isfinite(values)
         if self.layout == "teran":

@@ -57,13 +57,22 @@ class FittedMixture(State):
             part.chunks(images, start, stop, one)
             for part, one in zip(self.parts.values(), values, strict=True)
         ]
-        weights = np.array([self.weights[name] for name in self.parts], np.float32)
         for at, _ in zip(range(start, stop, CHUNK), zip(*walks, strict=True), strict=True):
             size = min(CHUNK, stop - at)
-            np.multiply(weights[0], values[0, :, :size], out=out[:, :size])
-            for weight, one in zip(weights[1:], values[1:], strict=True):
-                out[:, :size] += weight * one[:, :size]
+            self._add_up(values[:, :, :size], out[:, :size])
             yield
+
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        values = np.stack([part.score(images, captions) for part in self.parts.values()])
+        self._add_up(values, values[0])
+        return values[0]
+
+    def _add_up(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Put the weighted sum of the parts' values, float32 [parts, ...], into `out`."""
+        weights = np.array([self.weights[name] for name in self.parts], np.float32)
+        np.multiply(weights[0], values[0], out=out)
+        for weight, one in zip(weights[1:], values[1:], strict=True):
+            out += weight * one
 
     @property
     def ref_ptr(self) -> np.ndarray:

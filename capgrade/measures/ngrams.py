@@ -38,6 +38,31 @@ class Sentences(NamedTuple):
         """int64 [n-grams]: the sentence of each of `gram`."""
         return np.repeat(np.arange(len(self.words)), self.stop[:, -1] - self.start[:, 0])
 
+    def take(self, rows: np.ndarray) -> Sentences:
+        """Some of the sentences, in any order: rows int64 [m]."""
+        begin = self.start[rows, 0]
+        sizes = self.stop[rows, -1] - begin
+        shift = np.cumsum(sizes) - sizes - begin
+        at = np.arange(sizes.sum()) - np.repeat(shift, sizes)
+        runs = self.start[rows] + shift[:, None], self.stop[rows] + shift[:, None]
+        return Sentences(*runs, self.gram[at], self.counts[at], self.words[rows])
+
+    def renumbered(self, number: np.ndarray) -> Sentences:
+        """With these numbers of n-grams, int32 beside `gram`, rising in a run as before.
+
+        What has -1 is left out.
+        """
+        known = number >= 0
+        runs = np.append(0, np.cumsum(known))[self.runs]
+        return sentences_of(runs, number[known], self.counts[known], self.words)
+
+    def among(self, grams: np.ndarray) -> Sentences:
+        """With no other n-grams than these, int32 rising, which are numbered in their order."""
+        if not len(grams):
+            return self.renumbered(np.full(len(self.gram), -1, np.int32))
+        place = np.searchsorted(grams, self.gram).clip(max=len(grams) - 1)
+        return self.renumbered(np.where(grams[place] == self.gram, place, -1).astype(np.int32))
+
 
 @dataclass(frozen=True)
 class Ngrams:
@@ -185,7 +210,38 @@ class Postings(NamedTuple):
     ptr: np.ndarray  # int64 [terms + 1]
     rank: np.ndarray  # int32 [postings], ascending within a term
     dense_row: np.ndarray  # int32 [terms]: row in `dense`, -1 for postings
+    dense_term: np.ndarray  # int64 [dense terms]: the term of each row of `dense`
     dense: np.ndarray  # [dense terms, n_captions], columns by rank
+
+    def part(
+        self, sentences: Sentences, was: np.ndarray, rank: np.ndarray
+    ) -> tuple[np.ndarray, Postings]:
+        """Those of some of the captions; dense terms stay, in their order.
+
+        `sentences` are these captions, `was` their ranks here, `rank` those among each other, int32
+        [m] each. Also returns the n-grams that have terms, int32 rising: in the postings they are
+        numbered in their order.
+        """
+        term = self.term_ptr[sentences.gram]
+        while (less := self.term_count[term] < sentences.counts).any():
+            term += less
+        place = rank[sentences.row]
+        by_term = np.lexsort((place, term))
+        term, place = term[by_term], place[by_term]
+        terms = np.union1d(term, self.dense_term)
+        of_gram = np.searchsorted(self.term_ptr, terms, side="right") - 1
+        grams, first = np.unique(of_gram, return_index=True)
+        dense = np.empty((len(self.dense), len(rank)), self.dense.dtype)
+        dense[:, rank] = self.dense[:, was]
+        return grams.astype(np.int32), Postings(
+            np.append(first, len(terms)),
+            self.term_count[terms],
+            np.append(np.searchsorted(term, terms), len(term)),
+            place,
+            self.dense_row[terms],
+            np.searchsorted(terms, self.dense_term),
+            dense,
+        )
 
 
 def postings(ngrams: Ngrams, rank: np.ndarray, value: np.ndarray, share: float) -> Postings:
@@ -208,4 +264,5 @@ def postings(ngrams: Ngrams, rank: np.ndarray, value: np.ndarray, share: float) 
         some = slice(ptr[t], ptr[t + 1])
         dense[k, place[some]] = value[some]
     term_ptr = np.searchsorted(of_gram, np.arange(len(ngrams.keys) + 1))
-    return Postings(term_ptr, (term[start] & LAST).astype(np.int32), ptr, place, dense_row, dense)
+    counts = (term[start] & LAST).astype(np.int32)
+    return Postings(term_ptr, counts, ptr, place, dense_row, frequent, dense)

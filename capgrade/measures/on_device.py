@@ -3,8 +3,8 @@ CPU's kernels.
 
 The same fitted arrays go to the device once a worker, and the same kernels fold an image's
 references. The device does the rest: the product, the updates of postings, the steps of the
-subsequences. Other measures, single captions and captions left out of their own references stay
-with the processor. A value does not depend on the block that it is in: products have one shape, and
+subsequences. Other measures, and captions left out of their own references, stay with the
+processor. A value does not depend on the block that it is in: products have one shape, and
 what a device may add in any order are whole numbers.
 """
 
@@ -85,7 +85,10 @@ class SbertOnDevice(_OnDevice[FittedSbert]):
         cosines_of = self._cosines(images)
         return lambda first, last: cosines_of(self.embeddings[first:last])
 
-    def cells(self, images: np.ndarray, captions: np.ndarray) -> Tensor:
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        return self.cosines(images, captions).cpu().numpy()
+
+    def cosines(self, images: np.ndarray, captions: np.ndarray) -> Tensor:
         """Cosines of any caption rows, float32 [len(images), len(captions)], on the device."""
         return self._cosines(images)(self.embeddings[self._there(captions)])
 

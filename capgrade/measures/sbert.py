@@ -7,7 +7,7 @@ values. A value that only rounding keeps from 1 is 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -98,15 +98,9 @@ class FittedSbert(OfReferences):
         cosines = np.maximum(out.astype(np.float32), np.float32(-1))
         return np.where(cosines > ONE, np.float32(1), cosines)
 
-    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """As `Fitted.score`. Some captions, as training asks for, are a product too."""
-        if captions is None or self.leave_out:
-            return super().score(images, captions)
-        out, (queries, start) = (
-            np.empty((len(images), len(captions)), np.float32),
-            self.queries(images),
-        )
-        in_threads(largest, len(captions), padded(queries), start, self.embeddings[captions], out)
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        out = np.empty((len(images), len(captions)), np.float32)
+        self.product(images)(self.embeddings[captions], out)
         return out
 
     def on_device(self, device: Any) -> Fitted:
@@ -116,13 +110,17 @@ class FittedSbert(OfReferences):
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`; no embedding is copied."""
+        multiply = self.product(images)
+        return lambda first, last, out: multiply(self.embeddings[first:last], out)
+
+    def product(self, images: np.ndarray) -> Callable[[np.ndarray, np.ndarray], None]:
+        """A function that puts cosines with unit vectors float32 [n, d] into `out`.
+
+        They are the first columns of `out`, float32 [len(images), n or more].
+        """
         queries, at = self.queries(images)
         together = padded(queries)
-
-        def fill(first: int, last: int, out: np.ndarray) -> None:
-            in_threads(largest, last - first, together, at, self.embeddings[first:last], out)
-
-        return fill
+        return lambda vectors, out: in_threads(largest, len(vectors), together, at, vectors, out)
 
     def queries(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Query vectors [rows, d] and, for each image, where its rows start [len(images) + 1]."""

@@ -11,8 +11,9 @@ import numpy as np
 from capgrade.agreement.calibration import SHIPPED, Calibration, load
 from capgrade.agreement.curve import Curve
 from capgrade.labels import Labels
+from capgrade.lists import LIKELY
 from capgrade.pipelines.audit.errors import BOTH_WAYS, Errors
-from capgrade.pipelines.audit.estimate import LIKELY, Bands
+from capgrade.pipelines.audit.estimate import Bands
 from capgrade.pipelines.audit.lists import (
     equal_captions,
     falling,

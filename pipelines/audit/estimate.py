@@ -22,9 +22,9 @@ import numpy as np
 
 from capgrade.agreement.curve import Curve
 from capgrade.labels.stored import ValuedPairs
+from capgrade.lists import LIKELY
 
 DRAWS = 1000
-LIKELY = 0.5  # P(a person accepts) from which a pair counts as a positive
 EDGES = (0.0, 0.2, LIKELY, 1.0)
 _LAST = len(EDGES) - 2
 

@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from capgrade.agreement.curve import Curve
 from capgrade.labels.stored import ValuedPairs
-from capgrade.pipelines.audit.estimate import LIKELY
+from capgrade.lists import LIKELY
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.files import write_json, write_text
 from capgrade.schemas.lines import csv_text

@@ -11,8 +11,8 @@ import numpy as np
 from capgrade.agreement.calibration import Calibration
 from capgrade.labels import Labels
 from capgrade.labels.stored import ValuedPairs
+from capgrade.lists import LIKELY
 from capgrade.pipelines.audit.errors import Errors
-from capgrade.pipelines.audit.estimate import LIKELY
 from capgrade.pipelines.audit.lists import distinct
 from capgrade.pipelines.page.charts import chart, layer, of, rows
 from capgrade.pipelines.page.parts import (

@@ -44,7 +44,7 @@ from capgrade.schemas.say import tell
 
 # A stage's part of one block: from image numbers, their ids, the fitted measures, and the local
 # folder of the run, where the stage may have saved more. Small, as it is sent to every worker.
-Table = Callable[[np.ndarray, list[str], Mapping[str, Fitted], Path], pa.RecordBatch]
+TableMaker = Callable[[np.ndarray, list[str], Mapping[str, Fitted], Path], pa.RecordBatch]
 FORMAT = 2  # of parts: raise it when the same parameters give other values
 NEUTRAL = {"target_mb"}  # parameters that parts do not depend on
 # Blocks of one process are made one after the other: the kernels of one block use all its cores.
@@ -163,7 +163,7 @@ class Job:
 
     url: str  # of the folder of the run
     kinds: dict[str, str]  # measure -> class of its fitted form
-    table: Table
+    table: TableMaker
     n_images: int
     block_images: int
     device: str = "cpu"

@@ -18,7 +18,7 @@ from capgrade.schemas.extras import needs
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
-BATCH = 32  # pairs that are computed together
+_BATCH = 32  # pairs that are computed together
 
 
 class CrossEncoderJudge:
@@ -64,7 +64,7 @@ class CrossEncoderJudge:
         ]
         scores = self.model.predict(
             pairs,
-            batch_size=BATCH,
+            batch_size=_BATCH,
             activation_fn=torch.nn.Sigmoid(),
             prompt=prompt.instruction or None,
             show_progress_bar=False,

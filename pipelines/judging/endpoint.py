@@ -21,7 +21,7 @@ TOKEN = "CAPGRADE_JUDGE_TOKEN"  # the environment variable that holds the endpoi
 RERANK = "/rerank"  # how an address ends that reranks
 _CHAT = "/chat/completions"
 ANSWER_SHOWN = 200  # characters of an answer that are told
-REFUSED = {401, 403, 404, 405}
+_REFUSED = {401, 403, 404, 405}
 DOCUMENTS = 100  # of a request to rerank
 # For the estimate: characters of a token, tokens of a picture of 512 x 512 pixels (width x height /
 # 750, as Anthropic counts them; Qwen's models have one for each 28 x 28) and of an answer whose
@@ -112,7 +112,7 @@ class Endpoint:
     def _refused(self, response: httpx2.Response) -> NoReturn:
         code = response.status_code
         said = self.clean(f"{code} {response.reason_phrase}: {response.text}")
-        if code in REFUSED or code < 400:
+        if code in _REFUSED or code < 400:
             remedy = f"give the right --endpoint and --model, and the token in {TOKEN}"
             raise InputError(f"the endpoint answers {said}", file=self.address, remedy=remedy)
         after = response.headers.get("Retry-After", "").strip()

@@ -29,7 +29,7 @@ from capgrade.schemas.lines import parse_json, read_lines
 from capgrade.schemas.params import ParamsBlock, read_yaml, validated
 from capgrade.schemas.reviews import LINES
 
-FOLDER = Path(__file__).parent  # of the prompts that come with capgrade
+PROMPTS_FOLDER = Path(__file__).parent  # of the prompts that come with capgrade
 YES_NO = "yes or no"
 PICTURE = "{picture}"
 # of a request, not for the file to say
@@ -263,7 +263,11 @@ def load_prompts(
     usual = {"chat": ("captions", "pictures"), "rank": ("references", "picture")}[kind][pictures]
     found: dict[str, Prompt] = {}
     for one in given or (usual,):
-        path = FOLDER / f"{one}.yaml" if (FOLDER / f"{one}.yaml").is_file() else Path(one)
+        path = (
+            PROMPTS_FOLDER / f"{one}.yaml"
+            if (PROMPTS_FOLDER / f"{one}.yaml").is_file()
+            else Path(one)
+        )
         prompt: Prompt = validated(
             ChatPrompt if kind == "chat" else RankPrompt, read_yaml(path), file=path
         )

@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from capgrade.agreement.calibration import SHIPPED
 from capgrade.labels.published import SUMS, measures_block
 from capgrade.pipelines.publish.croissant import BIASES, LIMITS
-from capgrade.pipelines.publish.tables import PICTURE, Contents, PublishedSplit
+from capgrade.pipelines.publish.tables import FIGURE, Contents, PublishedSplit
 from capgrade.schemas.files import MANIFEST, leaves, package_version
 from capgrade.schemas.judges import PEOPLE, SAID, TITLES
 from capgrade.schemas.licences import OTHER
@@ -90,7 +90,7 @@ def dataset_card(contents: Contents) -> str:
         sums=SUMS,
         manifest=MANIFEST,
         dense=contents.relevance_params and contents.relevance_params["relevance"],
-        picture=PICTURE,
+        picture=FIGURE,
         tokenizer=contents.splits[0].captions.tokenizer,
         commands=commands(contents),
         parameters=parameters(contents).rstrip("\n"),

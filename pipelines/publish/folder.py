@@ -21,7 +21,7 @@ from capgrade.labels.published import CARD, CROISSANT, SUMS, hub_split
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.croissant import croissant
 from capgrade.pipelines.publish.mteb import benchmark
-from capgrade.pipelines.publish.tables import PICTURE, sampled_pairs
+from capgrade.pipelines.publish.tables import FIGURE, sampled_pairs
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
@@ -102,8 +102,8 @@ def publish(
         write_text(folder / CARD, dataset_card(contents))
         beside = [CARD, CROISSANT]
         if relevance_dir and dense:
-            draw_distributions(relevance_dir, dense["params"]["measures"], folder / PICTURE)
-            beside.append(PICTURE)
+            draw_distributions(relevance_dir, dense["params"]["measures"], folder / FIGURE)
+            beside.append(FIGURE)
         files = contents.files | {name: entry_of(folder / name, rows=0) for name in beside}
         sums = (f"{files[name]['sha256']}  {name}\n" for name in sorted(files))
         write_text(folder / SUMS, "".join(sums))

@@ -29,7 +29,7 @@ from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.params import PublishParams
 from capgrade.schemas.shards import read_shards
 
-PICTURE = "figures/distributions.png"
+FIGURE = "figures/distributions.png"
 # As `datasets` writes them: of a file that changed, the hub takes the chunks that did, and a reader
 # finds its rows. A chunk is up to 1 MiB of one column, so small groups of rows would leave nothing
 # to share: where rows are put in, every group's ends change.

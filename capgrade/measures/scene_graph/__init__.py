@@ -47,6 +47,9 @@ class FittedSceneGraph(OfReferences):
 
         return fill
 
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        return self.pairwise(images, captions)  # of the same bits, as `kernel` says
+
     @property
     def beta2(self) -> float:
         """Of recall against precision."""

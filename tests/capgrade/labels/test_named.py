@@ -34,7 +34,12 @@ PATHS = {"sbert": {"model": "/models/encoder"}, "cider": {"document_frequency": 
     # below the folder where the command runs
     ({"cider": {"document_frequency": "data/df.arrow"}}, {}, "made"),
 ])  # fmt: skip
-def test_what_is_opened(made: dict, given: dict, found: str) -> None:
+def test_what_is_opened(
+    made: dict, given: dict, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "df.arrow").touch()
     assert as_named(params(made), params(given), MADE) == params(
         {"made": made, "given": given}[found]
     )

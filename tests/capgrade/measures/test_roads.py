@@ -31,6 +31,7 @@ from capgrade.schemas.params import CaptionsParams, RelevanceParams, ShardsParam
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards
 from capgrade.text.tokens import tokenize
+from capgrade.trainer.data.relevance import ExactRelevance
 
 WHITE = [
     "\xa0",
@@ -348,20 +349,28 @@ BOTH = {"both": {"cider": 0.1, "rouge_l": -0.5, "sbert": 1.0}}
 @settings(max_examples=10, deadline=None)
 @given(
     sets=corpora(), tokenizer=st.sampled_from(TOKENIZERS), among=st.sampled_from(["all", 0.5]), top=st.integers(0, 3),
-    blocks=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    blocks=st.tuples(st.integers(1, 6), st.integers(1, 6)), left_out=st.booleans(), seed=st.integers(0, 99),
 )  # fmt: skip
 def test_a_pair_has_one_value(
-    vectors: None, sets: list, tokenizer: str, among: Any, top: int, blocks: tuple[int, int]
+    vectors: None,
+    sets: list,
+    tokenizer: str,
+    among: Any,
+    top: int,
+    blocks: tuple[int, int],
+    left_out: bool,
+    seed: int,
 ) -> None:
-    """Of relevance and shards to the bit, own captions without themselves too, whatever the
-    blocks."""
-    params = MeasuresParams(mixtures=BOTH)
+    """Of relevance, shards, `grade`, exact labels and the trainer's batches to the bit, whatever the
+    blocks; of own captions without themselves too."""
+    names = (*COUNTED, "tfidf_cosine", "scene_graph", "sbert", "both")
     with written(sets, tokenizer) as corpus:
-        assume(corpus.captions.n_images > 1)
-        folder, names = (
-            corpus.folder / "captions",
-            (*COUNTED, "tfidf_cosine", "scene_graph", "sbert", "both"),
-        )
+        captions, folder = corpus.captions, corpus.folder / "captions"
+        assume(captions.n_images > 1)
+        left_out &= min(map(len, corpus.sets)) > 1
+        own_too = {"self_reference": "left_out" if left_out else "included"}
+        parameters: dict = dict.fromkeys(names[:-1], own_too) | {"mixtures": BOTH}
+        params = MeasuresParams.model_validate(parameters)
         dense = RelevanceParams(measures=names, block_images=blocks[0])
         windows = WindowsParams(per_window=1, among=among)
         sampled = ShardsParams(
@@ -383,6 +392,22 @@ def test_a_pair_has_one_value(
             np.testing.assert_array_equal(
                 found.left_out(name), own[f"{name}_left_out"], err_msg=name
             )
+        random, kept = np.random.default_rng(seed), Labels.load(found.folder, captions=folder)
+        images, some = (
+            random.integers(0, size, random.integers(1, 2 * size))
+            for size in (captions.n_images, captions.n_captions)
+        )
+        graded = capgrade.grade(folder, measures=names, parameters=parameters)
+        for name in names:
+            matrix = read_relevance(corpus.folder / "relevance" / f"{name}.arrow").matrix()
+            batches = ExactRelevance(choose([name], params)[name], captions)
+            roads = {
+                "exact labels": kept.exact(name).block(images, some),
+                "grade": graded.block(images, some, name),
+                "the trainer": batches.block(images, some),
+            }
+            for road, block in roads.items():
+                assert np.array_equal(block.relevance, matrix[np.ix_(images, some)]), (name, road)
 
 
 @settings(max_examples=12, deadline=None)

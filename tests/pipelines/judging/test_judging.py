@@ -26,7 +26,7 @@ from capgrade.pipelines.judging import endpoint as at_endpoint
 from capgrade.pipelines.judging import round as at_round
 from capgrade.pipelines.judging.endpoint import ChatJudge, Endpoint, RerankJudge
 from capgrade.pipelines.judging.question import (
-    FOLDER,
+    PROMPTS_FOLDER,
     ChatPrompt,
     RankPrompt,
     load_prompts,
@@ -479,7 +479,7 @@ def test_answers_that_count() -> None:
         assert prompt.score(text) == score, text
 
 
-PROMPTS = {path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yaml")}
+PROMPTS = {path.stem: yaml.safe_load(path.read_text()) for path in PROMPTS_FOLDER.glob("*.yaml")}
 PROMPT = {"answer": "0 to 5", "user": "{caption} {captions}"}
 
 
