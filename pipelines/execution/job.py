@@ -118,7 +118,9 @@ class ScoringRun:
     def n_blocks(self) -> int:
         return count_blocks(self.captions.n_images, self.params.block_images)
 
-    def save_job(self, work: Path, make_table: Callable[[], Table], url: str | None = None) -> Job:
+    def save_job(
+        self, work: Path, make_table: Callable[[], TableMaker], url: str | None = None
+    ) -> Job:
         """Fit the measures; save them, and the ids of images, in `work`, where workers find them.
 
         `make_table` is called when all are fitted: an imported measure knows its range only then.
