@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from capgrade.bits import id_keys
 from capgrade.measures import Fitted, Measure
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder
@@ -28,7 +29,7 @@ from capgrade.pipelines.execution.job import (
     save_job,
 )
 from capgrade.pipelines.sampling.keys import RULE
-from capgrade.pipelines.sampling.plan import Plan, id_keys, reason_names
+from capgrade.pipelines.sampling.plan import Plan, reason_names
 from capgrade.pipelines.sampling.sampler import Sampler
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -81,9 +82,21 @@ def shards(
 
 
 def source_of(captions_dir: Path, params: ShardsParams, measures: MeasuresParams) -> Source:
-    """What shards are made of. InputError as `read_source`, and for too many measures."""
+    """What shards are made of. InputError as `read_source`, for too many measures, and where no
+    sample gives every pair a chance."""
     reason_names(params.measures)
-    return read_source("shards", captions_dir, params, measures, sampler=RULE)
+    source = read_source("shards", captions_dir, params, measures, sampler=RULE)
+    if not params.uniform and len(partial_measures(source)) == len(params.measures):
+        problem = f"no sample of all pairs: {', '.join(params.measures)} have no windows"
+        raise InputError(problem, remedy="set shards.uniform above 0, or name a further measure")
+    return source
+
+
+def partial_measures(source: Source) -> frozenset[int]:
+    """The numbers of the measures that score some pairs alone."""
+    n = source.captions.n_captions
+    chosen = enumerate(source.chosen.values())
+    return frozenset(m for m, measure in chosen if measure.partial(n))
 
 
 def schema_of(source: Source) -> pa.Schema:
@@ -94,7 +107,7 @@ def schema_of(source: Source) -> pa.Schema:
         "inputs": source.files,
         "n_captions": source.captions.n_captions,
         "params": source.made_with,
-        "reasons": reason_names(names),
+        "reasons": reason_names(names, partial_measures(source)),
     }
     left_out = [name for name in names if source.chosen[name].leaves_out]
     return shard_schema(names, metadata, left_out)
@@ -122,7 +135,8 @@ def job_of(source: Source, params: ShardsParams, work: Path) -> Job:
     captions, schema = source.captions, schema_of(source)
 
     def make_table() -> SampledTables:
-        return SampledTables(params.measures, plan_of(source.chosen.values(), params), schema)
+        plan = plan_of(source.chosen.values(), params, partial_measures(source))
+        return SampledTables(params.measures, plan, schema)
 
     job = save_job(source, work, make_table)
     # Chunk by chunk, so that not all ids are Python objects at the same time.
@@ -138,8 +152,10 @@ def job_of(source: Source, params: ShardsParams, work: Path) -> Job:
     return job
 
 
-def plan_of(measures: Iterable[Measure], params: ShardsParams) -> Plan:
-    """What to keep of each image, by fitted measures' ranges."""
+def plan_of(
+    measures: Iterable[Measure], params: ShardsParams, partial: frozenset[int] = frozenset()
+) -> Plan:
+    """What to keep of each image, by fitted measures' ranges; `partial` as of `Plan`."""
     low, high = zip(*((measure.low, measure.high) for measure in measures), strict=True)
     windows = params.windows
     return Plan(
@@ -152,6 +168,7 @@ def plan_of(measures: Iterable[Measure], params: ShardsParams) -> Plan:
         params.uniform,
         params.seed,
         1.0 if windows.among == "all" else windows.among,
+        partial,
     )
 
 
@@ -187,14 +204,13 @@ class SampledTables:
         for name in self.measures:
             if name + LEFT_OUT in self.schema.names:
                 flat = fitted[name].own_left_out(images)
-                columns.append(self._lists(name + LEFT_OUT, own, flat, nulls=np.isnan(flat)))
+                columns.append(self._lists(name + LEFT_OUT, own, flat))
         return pa.record_batch(columns, schema=self.schema)
 
-    def _lists(
-        self, column: str, ptr: np.ndarray, flat: np.ndarray, nulls: np.ndarray | None = None
-    ) -> pa.Array:
+    def _lists(self, column: str, ptr: np.ndarray, flat: np.ndarray) -> pa.Array:
+        """A NaN is null: a value that is not known."""
         kind = self.schema.field(column).type
-        values = pa.array(flat, kind.value_type, mask=nulls)
+        values = pa.array(flat, kind.value_type, from_pandas=True)
         return pa.ListArray.from_arrays(pa.array(ptr, pa.int32()), values, kind)
 
 

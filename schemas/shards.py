@@ -32,9 +32,10 @@ def shard_schema(
 ) -> pa.Schema:
     """image_id; image: its number; and lists over the kept captions: their rows in the captions
     table of the split, why each was kept (bits named in the metadata), the inverse of its
-    probability of being kept, and its value under every measure. Of the measures `left_out` also a
-    list over the own captions alone, in the order of their rows: the value without the caption
-    itself among its references, null where the image has no other caption."""
+    probability of being kept, and its value under every measure, null where that is not known (only
+    of a measure with a `scored_reason`). Of the measures `left_out` also a list over the own
+    captions alone, in the order of their rows: the value without the caption itself among its
+    references, null where the image has no other caption."""
     fields = [
         pa.field("image_id", pa.string(), nullable=False),
         pa.field("image", pa.int32(), nullable=False),
@@ -46,6 +47,11 @@ def shard_schema(
     ]
     facts = {"format": _FORMAT, "kind": "shards", "measures": list(measures)}
     return with_metadata(pa.schema(fields), {**facts, **metadata})
+
+
+def scored_reason(measure: str) -> str:
+    """Why a pair is kept that a measure of some pairs scores. The measure has no other values."""
+    return f"scored_{measure}"
 
 
 def shard_name(k: int, n: int) -> str:

@@ -16,8 +16,7 @@ from capgrade.labels.published import params_of
 from capgrade.labels.stored import Computed, RelevanceBlock, Sampled, Stored
 from capgrade.labels.unsampled import UNKNOWN_RULES, Unknown, stand_ins
 from capgrade.measures import require_read
-from capgrade.measures.params import MeasuresParams
-from capgrade.pretrained import EMBEDDED
+from capgrade.measures.params import OWNERS, MeasuresParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
@@ -222,8 +221,9 @@ class Labels:
         capgrade. Dense labels know everything already. Labels of another encoder than the default
         one name it, and so does `model` (a hub id or folder): no other is opened.
         `document_frequency` is where CIDEr's file lies, if not below the current folder; `images`
-        where the pictures of `image_text` are. Raises InputError for an imported measure, without
-        the captions, and for an encoder, file or pictures that are not named.
+        where the pictures are, of a measure that looks at them. Of a measure of some pairs, such as
+        `reranker`, each block is computed pair by pair. Raises InputError for an imported measure,
+        without the captions, and for an encoder, file or pictures that are not named.
 
         >>> labels = Labels.load("dataset")
         >>> bool(labels.exact("rouge_l").block(range(4), range(60)).known.all())
@@ -240,13 +240,11 @@ class Labels:
             raise InputError(
                 f"{name} is known of published pairs alone", file=self.file, remedy=remedy
             )
-        named = {"document_frequency": document_frequency}
-        blocks: dict[str, Any] = {
-            "sbert": {"model": model or EMBEDDED},
-            "cider": named,
-            "cider_plain": named,
+        named = {"model": model, "document_frequency": document_frequency, "images": images}
+        blocks = {
+            block: {key: named[key] for key in kind.opened if named.get(key) is not None}
+            for block, kind in OWNERS.items()
         }
-        blocks["image_text"] = {"model": model, "images": images}
         given = MeasuresParams.model_validate(blocks)
         params = as_named(
             params_of({name: self.made_with[name]}, Path(self.file)), given, Path(self.file), EXACT

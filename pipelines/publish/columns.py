@@ -21,7 +21,8 @@ _COLUMNS = {
     "original": "the caption was written for this image",
     "reasons": (
         "why the pair was kept: `own` caption, among the highest (`top_*`), drawn from a window of"
-        " a measure's range (`window_*`), drawn uniformly (`uniform`)"
+        " a measure's range (`window_*`), scored by a measure of some pairs (`scored_*`), drawn"
+        " uniformly (`uniform`)"
     ),
     "weight": (
         "1 / probability of being kept: `sum(weight * x) / captions` over an image's rows estimates"
@@ -75,12 +76,12 @@ class Calibrated:
 
     def of_pairs(self, values: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
         """Each column from the values of its measure, float32 [n]: the expected score 0..5, or the
-        probability 0..1."""
+        probability 0..1; null where the value is NaN."""
         found = {}
         for column, name in self.columns.items():
             curve = self.calibration.curves[name]
             meant = curve.expected if column.endswith(SCORE) else curve.probability
-            found[column] = pa.array(meant(values[name]).astype(np.float32))
+            found[column] = pa.array(meant(values[name]).astype(np.float32), from_pandas=True)
         return found
 
     def facts(self) -> dict[str, Any]:

@@ -37,17 +37,16 @@ def benchmark(
     captions_dir: Path, labels: Sequence[Labels], out: Path, params: PublishParams
 ) -> Contents:
     """Write the tables of every split. InputError where the labels do not have the measure."""
-    splits = []
+    splits, measure = [], labels[0].chosen(params.measure)
     for one in labels:
         manifest, tables = (
             parse_manifest(Path(one.file) / MANIFEST),
             tuple(_tables(one, one.table, out, params)),
         )
-        known = (
-            manifest["pairs"] if one.stored.sampled else one.table.n_images * one.table.n_captions
-        )
+        known = one.table.n_images * one.table.n_captions
+        if one.stored.sampled:
+            known = sum(len(some.value) for some in one.stored.pairs(measure))
         splits.append(PublishedSplit(one, manifest, tables, known))
-    measure = labels[0].chosen(params.measure)
     absent = "A pair that is absent is below the first threshold, and mteb counts it as 0."
     if any(one.stored.sampled for one in labels):
         absent = (
