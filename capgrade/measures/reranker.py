@@ -7,8 +7,9 @@ Cho 2019 (arXiv 1901.04085) rerank passages so.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -55,7 +56,7 @@ class PackedTexts(NamedTuple):
         return [bytes(self.letters[self.ptr[k] : self.ptr[k + 1]]).decode() for k in rows]
 
 
-class LoadedModel(NamedTuple):
+class ChosenModel(NamedTuple):
     """Which cross-encoder scores, and how it is asked."""
 
     model: str
@@ -64,7 +65,7 @@ class LoadedModel(NamedTuple):
     prompt: str | None
 
     def open(self) -> CrossEncoder:
-        """The model; a process keeps the last one."""
+        """The model, which a process loads once."""
         return _opened(self.model, self.digest, self.device)
 
     def score(self, pairs: Sequence[tuple[Any, str]]) -> np.ndarray:
@@ -72,7 +73,7 @@ class LoadedModel(NamedTuple):
         return score_pairs(self.open(), pairs, self.prompt)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)  # of each measure one
 def _opened(model: str, digest: str, device: str) -> CrossEncoder:
     return load_cross_encoder(model, device)
 
@@ -85,7 +86,7 @@ class FittedReranker(OfReferences):
     """
 
     texts: PackedTexts
-    by: LoadedModel
+    by: ChosenModel
     references: str
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
@@ -159,7 +160,7 @@ class FittedImageReranker(OfPictures):
 
     measure = "image_reranker"
     texts: PackedTexts
-    by: LoadedModel
+    by: ChosenModel
     pictures: list[list[Any]]  # the fields of each image's `Picture`
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
@@ -194,7 +195,10 @@ class ImageReranker(Measure[ImageRerankerParams]):
             remedy = "give a model that does, or take the measure reranker"
             raise InputError("the model takes no pictures", file=by.model, remedy=remedy)
         source = given(self.name, "images", self.params.images, SOURCES)
-        found = [list(astuple(one)) for one in pictures_of(captions, source)]
+        found = [
+            list(astuple(replace(one, file=str(Path(one.file).resolve()))))
+            for one in pictures_of(captions, source)
+        ]
         sets = reference_sets("included", captions)
         return FittedImageReranker(*sets, PackedTexts.of(captions.texts), by, found)
 
@@ -210,10 +214,12 @@ class ImageReranker(Measure[ImageRerankerParams]):
         }
 
 
-def _loaded(name: str, params: RerankerParams | ImageRerankerParams) -> LoadedModel:
-    """Opened once, so that a model that cannot be is refused before anything is scored."""
+def _loaded(name: str, params: RerankerParams | ImageRerankerParams) -> ChosenModel:
+    """Opened already, so that a model that cannot be is refused before anything is scored."""
     model = given(name, "model", params.model, EXAMPLE)
-    by = LoadedModel(model, fingerprint(model), params.device, params.prompt)
+    # A worker may have another current folder.
+    place = str(Path(model).resolve()) if Path(model).is_dir() else model
+    by = ChosenModel(place, fingerprint(model), params.device, params.prompt)
     by.open()
     return by
 

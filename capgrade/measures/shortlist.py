@@ -24,7 +24,7 @@ class Shortlist(ParamsBlock):
     """Parameters of a measure that scores what another one ranks first."""
 
     of: str = "sbert"  # the measure that ranks: any that scores every pair, or a mixture
-    top: Positive = 50  # how many captions of an image are scored, beside its own
+    top: Positive = 50  # so many captions of an image are scored, the first by `of`, and its own
 
 
 @dataclass(frozen=True)
