@@ -1,4 +1,7 @@
-"""Bits of 64-bit numbers, for kernels: how many are set, and a hash."""
+"""Bits of 64-bit numbers, for kernels: how many are set, and hashes of numbers and ids."""
+
+import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,3 +36,10 @@ def mix_all(x):
     for k in range(x.shape[0]):
         out[k] = mix(x[k])
     return out
+
+
+def id_keys(ids: Sequence[str]) -> np.ndarray:
+    """uint64 [len(ids)]: a stable hash of each id."""
+    digests = b"".join(hashlib.blake2b(i.encode(), digest_size=8).digest() for i in ids)
+    # A writable copy: numba would compile kernels once more for read-only arrays.
+    return np.frombuffer(digests, np.uint64).copy()

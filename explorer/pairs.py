@@ -22,8 +22,8 @@ KINDS = {
 
 @dataclass(frozen=True)
 class LabelledPairs:
-    """image and caption: int32 numbers of the captions; values: each label float32; original: the
-    caption was written for the image. All [n]."""
+    """image and caption: int32 numbers of the captions; values: each label float32, NaN where it is
+    not known; original: the caption was written for the image. All [n]."""
 
     image: np.ndarray
     caption: np.ndarray
@@ -90,7 +90,11 @@ def disagreements(pairs: LabelledPairs, high: str, low: str, top: int) -> list[D
     first, second = known.shares(high), known.shares(low)
     found = []
     for row in ranked(known, second if RANK in known.values else first - second, top).tolist():
-        values = {name: float(column[row]) for name, column in known.values.items()}
+        values = {
+            name: float(column[row])
+            for name, column in known.values.items()
+            if np.isfinite(column[row])
+        }
         place = (
             f"rank {values[RANK]:.0f}, above the caption's own image"
             if RANK in values

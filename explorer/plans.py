@@ -172,7 +172,8 @@ def pooled(
     codes = others.image.astype(np.int64) * width + others.caption
     best = []
     for values in others.values.values():  # the highest of each image
-        order = np.lexsort((-values, others.image))
+        known = np.flatnonzero(np.isfinite(values))
+        order = known[np.lexsort((-values[known], others.image[known]))]
         # where the image's rows begin
         first = np.searchsorted(others.image[order], others.image[order])
         best.append(codes[order[np.arange(len(order)) - first < depth]])
@@ -216,8 +217,10 @@ def pooled(
 
 
 def _unsure(pairs: LabelledPairs, count: int, random: np.random.Generator) -> np.ndarray:
-    """Rows of the pairs of most information, each caption and each image once."""
-    mixed = random.permutation(len(pairs))  # equal ones by chance
+    """Rows of the pairs of most information, each caption and each image once; of a pair that not
+    every voice knows there is no telling."""
+    known = np.all([np.isfinite(values) for values in pairs.values.values()], axis=0)
+    mixed = random.permutation(np.flatnonzero(known))  # equal ones by chance
     shuffled = pairs.take(mixed)
     return mixed[ranked(shuffled, information(shuffled), count, per_item=1)]
 

@@ -126,7 +126,9 @@ def agree(
     for name, measure in choose(names, measures).items():
         fitted: Any = measure.fit(captions)
         values[name] = people.values(fitted, captions)
-        if fewer and hasattr(fitted, "ref_ptr"):  # an imported matrix has none
+        # An imported matrix has no references, and what scores some pairs is too slow for so many.
+        many = hasattr(fitted, "ref_ptr") and not measure.partial(captions.n_captions)
+        if fewer and many:
             drawn = random_pairs(captions)
             lesser = {
                 n: fitted.regrouped(*references).pairs(*drawn) for n, references in fewer.items()

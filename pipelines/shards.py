@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from capgrade.bits import id_keys
 from capgrade.measures import Fitted
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.job import Job, ScoringRun, open_run, run_blocks
 from capgrade.pipelines.sampling.keys import RULE
-from capgrade.pipelines.sampling.plan import Plan, id_keys, plan_of, reason_names
+from capgrade.pipelines.sampling.plan import Plan, plan_of, reason_names
 from capgrade.pipelines.sampling.sampler import Sampler
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -71,8 +72,20 @@ def shards(
 def open_shards_run(
     captions_dir: Path, params: ShardsParams, measures: MeasuresParams
 ) -> ScoringRun:
-    """What shards are made of. InputError as `open_run`."""
-    return open_run("shards", captions_dir, params, measures, sampler=RULE)
+    """What shards are made of. InputError as `open_run`, and where no sample gives every pair a
+    chance."""
+    run = open_run("shards", captions_dir, params, measures, sampler=RULE)
+    if not params.uniform and len(partial_measures(run)) == len(params.measures):
+        problem = f"no sample of all pairs: {', '.join(params.measures)} have no windows"
+        raise InputError(problem, remedy="set shards.uniform above 0, or name a further measure")
+    return run
+
+
+def partial_measures(run: ScoringRun) -> frozenset[int]:
+    """The numbers of the measures that score some pairs alone."""
+    n = run.captions.n_captions
+    chosen = enumerate(run.chosen.values())
+    return frozenset(m for m, measure in chosen if measure.partial(n))
 
 
 def schema_of(run: ScoringRun) -> pa.Schema:
@@ -82,7 +95,7 @@ def schema_of(run: ScoringRun) -> pa.Schema:
         "inputs": run.files,
         "n_captions": run.captions.n_captions,
         "params": run.made_with,
-        "reasons": reason_names([*run.chosen]),
+        "reasons": reason_names([*run.chosen], partial_measures(run)),
     }
     left_out = [name for name, measure in run.chosen.items() if measure.leaves_out]
     return shard_schema([*run.chosen], metadata, left_out)
@@ -121,7 +134,8 @@ def save_shards_job(run: ScoringRun, schema: pa.Schema, work: Path, url: str | N
         np.save(work / "keys" / f"{name}.npy", array)
 
     def make_table() -> SampledTables:
-        return SampledTables(params.measures, plan_of(run.chosen.values(), params), schema)
+        plan = plan_of(run.chosen.values(), params, partial_measures(run))
+        return SampledTables(params.measures, plan, schema)
 
     return run.save_job(work, make_table, url)
 
@@ -158,14 +172,13 @@ class SampledTables:
         for name in self.measures:
             if name + LEFT_OUT in self.schema.names:
                 flat = fitted[name].own_left_out(images)
-                columns.append(self._lists(name + LEFT_OUT, own, flat, nulls=np.isnan(flat)))
+                columns.append(self._lists(name + LEFT_OUT, own, flat))
         return pa.record_batch(columns, schema=self.schema)
 
-    def _lists(
-        self, column: str, ptr: np.ndarray, flat: np.ndarray, nulls: np.ndarray | None = None
-    ) -> pa.Array:
+    def _lists(self, column: str, ptr: np.ndarray, flat: np.ndarray) -> pa.Array:
+        """A NaN is null: a value that is not known."""
         kind = self.schema.field(column).type
-        values = pa.array(flat, kind.value_type, mask=nulls)
+        values = pa.array(flat, kind.value_type, from_pandas=True)
         return pa.ListArray.from_arrays(pa.array(ptr, pa.int32()), values, kind)
 
 

@@ -35,9 +35,10 @@ def shard_schema(
     """The schema of a row per image: image_id, its number, and lists over the kept captions.
 
     Lists have captions' rows in the table of the split, why each was kept (bits named in the
-    metadata), the inverse of its probability of being kept, and its value by each measure. Of the
-    measures `left_out` there is also a list over the own captions, in the order of their rows: the
-    value without the caption itself among its references, null where the image has no other.
+    metadata), the inverse of its probability of being kept, and its value by each measure: null
+    where that is not known, only of a measure with a `scored_reason`. Of the measures `left_out`
+    there is also a list over the own captions, in the order of their rows: the value without the
+    caption itself among its references, null where the image has no other.
     """
     fields = [
         pa.field("image_id", pa.string(), nullable=False),
@@ -50,6 +51,11 @@ def shard_schema(
     ]
     facts = {"format": _FORMAT, "kind": "shards", "measures": list(measures)}
     return with_metadata(pa.schema(fields), {**facts, **metadata})
+
+
+def scored_reason(measure: str) -> str:
+    """Why a pair is kept that a measure of some pairs scores. The measure has no other values."""
+    return f"scored_{measure}"
 
 
 def shard_name(k: int, n: int) -> str:

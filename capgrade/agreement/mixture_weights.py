@@ -11,6 +11,7 @@ import numpy as np
 import yaml
 from scipy.optimize import nnls
 
+from capgrade.measures import parts_of
 from capgrade.measures.catalogue import MEASURES, require_name
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.errors import InputError
@@ -98,14 +99,14 @@ def write_mixture(
             "no measure agrees with these judgements", remedy="name other measures to mix"
         )
     blocks: dict[str, Any] = {}
-    for name in rounded:
+    for name in sorted(parts_of(rounded, params)):  # those that rank for others too
         if name in params.imported:
             blocks.setdefault("imported", {})[name] = params.imported[name]
         elif given := getattr(params, block := MEASURES[name].block or name).model_dump(
             exclude_defaults=True
         ):
             blocks[block] = given
-    text = yaml.safe_dump(
-        {"measures": {**blocks, "mixtures": {path.stem: rounded}}}, sort_keys=False
-    )
+    ranking = {block.get("of") for block in blocks.values()} & params.mixtures.keys()
+    mixtures = {**{name: params.mixtures[name] for name in ranking}, path.stem: rounded}
+    text = yaml.safe_dump({"measures": {**blocks, "mixtures": mixtures}}, sort_keys=False)
     write_text(path, f"{_HEAD} {told}\n{text}")

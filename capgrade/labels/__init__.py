@@ -221,8 +221,9 @@ class Labels:
         capgrade. Dense labels know everything already. Labels of another encoder than the default
         one name it, and so does `model` (a hub id or folder): no other is opened.
         `document_frequency` is where CIDEr's file lies, if not below the current folder; `images`
-        where the pictures of `image_text` are. Raises InputError for an imported measure, without
-        the captions, and for an encoder, file or pictures that are not named.
+        where the pictures are, of a measure that looks at them. Of a measure of some pairs, such as
+        `reranker`, each block is computed pair by pair. Raises InputError for an imported measure,
+        without the captions, and for an encoder, file or pictures that are not named.
 
         >>> labels = Labels.load("dataset")
         >>> bool(labels.exact("rouge_l").block(range(4), range(60)).known.all())

@@ -11,6 +11,7 @@ import numpy as np
 
 from capgrade.labels.stored import Sampled, ValuedPairs
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.shards import scored_reason
 
 if TYPE_CHECKING:
     from capgrade.labels import Labels
@@ -40,8 +41,8 @@ class Neighbours:
 
     @classmethod
     def kept_for(cls, labels: Labels, measure: str, allowed: np.ndarray) -> Neighbours:
-        """Those that sampling kept for the top or a window of the measure and that are `allowed`,
-        bool [n_captions].
+        """Those that sampling kept for the top or a window of the measure, or because it scores
+        them, and that are `allowed`, bool [n_captions].
 
         Windows cover the whole range of the measure, so they are of every grade. InputError for
         labels of every pair.
@@ -53,12 +54,9 @@ class Neighbours:
                 file=labels.file,
                 remedy="give shards, or a dataset published from shards",
             )
-        kept = zip(
-            stored.pairs(measure),
-            stored.kept_for(f"top_{measure}", f"window_{measure}"),
-            strict=True,
-        )
-        return cls._of(labels, (known.take(why & allowed[known.caption]) for known, why in kept))
+        reasons = f"top_{measure}", f"window_{measure}", scored_reason(measure)
+        kept = stored.pairs(measure, *reasons)
+        return cls._of(labels, (known.take(allowed[known.caption]) for known in kept))
 
     @classmethod
     def _of(cls, labels: Labels, pairs: Iterable[ValuedPairs]) -> Neighbours:

@@ -158,10 +158,8 @@ def _shards(
         return _of_captions(folder, stored, table, made_with, shards.manifest["inputs"])
     image_ids = [name for batch in batches for name in batch["image_id"].to_pylist()]
     owner = np.full(n_captions, -1, np.int64)
-    for known, own in zip(
-        stored.pairs(stored.measures[0]), stored.kept_for("own"), strict=True
-    ):  # they say so
-        owner[known.caption[own]] = known.image[own]
+    for (image, caption), own in zip(stored.kept(), stored.kept_for("own"), strict=True):
+        owner[caption[own]] = image[own]  # they say so
     return Labels(folder, stored, image_ids, n_captions, owners=owner, made_with=made_with)
 
 
@@ -172,8 +170,9 @@ def _sampled(
     parts = []
     for batch in batches:
         offsets = batch["captions"].offsets.to_numpy().astype(np.int64)
+        # A value that is not known is null, and a NaN here; other columns stay where they lie.
         flat = {
-            name: batch[name].flatten().to_numpy()
+            name: batch[name].flatten().to_numpy(zero_copy_only=False)
             for name in ("captions", "weight", "reasons", *names)
         }
         columns = flat.pop("captions"), flat.pop("weight"), flat.pop("reasons")

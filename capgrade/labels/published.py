@@ -19,7 +19,7 @@ from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, in_order, read_manifest
 from capgrade.schemas.params import validated
-from capgrade.schemas.shards import shard_schema
+from capgrade.schemas.shards import scored_reason, shard_schema
 
 CAPTIONS_SCHEMA = pa.schema([field for field in SCHEMA if field.name != "split"])
 _PAIRS = {
@@ -104,6 +104,7 @@ def published_shards(
         pa.array(captions.image_ids),
         captions.table["caption_id"].combine_chunks(),
     )
+    calibrated = manifest.get("calibration", {}).get("columns", {})  # column -> measure
     reasons, parts = pa.array([], pa.string()), []
     for path in _files(folder, manifest, f"relevance/{captions.split}"):
         table = _parquet(path, pa.schema({**_PAIRS, **dict.fromkeys(names, pa.float32())}))
@@ -124,8 +125,13 @@ def published_shards(
             "reasons": np.bincount(pair, bits, len(why)).astype(np.uint32),
         }
         values = {name: table[name].to_numpy() for name in ("weight", *names)}
+        partial = {
+            name
+            for name in names
+            if scored_reason(calibrated.get(name, name)) in reasons.to_pylist()
+        }
         for name, numbers in values.items():
-            if np.isnan(numbers).any():
+            if name not in partial and np.isnan(numbers).any():
                 row = f"pairs[{int(np.isnan(numbers).argmax())}]"
                 raise InputError(f"column '{name}' has no value", file=path, row=row, remedy=_AGAIN)
         parts.append({**kept, **values})
@@ -156,7 +162,9 @@ def params_of(measures: dict[str, Any], folder: Path) -> MeasuresParams:
     them: their labels are in the pairs."""
     block = measures_block(measures)
     mixtures = {
-        name: one for name, one in block.get("mixtures", {}).items() if not imported(measures[name])
+        name: one
+        for name, one in block.get("mixtures", {}).items()
+        if not imported(measures.get(name, {}))  # one that ranks for another is not among them
     }
     return validated(MeasuresParams, {**block, "imported": {}, "mixtures": mixtures}, file=folder)
 
@@ -174,7 +182,9 @@ def measures_block(used: dict[str, Any], block: dict[str, Any] | None = None) ->
         elif name in MEASURES:
             kind = MEASURES[name]
             usual = {key: kind.parameters.model_fields[key].default for key in kind.fixed}
-            block.setdefault(kind.block or name, {**params, **usual})
+            own = {key: value for key, value in params.items() if key != "measures"}
+            block.setdefault(kind.block or name, {**own, **usual})
+            measures_block(params.get("measures", {}), block)
         else:
             problem = f"its labels are of '{name}', a measure that is not installed here"
             raise InputError(problem, remedy="install the package that brings it")

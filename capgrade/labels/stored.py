@@ -22,6 +22,7 @@ from capgrade.measures.sbert import FittedSbert
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.extras import needs
 from capgrade.schemas.relevance import Relevance, by_part
+from capgrade.schemas.shards import scored_reason
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +77,8 @@ class ValuedPairs(NamedTuple):
 class SampledPart:
     """Kept pairs of some images in order: where each one's run starts, int64 [images + 1]; captions
     int32 [pairs], no caption twice in a run; how many pairs each stands for, float32; why it was
-    kept, uint32, a bit a reason; and each measure, float32. Arrays are in memory or mapped."""
+    kept, uint32, a bit a reason; and each measure, float32, NaN where it is not known. Arrays are
+    in memory or mapped."""
 
     start: np.ndarray
     captions: np.ndarray
@@ -106,15 +108,26 @@ class Sampled:
     def _first(self) -> np.ndarray:
         return np.cumsum([0, *(len(part.start) - 1 for part in self.parts)])
 
+    def partial(self, measure: str) -> bool:
+        """Whether the measure scores some pairs alone: the kept pairs tell nothing of the others,
+        which can have any value."""
+        return scored_reason(measure) in self.reasons
+
     def kept_for(self, *names: str) -> Iterator[np.ndarray]:
         """bool [pairs] of each part: kept for one of these reasons."""
         wanted = np.uint32(sum(1 << bit for bit, name in enumerate(self.reasons) if name in names))
         return (part.reasons & wanted > 0 for part in self.parts)
 
+    def kept(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Image and caption of each kept pair, int64, some images after others: of each part."""
+        for first, part in zip(self._first, self.parts, strict=False):
+            image = np.repeat(np.arange(first, first + len(part.start) - 1), np.diff(part.start))
+            yield image, part.captions.astype(np.int64)
+
     def span(self, measure: str) -> tuple[float, float]:
         found = [part.values[measure] for part in self.parts if len(part.captions)]
-        return float(min(values.min() for values in found)), float(
-            max(values.max() for values in found)
+        return float(min(np.nanmin(values) for values in found)), float(
+            max(np.nanmax(values) for values in found)
         )
 
     def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
@@ -139,34 +152,39 @@ class Sampled:
                 found[found >= 0],
                 pair[found >= 0],
             )
-            for one, values in zip(
-                cells, (part.values[measure][pair], True, part.weights[pair]), strict=True
-            ):
-                one[row, found] = values
+            values = part.values[measure][pair]
+            known = ~np.isnan(values)
+            row, found, pair = row[known], found[known], pair[known]
+            for one, of_pairs in zip(cells, (values[known], True, part.weights[pair]), strict=True):
+                one[row, found] = of_pairs
         if (again := np.flatnonzero(last != places)).size:
             for one in cells:
                 one[:, again] = one[:, last[again]]
         return RelevanceBlock(*cells)
 
-    def pairs(self, measure: str) -> Iterator[ValuedPairs]:
-        """All that is known, some images after others: of each part."""
-        for first, part in zip(self._first, self.parts, strict=False):
-            image = np.repeat(np.arange(first, first + len(part.start) - 1), np.diff(part.start))
-            captions, weights = part.captions.astype(np.int64), part.weights.astype(np.float64)
-            yield ValuedPairs(image, captions, part.values[measure], weights)
+    def pairs(self, measure: str, *reasons: str) -> Iterator[ValuedPairs]:
+        """All that is known, or of it what was kept for one of these reasons, some images after
+        others: of each part."""
+        for (image, caption), part, wanted in zip(
+            self.kept(), self.parts, self.kept_for(*(reasons or self.reasons)), strict=True
+        ):
+            values, weights = part.values[measure], part.weights.astype(np.float64)
+            rows = np.flatnonzero(wanted & ~np.isnan(values))
+            yield ValuedPairs(image, caption, values, weights).take(rows)
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         """The captions whose label is known, int, and their values, float32."""
         ((number, _, (row,)),) = by_part(self._first, np.array([image]))
         part = self.parts[number]
         run = slice(part.start[row], part.start[row + 1])
-        return part.captions[run], part.values[measure][run]
+        values = part.values[measure][run]
+        return part.captions[run][~np.isnan(values)], values[~np.isnan(values)]
 
     def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         """The images whose label is known, int, and their values, float32."""
         images, values = [], []
         for first, part in zip(self._first, self.parts, strict=False):
-            at = np.flatnonzero(part.captions == caption)
+            at = np.flatnonzero((part.captions == caption) & ~np.isnan(part.values[measure]))
             images.append(first + np.searchsorted(part.start, at, side="right") - 1)
             values.append(part.values[measure][at])
         return np.concatenate(images), np.concatenate(values)
@@ -180,6 +198,10 @@ class CompleteLabels(ABC):
     measures: Sequence[str]
     n_images: int
     n_captions: int
+
+    def partial(self, measure: str) -> bool:
+        """As of `Sampled`."""
+        return False
 
     @abstractmethod
     def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:

@@ -72,7 +72,10 @@ def bounds(stored: Sampled, measure: str, file: Path | str) -> np.ndarray:
 
 def stand_ins(stored: Sampled, measure: str, unknown: Unknown, file: Path | str) -> np.ndarray:
     """float32 [n_images]: what stands for the unknown pairs of each image; made once a measure and
-    kept beside it."""
+    kept beside it. InputError for a measure of some pairs."""
+    if stored.partial(measure):
+        problem = f"{measure} scores some pairs alone, and nothing tells of the others"
+        raise InputError(problem, file=file, remedy="leave them out: unknown mask")
     key = measure, unknown
     if key not in stored.stand_ins:
         stored.stand_ins[key] = (estimates if unknown == "estimate" else bounds)(

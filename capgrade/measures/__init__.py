@@ -11,6 +11,7 @@ from capgrade.measures.catalogue import MEASURES, require_name
 from capgrade.measures.imported import Imported
 from capgrade.measures.mixture import Mixture
 from capgrade.measures.params import MeasuresParams
+from capgrade.measures.shortlist import Shortlist, Shortlisted
 from capgrade.schemas.errors import InputError
 
 __all__ = ["FITTED", "MEASURES", "Fitted", "Measure", "MeasuresParams", "choose"]
@@ -49,14 +50,26 @@ def names_of(params: MeasuresParams) -> set[str]:
 
 
 def parts_of(names: Iterable[str], params: MeasuresParams) -> set[str]:
-    """The named measures, and in place of a mixture its parts."""
-    return {part for name in names for part in params.all_mixtures.get(name, (name,))}
+    """The named measures, those that rank for them, and in place of a mixture its parts."""
+    parts, seen, waiting = set(), set(), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in params.all_mixtures:
+            waiting += params.all_mixtures[name]
+            continue
+        parts.add(name)
+        if name in MEASURES and isinstance(block := params.of(name), Shortlist):
+            waiting.append(block.of)
+    return parts
 
 
 def _single(params: MeasuresParams) -> dict[str, Callable[[], Measure]]:
     known: dict[str, Callable[[], Measure]] = {
-        name: lambda name=name, kind=kind: kind(params.of(name))  # type: ignore[misc]
-        for name, kind in MEASURES.items()
+        name: lambda name=name: _of_catalogue(name, params)  # type: ignore[misc]
+        for name in MEASURES
     }
     for name, path in params.imported.items():
         if name in MEASURES:
@@ -65,6 +78,21 @@ def _single(params: MeasuresParams) -> dict[str, Callable[[], Measure]]:
             )
         known[name] = lambda name=name, path=path: Imported(name, path)  # type: ignore[misc]
     return known
+
+
+def _of_catalogue(name: str, params: MeasuresParams) -> Measure:
+    measure = MEASURES[name](params.of(name))
+    if not isinstance(measure.params, Shortlist):
+        return measure
+    ranker = measure.params.of
+    parts = parts_of([ranker], params) & MEASURES.keys()
+    if any(isinstance(params.of(part), Shortlist) for part in parts):
+        problem = f"measures.{name}.of is '{ranker}', which does not score every pair"
+        raise InputError(problem, remedy="name a measure that does, such as sbert")
+    try:
+        return Shortlisted(measure, choose([ranker], params)[ranker])
+    except InputError as error:
+        raise InputError(f"measures.{name}.of: {error.problem}", remedy=error.remedy) from None
 
 
 def _mixture(name: str, weights: dict[str, float], params: MeasuresParams) -> Mixture:
@@ -113,4 +141,5 @@ def meaning_of(name: str, used: Mapping[str, Any]) -> str:
         return f"weighted sum: {' + '.join(parts)}"
     if name not in MEASURES:
         return "relevance by a measure of a package that is not installed here"
-    return MEASURES[name](MEASURES[name].parameters(**used)).meaning()
+    own = {key: value for key, value in used.items() if key != "measures"}
+    return MEASURES[name](MEASURES[name].parameters(**own)).meaning()

@@ -99,6 +99,14 @@ class Fitted(Protocol):
         """The same with rectangles made on a `torch.device`; itself where it has no such form."""
         return self
 
+    def scored(self, images: np.ndarray) -> np.ndarray | None:
+        """Of a measure of some pairs those of these images that it scores; None: every pair.
+
+        int64, rising: the image's place in `images` x `columns` + the caption. `pairs` has their
+        values, and `chunks` raises InputError. It is so where `Measure.partial` is.
+        """
+        return None
+
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """A function that fills rectangles of these images.
 
@@ -206,6 +214,13 @@ class Measure(ABC, Generic[P]):
     def fit(self, captions: Captions) -> Fitted:
         """Prepare the captions of a split. InputError when they do not suit the parameters."""
 
+    def partial(self, n_captions: int) -> bool:
+        """Whether it scores some of so many captions of an image alone, as `Fitted.scored` says.
+
+        The others are unknown. It scores every own caption.
+        """
+        return False
+
     def meaning(self) -> str:
         """What a value is, in a line for a dataset's card: the docstring's first paragraph."""
         return " ".join((type(self).__doc__ or self.name).partition("\n\n")[0].split())
@@ -256,18 +271,18 @@ class State(Fitted):
 
 @dataclasses.dataclass(frozen=True)
 class ArrayState(State):
-    """A frozen dataclass of arrays, numbers, and named tuples of these.
+    """A frozen dataclass of arrays, numbers, named tuples of these, and other states.
 
     Arrays are `.npy` files, opened by memory map, so workers share their pages; nothing is pickled.
     """
 
     def save(self, folder: Path) -> None:
-        """Write each array as `.npy` and all else as `scalars.json`.
+        """Write each array as `.npy`, each state as a folder, and all else as `scalars.json`.
 
         What a named tuple holds is called `field.name`.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        scalars = {}
+        scalars, kinds = {}, {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             of_tuple = value._asdict().items() if isinstance(value, tuple) else ()  # type: ignore[attr-defined]
@@ -276,14 +291,20 @@ class ArrayState(State):
             ]:
                 if isinstance(one, np.ndarray):
                     np.save(folder / f"{name}.npy", one, allow_pickle=False)
+                elif isinstance(one, State):
+                    one.save(folder / name)
+                    kinds[name] = type(one).__name__
                 else:
                     scalars[name] = one
         (folder / "scalars.json").write_text(json.dumps(scalars), encoding="utf-8")
+        (folder / "states.json").write_text(json.dumps(kinds), encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """What `save` wrote; arrays are opened by memory map, copy on write."""
         saved = json.loads((folder / "scalars.json").read_text(encoding="utf-8"))
+        kinds = json.loads((folder / "states.json").read_text(encoding="utf-8"))
+        saved |= {name: cls.kinds[kind].load(folder / name) for name, kind in kinds.items()}
         # Copy on write, as numba would compile kernels once more for read-only arrays.
         for path in sorted(folder.glob("*.npy")):
             saved[path.stem] = np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
@@ -329,6 +350,22 @@ class OfReferences(ArrayState):
     def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
         """The same captions under other reference sets, a caption among them counted."""
         return dataclasses.replace(self, ref_ptr=ref_ptr, refs=refs, leave_out=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class OfPictures(OfReferences):
+    """A fitted measure of captions with images' pictures."""
+
+    measure: ClassVar[str]  # its name
+
+    def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
+        """Other references of the same images. InputError for captions in the place of images."""
+        if len(ref_ptr) != len(self.ref_ptr):
+            problem = (
+                f"{self.measure} compares captions with pictures, not captions with each other"
+            )
+            raise InputError(problem, remedy=f"leave {self.measure} out, or take sbert")
+        return super().regrouped(ref_ptr, refs)
 
 
 def own_pairs(

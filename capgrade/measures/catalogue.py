@@ -11,6 +11,7 @@ from capgrade.measures.bleu import Bleu
 from capgrade.measures.cider import Cider, CiderPlain
 from capgrade.measures.image_text import ImageText
 from capgrade.measures.meteor import Meteor
+from capgrade.measures.reranker import ImageReranker, Reranker
 from capgrade.measures.rouge import RougeL
 from capgrade.measures.sbert import Sbert, SbertMean
 from capgrade.measures.sbert_shared import SbertShared, SbertSharedMean
@@ -36,6 +37,8 @@ _OURS: tuple[type[Measure[Any]], ...] = (
     SbertSharedMean,
     TfidfCosine,
     ImageText,
+    Reranker,
+    ImageReranker,
 )
 # Names of columns of shards and of judged and published pairs, and of rows of the agreement.
 TAKEN = frozenset(

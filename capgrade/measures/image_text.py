@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -22,7 +22,7 @@ from capgrade.measures.base import (
     Fill,
     Fitted,
     Measure,
-    OfReferences,
+    OfPictures,
     Scorer,
     own_pairs,
     reference_sets,
@@ -60,6 +60,7 @@ RANGES = {
 _BATCH, _GPU_BATCH = 16, 64  # pictures that are computed together
 _CHUNK = 256  # pictures between two saves
 SMALLEST = 1e-30  # of a sum that is divided by
+SOURCES = "the folder, zip, tars or list of pictures"
 EXAMPLE = "openai/clip-vit-base-patch32, google/siglip2-base-patch16-224, or a folder"
 
 
@@ -76,8 +77,10 @@ def of_form(form: str, seen: Any, said: Any = None) -> Any:
 
 
 @dataclass(frozen=True)
-class FittedImageText(OfReferences):
+class FittedImageText(OfPictures):
     """Unit embeddings of the images' pictures and of the captions, in one space."""
+
+    measure = "image_text"
 
     pictures: np.ndarray  # float32 [n_images, d]
     embeddings: np.ndarray  # float32 [n_captions, d]
@@ -134,13 +137,6 @@ class FittedImageText(OfReferences):
         rows, captions = own_pairs(self.ref_ptr, self.refs, images)
         return self.pairs(images[rows], captions)
 
-    def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
-        """Other references of the same images. InputError for captions in the place of images."""
-        if len(ref_ptr) != len(self.ref_ptr):
-            problem = "image_text compares captions with pictures, not captions with each other"
-            raise InputError(problem, remedy="leave image_text out, or take sbert")
-        return super().regrouped(ref_ptr, refs)
-
 
 class ImageTextParams(ParamsBlock):
     """A dual encoder of captions and pictures: CLIP, SigLIP, or another of transformers or
@@ -193,11 +189,8 @@ class ImageText(Measure[ImageTextParams]):
     def files(self) -> dict[str, str]:
         """The model's, and of the pictures a digest of their names and sizes. Their embeddings are
         kept by the bytes, so those of a changed picture are never those of before."""
-        model = fingerprint(self.model)
-        pictures = list_pictures(self.images)
-        listed = (f"{one.image_id}\0{one.path or one.place}\0{_size(one)}" for one in pictures)
-        digest = hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()
-        return {"measures.image_text.model": model, "measures.image_text.images": digest}
+        model, images = fingerprint(self.model), listing_digest(self.images)
+        return {"measures.image_text.model": model, "measures.image_text.images": images}
 
     def unseen(self, fitted: FittedImageText, captions: Captions) -> Scorer | None:
         return UnseenImageText(self, fitted)
@@ -205,12 +198,12 @@ class ImageText(Measure[ImageTextParams]):
     @property
     def model(self) -> str:
         """InputError where it is not named."""
-        return _given("model", self.params.model, EXAMPLE)
+        return given(self.name, "model", self.params.model, EXAMPLE)
 
     @property
     def images(self) -> str:
         """InputError where they are not named."""
-        return _given("images", self.params.images, "the folder, zip, tars or list of pictures")
+        return given(self.name, "images", self.params.images, SOURCES)
 
 
 class UnseenImageText:
@@ -297,10 +290,19 @@ def load_dual_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
     return encoder
 
 
-def _given(key: str, value: str | None, example: str) -> str:
+def listing_digest(source: str) -> str:
+    """SHA-256 of the names and sizes of a source's pictures."""
+    listed = (
+        f"{one.image_id}\0{one.path or one.place}\0{_size(one)}" for one in list_pictures(source)
+    )
+    return hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()
+
+
+def given(measure: str, key: str, value: str | None, example: str) -> str:
+    """The value of a measure's parameter. InputError, with an example, where there is none."""
     if value is None:
-        remedy = f"--set measures.image_text.{key}=..., {example}"
-        raise InputError(f"image_text needs measures.image_text.{key}", remedy=remedy)
+        remedy = f"--set measures.{measure}.{key}=..., {example}"
+        raise InputError(f"{measure} needs measures.{measure}.{key}", remedy=remedy)
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,6 +43,11 @@ class FittedMixture(State):
             for name, part in self.parts.items()
         )
         return np.sum(list(values), axis=0).astype(np.float32)
+
+    def scored(self, images: np.ndarray) -> np.ndarray | None:
+        """As `Fitted.scored`: the pairs that every part scores."""
+        found = [one for part in self.parts.values() if (one := part.scored(images)) is not None]
+        return reduce(np.intersect1d, found) if found else None
 
     def own_left_out(self, images: np.ndarray) -> np.ndarray:
         """As `Fitted.own_left_out`: the weighted sum of those of the parts."""
@@ -147,6 +153,10 @@ class Mixture(Measure[NoParams]):
                 problem, remedy="give weights that are not all 0, nor very large or small"
             )
         return FittedMixture(parts, self.weights)
+
+    def partial(self, n_captions: int) -> bool:
+        """Whether one of the parts is."""
+        return any(part.partial(n_captions) for part in self.parts.values())
 
     @property
     def at_once(self) -> bool:  # type: ignore[override]

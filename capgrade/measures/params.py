@@ -10,6 +10,7 @@ from pydantic import Field, create_model
 from capgrade.measures.base import NoParams
 from capgrade.measures.catalogue import MEASURES
 from capgrade.measures.mixture import MIXTURES
+from capgrade.measures.shortlist import Shortlist
 from capgrade.schemas.params import Finite, ParamsBlock
 
 
@@ -35,6 +36,7 @@ class _Shared(ParamsBlock):
         """The parameters of the named measures, for metadata.
 
         An imported one is known by its file, a mixture by its weights and its parts' parameters.
+        With a measure of a `Shortlist` stand those of the one that ranks.
         """
         found: dict[str, Any] = {}
         for name in names:
@@ -43,7 +45,10 @@ class _Shared(ParamsBlock):
             elif weights := self.all_mixtures.get(name):
                 found[name] = {"weights": weights, "measures": self.used(list(weights))}
             else:
-                found[name] = self.of(name).model_dump()
+                block = self.of(name)
+                found[name] = block.model_dump()
+                if isinstance(block, Shortlist):
+                    found[name]["measures"] = self.used([block.of])
         return found
 
 

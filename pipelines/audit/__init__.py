@@ -270,4 +270,7 @@ def _measures(labels: Labels, known: Calibration, asked: str | None, path: Path)
         remedy = f"compute it: --measures {wanted}, or calibrate: capgrade agree --calibrate"
         raise InputError(problem, file=folder, remedy=remedy)
     known.require_alike(first, made_with[first], folder, path)
+    if labels.stored.partial(first):
+        problem = f"{first} scores some pairs alone, which do not tell how many others fit"
+        raise InputError(problem, file=folder, remedy="audit by a measure of every pair: --measure")
     return [first, *(name for name in both if name != first and known.alike(name, made_with[name]))]

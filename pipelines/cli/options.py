@@ -209,5 +209,6 @@ def require_all(
 
 
 def parts_of(used: Mapping[str, Any]) -> set[str]:
-    """The measures in a folder's manifest, and of a mixture its parts."""
-    return {part for name, params in used.items() for part in params.get("measures", (name,))}
+    """The measures in a folder's manifest, those that rank for them, and of a mixture its parts."""
+    found = {name for name, params in used.items() if "weights" not in params}
+    return found.union(*(parts_of(params.get("measures", {})) for params in used.values()))

@@ -20,7 +20,8 @@ _COLUMNS = {
     "original": "the caption was written for this image",
     "reasons": (
         "why the pair was kept: `own` caption, among the highest (`top_*`), drawn from a window of"
-        " a measure's range (`window_*`), drawn uniformly (`uniform`)"
+        " a measure's range (`window_*`), scored by a measure of some pairs (`scored_*`), drawn"
+        " uniformly (`uniform`)"
     ),
     "weight": (
         "1 / probability of being kept: `sum(weight * x) / captions` over an image's rows estimates"
@@ -74,13 +75,14 @@ class Calibrated:
     def of_pairs(self, values: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
         """Each added column from the values of its measure, float32 [n].
 
-        It is the expected score, 0..5, or the probability that people accept the pair, 0..1.
+        It is the expected score, 0..5, or the probability that people accept the pair, 0..1; null
+        where the value is NaN.
         """
         arrays = {}
         for column, name in self.columns.items():
             curve = self.calibration.curves[name]
             meant = curve.expected if column.endswith(SCORE) else curve.probability
-            arrays[column] = pa.array(meant(values[name]).astype(np.float32))
+            arrays[column] = pa.array(meant(values[name]).astype(np.float32), from_pandas=True)
         return arrays
 
     def facts(self) -> dict[str, Any]:

@@ -40,14 +40,13 @@ def benchmark(
 
     InputError where the labels do not have the measure.
     """
-    splits = []
+    splits, measure = [], labels[0][0].chosen(params.measure)
     for one, manifest in labels:
         tables = tuple(_tables(one, one.table, out, params))
-        known = (
-            manifest["pairs"] if one.stored.sampled else one.table.n_images * one.table.n_captions
-        )
+        known = one.table.n_images * one.table.n_captions
+        if one.stored.sampled:
+            known = sum(len(some.value) for some in one.stored.pairs(measure))
         splits.append(PublishedSplit(one, manifest, tables, known))
-    measure = labels[0][0].chosen(params.measure)
     absent = "A pair that is absent is below the first threshold, and mteb counts it as 0."
     if any(one.stored.sampled for one, _ in labels):
         absent = (

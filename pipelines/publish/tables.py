@@ -108,9 +108,7 @@ def _pair_batches(
         labels.table.table["caption_id"].combine_chunks(),
     )
     names = pa.array(stored.reasons)
-    for part, (image, caption, *_) in zip(
-        stored.parts, stored.pairs(labels.measures[0]), strict=True
-    ):
+    for part, (image, caption) in zip(stored.parts, stored.kept(), strict=True):
         original = labels.owner[caption] == image
         without = {name + LEFT_OUT: values[caption] for name, values in own.items()}
         bits = (part.reasons[:, None] >> np.arange(len(names), dtype=np.uint32)) & 1
@@ -119,7 +117,7 @@ def _pair_batches(
             "image_id": image_ids.take(pa.array(image)),
             "caption_id": caption_ids.take(pa.array(caption)),
             "original": pa.array(original),
-            **{name: pa.array(values) for name, values in part.values.items()},
+            **{name: pa.array(values, from_pandas=True) for name, values in part.values.items()},
             **{
                 name: pa.array(values, mask=~original | np.isnan(values))
                 for name, values in without.items()

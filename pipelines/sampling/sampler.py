@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.measures.base import Fitted, own_pairs
+from capgrade.measures.tops import highest_pairs
 from capgrade.pipelines.sampling.keys import share_of_captions, uniform_sample
 from capgrade.pipelines.sampling.plan import (
     OWN,
@@ -22,7 +23,6 @@ from capgrade.pipelines.sampling.plan import (
     certain_bits,
     image_seeds,
 )
-from capgrade.pipelines.sampling.tops import highest_pairs
 from capgrade.pipelines.sampling.windows import cells_of, draw
 
 MEMORY = 2**28  # bytes for the values and cells of the images that are sampled together
@@ -33,8 +33,8 @@ class Kept:
     """The captions that a block of images keeps, image after image: compressed rows.
 
     ptr int64 [images + 1]; caption int64, reasons uint32 and weight float64 [kept], captions
-    ascending within an image; values float32 [measures, kept]. `weight` is the inverse of the
-    pair's probability of being kept.
+    ascending within an image; values float32 [measures, kept], NaN where a measure of some pairs
+    does not score. `weight` is the inverse of the pair's probability of being kept.
     """
 
     ptr: np.ndarray
@@ -45,15 +45,24 @@ class Kept:
 
 
 class PairValues(NamedTuple):
-    """A measure's values, float32: of `pairs`, int64 and rising, or of all pairs (None)."""
+    """A measure's values, float32: of `pairs`, int64 and rising, or of all pairs (None).
+
+    The measure has no other values where it is `partial`.
+    """
 
     pairs: np.ndarray | None
     values: np.ndarray  # [pairs] or [images, captions]
+    partial: bool = False
 
     def of(self, pairs: np.ndarray) -> np.ndarray:
-        """The values of some of the pairs."""
-        at = pairs if self.pairs is None else np.searchsorted(self.pairs, pairs)
-        return self.values.ravel()[at]
+        """Those of some of the pairs; NaN where a partial measure has none."""
+        if self.pairs is None:
+            return self.values.ravel()[pairs]
+        at = np.searchsorted(self.pairs, pairs)
+        if not self.partial:
+            return self.values[at]
+        at = at.clip(max=len(self.pairs) - 1)
+        return np.where(self.pairs[at] == pairs, self.values[at], np.float32(np.nan))
 
 
 class Sampler:
@@ -82,11 +91,11 @@ class Sampler:
     def sample(self, images: np.ndarray) -> Kept:
         """What these images, int64, keep. ValueError for a NaN, which no window or top can hold.
 
-        Own captions and the `top` of each measure are certain: weight 1. The other samples draw
-        independently, so a pair's chance is u + (1 - u) a (1 - prod(1 - n / N)): u of the uniform
-        sample, a of the share, and n of N captions of each window that holds it, N counted inside
-        the share, with this one. So sum(weight * x) / captions estimates the mean of x over all
-        captions without bias (Horvitz and Thompson 1952).
+        Own captions, the `top` of each measure and what a partial one scores are certain: weight 1.
+        The other samples draw independently, so a pair's chance is u + (1 - u) a (1 - prod(1 - n /
+        N)): u of the uniform sample, a of the share, and n of N captions of each window that holds
+        it, N counted inside the share, with this one. So sum(weight * x) / captions estimates the
+        mean of x over all captions without bias (Horvitz and Thompson 1952).
         """
         size = max(1, MEMORY // (self.n * (4 + 6 * len(self.measures))))
         parts = [self._sample(images[at : at + size]) for at in range(0, len(images), size)]
@@ -104,14 +113,22 @@ class Sampler:
         own = row * n + own
         uniform = uniform_sample(seeds, self.caption_keys, plan.uniform)
         share = None if plan.among == 1 else share_of_captions(seeds, self.caption_keys, plan.among)
-        wanted = own if share is None else np.unique(np.concatenate([own, uniform, share]))
-        read = [self._read(m, images, wanted) for m in range(len(self.measures))]
-        none = np.empty(0, np.int64)
-        tops = [highest_pairs(one.values, plan.top, seeds, self.caption_keys) for one in read]
+        scored = {m: self._scored(m, images) for m in sorted(plan.partial)}
+        wanted = [own, uniform, *([] if share is None else [share]), *scored.values()]
+        some = np.unique(np.concatenate(wanted))
+        read = [self._read(m, images, scored.get(m), some) for m in range(len(self.measures))]
+        tops = []
+        for m, one in enumerate(read):
+            best = scored.get(m)
+            if best is None:
+                best = highest_pairs(one.values, plan.top, seeds, self.caption_keys)
+            tops.append(best)
         cells, counts = self._find_cells(read, len(images), share)
         members = self.cells.members(counts, max(len(plan.windows(m)) for m in range(len(read))))
         begin = np.arange(len(images) + 1) * n
-        listed, ptr = (none, begin) if share is None else (share % n, np.searchsorted(share, begin))
+        listed, ptr = np.empty(0, np.int64), begin
+        if share is not None:
+            listed, ptr = share % n, np.searchsorted(share, begin)
         drawn, measure = draw(
             seeds,
             self.caption_keys,
@@ -132,14 +149,26 @@ class Sampler:
         ptr = np.searchsorted(kept, begin)
         return Kept(ptr, kept % n, reasons.astype(np.uint32), weight, values)
 
-    def _read(self, m: int, images: np.ndarray, wanted: np.ndarray) -> PairValues:
+    def _scored(self, m: int, images: np.ndarray) -> np.ndarray:
+        """The pairs that a partial measure scores, as numbers, rising."""
+        found = self.measures[m].scored(images)
+        assert found is not None
+        return found
+
+    def _read(
+        self, m: int, images: np.ndarray, scored: np.ndarray | None, wanted: np.ndarray
+    ) -> PairValues:
         """Values of measure m: of the pairs `wanted`, int64, rising, if they are enough, or of all.
 
         They are enough where windows draw from a share alone, no top is asked for, and the measure
-        scores pair by pair. A measure with blocks gives a pair's value only by its block.
+        scores pair by pair. A measure with blocks gives a pair's value only by its block. Of a
+        partial measure they are those of `scored`.
         """
         measure = self.measures[m]
-        if self.plan.among == 1 or self.plan.top or measure.has_blocks:
+        if scored is not None:
+            values = measure.pairs(images[scored // self.n], scored % self.n)
+            read = PairValues(scored, values, partial=True)
+        elif self.plan.among == 1 or self.plan.top or measure.has_blocks:
             read = PairValues(None, measure.score(images))
         else:
             read = PairValues(wanted, measure.pairs(images[wanted // self.n], wanted % self.n))
@@ -159,7 +188,9 @@ class Sampler:
         cells = np.empty((len(read), images * self.n if share is None else len(share)), np.int16)
         counts = np.zeros((images, len(read), self.cells.windows.shape[2]), np.int64)
         for m, one in enumerate(read):
-            if share is None:
+            if one.partial:
+                cells[m] = 0  # which no window holds
+            elif share is None:
                 self.cells.place(m, one.values, cells[m].reshape(images, self.n), counts[:, m])
             else:
                 cells[m] = self.cells.of(m, one.of(share))

@@ -53,6 +53,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "...": "--captions one --out mine",
         "--captions coco/captions": "--captions one",
         "--folds 10": "--folds 3",
+        "cross-encoder/stsb-roberta-base": "crossencoder",
     },
     "metrics.md": {
         "--compare runA --compare runB": (

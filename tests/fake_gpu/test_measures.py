@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capgrade.bits import id_keys
 from capgrade.measures import Fitted, choose, embeddings, on_device
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.sampling.plan import Plan, id_keys
+from capgrade.pipelines.sampling.plan import Plan
 from capgrade.pipelines.sampling.sampler import Sampler
 from capgrade.schemas.errors import InputError
 from tests.capgrade.measures.test_on_device import FORMS

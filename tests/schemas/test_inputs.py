@@ -50,7 +50,7 @@ def test_measures_name_what_they_read(tmp_path: Path) -> None:
     found = {
         name: set(of([name], MeasuresParams()))
         for name in MEASURES
-        if name not in ("spice", "image_text")
+        if name not in ("spice", "image_text", "reranker", "image_reranker")
     }
     assert {name for name, read in found.items() if not read} == without
     assert found["meteor"] == {"meteor-1.5.jar", "paraphrase-en.gz"}

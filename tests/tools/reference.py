@@ -81,12 +81,10 @@ def _rows(
         if inner is not None:
             yield from _rows(inner, f"{above}.{name}", schema, comments)
         else:
-            yield _row(
-                f"{above}.{name}",
-                found["properties"][name],
-                found,
-                comments.get((block.__name__, name), ""),
-            )
+            # A field may be one of a class that the block derives from.
+            of = (comments.get((kind.__name__, name)) for kind in block.__mro__)
+            comment = next(filter(None, of), "")
+            yield _row(f"{above}.{name}", found["properties"][name], found, comment)
 
 
 def _row(key: str, field: dict[str, Any], schema: dict[str, Any], comment: str) -> str:
@@ -114,13 +112,15 @@ def _kind(field: dict[str, Any]) -> str:
 
 def _comments() -> dict[tuple[str, str], str]:
     """(class, field) -> what stands behind the field in the source."""
-    modules = [
-        params,
-        measure_params,
-        *dict.fromkeys(inspect.getmodule(kind.parameters) for kind in OWNERS.values()),
-    ]
+    blocks = {
+        block
+        for kind in OWNERS.values()
+        for block in kind.parameters.__mro__
+        if issubclass(block, BaseModel) and block is not BaseModel
+    }
+    modules = {schemas_params, params, measure_params, *map(inspect.getmodule, blocks)}
     found: dict[tuple[str, str], str] = {}
-    for module in [schemas_params, *modules]:
+    for module in modules:
         found |= _comments_in(inspect.getsource(module))
     return found
 

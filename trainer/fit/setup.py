@@ -197,9 +197,13 @@ def _computed(
     shards: LookedUp | None,
     held_out: Captions | None,
 ) -> list[str]:
-    """The measure, but where labels alone know it: then validation has recall alone, which is said.
-    InputError where the best epoch is to be found by more."""
-    if shards is None or params.measure in names_of(measures):
+    """The measure, but where labels alone know it, or it scores some pairs alone: then validation
+    has recall alone, which is said. InputError where the best epoch is to be found by more."""
+    known = params.measure in names_of(measures)
+    if known and held_out is not None:
+        measure = choose([params.measure], measures)[params.measure]
+        known = not measure.partial(held_out.n_captions)
+    if shards is None or known:
         return [params.measure]
     if held_out is not None:
         for key in ("best_by", "also_best_by"):

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from capgrade import Labels
+from capgrade.bits import id_keys
 from capgrade.labels.stored import Sampled, SampledPart
 from capgrade.labels.unsampled import UNKNOWN_RULES, bounds, estimates
-from capgrade.pipelines.sampling.plan import Plan, id_keys
+from capgrade.pipelines.sampling.plan import Plan
 from capgrade.pipelines.sampling.sampler import keep
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.relevance import read_relevance

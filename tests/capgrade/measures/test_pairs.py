@@ -20,7 +20,8 @@ FORMS = {
     "bleu_1": ("bleu", {"n": 1}),
     "bleu_3": ("bleu", {"n": 3}),
 }
-OTHERWISE = ("spice", "image_text")  # need jars, or pictures: tests of their own
+# need jars, pictures or a model: tests of their own
+OTHERWISE = ("spice", "image_text", "reranker", "image_reranker")
 NAMES = [
     name for name in (*MEASURES, "people", "people_shared", "daa_average") if name not in OTHERWISE
 ]

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser
 from capgrade.agreement.calibration import SHIPPED, load
 from capgrade.agreement.curve import Curve, Scale, fit
 from capgrade.agreement.judgements import Judgements
+from capgrade.bits import id_keys
 from capgrade.labels import Labels
 from capgrade.labels.stored import ValuedPairs
 from capgrade.measures import choose
@@ -37,7 +38,7 @@ from capgrade.pipelines.audit.page import answers, values_of
 from capgrade.pipelines.page import render
 from capgrade.pipelines.page.parts import PageSection
 from capgrade.pipelines.report import report
-from capgrade.pipelines.sampling.plan import id_keys, plan_of
+from capgrade.pipelines.sampling.plan import plan_of
 from capgrade.pipelines.sampling.sampler import keep
 from capgrade.pipelines.sources import scenes
 from capgrade.schemas.captions import Captions, read_captions

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.sampling.plan import Plan, id_keys
+from capgrade.bits import id_keys
+from capgrade.pipelines.sampling.plan import Plan
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from capgrade.bits import mix_all
+from capgrade.bits import id_keys, mix_all
 from capgrade.kernels import njit
 from capgrade.pipelines.sampling.keys import key_of, take
-from capgrade.pipelines.sampling.plan import id_keys
 
 NUMBERS = 10
 

@@ -1,16 +1,17 @@
 """The sampler: what it keeps, against the rule written out, and that its weights estimate without
 bias."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capgrade.bits import id_keys
 from capgrade.measures.base import Fill
 from capgrade.pipelines.sampling import sampler
-from capgrade.pipelines.sampling.plan import Plan, id_keys
+from capgrade.pipelines.sampling.plan import Plan
 from capgrade.pipelines.sampling.sampler import Kept, KnownValues, Sampler, keep
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ShardsParams, validated
@@ -166,6 +167,49 @@ def test_nan_is_refused(plan: Plan) -> None:
         ValueError, match="NaN among the values of measure 2, KnownValues, of images 0 to 2"
     ):
         keep(plan, images, captions, own, values)
+
+
+@dataclass(frozen=True)
+class OfSome(OfPairs):
+    """Which scores the pairs of a mask, bool [images, captions], alone."""
+
+    mask: np.ndarray
+
+    def scored(self, images: np.ndarray) -> np.ndarray:
+        return np.flatnonzero(self.mask[images])
+
+
+@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, among=0.3), replace(PLAN, top=0, among=0.1)])
+def test_of_a_measure_of_some_pairs_all_that_it_scores_is_kept(plan: Plan) -> None:
+    """With weight 1, so that their weights add up to what it scores; all else is as without it."""
+    images, captions, own, values = setting()
+    random = np.random.default_rng(1)
+    mask, third = random.random((2, *values.shape[1:]), np.float32)
+    mask = mask < 0.08
+    for image, rows in enumerate(own):
+        mask[image, rows] = True
+    ptr, rows = np.append(0, np.cumsum([len(one) for one in own])), np.concatenate(own)
+    measures = [*(KnownValues(one) for one in values), OfSome(third, mask)]
+    bounds = {"low": (*plan.low, 0.0), "high": (*plan.high, 1.0)}
+    some = replace(plan, **bounds, partial=frozenset([2]))
+    found = Sampler(some, measures, images, captions, ptr, rows).sample(np.arange(3))
+    without = keep(plan, images, captions, own, values)
+    for i in range(3):
+        here, before = (slice(one.ptr[i], one.ptr[i + 1]) for one in (found, without))
+        caption, earlier = found.caption[here], without.caption[before]
+        assert np.array_equal(caption, np.union1d(earlier, np.flatnonzero(mask[i])))
+        known = mask[i, caption]
+        assert np.array_equal(found.reasons[here] >> 6, known.astype(int))
+        known_before = mask[i, earlier]
+        kept = np.isin(caption, earlier)
+        assert np.array_equal(found.reasons[here][kept] & 63, without.reasons[before])
+        assert not (found.reasons[here][~kept] & 63).any()
+        assert (found.weight[here][known] == 1).all()
+        assert np.array_equal(found.weight[here][~known], without.weight[before][~known_before])
+        expected = np.where(known, third[i, caption], np.float32(np.nan))
+        np.testing.assert_array_equal(found.values[2, here], expected)
+        assert np.array_equal(found.values[:2, here], values[:, i, caption])
+    assert (~mask).any() and (found.weight > 1).any()
 
 
 def test_infinite_values_are_beyond_all_windows() -> None:

@@ -18,14 +18,17 @@ from capgrade.measures.sbert import SbertParams
 from capgrade.params import load_params
 from capgrade.pipelines.publish.push import push
 from capgrade.pipelines.reproduce.recipe import SMALL
+from capgrade.pipelines.shards import shards
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest, unfinished_folder
+from capgrade.schemas.params import ShardsParams
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.train import epoch_lines, scored_batch, train
 from capgrade.trainer.search.index import search, search_captions
 from tests.conftest import call
+from tests.pipelines.judging.tiny import random_model
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
 from tests.pipelines.publish.stand_in import Hub
 from tests.trainer.fit.runs import column, params, run
@@ -308,6 +311,32 @@ def test_a_measure_that_only_the_labels_know_trains(small, tmp_path, capsys):
     ):
         with pytest.raises(InputError, match=problem):
             prepare(judged, asked(f"train.{more}"), MeasuresParams())
+
+
+def test_a_measure_of_some_pairs_trains(small, tmp_path, capsys):
+    """What a reranker did not score is masked, and beside captions that it scored are batches;
+    nothing stands for the others."""
+    random_model(tmp_path / "model")
+    block = {"model": str(tmp_path / "model"), "of": "rouge_l", "top": 6}
+    measures = MeasuresParams.model_validate({"reranker": block})
+    sample = ShardsParams(split="train", measures=("reranker",), uniform=4)
+    shards(small.data.captions, tmp_path / "shards", sample, measures)
+    data = replace(small.sampled, shards=tmp_path / "shards")
+
+    def asked(*more: str):
+        sets = "train.measure=reranker", *LOOKED_UP, "train.composition=seeded", *more
+        return params(*sets, preset="sam", epochs=1)
+
+    found = train(data, tmp_path / "a", asked("train.unknown=mask"), measures)
+    assert np.isfinite(found["loss"]) and "rsum" in found["best"] and "ndcg" not in found["best"]
+    said = "validation: recall alone, as reranker is known in the labels alone"
+    assert said in capsys.readouterr().err
+    for unknown in ("estimate", "bound"):
+        with pytest.raises(InputError, match="reranker scores some pairs alone"):
+            prepare(data, asked(f"train.unknown={unknown}"), measures)
+    exact = params("train.measure=reranker", preset="sam", epochs=1)
+    with pytest.raises(InputError, match="scores the first 6 of .* and a matrix has all"):
+        prepare(small.data, exact, measures)
 
 
 def test_bcls_sees_the_cosine_of_paired_captions(small):
