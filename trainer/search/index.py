@@ -226,20 +226,20 @@ class Searcher:
         """The texts of the captions of an image, by its number."""
         return [self.items.captions[k] for k in np.flatnonzero(self.owner == image)]
 
-    def of_text(self, text: str) -> np.ndarray:
+    def score_text(self, text: str) -> np.ndarray:
         """Score of every image for a caption in words: float32 [n_images]."""
         encoded = encode_captions(self.model, [pad_texts(self.tokens.encode_texts([text]))])
         return scores(self.model, self.images, encoded)[:, 0]
 
-    def of_caption(self, row: int) -> np.ndarray:
+    def score_caption(self, row: int) -> np.ndarray:
         """Score of every image for a caption of the index: float32 [n_images]."""
         return scores(self.model, self.images, self.captions[row : row + 1])[:, 0]
 
-    def of_image(self, image: int) -> np.ndarray:
+    def score_image(self, image: int) -> np.ndarray:
         """Score of every caption for an image of the index: float32 [n_captions]."""
         return scores(self.model, self.images[image : image + 1], self.captions)[0]
 
-    def of_regions(self, regions: Regions) -> np.ndarray:
+    def score_regions(self, regions: Regions) -> np.ndarray:
         """Score of every caption for an image that is not in the index: float32 [n_captions].
         InputError for regions of another detector, and for a model that reads pictures."""
         if self.model.reads == "pictures":
@@ -301,7 +301,7 @@ def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:
     """The images nearest to a caption in words, best first; equal scores keep the order of the
     index."""
     index = open_search(run, index_dir)
-    values = index.of_text(query)
+    values = index.score_text(query)
     best = np.argsort(-values, kind="stable")[:top].tolist()
     sets = [index.captions_of(image) for image in best]
     hits = zip(best, sets, _relevance([query], sets), strict=True)
@@ -321,7 +321,7 @@ def search_captions(run: Path, index_dir: Path, image_id: str, top: int = 5) -> 
             f"no image '{image_id}'", file=index_dir, remedy="choose one of items.json"
         )
     image = items.image_ids.index(image_id)
-    values, own = index.of_image(image), index.owner == image
+    values, own = index.score_image(image), index.owner == image
     best = np.argsort(-values, kind="stable")[:top].tolist()
     hits = zip(
         best, _relevance(index.captions_of(image), [[items.captions[c]] for c in best]), strict=True
