@@ -24,7 +24,7 @@ from capgrade.explorer.gate import add_gate
 from capgrade.explorer.judgements import agreement_rows, judgements_csv, measure_agreement
 from capgrade.explorer.pairs import KINDS, RANK
 from capgrade.explorer.ratings import ReviewRatings, admit, open_review
-from capgrade.pictures.lookup import data_uri, encoded
+from capgrade.pictures.lookup import data_uri, encode_image
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import decode_image
 from capgrade.schemas.reviews import SCORES
@@ -144,7 +144,7 @@ class Site:
     def upload(self, picture: Annotated[bytes, File()]) -> HTMLResponse:
         """Captions for an uploaded picture, which is not kept."""
         answers = self.explorer.answer_upload(picture)
-        small = encoded(
+        small = encode_image(
             Image.fromarray(decode_image(picture, "uploaded picture")), _SIDE, "JPEG", _QUALITY
         )
         return self._answers(answers, picture=data_uri(small, "jpeg"))
@@ -159,7 +159,7 @@ class Site:
     def _jpeg(self, number: int) -> bytes | None:
         ids = self.captions.image_ids
         image = self.explorer.pictures.image(ids[number]) if 0 <= number < len(ids) else None
-        return None if image is None else encoded(image, _SIDE, "JPEG", _QUALITY)
+        return None if image is None else encode_image(image, _SIDE, "JPEG", _QUALITY)
 
     def disagreements(self, kind: str = "", high: str = "", low: str = "") -> HTMLResponse:
         """The pairs of one kind on which two voices disagree most."""

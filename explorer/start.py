@@ -16,7 +16,7 @@ from capgrade.labels.named import as_named
 from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.pictures.listing import PICTURES_TABLE
-from capgrade.pictures.lookup import PictureLookup, find
+from capgrade.pictures.lookup import PictureLookup, find_pictures
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
@@ -91,12 +91,12 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
     models, matrices = read_models(folders, corpus), read_matrices(folders, corpus)
     if images is None and folders.captions and (folders.captions / PICTURES_TABLE).is_file():
         images = folders.captions  # Generated scenes come with their pictures.
-    pictures = PictureLookup() if images is None else find(captions, images)
-    pictures.asked.update(captions.image_ids)
-    pictures.lost |= {
+    pictures = PictureLookup() if images is None else find_pictures(captions, images)
+    pictures.requested.update(captions.image_ids)
+    pictures.unavailable |= {
         image_id: "not there" for image_id in captions.image_ids if image_id not in pictures
     }
-    pictures.tell()
+    pictures.warn_of_missing()
     people = read_judgements(folders.judgements, captions) if folders.judgements else None
     params = as_named(corpus.params, folders.params, corpus.folder)
     measures = fit_measure_voices(captions, list(corpus.pairs.values), params)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.devices import device_of
-from capgrade.pictures.decode import decoded, plan
+from capgrade.pictures.decode import decode_pictures, plan_batches
 from capgrade.pictures.listing import (
     PICTURES_TABLE,
     ImageColumns,
@@ -241,11 +241,11 @@ def detect_all(
         )
     if not total:
         return
-    batches = plan(
+    batches = plan_batches(
         cut.pictures, ((k, cut.numbers(k)) for k in todo), detector.prepare, params.batch
     )
     pinned = device_of(params.device, process.local).type == "cuda"
-    ready = decoded(
+    ready = decode_pictures(
         cut.pictures, batches, detector.prepare, workers=min(params.workers, total), pinned=pinned
     )
     seen: dict[int, PictureOutcome] = {}  # of the shard that is being detected

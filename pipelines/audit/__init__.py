@@ -149,7 +149,7 @@ def audit(
             by_tenth=bands.by_tenth(),
         )
         opening, *sections = page_sections(result, thumbnails)
-        thumbnails.pictures.tell()
+        thumbnails.pictures.warn_of_missing()
         require_unchanged(inputs, found_digests(**input_files))
         rows = write_lists(
             lists, captions, curve, pairs, duplicate_groups, suspect_rows, own_values

@@ -5,7 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from capgrade.pictures.listing import PICTURES_TABLE
-from capgrade.pictures.lookup import PictureLookup, data_uri, encoded, find
+from capgrade.pictures.lookup import PictureLookup, data_uri, encode_image, find_pictures
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import read_manifest
 
@@ -28,7 +28,7 @@ class PageThumbnails:
         if images is not None or (captions_dir / PICTURES_TABLE).is_file():
             splits = read_manifest(captions_dir, "captions").get("splits") or {}
             captions = read_captions(captions_dir, "+".join(splits) or None)
-            self.pictures = find(captions, captions_dir if images is None else images)
+            self.pictures = find_pictures(captions, captions_dir if images is None else images)
 
     def link(self, image_id: str) -> str | None:
         """Where the full-size picture is, as the page links to it; None without `images`."""
@@ -40,6 +40,6 @@ class PageThumbnails:
         image = self.pictures.image(image_id) if self.left > 0 else None
         if image is None:
             return None
-        text = data_uri(encoded(image, side, "WEBP", _QUALITY), "webp")
+        text = data_uri(encode_image(image, side, "WEBP", _QUALITY), "webp")
         self.left -= len(text)
         return text if self.left >= 0 else None

@@ -90,7 +90,7 @@ def report(
     thumbnails = PageThumbnails(data.path(CAPTIONS_KIND), images, out.parent)
     sections = sections_of(data, thumbnails)
     opening = opening_section(data)
-    thumbnails.pictures.tell()
+    thumbnails.pictures.warn_of_missing()
     foot = (
         f"capgrade {package_version()}; captions {data.captions.digest[:12]}, evaluated split"
         f" {data.captions.split}."

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pictures.draw_regions import sheet
+from capgrade.pictures.draw_regions import draw_sheet
 from capgrade.pictures.listing import PICTURES_TABLE
 from capgrade.pipelines.page.charts import (
     channel,
@@ -114,7 +114,7 @@ def _pictures(store: RegionStore, sample: Sequence[Regions], thumbnails: PageThu
     image_ids = {
         store.ids[k]: image_id for image_id, k in store.match(pictures.names).numbers.items()
     }
-    regions_sheet = sheet(
+    regions_sheet = draw_sheet(
         store, lambda image_id: pictures.image(image_ids.get(image_id, image_id)), _DRAWN, BOXES
     )
     if regions_sheet is None:

@@ -18,7 +18,7 @@ from capgrade.explorer.ratings import open_review
 from capgrade.explorer.voices import fit_measure_voices, make_matrix_voice
 from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
-from capgrade.pictures.lookup import find
+from capgrade.pictures.lookup import find_pictures
 from capgrade.schemas.captions import Captions
 from tests.conftest import caption_table, random_sets
 from tests.pipelines.publish.conftest import made  # noqa: F401  # a published dataset, and what it was made of
@@ -80,7 +80,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     for k in range(1, 16, 2):
         Image.new("RGB", (40, 30), (k * 9, 80, 120)).save(folder / "pictures" / f"i{k}.png")
     scores = np.random.default_rng(3).random((captions.n_images, captions.n_captions), np.float32)
-    pictures = find(captions, folder / "pictures")
+    pictures = find_pictures(captions, folder / "pictures")
     explorer = explorer_of(
         captions, folder, pictures=pictures, matrices=[make_matrix_voice("another", scores)]
     )
