@@ -217,17 +217,16 @@ class Explorer:
 
     def sides(self, kind: str) -> tuple[list[str], list[str]]:
         """The names of voices to choose from in one of KINDS: who ranks pairs high, and who low."""
-        labels, models = (
-            list(self.corpus.pairs.values),
-            [voice.name for voice in self._matrix_voices],
-        )
+        labels = list(self.corpus.pairs.values)
+        models = [voice.name for voice in self._matrix_voices]
         people = (
             [PEOPLE_SCORES, *(voice.name for voice in self.voices)]
             if self.people is not None
             else []
         )
         measures = [voice.name for voice in self.measures]
-        both = [*labels, *models], [*models, *labels]  # measures come first, and last
+        # The page begins with the first name of the one list and the last of the other.
+        both = [*labels, *models], [*models, *labels]
         return {APART: both, JUDGED: (people, people), ERRORS: (models, measures)}[kind]
 
     def disagreements(self, kind: str, high: str, low: str, count: int) -> list[Disagreement]:

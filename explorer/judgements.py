@@ -170,9 +170,9 @@ def judged_recall(plan: ReviewPlan, raters: Table) -> dict[str, Any]:
         name: row[np.isfinite(row)] >= RELEVANT for name, row in zip(raters, best, strict=True)
     }
     recall = {
-        name: float(100 * (hits + (queries - hits) * found.mean()) / queries)
-        for name, found in relevant.items()
-        if len(found)
+        name: float(100 * (hits + (queries - hits) * is_hit.mean()) / queries)
+        for name, is_hit in relevant.items()
+        if len(is_hit)
     }
     return {
         # Older plans do not say their direction: there was only this one.
@@ -182,7 +182,7 @@ def judged_recall(plan: ReviewPlan, raters: Table) -> dict[str, Any]:
         "reviewers": recall,
         "mean": float(np.mean(list(recall.values()))) if recall else None,
         "misses": len(items_of_query),
-        "misses_judged": {name: len(found) for name, found in relevant.items()},
+        "misses_judged": {name: len(is_hit) for name, is_hit in relevant.items()},
     }
 
 

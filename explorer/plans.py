@@ -90,9 +90,9 @@ def plan_misses(
     numbers of all queries and of hits. InputError where no query misses."""
     retrieve = {"i2t": model.retrieve_captions, "t2i": model.retrieve_images}[direction]
     rows, ranked = retrieve(captions, gallery)
-    their_images = captions.owner[ranked] if direction == "i2t" else ranked
+    images_of_results = captions.owner[ranked] if direction == "i2t" else ranked
     own = rows if direction == "i2t" else captions.owner[rows]
-    missed = np.flatnonzero((their_images != own[:, None]).all(axis=1))
+    missed = np.flatnonzero((images_of_results != own[:, None]).all(axis=1))
     if not len(missed):
         what = "image" if direction == "i2t" else "caption"
         raise InputError(
@@ -109,13 +109,8 @@ def plan_misses(
             )
     facts = {"model": model.name, "k": DEPTH, "queries": len(rows), "hits": len(rows) - len(missed)}
     n_images = len(rows) if direction == "i2t" else len(np.unique(own))
-    return ReviewPlan(
-        SEMANTIC_MAP,
-        corpus,
-        seed,
-        tuple(items),
-        {**facts, "direction": direction, "images": n_images},
-    )
+    facts |= {"direction": direction, "images": n_images}
+    return ReviewPlan(SEMANTIC_MAP, corpus, seed, tuple(items), facts)
 
 
 def write_plan(folder: Path, plan: ReviewPlan) -> None:
@@ -170,9 +165,9 @@ def plan_pool(
     others = pairs.take(np.flatnonzero(~pairs.original))
     codes = others.image.astype(np.int64) * width + others.caption
     pool_parts = []
-    for values in others.values.values():  # the highest of each image
+    for values in others.values.values():
+        # The highest values of each image come first among its rows, which begin at `first`.
         order = np.lexsort((-values, others.image))
-        # where the image's rows begin
         first = np.searchsorted(others.image[order], others.image[order])
         pool_parts.append(codes[order[np.arange(len(order)) - first < depth]])
     own = captions.owner, np.arange(width)
@@ -185,21 +180,15 @@ def plan_pool(
         for name, S in models.items()
     }
     rest_pairs = replace(rest_pairs, values={**rest_pairs.values, **scores})
-    can_disagree = len(rest_pairs.values) > 1
-    unsure = (
-        codes[rest][_most_informative_rows(rest_pairs, count // 3, random)]
-        if can_disagree
-        else np.empty(0, np.int64)
-    )
+    unsure = np.empty(0, np.int64)
+    if len(rest_pairs.values) > 1:
+        unsure = codes[rest][_most_informative_rows(rest_pairs, count // 3, random)]
     known_codes = np.unique(np.concatenate([own_codes, pool, unsure]))
     from_pool = random.permutation(pool)[: count - 2 * (count // 3)]
-    left = captions.n_images * width - len(known_codes)
-    from_rest = _draw_others(
-        captions.n_images * width,
-        known_codes,
-        min(left, count - len(from_pool) - len(unsure)),
-        random,
-    )
+    all_pairs = captions.n_images * width
+    left = all_pairs - len(known_codes)
+    n_random = min(left, count - len(from_pool) - len(unsure))
+    from_rest = _draw_others(all_pairs, known_codes, n_random, random)
     chosen = dict(zip(STRATA, (from_pool, unsure, from_rest), strict=True))
     sizes = dict(zip(STRATA, (len(pool), len(unsure), left), strict=True))
     facts = {
@@ -209,16 +198,15 @@ def plan_pool(
         "images": captions.n_images,
         "strata": {name: {"pairs": sizes[name], "chosen": len(chosen[name])} for name in STRATA},
     }
-    stratum = {
-        int(code): name for name, codes_of_stratum in chosen.items() for code in codes_of_stratum
-    }
+    stratum = {int(code): name for name, its_codes in chosen.items() for code in its_codes}
+    # Items are in the order of their codes: an order by stratum would tell raters what to expect.
     items = tuple(
         Item(
             captions.image_ids[code // width],
             captions.caption_ids[code % width],
             stratum=stratum[code],
         )
-        for code in sorted(stratum)  # An order by stratum would tell raters what to expect.
+        for code in sorted(stratum)
     )
     return ReviewPlan(POOL, corpus, seed, items, facts)
 

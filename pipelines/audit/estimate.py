@@ -151,14 +151,13 @@ class ProbabilityBands:
 
 
 def mean_of(counts: PairCounts, random: bool = True, by: float = 1.0) -> dict[str, Any]:
-    """Of the pairs that were counted, per image and times `by`: "pairs", how many; "accepted", how
-    many people accept, with its 95 % interval "low" to "high". Unless any pair was as likely to be
-    judged (`random`), accepted is None and low 0: people accept at most `high`."""
+    """Means per image, times `by`: "pairs", the number of pairs; "accepted", how many of them
+    people accept, with its 95 % interval "low" to "high". With a calibration that is not on
+    `random` pairs, accepted is None and low 0: people accept at most `high`."""
     n = len(counts.weights)
     pairs = float(counts.weights.sum()) / n
     ends = np.quantile(counts.draw_sums() / n, (0.025, 0.975))
     low, high = ends.clip(0, np.inf if counts.sampled else pairs).tolist()
-    accepted, low = (
-        (float(counts.expected_accepted().mean()) * by, low * by) if random else (None, 0.0)
-    )
+    accepted = float(counts.expected_accepted().mean()) * by if random else None
+    low = low * by if random else 0.0
     return {"pairs": pairs * by, "accepted": accepted, "low": low, "high": high * by}

@@ -85,21 +85,21 @@ def mark_best(
     """A cell of each value, with its interval below. The best is bold if no other value lies within
     its interval, or, without an interval, if no other prints the same. `best_of` picks the best of
     the values that are not NaN; None where no order makes one better."""
-    known = [value for value in values if value == value]
-    best = best_of(known) if best_of and known else float("nan")
+    finite = [value for value in values if value == value]
+    best = best_of(finite) if best_of and finite else float("nan")
     cells = []
     for value, interval in zip(values, intervals, strict=True):
         low, high = interval or (value, value)
-        others = [other for other in known if other != value]
+        others = [other for other in finite if other != value]
         stands_out = (
             value == best
-            and len(known) - len(others) == 1
+            and len(finite) - len(others) == 1
             and not any(low <= other <= high for other in others)
         )
         stands_out = stands_out and text(value) not in [text(other) for other in others]
         note = "–".join(text(end).removesuffix("%") for end in interval) if interval else ""
         sort_key = value if value == value else float("-inf")
-        cells.append(Cell(text(value), sort_key, stands_out and len(known) > 1, note))
+        cells.append(Cell(text(value), sort_key, stands_out and len(finite) > 1, note))
     return cells
 
 

@@ -105,11 +105,9 @@ def compare_own_and_other(
     above = ((lower + equal / 2) / max(others, 1))[known]
     rivals = (others - lower)[known]
     known_left_out = np.array([]) if left_out is None else left_out[np.isfinite(left_out)]
-    median, high = (
-        np.quantile(values, (0.5, 0.99), overwrite_input=True).tolist()
-        if others
-        else (math.nan,) * 2
-    )
+    median = high = math.nan
+    if others:
+        median, high = np.quantile(values, (0.5, 0.99), overwrite_input=True).tolist()
     return OwnAndOther(
         _reduce(np.median, own),
         _reduce(np.median, known_left_out),

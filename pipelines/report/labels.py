@@ -127,12 +127,16 @@ def corpus_section(data: ReportData) -> PageSection:
         labels = Labels.load(data.path(SHARDS), captions=data.path(CAPTIONS_KIND))
         assert isinstance(labels.stored, Sampled)
         bits = np.concatenate([part.reasons for part in labels.stored.parts])
-        kept = {name: int(((bits >> k) & 1).sum()) for k, name in enumerate(labels.stored.reasons)}
+        n_by_reason = {
+            name: int(((bits >> k) & 1).sum()) for k, name in enumerate(labels.stored.reasons)
+        }
         title = (
             f"Why the shards of {labels.table.split} keep their {len(bits):,} pairs (a pair may"
             " have several reasons)"
         )
-        reason_rows = [(name, n, share_cell(n / max(len(bits), 1))) for name, n in kept.items()]
+        reason_rows = [
+            (name, n, share_cell(n / max(len(bits), 1))) for name, n in n_by_reason.items()
+        ]
         parts.append(PageTable(title, ("reason", "pairs", "share"), reason_rows))
     return PageSection(
         "corpus", "Corpus and shards", "The captions that all else was computed from.", parts

@@ -170,10 +170,8 @@ def _chart(runs: dict[str, Run], order: Sequence[str], names: Sequence[str]) -> 
     for label, run in runs.items():
         for direction_key, direction in DIRECTION_WORDS.items():
             for name in names:
-                value, interval = (
-                    _value(run, direction_key, name),
-                    _interval(run, direction_key, name),
-                )
+                value = _value(run, direction_key, name)
+                interval = _interval(run, direction_key, name)
                 if not math.isnan(value):
                     low, high = interval or (value, value)
                     of_run = {"run": label, "direction": direction, "metric": name}

@@ -269,10 +269,8 @@ def test_pages_fit_and_can_be_read(
                 and len(buttons) == 6
             )
             assert back["y"] + back["height"] <= size[1], "all above the fold"
-            picture, done = (
-                page.locator(".cg-shown").bounding_box(),
-                page.locator("progress").bounding_box(),
-            )
+            picture = page.locator(".cg-shown").bounding_box()
+            done = page.locator("progress").bounding_box()
             beside = (
                 picture["x"] + picture["width"] <= buttons[0]["x"]
                 and picture["y"] < buttons[0]["y"]

@@ -126,10 +126,8 @@ def test_the_names_of_a_server(
 
 def test_a_space_is_served_under_its_name(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPACE_HOST", "user-space.hf.space")
-    ask, space = (
-        client(world, "0.0.0.0"),
-        {"Host": "user-space.hf.space", "Origin": "https://user-space.hf.space"},
-    )
+    ask = client(world, "0.0.0.0")
+    space = {"Host": "user-space.hf.space", "Origin": "https://user-space.hf.space"}
     assert ask.get("/", headers=space).status_code == 200
     behind = {**space, "Host": "10.0.0.3:7860", "X-Forwarded-Host": "user-space.hf.space"}
     assert ask.get("/", headers=behind).status_code == 200

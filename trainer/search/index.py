@@ -170,10 +170,8 @@ def _score(
     with progress(f"scoring {n_captions:,} captions", n_captions) as advance:
         batches = counted(pairs.caption_batches(SIZE), advance, lambda batch: len(batch.tokens))
         for start, batch in zip(range(0, n_captions, SIZE), batches, strict=True):
-            texts, columns = (
-                encode_captions(model, [batch]),
-                slice(start, start + len(batch.tokens)),
-            )
+            texts = encode_captions(model, [batch])
+            columns = slice(start, start + len(batch.tokens))
             if not arrays:
                 longest_image = 0 if images.mask is None else images.mask.shape[1]
                 arrays = create_arrays(folder, "images", images, n_images, longest_image)

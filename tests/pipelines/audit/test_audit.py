@@ -85,10 +85,8 @@ def test_what_is_left_open_is_how_much_drawn_people_differ(share: int) -> None:
         a, b = (random.choice([-1, 1], 10) * np.sqrt(spread) for spread in (0.2, 0.3))
         counts[k] = (random.random(270) < p * (1 + a[image] + b[owner[caption]])).sum()
         sums[k] = share * p[random.random(270) < 1 / share].sum()
-    curve, found = (
-        Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.2, 0.3),
-        np.empty(200),
-    )
+    curve = Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.2, 0.3)
+    found = np.empty(200)
     for k in range(200):
         kept, read = random.random(270) < 1 / share, PairCounts(curve, 10, owner)
         read.add(
@@ -129,10 +127,8 @@ def test_what_is_added_up_is_the_weight_times_the_probability(knots: int) -> Non
     curve = Curve(
         value.tolist(), [0.0] * knots, line[0].tolist(), draws.tolist(), 0.0, [], 1, 0.0, 0.0
     )
-    image, values = (
-        random.choice([0, 1, 2, 4], 500),
-        np.where(random.random(500) < 0.9, 0, random.random(500) * 9),
-    )
+    image = random.choice([0, 1, 2, 4], 500)
+    values = np.where(random.random(500) < 0.9, 0, random.random(500) * 9)
     pairs = ValuedPairs(image, image, values.astype(np.float32), random.random(500) * 5)
     counts = PairCounts(curve, 5, np.arange(5))
     for part in (slice(300), slice(300, 300), slice(300, None)):
@@ -164,10 +160,8 @@ def test_shards_estimate_what_the_dense_matrix_has(
     world: Path, dense: tuple[dict, Path], given: Given, tmp_path: Path
 ) -> None:
     found, page = dense
-    some, one = (
-        audit(**given, out=tmp_path / "s.html", shards=world / "shards"),
-        found["likely_captions_per_image"],
-    )
+    some = audit(**given, out=tmp_path / "s.html", shards=world / "shards")
+    one = found["likely_captions_per_image"]
     assert one["low"] < one["accepted"] < one["high"]
     for band, sampled in zip(found["bands"], some["bands"], strict=True):
         assert sampled["low"] <= band["accepted"] <= sampled["high"]
@@ -286,10 +280,8 @@ def test_likely_pairs_that_are_no_news_are_counted_where_none_is_shown(
         == 0
     )
     own = {"captions_dir": captions, "relevance": tmp_path / "relevance"}
-    found, page = (
-        audit(**{**given, **own, "out": tmp_path / "a.html"}),
-        (tmp_path / "a.html").read_text(),
-    )
+    found = audit(**{**given, **own, "out": tmp_path / "a.html"})
+    page = (tmp_path / "a.html").read_text()
     assert found["likely_pairs"] == 4
     assert "All 4 likely pairs are of captions that the image&#39;s own captions have too." in page
     assert "No pair is likely." not in page
@@ -387,10 +379,8 @@ def test_duplicates_and_suspects() -> None:
 def test_no_caption_is_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
     texts = ["=HYPERLINK(A1)", "+a", "-1+cmd", "@SUM(A1)", "-0.5", "a, dog"]
     every, own = np.arange(6), np.full(6, -0.5, np.float32)
-    pairs, captions = (
-        ValuedPairs(every, every, own, np.ones(6)),
-        make_captions([[text] for text in texts]),
-    )
+    pairs = ValuedPairs(every, every, own, np.ones(6))
+    captions = make_captions([[text] for text in texts])
     sizes = write_lists(tmp_path, captions, LINE, pairs, [[0, 5], [1, 2, 3, 4]], every, own)
     assert sizes.pop("positives.json") == 6
     rows = {name: list(csv.reader((tmp_path / name).open(newline=""))) for name in sizes}
@@ -495,10 +485,8 @@ def test_its_lists_are_a_finished_folder(
 ) -> None:
     """The manifest names every file; from shards of format 1, after relevance, no old list is
     left."""
-    lists, of_all = (
-        tmp_path / "a-lists",
-        {**given, "relevance": world / "relevance", "out": tmp_path / "a.html"},
-    )
+    lists = tmp_path / "a-lists"
+    of_all = {**given, "relevance": world / "relevance", "out": tmp_path / "a.html"}
     found = audit(**of_all)
     manifest = read_manifest(lists, "audit")
     assert (
@@ -583,10 +571,8 @@ def test_evaluate_takes_the_positives(world: Path, dense: tuple[dict, Path]) -> 
         0
     ].json()
     assert found["i2t"]["accepted_recall@1"] >= found["i2t"]["recall@1"]
-    lists, captions = (
-        json.loads(file.read_text())["image_to_caption"],
-        read_captions(world / "captions"),
-    )
+    lists = json.loads(file.read_text())["image_to_caption"]
+    captions = read_captions(world / "captions")
     best = np.load(world / "s.npy").argmax(axis=0)  # the first image of each caption
     hit = [captions.caption_ids[c] in lists[captions.image_ids[i]] for c, i in enumerate(best)]
     assert found["t2i"]["accepted_recall@1"] >= np.mean(hit) - 0.1
@@ -620,11 +606,9 @@ def test_labels_that_change_meanwhile(
 # audit of other scenes reads a measure alone: of all pairs, and of pairs sampled as `capgrade
 # shards` does.
 # scenes judged, and audited; random pairs; of true relevance
-IMAGES, JUDGED, ACCEPT = (
-    60,
-    6000,
-    0.5,
-)
+IMAGES = 60
+JUDGED = 6000
+ACCEPT = 0.5
 ROUGE_L = choose(("rouge_l",), MeasuresParams())
 
 
@@ -662,11 +646,9 @@ def test_what_is_printed_holds_the_truth(read: str) -> None:
             own = np.split(captions.refs, captions.ref_ptr[1:-1])
             keys = id_keys(captions.image_ids), id_keys(captions.caption_ids)
             kept = keep(plan_of(ROUGE_L.values(), params), *keys, own, values[None])
-            image, caption, weight = (
-                np.repeat(np.arange(IMAGES), np.diff(kept.ptr)),
-                kept.caption,
-                kept.weight,
-            )
+            image = np.repeat(np.arange(IMAGES), np.diff(kept.ptr))
+            caption = kept.caption
+            weight = kept.weight
         counts = ProbabilityBands(curve, IMAGES, captions.owner, random=True)
         counts.add(
             ValuedPairs(image, caption, values[image, caption], weight).of_others(captions.owner)
@@ -727,10 +709,8 @@ def test_the_band_of_chosen_pairs_holds_the_truth(hidden: float) -> None:
         curve = fit(value[people.image, people.caption], people, owner[people.caption], SCALE)
         for k, of in enumerate((seed, 1000 + seed)):
             value, accepted, owner, _ = _chosen_world(of, hidden)
-            bands, cells = (
-                ProbabilityBands(curve, IMAGES, owner, random=False),
-                np.arange(value.size),
-            )
+            bands = ProbabilityBands(curve, IMAGES, owner, random=False)
+            cells = np.arange(value.size)
             image, caption = np.divmod(cells, len(owner))
             bands.add(
                 ValuedPairs(image, caption, value.ravel(), np.ones(value.size)).of_others(owner)

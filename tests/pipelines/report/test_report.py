@@ -174,10 +174,8 @@ def _words(section: PageSection) -> str:
 def test_it_opens_with_what_the_numbers_say(data: Path) -> None:
     """The captions with a rival image by brute force, the best measure and the first run by what
     the files hold."""
-    report_data, matrix = (
-        ReportData(data),
-        read_relevance(data / "relevance" / "rouge_l.arrow").matrix(),
-    )
+    report_data = ReportData(data)
+    matrix = read_relevance(data / "relevance" / "rouge_l.arrow").matrix()
     first = opening_section(report_data)
     text, (headline, chart, trust, *_) = _words(first), first.parts
     own = np.array(report_data.own_pairs["rouge_l_left_out"])
@@ -555,10 +553,8 @@ def test_regions_are_counted_drawn_and_refused_ones_named(data: Path, written: P
 
 
 def test_own_dots_are_drawn_last_and_dots_on_one_place_are_one(data: Path) -> None:
-    section, figures = (
-        agreement_section(ReportData(data)),
-        json.loads((data / "agreement.json").read_text())["measures"],
-    )
+    section = agreement_section(ReportData(data))
+    figures = json.loads((data / "agreement.json").read_text())["measures"]
     table = next(part for part in section.parts if isinstance(part, PageTable))
     ends = [figures[str(row[0])]["intervals"].get("pearson", {}).get("all") for row in table.rows]
     assert [row[1].note for row in table.rows] == [f"{low:.3f}–{high:.3f}" for low, high in ends]  # type: ignore[union-attr]
@@ -633,10 +629,8 @@ def test_bold_is_what_no_other_run_comes_near(
 
 def test_distributions_are_of_captions_left_out(data: Path) -> None:
     """An own caption is compared without itself among the references."""
-    section, left_out = (
-        distributions_section(report_data := ReportData(data)),
-        report_data.own_pairs["rouge_l_left_out"],
-    )
+    section = distributions_section(report_data := ReportData(data))
+    left_out = report_data.own_pairs["rouge_l_left_out"]
     table = next(part for part in section.parts if isinstance(part, PageTable))
     assert list(table.rows[1][:3]) == ["rouge_l", 1, pytest.approx(np.median(left_out))]
     rows = _charts(section)["distribution-rouge_l"].spec["data"]["values"]
@@ -651,15 +645,11 @@ def test_distributions_are_of_captions_left_out(data: Path) -> None:
 def test_own_and_other_captions_against_a_loop(dtype: str, tmp_path: Path) -> None:
     """Values with many ties; captions without a value when left out."""
     random = np.random.default_rng(3)
-    owner, matrix = (
-        np.sort(random.integers(0, 30, 97)),
-        random.normal(size=(30, 97)).round(1).astype(dtype),
-    )
+    owner = np.sort(random.integers(0, 30, 97))
+    matrix = random.normal(size=(30, 97)).round(1).astype(dtype)
     write_matrix(tmp_path / "m.arrow", matrix)
-    own, left_out = (
-        matrix[owner, np.arange(97)].astype(np.float32),
-        random.normal(size=97).round(2).astype(np.float32),
-    )
+    own = matrix[owner, np.arange(97)].astype(np.float32)
+    left_out = random.normal(size=97).round(2).astype(np.float32)
     left_out[::7] = np.nan
     figures = compare_own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, left_out)
     others = [np.delete(matrix[:, c], owner[c]) for c in range(97)]
