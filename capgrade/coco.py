@@ -28,7 +28,7 @@ from capgrade.measures.spice import SpiceParams
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 from capgrade.text.language import warn_of_scripts
-from capgrade.text.tokens import tokenized
+from capgrade.text.tokens import tokenize_as_words
 from capgrade.text.words import NO_TOKENIZER
 
 __all__ = ["Bleu", "COCOEvalCap", "Cider", "Meteor", "PTBTokenizer", "Rouge", "Spice"]
@@ -55,7 +55,7 @@ class PTBTokenizer:
             for k, one in enumerate(found)
         ]
         warn_of_scripts(texts, "ptb_py")
-        words = tokenized(texts, "ptb_py", lists=(0,))
+        words = tokenize_as_words(texts, "ptb_py", lists=(0,))
         lines = iter([" ".join(words.sentence(k)) for k in range(len(texts))])
         return {image: [next(lines) for _ in found] for image, found in captions_for_image.items()}
 

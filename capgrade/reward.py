@@ -19,7 +19,7 @@ from capgrade.measures.scores.candidates import are_ids, pair_candidates, token_
 from capgrade.measures.scores.corpus import warn_of_one_image
 from capgrade.schemas.errors import InputError
 from capgrade.text.language import warn_of_scripts
-from capgrade.text.tokens import one_line_each, tokenized
+from capgrade.text.tokens import remove_line_breaks, tokenize_as_words
 from capgrade.text.words import NO_TOKENIZER, Words, split_at_white_space
 
 
@@ -94,8 +94,9 @@ class CiderReward:
             found = pair_candidates(candidates, references)
             warn_of_scripts(found.texts, self.tokenizer)
             # a model may write half a character, which stops no run
-            texts = one_line_each(found.texts)
-            words, ref_ptr = split_at_white_space(tokenized(texts, self.tokenizer)), found.ref_ptr
+            texts = remove_line_breaks(found.texts)
+            words = split_at_white_space(tokenize_as_words(texts, self.tokenizer))
+            ref_ptr = found.ref_ptr
             sizes = np.bincount(found.owner)
         ngrams, n = numbered(words), int(sizes.sum())
         rows = np.arange(len(words.sizes))

@@ -21,7 +21,7 @@ from capgrade.explorer.pairs import (
     PEOPLE_SCORES,
     Disagreement,
     LabelledPairs,
-    disagreements,
+    find_disagreements,
 )
 from capgrade.explorer.voices import MatrixVoice, MeasureVoice
 from capgrade.pictures.lookup import PictureLookup
@@ -34,138 +34,142 @@ if TYPE_CHECKING:
 
 Voice: TypeAlias = MeasureVoice | MatrixVoice
 _LONGEST = 2000  # characters of a typed caption
-PLACES = 5  # decimals to which two scores of a tie are the same
-TYPED = "answers captions of the corpus, not typed ones"
-UNKNOWN = "does not know this item: it is not in its index"
+TIE_DECIMALS = 5  # scores that agree to so many decimals are tied
+TYPED_NOTE = "answers captions of the corpus, not typed ones"
+UNKNOWN_NOTE = "does not know this item: it is not in its index"
 
 
 @dataclass(frozen=True)
 class RankedItem:
-    """An image or a caption by its number, with its score; `rank` is shared where the score is
-    `tied`; `own`: it belongs to what was asked; `beside`: its rank by the other one where two are
-    asked, None where that has no score."""
+    """An image or a caption in a voice's ranking."""
 
     number: int
     score: float
-    rank: int
+    rank: int  # shared by tied scores
     tied: bool
-    own: bool
-    beside: int | None = None
+    own: bool  # belongs to the caption or image that was asked about
+    other_rank: int | None = None  # by the other voice, where two are asked and it has a score
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one voice ranks first, or why it does not answer; `more`: how many that are not shown
-    have the last one's score; its scores are between `low` and `high`."""
+    """What one voice ranks first, or a note on why it does not answer."""
 
     voice: str
     kind: str
     hits: tuple[RankedItem, ...]
     seconds: float
     note: str = ""
-    more: int = 0
-    low: float = 0.0
+    more: int = 0  # items that are not shown and have the last hit's score
+    low: float = 0.0  # the voice's scores lie between `low` and `high`
     high: float = 1.0
 
-    def filled(self, score: float) -> float:
-        """How full the bar of a score is, 0 to 1: the way from 0 to `high`, from `low` where
-        nothing is above 0."""
+    def bar_fill(self, score: float) -> float:
+        """How full the bar of a score is, 0 to 1. A bar begins at 0, or at `low` where all scores
+        are below 0 or all are above it, and is full at `high`."""
         zero = max(self.low, 0.0) if self.high > 0 else self.low
         return min(max((score - zero) / (self.high - zero), 0.0), 1.0) if self.high > zero else 0.0
 
 
-def best(scores: np.ndarray, count: int, own: set[int]) -> tuple[tuple[RankedItem, ...], int]:
-    """The `count` highest scores, equal ones in order and NaN never, and how many more are tied
-    with the last."""
-    known = np.flatnonzero(~np.isnan(scores))
-    order = known[np.argsort(-scores[known], kind="stable")][:count]
-    near = np.round(scores, PLACES)
-    above, same = ([int(f(near, near[k]).sum()) for k in order] for f in (np.greater, np.equal))
-    hits = zip(order.tolist(), above, same, strict=True)
-    found = tuple(RankedItem(k, float(scores[k]), a + 1, s > 1, k in own) for k, a, s in hits)
-    return found, above[-1] + same[-1] - len(found) if found else 0
+def rank_best(scores: np.ndarray, count: int, own: set[int]) -> tuple[tuple[RankedItem, ...], int]:
+    """The items of the `count` highest scores, without NaN and equal ones in order, and how many
+    more are tied with the last."""
+    scored = np.flatnonzero(~np.isnan(scores))
+    order = scored[np.argsort(-scores[scored], kind="stable")][:count]
+    rounded = np.round(scores, TIE_DECIMALS)
+    n_above = [int((rounded > rounded[k]).sum()) for k in order]
+    n_equal = [int((rounded == rounded[k]).sum()) for k in order]
+    hits = zip(order.tolist(), n_above, n_equal, strict=True)
+    items = tuple(RankedItem(k, float(scores[k]), a + 1, s > 1, k in own) for k, a, s in hits)
+    return items, n_above[-1] + n_equal[-1] - len(items) if items else 0
 
 
-def ranked_beside(
+def add_other_ranks(
     hits: tuple[RankedItem, ...], scores: np.ndarray | None
 ) -> tuple[RankedItem, ...]:
-    """The hits with their ranks by other scores."""
+    """The hits with their ranks by the other voice's scores."""
     if scores is None:
         return hits
-    near = np.round(scores, PLACES)
-    return tuple(
-        replace(
-            hit,
-            beside=None if np.isnan(near[hit.number]) else 1 + int((near > near[hit.number]).sum()),
-        )
-        for hit in hits
-    )
+    rounded = np.round(scores, TIE_DECIMALS)
+
+    def rank(number: int) -> int | None:
+        score = rounded[number]
+        return None if np.isnan(score) else 1 + int((rounded > score).sum())
+
+    return tuple(replace(hit, other_rank=rank(hit.number)) for hit in hits)
 
 
 @dataclass
 class Explorer:
-    """A corpus, who ranks it, and what people said of it. Questions are answered one at a time:
-    kernels use all cores themselves."""
+    """A corpus, the voices that rank it (measures and models), and people's judgements of it.
+    Questions are answered one at a time, because kernels use all cores themselves."""
 
     corpus: LabelledCorpus
     measures: Sequence[MeasureVoice]
     models: Sequence[ModelVoice] = ()
-    matrices: Sequence[MatrixVoice] = ()  # of models that are not here
+    matrices: Sequence[MatrixVoice] = ()  # scores of models that are not loaded
     pictures: PictureLookup = field(default_factory=PictureLookup)
     people: Judgements | None = None
     detector: Detector | None = None
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
-        self._errors = cache(self._above_the_original)
+        self._errors = cache(self._find_errors)
 
     @property
     def voices(self) -> list[Voice]:
-        """All that rank: the measures, then the models."""
-        return [*self.measures, *self._scoring]
+        """The measures, then the models."""
+        return [*self.measures, *self._matrix_voices]
 
     @property
-    def _scoring(self) -> list[MatrixVoice]:
+    def _matrix_voices(self) -> list[MatrixVoice]:
         return [*self.models, *self.matrices]
 
     @property
     def looks_at_pictures(self) -> bool:
-        """Whether `of_upload` answers: measures know images by their captions, models by what a
-        detector finds."""
+        """Whether `answer_upload` works, which needs a model and a detector: measures know images
+        only by their captions."""
         return self.detector is not None and bool(self.models)
 
-    def of_text(self, text: str, count: int = 8, names: Collection[str] = ()) -> list[Answer]:
-        """Images for a caption in words, by the voices of these names, by default all. InputError
-        for one that is empty or too long, and for a name that nobody has."""
+    def answer_text(self, text: str, count: int = 8, names: Collection[str] = ()) -> list[Answer]:
+        """Images for a typed caption, by the voices of these names, by default all. InputError for
+        a caption that is empty or too long, and for a name that no voice has."""
         if not text.strip() or len(text) > _LONGEST:
             raise InputError(f"a caption of {len(text)} characters", remedy=f"type 1 to {_LONGEST}")
-        same = [k for k, known in enumerate(self.corpus.captions.texts) if known == text]
-        own = self.corpus.captions.owner[same]
-        return self._ask(lambda voice: voice.of_text(text), own, count, self.named(names))
+        twins = [k for k, known_text in enumerate(self.corpus.captions.texts) if known_text == text]
+        own = self.corpus.captions.owner[twins]
+        return self._ask(
+            lambda voice: voice.score_text(text), own, count, self.choose_voices(names)
+        )
 
-    def of_caption(self, caption: int, count: int = 8, names: Collection[str] = ()) -> list[Answer]:
-        """Images for a caption of the corpus; `names` as of `of_text`."""
+    def answer_caption(
+        self, caption: int, count: int = 8, names: Collection[str] = ()
+    ) -> list[Answer]:
+        """Images for a caption of the corpus; `names` as of `answer_text`."""
         own = self.corpus.captions.owner[[caption]]
-        return self._ask(lambda voice: voice.of_caption(caption), own, count, self.named(names))
+        return self._ask(
+            lambda voice: voice.score_caption(caption), own, count, self.choose_voices(names)
+        )
 
-    def of_image(self, image: int, count: int = 8, names: Collection[str] = ()) -> list[Answer]:
-        """Captions for an image of the corpus; `names` as of `of_text`."""
+    def answer_image(self, image: int, count: int = 8, names: Collection[str] = ()) -> list[Answer]:
+        """Captions for an image of the corpus; `names` as of `answer_text`."""
         own = np.flatnonzero(self.corpus.captions.owner == image)
-        return self._ask(lambda voice: voice.of_image(image), own, count, self.named(names))
+        return self._ask(
+            lambda voice: voice.score_image(image), own, count, self.choose_voices(names)
+        )
 
-    def named(self, names: Collection[str]) -> list[Voice]:
-        """The voices of these names, by default all. InputError for a name that nobody has."""
-        known = {voice.name: voice for voice in self.voices}
-        if unknown := [name for name in names if name not in known]:
+    def choose_voices(self, names: Collection[str]) -> list[Voice]:
+        """The voices of these names, by default all. InputError for a name that no voice has."""
+        voices_by_name = {voice.name: voice for voice in self.voices}
+        if unknown := [name for name in names if name not in voices_by_name]:
             raise InputError(
-                f"nobody is named '{unknown[0]}'", remedy=f"choose from {', '.join(known)}"
+                f"nobody is named '{unknown[0]}'", remedy=f"choose from {', '.join(voices_by_name)}"
             )
-        return [voice for name, voice in known.items() if not names or name in names]
+        return [voice for name, voice in voices_by_name.items() if not names or name in names]
 
-    def of_upload(self, data: bytes, count: int = 8) -> list[Answer]:
+    def answer_upload(self, data: bytes, count: int = 8) -> list[Answer]:
         """Captions for a picture that is not of the corpus, by the models alone. InputError for a
-        file that is not a picture, for one in which nothing is found, and if there is no model and
-        detector to look at it."""
+        file that is not a picture, for a picture without regions, and without model or detector."""
         if self.detector is None or not self.models:
             remedy = "start with --run, --index and --set explore.detector=NAME"
             raise InputError(
@@ -181,7 +185,7 @@ class Explorer:
         if not len(regions):
             raise InputError("no region found")
         return self._ask(
-            lambda voice: voice.of_regions(regions.check()), np.empty(0, int), count, self.models
+            lambda voice: voice.score_regions(regions.check()), np.empty(0, int), count, self.models
         )
 
     def _ask(
@@ -191,36 +195,39 @@ class Explorer:
         count: int,
         voices: Sequence[Voice],
     ) -> list[Answer]:
-        answers, given = [], []
+        answers, scores_of_voices = [], []
         for voice in voices:
             start = time.perf_counter()
             with self._lock:
                 scores = question(voice)
-            hits, more = ((), 0) if scores is None else best(scores, count, set(own.tolist()))
-            note = TYPED if scores is None else "" if hits else UNKNOWN
-            spent = time.perf_counter() - start
+            hits, more = ((), 0) if scores is None else rank_best(scores, count, set(own.tolist()))
+            note = TYPED_NOTE if scores is None else "" if hits else UNKNOWN_NOTE
+            seconds = time.perf_counter() - start
             answers.append(
-                Answer(voice.name, voice.kind, hits, spent, note, more, voice.low, voice.high)
+                Answer(voice.name, voice.kind, hits, seconds, note, more, voice.low, voice.high)
             )
-            given.append(scores)
+            scores_of_voices.append(scores)
         if len(answers) == 2:
-            pairs = zip(answers, reversed(given), strict=True)
+            pairs = zip(answers, reversed(scores_of_voices), strict=True)
             return [
-                replace(answer, hits=ranked_beside(answer.hits, scores)) for answer, scores in pairs
+                replace(answer, hits=add_other_ranks(answer.hits, scores))
+                for answer, scores in pairs
             ]
         return answers
 
     def sides(self, kind: str) -> tuple[list[str], list[str]]:
-        """Who may rank a pair high, and who low, in one of KINDS."""
-        labels, models = list(self.corpus.pairs.values), [voice.name for voice in self._scoring]
+        """The names of voices to choose from in one of KINDS: who ranks pairs high, and who low."""
+        labels = list(self.corpus.pairs.values)
+        models = [voice.name for voice in self._matrix_voices]
         people = (
             [PEOPLE_SCORES, *(voice.name for voice in self.voices)]
             if self.people is not None
             else []
         )
         measures = [voice.name for voice in self.measures]
-        apart = [*labels, *models], [*models, *labels]  # measures come first, and last
-        return {APART: apart, JUDGED: (people, people), ERRORS: (models, measures)}[kind]
+        # The page begins with the first name of the one list and the last of the other.
+        both = [*labels, *models], [*models, *labels]
+        return {APART: both, JUDGED: (people, people), ERRORS: (models, measures)}[kind]
 
     def disagreements(self, kind: str, high: str, low: str, count: int) -> list[Disagreement]:
         """At most `count` pairs of one of KINDS. InputError for names that do not go together."""
@@ -228,29 +235,31 @@ class Explorer:
         if high not in highs or low not in lows or high == low:
             raise InputError("choose two different measures or models")
         with self._lock:
-            judged = self._judged if kind == JUDGED else self._labelled
-            return disagreements(
-                self._errors(high, low) if kind == ERRORS else judged, high, low, count
-            )
+            if kind == ERRORS:
+                pairs = self._errors(high, low)
+            else:
+                pairs = self._judged if kind == JUDGED else self._labelled
+            return find_disagreements(pairs, high, low, count)
 
-    def _above_the_original(self, model: str, label: str) -> LabelledPairs:
-        models, measures = (
-            {one.name: one for one in self._scoring},
-            {one.name: one for one in self.measures},
-        )
-        return models[model].errors(measures[label], self.corpus.captions)
+    def _find_errors(self, model: str, label: str) -> LabelledPairs:
+        models = {voice.name: voice for voice in self._matrix_voices}
+        measures = {voice.name: voice for voice in self.measures}
+        return models[model].find_errors(measures[label], self.corpus.captions)
 
     @cached_property
     def _labelled(self) -> LabelledPairs:
         """The labelled pairs, with the scores of the models."""
         pairs = self.corpus.pairs
-        scores = {model.name: model.of_pairs(pairs.image, pairs.caption) for model in self._scoring}
+        scores = {
+            model.name: model.score_pairs(pairs.image, pairs.caption)
+            for model in self._matrix_voices
+        }
         return replace(pairs, values={**pairs.values, **scores})
 
     @cached_property
     def _judged(self) -> LabelledPairs:
         assert self.people is not None
         image, caption = self.people.image, self.people.caption
-        values = {voice.name: voice.of_pairs(image, caption) for voice in self.voices}
+        values = {voice.name: voice.score_pairs(image, caption) for voice in self.voices}
         values[PEOPLE_SCORES] = self.people.score.astype(np.float32)
         return LabelledPairs.of(self.corpus.captions, image, caption, values)

@@ -1,8 +1,8 @@
-"""The explorer's pages: search, disagreements and review, as HTML that works without a script but
-for typing and keys; and their server, on loopback unless asked otherwise.
+"""The explorer's pages: search, disagreements and review, as HTML that needs a script only for
+search while typing and for keys; and their server, on loopback unless asked otherwise.
 
-Captions, ids and names come from strangers: the templates escape every value, and no script runs
-but `page.js`.
+Captions, ids and names are not to be trusted: the templates escape every value, and the only script
+that runs is `page.js`.
 """
 
 import socket
@@ -21,10 +21,10 @@ from PIL import Image
 
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.gate import add_gate
-from capgrade.explorer.judgements import agreement, agreement_rows, judgements_csv
+from capgrade.explorer.judgements import agreement_rows, judgements_csv, measure_agreement
 from capgrade.explorer.pairs import KINDS, RANK
-from capgrade.explorer.ratings import ReviewRatings, admitted, open_review
-from capgrade.pictures.lookup import data_uri, encoded
+from capgrade.explorer.ratings import ReviewRatings, admit, open_review
+from capgrade.pictures.lookup import data_uri, encode_image
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import decode_image
 from capgrade.schemas.reviews import SCORES
@@ -40,15 +40,13 @@ POLICY = (
 )
 _MEANINGS = ("nothing alike", "little", "some of it", "about half", "most of it", "exactly")
 COUNT, _SHOWN = 12, 5  # disagreements on a page, captions of an image
-_SIDE, _QUALITY = 480, 85  # of a picture: pixels of the longer side
+_SIDE, _QUALITY = 480, 85  # of a JPEG: pixels of the longer side, quality
 
 
 def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
     """The pages, their pictures and the export; `reviews` is the folder of the ratings."""
-    app, site = (
-        FastAPI(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None),
-        Site(explorer, reviews),
-    )
+    app = FastAPI(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None)
+    site = Site(explorer, reviews)
     add_gate(app, host)
     app.add_exception_handler(InputError, lambda _, error: site.page("problem", problem=error))
     pages: dict[str, Callable[..., Response]] = {
@@ -72,7 +70,7 @@ def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
 
 
 class Site:
-    """What each address answers."""
+    """The handlers of the pages' addresses."""
 
     def __init__(self, explorer: Explorer, reviews: Path) -> None:
         self.explorer, self.captions, self.reviews = explorer, explorer.corpus.captions, reviews
@@ -93,7 +91,7 @@ class Site:
         )
 
     def page(self, view: str, **values: Any) -> HTMLResponse:
-        """One of the templates; what is wrong stands above it."""
+        """A template as HTML; a `problem` among the values stands above its content."""
         values = {"view": view, "problem": None, **values}
         html = self.templates.get_template(f"{view}.html.j2").render(values)
         return HTMLResponse(html, headers={"Content-Security-Policy": POLICY})
@@ -110,13 +108,10 @@ class Site:
         image: int | None = None,
         voice: Annotated[list[str] | None, Query()] = None,
     ) -> HTMLResponse:
-        """Answers to words, or to the id of a caption or an image; without a question, to any
+        """Answers to words, or to the id of a caption or an image; without a question, to a random
         caption. By the measures and models that are named as `voice`, by default all."""
-        captions, images, words = (
-            self.captions.caption_numbers,
-            self.captions.image_numbers,
-            q.strip(),
-        )
+        captions, images = self.captions.caption_numbers, self.captions.image_numbers
+        words = q.strip()
         names, twin = voice or [], None
         if words in captions:
             caption, twin, words = captions[words], images.get(words), ""
@@ -125,30 +120,31 @@ class Site:
         elif not words and caption is None and image is None:
             caption = int(np.random.default_rng().integers(len(captions)))
         if words:
-            return self._answers(self.explorer.of_text(q, names=names), names, words=q)
+            return self._answers(self.explorer.answer_text(q, names=names), names, words=q)
         if image is not None and 0 <= image < len(images):
-            return self._answers(self.explorer.of_image(image, names=names), names, image=image)
+            return self._answers(self.explorer.answer_image(image, names=names), names, image=image)
         if caption is not None and 0 <= caption < len(captions):
-            asked = {"words": self.captions.texts[caption], "caption": caption, "twin": twin}
-            return self._answers(self.explorer.of_caption(caption, names=names), names, **asked)
+            query = {"words": self.captions.texts[caption], "caption": caption, "twin": twin}
+            return self._answers(self.explorer.answer_caption(caption, names=names), names, **query)
         raise InputError("no such item")
 
-    def _answers(self, answers: list[Any], names: Sequence[str] = (), **asked: Any) -> HTMLResponse:
-        asked = {
+    def _answers(self, answers: list[Any], names: Sequence[str] = (), **query: Any) -> HTMLResponse:
+        query = {
             "words": "",
             "caption": None,
             "image": None,
             "picture": None,
             "twin": None,
-            **asked,
+            **query,
         }
-        kept = "".join(f"&{urlencode({'voice': name})}" for name in names)  # behind every question
-        return self.page("search", answers=answers, names=names, kept=kept, **asked)
+        # Every link keeps the choice of voices.
+        voice_query = "".join(f"&{urlencode({'voice': name})}" for name in names)
+        return self.page("search", answers=answers, names=names, voice_query=voice_query, **query)
 
     def upload(self, picture: Annotated[bytes, File()]) -> HTMLResponse:
-        """Captions for a picture of the user's, of which nothing is kept."""
-        answers = self.explorer.of_upload(picture)
-        small = encoded(
+        """Captions for an uploaded picture, which is not kept."""
+        answers = self.explorer.answer_upload(picture)
+        small = encode_image(
             Image.fromarray(decode_image(picture, "uploaded picture")), _SIDE, "JPEG", _QUALITY
         )
         return self._answers(answers, picture=data_uri(small, "jpeg"))
@@ -163,7 +159,7 @@ class Site:
     def _jpeg(self, number: int) -> bytes | None:
         ids = self.captions.image_ids
         image = self.explorer.pictures.image(ids[number]) if 0 <= number < len(ids) else None
-        return None if image is None else encoded(image, _SIDE, "JPEG", _QUALITY)
+        return None if image is None else encode_image(image, _SIDE, "JPEG", _QUALITY)
 
     def disagreements(self, kind: str = "", high: str = "", low: str = "") -> HTMLResponse:
         """The pairs of one kind on which two voices disagree most."""
@@ -201,12 +197,12 @@ class Site:
 
     @cached_property
     def ratings(self) -> ReviewRatings:
-        """Opened when somebody first reviews: nothing is written before. InputError for a review of
-        other captions."""
+        """The review's ratings. They are opened when somebody first reviews, so that nothing is
+        written before. InputError for a review of other captions."""
         return open_review(self.reviews, self.explorer.corpus)
 
     def review(self) -> HTMLResponse:
-        """Who rates?"""
+        """The form that asks for the reviewer's name."""
         return self.page("review", reviewer=None, key="")
 
     def rate(
@@ -217,10 +213,10 @@ class Site:
         score: Annotated[int | None, Form()] = None,
         back: Annotated[bool, Form()] = False,
     ) -> HTMLResponse:
-        """Keep the rating of an item, if there is one, and show the next; `back` shows the one
-        before instead."""
+        """Save the score of an item, if there is one, and show the next item, or with `back` the
+        previous one."""
         try:
-            reviewer, key = admitted(self.ratings.folder, reviewer, key)
+            reviewer, key = admit(self.ratings.folder, reviewer, key)
         except (InputError, OSError) as error:
             return self.page("review", reviewer=None, key="", problem=error)
         try:
@@ -228,18 +224,20 @@ class Site:
                 self.ratings.rate(reviewer, item, score)
         except (InputError, OSError) as error:
             return self._to_rate(reviewer, key, item, f"NOT SAVED: {error}")
-        item = self.ratings.previous(reviewer, item) if back else self.ratings.following(reviewer)
+        item = (
+            self.ratings.previous_item(reviewer, item) if back else self.ratings.next_item(reviewer)
+        )
         return self._to_rate(reviewer, key, item)
 
     def _to_rate(
         self, reviewer: str, key: str, item: int | None, problem: str | None = None
     ) -> HTMLResponse:
-        plan, done = self.ratings.plan, self.ratings.of(reviewer)
-        asked = plan.items[item] if item is not None and 0 <= item < len(plan.items) else None
+        plan, done = self.ratings.plan, self.ratings.ratings_of(reviewer)
+        rated = plan.items[item] if item is not None and 0 <= item < len(plan.items) else None
         image = caption = None
-        if asked is not None:
-            image = self.captions.image_numbers[asked.image_id]
-            caption = self.captions.caption_numbers[asked.caption_id]
+        if rated is not None:
+            image = self.captions.image_numbers[rated.image_id]
+            caption = self.captions.caption_numbers[rated.caption_id]
         return self.page(
             "review",
             reviewer=reviewer,
@@ -254,12 +252,12 @@ class Site:
         )
 
     def agreement(self) -> HTMLResponse:
-        """How far reviewers agree."""
-        found = agreement(self.ratings)
-        return self.page("agreement", rows=agreement_rows(found) if found["reviewers"] else [])
+        """The page of the reviewers' agreement."""
+        result = measure_agreement(self.ratings)
+        return self.page("agreement", rows=agreement_rows(result) if result["reviewers"] else [])
 
     def judgements(self) -> Response:
-        """Mean scores, as `capgrade agree --judgements` reads them."""
+        """Mean scores as CSV, as `capgrade agree --judgements` reads them."""
         try:
             text, _ = judgements_csv(self.ratings)
         except InputError as error:
@@ -274,27 +272,31 @@ def open_server(
     """A server of the pages, its socket, and its URL; port 0 takes a free one. InputError where it
     cannot listen."""
     try:
-        bound = socket.create_server(
+        listening = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
         )
     except OSError as error:
         problem = f"{host}:{port} cannot be listened on ({error.strerror or error})"
         raise InputError(problem, remedy="set another explore.port, or 0 for any") from error
-    # Uvicorn's own logging settings would close every handler of the process, and with absl's its
-    # stderr.
+    # Uvicorn's own logging settings would close every handler of the process, absl's too, which
+    # closes stderr.
     server = uvicorn.Server(
         uvicorn.Config(make_app(explorer, reviews, host), log_level="warning", log_config=None)
     )
-    name, port = bound.getsockname()[:2]
-    return server, bound, f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+    bound_host, port = listening.getsockname()[:2]
+    return (
+        server,
+        listening,
+        f"http://[{bound_host}]:{port}" if ":" in bound_host else f"http://{bound_host}:{port}",
+    )
 
 
 def serve(
     explorer: Explorer, reviews: Path, host: str, port: int, ready: Callable[[str], None]
 ) -> None:
-    """Serve until interrupted, with the ratings in the folder `reviews`; `ready` is told the
+    """Serve until interrupted, with the ratings in the folder `reviews`; `ready` is called with the
     address just before."""
-    server, bound, address = open_server(explorer, reviews, host, port)
-    with bound:
+    server, listening, address = open_server(explorer, reviews, host, port)
+    with listening:
         ready(address)
-        server.run(sockets=[bound])
+        server.run(sockets=[listening])

@@ -1,5 +1,5 @@
-"""What is explored: the captions of a split and the pairs whose labels were kept, from either form
-they come in."""
+"""What is explored: the captions of a split and their labelled pairs, from sampled labels or from
+dense relevance."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from capgrade.pipelines.sampling.sampler import keep
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.progress import progress
 
-_TOP, _UNIFORM = 16, 16  # captions per image, where pairs are sampled here
+_TOP, _UNIFORM = 16, 16  # captions per image that `sample_pairs` keeps
 Scores = Callable[[np.ndarray], np.ndarray]  # of some images, float32 [images, captions]
 
 
@@ -35,8 +35,7 @@ class LabelledCorpus:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over ids and texts: what a review was made on, whichever form it was read
-        from."""
+        """SHA-256 over ids and texts, by which a review knows its captions in any form."""
         parts = (
             self.captions.table[name].to_pylist() for name in ("image_id", "caption_id", "caption")
         )
@@ -48,17 +47,19 @@ class LabelledCorpus:
 def read_labels(
     folder: Path, params: MeasuresParams, split: str | None = None, captions_dir: Path | None = None
 ) -> LabelledCorpus:
-    """A split of a folder that `capgrade publish` wrote, or of a dataset USER/NAME; or with their
-    captions shards, or dense relevance, of which pairs are sampled here.
+    """A split of a folder that `capgrade publish` wrote, or of a dataset USER/NAME; or, with
+    `captions_dir`, of shards or dense relevance. Of dense relevance, pairs are sampled.
 
-    Raises InputError for an unfinished or damaged folder, an unknown split, a choice that is not
-    made, and captions of which the labels were not made.
+    Raises InputError for an unfinished or damaged folder, for an unknown split or none of several,
+    and for captions that the labels were not made for.
     """
     labels = Labels.load(folder, split=split, captions=captions_dir)
     captions, made_with, stored = labels.table, labels.made_with or {}, labels.stored
     if not isinstance(stored, Sampled):
         rows = {name: partial(stored.rows, measure=name) for name in labels.measures}
-        return LabelledCorpus(captions, sampled(captions, rows), params, captions_dir or folder)
+        return LabelledCorpus(
+            captions, sample_pairs(captions, rows), params, captions_dir or folder
+        )
     image = np.repeat(np.arange(captions.n_images), stored.sizes)
     caption = np.concatenate([part.captions for part in stored.parts])
     values = {
@@ -70,16 +71,18 @@ def read_labels(
     )
 
 
-def sampled(captions: Captions, scores: Mapping[str, Scores], block: int = 64) -> LabelledPairs:
-    """Of each image: its own captions, the TOP of each measure and UNIFORM others, drawn by a hash
-    of their ids."""
+def sample_pairs(
+    captions: Captions, scores: Mapping[str, Scores], block: int = 64
+) -> LabelledPairs:
+    """Pairs of each image with its own captions, the _TOP of each measure, and _UNIFORM others that
+    are drawn by a hash of their ids. `scores` have each measure's rows of some images."""
     keys, caption_keys = id_keys(captions.image_ids), id_keys(captions.caption_ids)
     bounds = (0.0,) * len(scores), (1.0,) * len(scores)
     plan = Plan(*bounds, top=_TOP, width=1.0, stride=1.0, per_window=0, uniform=_UNIFORM, seed=0)
     parts = []
     with progress("sampling pairs", captions.n_images) as advance:
-        for at in range(0, captions.n_images, block):
-            images = np.arange(at, min(at + block, captions.n_images))
+        for start in range(0, captions.n_images, block):
+            images = np.arange(start, min(start + block, captions.n_images))
             own = [captions.refs[captions.ref_ptr[i] : captions.ref_ptr[i + 1]] for i in images]
             values = np.stack([of_images(images) for of_images in scores.values()])
             kept = keep(plan, keys[images], caption_keys, own, values)

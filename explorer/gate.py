@@ -1,6 +1,6 @@
 """Which requests the server answers: those of its own pages, under the server's own names, with
-bodies of bounded size. Otherwise any page that is open in the same browser could ask, and rate
-under somebody's name."""
+bodies of bounded size. Otherwise any page that is open in the same browser could send requests, and
+rate under somebody's name."""
 
 import os
 import re
@@ -22,13 +22,12 @@ _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 def add_gate(app: FastAPI, host: str) -> None:
     """Guard the pages of a server that listens on `host`.
 
-    Its names are those of loopback, the host itself, and a Space's. Other names may point here too:
-    anybody can point a name anywhere (DNS rebinding), and a page under it would be of one origin
-    with this server.
+    It answers under the names of loopback, of the host, and of a Space. Anybody can point another
+    name to this server (DNS rebinding), and a page under that name would be of the same origin.
     """
     address, space = address_of(host), _space_host()
-    named = f"[{host}]" if address is not None and address.version == 6 else host
-    hosts = [*_LOOPBACK, named, *([space] if space else [])]
+    host_name = f"[{host}]" if address is not None and address.version == 6 else host
+    hosts = [*_LOOPBACK, host_name, *([space] if space else [])]
     everywhere = address is not None and address.is_unspecified
     trusted = _TrustedAddresses if everywhere else TrustedHostMiddleware
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=LARGEST_BODY)
@@ -37,9 +36,9 @@ def add_gate(app: FastAPI, host: str) -> None:
 
 
 class _TrustedAddresses(TrustedHostMiddleware):
-    """Trusts any address beside the names: a server that listens on all of them does not know how
-    it is reached, from outside of a container, say. An address, unlike a name, points nowhere else.
-    """
+    """Trusts every IP address beside the names. A server that listens on all addresses does not
+    know under which it is reached, for example from outside a container; and nobody can point an
+    address elsewhere, as a name."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = Headers(scope=scope).get("host", "") if scope["type"] == "http" else ""
@@ -48,10 +47,11 @@ class _TrustedAddresses(TrustedHostMiddleware):
 
 
 async def _refuse_other_origins(request: Request, call_next: RequestResponseEndpoint) -> Response:
-    """Browsers name the origin of the asking page in every request, except for links and pictures.
-    Those only read, and do not tell the other page what they read."""
+    """Browsers name the origin of the requesting page, except in requests for links and pictures,
+    which change nothing and whose answers the other page cannot read."""
     origin = request.headers.get("origin")
-    own = {request.headers.get("host"), _space_host()}  # they differ behind the proxy of a Space
+    # Behind the proxy of a Space, the host that this server sees is not that of the page.
+    own = {request.headers.get("host"), _space_host()}
     if origin is not None and origin.partition("//")[2] not in own:
         return PlainTextResponse("asked by a page of another origin", status_code=403)
     return await call_next(request)

@@ -1,4 +1,4 @@
-"""A trained model as one that ranks."""
+"""A trained model as a voice of the explorer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.explorer.voices import MatrixVoice, of_corpus
+from capgrade.explorer.voices import MatrixVoice, spread_to_corpus
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import Regions
@@ -20,24 +20,25 @@ class ModelVoice(MatrixVoice):
     kind: str = "model"
     searcher: Searcher = field(kw_only=True)
 
-    def of_text(self, text: str) -> np.ndarray:
-        return of_corpus(self.searcher.of_text(text), self.image)
+    def score_text(self, text: str) -> np.ndarray:
+        return spread_to_corpus(self.searcher.score_text(text), self.image)
 
     def _of_column(self, caption: int) -> np.ndarray:
-        # of an index by a coarse model the matrix has not all pairs
-        return self.searcher.of_caption(caption)
+        # The stored matrix may lack pairs: an index by a coarse model has only its best ones.
+        return self.searcher.score_caption(caption)
 
     def _of_row(self, image: int) -> np.ndarray:
-        return self.searcher.of_image(image)
+        return self.searcher.score_image(image)
 
-    def of_regions(self, regions: Regions) -> np.ndarray:
+    def score_regions(self, regions: Regions) -> np.ndarray:
         """[n_captions], for an image that is not of the corpus. InputError for regions of another
         detector."""
-        return of_corpus(self.searcher.of_regions(regions), self.caption)
+        return spread_to_corpus(self.searcher.score_regions(regions), self.caption)
 
 
-def model_voice(name: str, run: Path, index: Path, captions: Captions) -> ModelVoice:
-    """InputError when the index has none of the images, as when it is of another split."""
+def open_model_voice(name: str, run: Path, index: Path, captions: Captions) -> ModelVoice:
+    """The model of a run with its index. InputError when the index has none of the images, as when
+    it is of another split."""
     searcher = open_search(run, index)
     image = _positions(captions.image_ids, searcher.items.image_ids)
     if (image < 0).all():
@@ -50,5 +51,5 @@ def model_voice(name: str, run: Path, index: Path, captions: Captions) -> ModelV
 
 
 def _positions(ids: Sequence[str], among: Sequence[str]) -> np.ndarray:
-    at = {key: k for k, key in enumerate(among)}
-    return np.array([at.get(key, -1) for key in ids], np.int64)
+    position = {key: k for k, key in enumerate(among)}
+    return np.array([position.get(key, -1) for key in ids], np.int64)

@@ -1,11 +1,11 @@
-"""Which pairs people are to rate: where a rating tells most, SemanticMap's protocol, or a pool of
-known probabilities.
+"""Which pairs people are to rate: those where a rating is most informative, those of SemanticMap's
+protocol, or a sample with known probabilities.
 
-Of a pool all pairs but the given ones fall into three strata. `pool`: among the best few of a label
-for an image, or of a model for an image or a caption (the pooling of TREC; Sparck Jones and van
-Rijsbergen 1975). `uncertain`: of the other pairs that have labels, those on which labels and models
-disagree most; all of them are chosen. `random`: every other pair. Within a stratum each pair is as
-likely to be chosen as any other, and what is rated of them tells of all pairs.
+That sample is of all pairs but an image with its own captions, in three strata. `pool`: the best
+few pairs of each image by a label, and of each image and caption by a model (pooling as in TREC;
+Sparck Jones and van Rijsbergen 1975). `uncertain`: those of the other labelled pairs on which
+labels and models disagree most; all of them are chosen. `random`: every other pair. Within a
+stratum each pair is equally likely to be chosen, so that ratings estimate counts over all pairs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import binomtest
 
-from capgrade.explorer.pairs import LabelledPairs, ranked
+from capgrade.explorer.pairs import LabelledPairs, rank_pairs
 from capgrade.explorer.voices import DEPTH
 from capgrade.metrics.pools import best_cells
 from capgrade.schemas.captions import Captions
@@ -44,20 +44,16 @@ if TYPE_CHECKING:
 STRATA = ("pool", "uncertain", "random")
 
 
-def information(pairs: LabelledPairs) -> np.ndarray:
+def information_of(pairs: LabelledPairs) -> np.ndarray:
     """Bits that a rating gives on which voice is right: Jensen-Shannon divergence, float64 [n] in
-    [0, 1].
-
-    Each voice's rank share is its forecast p that the pair is relevant; H(mean p) - mean H(p), the
-    disagreement of a committee (Houlsby et al. 2011, "Bayesian active learning for classification",
-    eq. 2). It is 0 where all agree, also where all are unsure. InputError for a single voice,
-    because it cannot disagree.
-    """
+    [0, 1]. Each voice's rank share is its forecast p that the pair is relevant, and the information
+    is H(mean p) - mean H(p) (Houlsby et al. 2011, "Bayesian active learning for classification",
+    eq. 2). It is 0 where all voices agree, even on p = 1/2. InputError for a single voice."""
     if len(pairs.values) < 2:
         raise InputError(
             f"{len(pairs.values)} measure to compare", remedy="give labels of two measures or more"
         )
-    forecasts = np.stack([pairs.shares(name) for name in pairs.values])
+    forecasts = np.stack([pairs.rank_shares(name) for name in pairs.values])
     return _entropy(forecasts.mean(axis=0)) - _entropy(forecasts).mean(axis=0)
 
 
@@ -65,12 +61,13 @@ def _entropy(p: np.ndarray) -> np.ndarray:
     return -(p * np.log2(p) + (1 - p) * np.log2(1 - p))
 
 
-def most_informative(
+def plan_most_informative(
     pairs: LabelledPairs, captions: Captions, corpus: str, count: int, seed: int
 ) -> ReviewPlan:
-    """The pairs of most information that are not original, each caption and each image once."""
+    """A plan of the most informative pairs that are not original, each caption and each image
+    once."""
     others = pairs.take(np.flatnonzero(~pairs.original))
-    chosen = others.take(_unsure(others, count, np.random.default_rng(seed)))
+    chosen = others.take(_most_informative_rows(others, count, np.random.default_rng(seed)))
     items = tuple(
         Item(captions.image_ids[i], captions.caption_ids[c])
         for i, c in zip(chosen.image.tolist(), chosen.caption.tolist(), strict=True)
@@ -78,48 +75,47 @@ def most_informative(
     return ReviewPlan(INFORMATION, corpus, seed, items, {"measures": list(pairs.values)})
 
 
-def misses_again(
+def plan_misses(
     model: MatrixVoice,
     captions: Captions,
     corpus: str,
     count: int,
     seed: int,
-    way: str = "i2t",
+    direction: str = "i2t",
     gallery: int | None = None,
 ) -> ReviewPlan:
-    """SemanticMap (section 6): people look again at what a query that misses found, `count` such
-    queries drawn by the seed. i2t: the first ten captions of images none of whose captions is among
-    them; t2i: the first ten images of captions whose image is not. `gallery`: the first so many
-    images and their captions alone. `facts` hold all queries and the hits."""
-    firsts = {"i2t": model.first_captions, "t2i": model.first_images}[way]
-    rows, first = firsts(captions, gallery)
-    images = captions.owner[first] if way == "i2t" else first  # of what was found
-    own = rows if way == "i2t" else captions.owner[rows]
-    missed = np.flatnonzero((images != own[:, None]).all(axis=1))
+    """SemanticMap (section 6): people rate the first ten results of queries without an own item
+    among them; `count` such queries are drawn by the seed. Queries are images for i2t, captions for
+    t2i. `gallery`: search only the first so many images and their captions. `facts` hold the
+    numbers of all queries and of hits. InputError where no query misses."""
+    retrieve = {"i2t": model.retrieve_captions, "t2i": model.retrieve_images}[direction]
+    rows, ranked = retrieve(captions, gallery)
+    images_of_results = captions.owner[ranked] if direction == "i2t" else ranked
+    own = rows if direction == "i2t" else captions.owner[rows]
+    missed = np.flatnonzero((images_of_results != own[:, None]).all(axis=1))
     if not len(missed):
-        what = "image" if way == "i2t" else "caption"
+        what = "image" if direction == "i2t" else "caption"
         raise InputError(
             f"'{model.name}' misses no {what} at {DEPTH}", remedy="nothing is left to judge again"
         )
     drawn = sorted(np.random.default_rng(seed).permutation(missed)[:count].tolist())
-    ids = captions.image_ids if way == "i2t" else captions.caption_ids
+    ids = captions.image_ids if direction == "i2t" else captions.caption_ids
     items = []
     for k in drawn:
-        for found in first[k].tolist():
-            image, caption = (rows[k], found) if way == "i2t" else (found, rows[k])
+        for retrieved in ranked[k].tolist():
+            image, caption = (rows[k], retrieved) if direction == "i2t" else (retrieved, rows[k])
             items.append(
                 Item(captions.image_ids[image], captions.caption_ids[caption], ids[rows[k]])
             )
     facts = {"model": model.name, "k": DEPTH, "queries": len(rows), "hits": len(rows) - len(missed)}
-    searched = len(rows) if way == "i2t" else len(np.unique(own))
-    return ReviewPlan(
-        SEMANTIC_MAP, corpus, seed, tuple(items), {**facts, "direction": way, "images": searched}
-    )
+    n_images = len(rows) if direction == "i2t" else len(np.unique(own))
+    facts |= {"direction": direction, "images": n_images}
+    return ReviewPlan(SEMANTIC_MAP, corpus, seed, tuple(items), facts)
 
 
 def write_plan(folder: Path, plan: ReviewPlan) -> None:
-    """InputError for a plan of no pair, and when the folder holds another plan, whose ratings are
-    of other pairs, or anything else."""
+    """Write a plan to a review's folder. InputError for a plan without pairs, and when the folder
+    holds another plan, whose ratings are of other pairs, or anything else."""
     if not plan.items:
         problem = "no caption of another image is there to rate"
         raise InputError(problem, remedy="give captions of two images or more")
@@ -131,15 +127,13 @@ def write_plan(folder: Path, plan: ReviewPlan) -> None:
 
 
 def write_lines(folder: Path, plan: ReviewPlan, captions: Captions) -> None:
-    """image_id, image_file, caption_id, caption, captions (the image's, of which this is none), and
-    of a pooled pair its stratum and the probability with which it was chosen."""
+    """Write the plan's pairs as JSON lines: image_id, image_file, caption_id, caption, captions
+    (the image's own), and of a pooled pair its stratum and the probability of being chosen."""
     files = captions.table["image_file"]
     lines = []
     for item in plan.items:
-        image, caption = (
-            captions.image_numbers[item.image_id],
-            captions.caption_numbers[item.caption_id],
-        )
+        image = captions.image_numbers[item.image_id]
+        caption = captions.caption_numbers[item.caption_id]
         own = captions.rows_of(image)
         line = {
             "image_id": item.image_id,
@@ -154,7 +148,7 @@ def write_lines(folder: Path, plan: ReviewPlan, captions: Captions) -> None:
     write_text(folder / LINES, "".join(f"{line}\n" for line in lines))
 
 
-def pooled(
+def plan_pool(
     pairs: LabelledPairs,
     models: Mapping[str, np.ndarray],
     captions: Captions,
@@ -163,39 +157,40 @@ def pooled(
     count: int,
     seed: int,
 ) -> ReviewPlan:
-    """A plan of `count` pairs, a third of each stratum where it has as many. `models` are
-    similarities, images x captions; with one label and no model nothing can disagree, and there are
-    no uncertain pairs."""
+    """A plan of `count` pairs, a third from each stratum if it has as many. `models` are
+    similarities, images x captions; with one label and no model no pair is uncertain, because there
+    is nothing to disagree."""
     random, width = np.random.default_rng(seed), captions.n_captions
-    given = captions.owner * width + np.arange(width)
+    own_codes = captions.owner * width + np.arange(width)
     others = pairs.take(np.flatnonzero(~pairs.original))
     codes = others.image.astype(np.int64) * width + others.caption
-    best = []
-    for values in others.values.values():  # the highest of each image
+    pool_parts = []
+    for values in others.values.values():
         known = np.flatnonzero(np.isfinite(values))
+        # The highest values of each image come first among its rows, which begin at `first`.
         order = known[np.lexsort((-values[known], others.image[known]))]
-        # where the image's rows begin
         first = np.searchsorted(others.image[order], others.image[order])
-        best.append(codes[order[np.arange(len(order)) - first < depth]])
+        pool_parts.append(codes[order[np.arange(len(order)) - first < depth]])
     own = captions.owner, np.arange(width)
-    best += [part for S in models.values() for part in best_cells(S, depth, own)]
-    pool = np.unique(np.concatenate(best))
+    pool_parts += [part for S in models.values() for part in best_cells(S, depth, own)]
+    pool = np.unique(np.concatenate(pool_parts))
     rest = np.flatnonzero(~np.isin(codes, pool))
-    voices = others.take(rest)
+    rest_pairs = others.take(rest)
     scores = {
-        f"by {name}": np.asarray(S[voices.image, voices.caption], np.float32)
+        f"by {name}": np.asarray(S[rest_pairs.image, rest_pairs.caption], np.float32)
         for name, S in models.items()
     }
-    voices = replace(voices, values={**voices.values, **scores})
-    several = len(voices.values) > 1
-    unsure = codes[rest][_unsure(voices, count // 3, random)] if several else np.empty(0, np.int64)
-    taken = np.unique(np.concatenate([given, pool, unsure]))
+    rest_pairs = replace(rest_pairs, values={**rest_pairs.values, **scores})
+    unsure = np.empty(0, np.int64)
+    if len(rest_pairs.values) > 1:
+        unsure = codes[rest][_most_informative_rows(rest_pairs, count // 3, random)]
+    known_codes = np.unique(np.concatenate([own_codes, pool, unsure]))
     from_pool = random.permutation(pool)[: count - 2 * (count // 3)]
-    left = captions.n_images * width - len(taken)
-    drawn = _drawn(
-        captions.n_images * width, taken, min(left, count - len(from_pool) - len(unsure)), random
-    )
-    chosen = dict(zip(STRATA, (from_pool, unsure, drawn), strict=True))
+    all_pairs = captions.n_images * width
+    left = all_pairs - len(known_codes)
+    n_random = min(left, count - len(from_pool) - len(unsure))
+    from_rest = _draw_others(all_pairs, known_codes, n_random, random)
+    chosen = dict(zip(STRATA, (from_pool, unsure, from_rest), strict=True))
     sizes = dict(zip(STRATA, (len(pool), len(unsure), left), strict=True))
     facts = {
         "measures": list(pairs.values),
@@ -204,54 +199,61 @@ def pooled(
         "images": captions.n_images,
         "strata": {name: {"pairs": sizes[name], "chosen": len(chosen[name])} for name in STRATA},
     }
-    stratum = {int(code): name for name, some in chosen.items() for code in some}
+    stratum = {int(code): name for name, its_codes in chosen.items() for code in its_codes}
+    # Items are in the order of their codes: an order by stratum would tell raters what to expect.
     items = tuple(
         Item(
             captions.image_ids[code // width],
             captions.caption_ids[code % width],
             stratum=stratum[code],
         )
-        for code in sorted(stratum)  # in an order that tells nothing
+        for code in sorted(stratum)
     )
     return ReviewPlan(POOL, corpus, seed, items, facts)
 
 
-def _unsure(pairs: LabelledPairs, count: int, random: np.random.Generator) -> np.ndarray:
-    """Rows of the pairs of most information, each caption and each image once; of a pair that not
-    every voice knows there is no telling."""
+def _most_informative_rows(
+    pairs: LabelledPairs, count: int, random: np.random.Generator
+) -> np.ndarray:
+    """Rows of the most informative pairs, each caption and each image once. Pairs that not every
+    voice knows are left out: their information cannot be told."""
     known = np.all([np.isfinite(values) for values in pairs.values.values()], axis=0)
-    mixed = random.permutation(np.flatnonzero(known))  # equal ones by chance
-    shuffled = pairs.take(mixed)
-    return mixed[ranked(shuffled, information(shuffled), count, per_item=1)]
+    # Pairs of equal information are chosen by chance, not in their order.
+    order = random.permutation(np.flatnonzero(known))
+    shuffled = pairs.take(order)
+    return order[rank_pairs(shuffled, information_of(shuffled), count, per_item=1)]
 
 
-def _drawn(size: int, taken: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    """`count` of the numbers below `size` that are not among `taken`, which rise, each as
-    likely."""
-    place = random.choice(size - len(taken), count, replace=False)  # among those that are left
-    return place + np.searchsorted(taken - np.arange(len(taken)), place, side="right")
+def _draw_others(
+    size: int, excluded: np.ndarray, count: int, random: np.random.Generator
+) -> np.ndarray:
+    """`count` random numbers below `size` that are not among `excluded`, which is sorted."""
+    positions = random.choice(
+        size - len(excluded), count, replace=False
+    )  # among those that are left
+    return positions + np.searchsorted(excluded - np.arange(len(excluded)), positions, side="right")
 
 
-def accepted_per_image(
+def estimate_accepted(
     plan: ReviewPlan, table: Mapping[int, float], accept: float
 ) -> dict[str, float] | None:
-    """accepted, low and high (Wilson: 95 % of each stratum), from a rater's item -> score; None
-    while a stratum has no rating."""
+    """Captions per image that a rater accepts, from item -> score: accepted, low and high, by the
+    95 % Wilson intervals of the strata; None while a stratum has no rating."""
     total = below = above = 0.0
     for name, facts in plan.facts["strata"].items():
         size = facts["pairs"]
-        given = [
+        accepted = [
             table[k] >= accept
             for k, item in enumerate(plan.items)
             if item.stratum == name and k in table
         ]
         if not size:
             continue
-        if not given:
+        if not accepted:
             return None
-        share = sum(given) / len(given)
-        interval = binomtest(sum(given), len(given)).proportion_ci(0.95, "wilson")
-        low, high = (share, share) if len(given) == size else (interval.low, interval.high)
+        share = sum(accepted) / len(accepted)
+        interval = binomtest(sum(accepted), len(accepted)).proportion_ci(0.95, "wilson")
+        low, high = (share, share) if len(accepted) == size else (interval.low, interval.high)
         total += size * share
         below += (size * (share - low)) ** 2
         above += (size * (high - share)) ** 2

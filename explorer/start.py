@@ -1,4 +1,4 @@
-"""From folders to an explorer: what `capgrade explore` and screenshots start with."""
+"""From folders to an explorer, for `capgrade explore` and for screenshots."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from capgrade.agreement.judgement_files import read_judgements
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.corpus import LabelledCorpus, read_labels, sampled
-from capgrade.explorer.voices import MatrixVoice, matrix_voice, measure_voices
+from capgrade.explorer.corpus import LabelledCorpus, read_labels, sample_pairs
+from capgrade.explorer.voices import MatrixVoice, fit_measure_voices, make_matrix_voice
 from capgrade.labels.named import as_named
 from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.pictures.listing import PICTURES_TABLE
-from capgrade.pictures.lookup import PictureLookup, find
+from capgrade.pictures.lookup import PictureLookup, find_pictures
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
@@ -32,8 +32,8 @@ _INDEX = "index"  # in a run's folder, where `capgrade evaluate --run` writes un
 
 @dataclass(frozen=True)
 class ExplorerFolders:
-    """Where everything is. Either `dataset`, a folder or USER/NAME of the hub; or `captions` with
-    `shards`, with `relevance`, or alone. `detector` looks at uploaded pictures."""
+    """What to explore: either `dataset`, a folder or USER/NAME of the hub; or `captions` with
+    `shards`, with `relevance`, or alone. `detector` finds regions in uploaded pictures."""
 
     dataset: Path | None = None
     captions: Path | None = None
@@ -51,11 +51,8 @@ class ExplorerFolders:
 
 
 def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
-    """Labels of the folders; of captions alone, pairs are sampled from the named measures, computed
-    now.
-
-    InputError when the folders do not go together.
-    """
+    """Captions and labels of the folders. Captions without labels are labelled here: the named
+    measures are computed, and pairs are sampled. InputError when the folders do not go together."""
     if (folders.dataset is None) == (folders.captions is None):
         raise InputError(
             "a published dataset or captions are explored",
@@ -70,9 +67,8 @@ def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
         "shards": folders.shards,
         "relevance": folders.relevance,
     }.items():
-        if folder is not None and (
-            kind != "publish" or folder.is_dir()
-        ):  # only a dataset may be one of the hub
+        # A dataset that is no folder is one of the hub, and has no manifest here.
+        if folder is not None and (kind != "publish" or folder.is_dir()):
             read_manifest(folder, kind)
     labels = folders.dataset or folders.shards or folders.relevance
     if labels is not None:
@@ -81,44 +77,47 @@ def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
     captions = read_captions(folders.captions, folders.split)
     fitted = choose(folders.measures, folders.params)
     scores = {name: measure.fit(captions).score for name, measure in fitted.items()}
-    return LabelledCorpus(captions, sampled(captions, scores), folders.params, folders.captions)
+    return LabelledCorpus(
+        captions, sample_pairs(captions, scores), folders.params, folders.captions
+    )
 
 
 def open_explorer(folders: ExplorerFolders) -> Explorer:
-    """Read the folders, fit the measures, load the models; the captions are embedded here unless
-    they have been, by the default encoder or the one that `folders.params` names.
-
-    Raises InputError for whatever is missing or does not go together.
-    """
+    """Read the folders, fit the measures, and load the models. Captions without kept embeddings are
+    embedded, by the default encoder or the one that `folders.params` names. Raises InputError for
+    inputs that are missing or do not go together."""
     corpus = read_corpus(folders)
     captions, images = corpus.captions, folders.images
     models, matrices = read_models(folders, corpus), read_matrices(folders, corpus)
     if images is None and folders.captions and (folders.captions / PICTURES_TABLE).is_file():
-        images = folders.captions  # generated scenes come with theirs
-    pictures = PictureLookup() if images is None else find(captions, images)
-    pictures.asked.update(captions.image_ids)
-    pictures.lost |= {
+        images = folders.captions  # Generated scenes come with their pictures.
+    pictures = PictureLookup() if images is None else find_pictures(captions, images)
+    pictures.requested.update(captions.image_ids)
+    pictures.unavailable |= {
         image_id: "not there" for image_id in captions.image_ids if image_id not in pictures
     }
-    pictures.tell()
+    pictures.warn_of_missing()
     people = read_judgements(folders.judgements, captions) if folders.judgements else None
     params = as_named(corpus.params, folders.params, corpus.folder)
-    measures = measure_voices(captions, list(corpus.pairs.values), params)
+    measures = fit_measure_voices(captions, list(corpus.pairs.values), params)
     detector = None
     if folders.detector is not None:
         from capgrade.pipelines.detectors.catalogue import make_detector
 
         detector = make_detector(folders.detector)
     explorer = Explorer(corpus, measures, models, matrices, pictures, people, detector)
-    with suppress(
-        InputError
-    ):  # a first caption without words; asked so that the user's first need not wait
-        explorer.of_caption(0), explorer.of_image(0), explorer.of_text(captions.texts[0])
+    # The first questions compile kernels, so they are asked before a user has to wait for them. A
+    # caption without words is refused.
+    with suppress(InputError):
+        explorer.answer_caption(0)
+        explorer.answer_image(0)
+        explorer.answer_text(captions.texts[0])
     return explorer
 
 
 def read_models(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[ModelVoice]:
-    """Each named by its folder; by the whole path where that name is taken."""
+    """The models of the runs, named by their folders, or by the whole path where that name is
+    taken."""
     if folders.indexes and len(folders.indexes) != len(folders.runs):
         remedy = "give each --run its --index, in order, or none"
         raise InputError(
@@ -126,39 +125,39 @@ def read_models(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[ModelV
         )
     if not folders.runs:
         return []
-    from capgrade.explorer.models import model_voice
+    from capgrade.explorer.models import open_model_voice
 
     indexes = folders.indexes or [run / _INDEX for run in folders.runs]
     labels = _labels(folders, corpus)[: len(folders.runs)]
     return [
-        model_voice(*each, corpus.captions)
-        for each in zip(labels, folders.runs, indexes, strict=True)
+        open_model_voice(*of_run, corpus.captions)
+        for of_run in zip(labels, folders.runs, indexes, strict=True)
     ]
 
 
 def read_matrices(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[MatrixVoice]:
-    """Each named by its file, or its folder; by the whole path where that name is taken. InputError
-    as `read_similarity`."""
+    """The matrices of other models, named by their files, `similarity.npy` by its folder, or by the
+    whole path where that name is taken. InputError as `read_similarity`."""
     if not folders.similarity:
         return []
     from capgrade.trainer.evaluation.task import read_similarity, unordered
 
     labels, captions = _labels(folders, corpus)[len(folders.runs) :], corpus.captions
-    found = []
+    voices = []
     for label, path in zip(labels, folders.similarity, strict=True):
         matrix = read_similarity(path, captions)
         if note := unordered([path], matrix, captions):
             warn(f"{path}: {note}")
-        found.append(matrix_voice(label, matrix))
-    return found
+        voices.append(make_matrix_voice(label, matrix))
+    return voices
 
 
 def _labels(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[str]:
     """Names of the runs, then of the matrices."""
     paths = [*folders.runs, *folders.similarity]
     files = [path.resolve() for path in folders.similarity]
-    # of `evaluate --run`
-    named = [path.parent.name if path.name == _SIMILARITY else path.stem for path in files]
-    names = [*(run.resolve().name for run in folders.runs), *named]
+    # `evaluate --run` gives every matrix the same file name, so its folder tells them apart.
+    matrix_names = [path.parent.name if path.name == _SIMILARITY else path.stem for path in files]
+    names = [*(run.resolve().name for run in folders.runs), *matrix_names]
     taken = {*corpus.pairs.values, *(name for name in names if names.count(name) > 1)}
     return [str(path) if name in taken else name for name, path in zip(names, paths, strict=True)]

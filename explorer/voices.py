@@ -1,7 +1,7 @@
-"""Who ranks, asked about a caption, an image or single pairs: measures and models' matrices here,
-models in `models`.
+"""Voices, which score images for a caption, captions for an image, or single pairs: measures and
+matrices of models here, models in `models`.
 
-Scores are float32, the highest first; NaN where a voice has nothing to say.
+Scores are float32, higher ones for better matches, and NaN where a voice has no score.
 """
 
 from collections.abc import Sequence
@@ -17,50 +17,49 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 
-DEPTH = 10  # a model's first so many images of a caption are what it retrieves
+DEPTH = 10  # items that a model retrieves for a query
 _BLOCK = 1024  # captions or images ranked at a time
 
 
 @dataclass(frozen=True)
 class MeasureVoice:
-    """A fitted measure, whose values are between `low` and `high`; `answer` scores captions that
-    are not of the corpus, None where the measure cannot."""
+    """A fitted measure."""
 
     name: str
     fitted: Fitted
-    answer: Scorer | None
-    low: float
+    score_unseen: Scorer | None  # for captions that are not of the corpus, if the measure can
+    low: float  # values lie between `low` and `high`
     high: float
     kind: str = "measure"
 
-    def of_text(self, text: str) -> np.ndarray | None:
-        """Of every image for a caption in words, [n_images]; None where only captions of the corpus
-        are answered."""
-        return self.answer(text) if self.answer else None
+    def score_text(self, text: str) -> np.ndarray | None:
+        """[n_images]: every image for a typed caption; None where the measure scores only captions
+        of the corpus."""
+        return self.score_unseen(text) if self.score_unseen else None
 
-    def of_caption(self, caption: int) -> np.ndarray:
-        """[n_images]"""
+    def score_caption(self, caption: int) -> np.ndarray:
+        """[n_images]: every image for a caption of the corpus."""
         images = len(self.fitted.ref_ptr) - 1  # type: ignore[attr-defined]
         return self.fitted.score(np.arange(images), np.array([caption]))[:, 0]
 
-    def of_image(self, image: int) -> np.ndarray:
-        """Of every caption for an image, [n_captions]."""
+    def score_image(self, image: int) -> np.ndarray:
+        """[n_captions]: every caption for an image."""
         return self.fitted.score(np.array([image]))[0]
 
-    def of_pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
-        """[n]"""
+    def score_pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
+        """[n]: single pairs."""
         return self.fitted.pairs(image, caption)
 
 
 @dataclass(frozen=True)
 class MatrixVoice:
-    """Scores of a model, images x captions as it has them; `image` and `caption` say where the
-    corpus' items stand in them, int64, -1 for nowhere. It has NaN for those."""
+    """A model's matrix of scores, which may be of other items, in another order than the corpus.
+    Items of the corpus that it lacks have NaN."""
 
     name: str
-    matrix: np.ndarray
-    image: np.ndarray
-    caption: np.ndarray
+    matrix: np.ndarray  # [the model's images, the model's captions]
+    image: np.ndarray  # int64 [n_images]: the row of each image, -1 for none
+    caption: np.ndarray  # int64 [n_captions]: the column of each caption, -1 for none
     kind: str = "matrix"
 
     @cached_property
@@ -76,24 +75,32 @@ class MatrixVoice:
     @cached_property
     def _range(self) -> tuple[float, float]:
         ends = [(np.inf, -np.inf)]
-        for at in range(0, len(self.matrix), _BLOCK):
-            block = np.asarray(self.matrix[at : at + _BLOCK], np.float32)
-            finite = block[np.isfinite(block)]  # -inf is a pair that was not scored
+        for start in range(0, len(self.matrix), _BLOCK):
+            block = np.asarray(self.matrix[start : start + _BLOCK], np.float32)
+            finite = block[np.isfinite(block)]  # Pairs that the model did not score have -inf.
             ends.append((finite.min(initial=np.inf), finite.max(initial=-np.inf)))
         lowest, highest = zip(*ends, strict=True)
         return float(min(lowest)), float(max(highest))
 
-    def of_text(self, text: str) -> np.ndarray | None:
-        """None: only captions of the corpus are answered."""
+    def score_text(self, text: str) -> np.ndarray | None:
+        """None: a matrix scores only captions of the corpus."""
         return None
 
-    def of_caption(self, caption: int) -> np.ndarray:
-        at = int(self.caption[caption])
-        return of_corpus(self._of_column(at), self.image) if at >= 0 else _nothing(self.image)
+    def score_caption(self, caption: int) -> np.ndarray:
+        column = int(self.caption[caption])
+        return (
+            spread_to_corpus(self._of_column(column), self.image)
+            if column >= 0
+            else _all_nan(self.image)
+        )
 
-    def of_image(self, image: int) -> np.ndarray:
-        at = int(self.image[image])
-        return of_corpus(self._of_row(at), self.caption) if at >= 0 else _nothing(self.caption)
+    def score_image(self, image: int) -> np.ndarray:
+        row = int(self.image[image])
+        return (
+            spread_to_corpus(self._of_row(row), self.caption)
+            if row >= 0
+            else _all_nan(self.caption)
+        )
 
     def _of_column(self, caption: int) -> np.ndarray:
         return np.asarray(self.matrix[:, caption])
@@ -101,43 +108,49 @@ class MatrixVoice:
     def _of_row(self, image: int) -> np.ndarray:
         return np.asarray(self.matrix[image])
 
-    def of_pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
+    def score_pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
         row, column = self.image[image], self.caption[caption]
         return np.where(
             (row >= 0) & (column >= 0), self.matrix[row, column].astype(np.float32), np.nan
         )
 
-    def first_images(
+    def retrieve_images(
         self, captions: Captions, gallery: int | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The captions that the model knows together with their own image, int64 [n], and the first
-        DEPTH images of each, best first, int64 [n, DEPTH] or fewer; `gallery`: of the first so many
-        images. Equal scores rank in order."""
-        images, rows = self._known(captions, gallery)
-        first = np.empty((len(rows), min(DEPTH, len(images))), np.int64)
-        for at in range(0, len(rows), _BLOCK):
-            block = self.matrix[:, self.caption[rows[at : at + _BLOCK]]]
+        """The captions that the model has together with their own image, int64 [n], and the first
+        DEPTH images of each, best first, int64 [n, DEPTH] or fewer columns. `gallery`: search the
+        first so many images. Equal scores keep the order of the corpus."""
+        images, rows = self._known_items(captions, gallery)
+        ranked = np.empty((len(rows), min(DEPTH, len(images))), np.int64)
+        for start in range(0, len(rows), _BLOCK):
+            block = self.matrix[:, self.caption[rows[start : start + _BLOCK]]]
             scores = np.asarray(block, np.float32)[self.image[images]]
-            first[at : at + _BLOCK] = images[np.argsort(-scores, axis=0, kind="stable")[:DEPTH].T]
-        return rows, first
+            ranked[start : start + _BLOCK] = images[
+                np.argsort(-scores, axis=0, kind="stable")[:DEPTH].T
+            ]
+        return rows, ranked
 
-    def first_captions(
+    def retrieve_captions(
         self, captions: Captions, gallery: int | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`first_images` the other way: images that have a caption, and the first DEPTH captions of
-        each."""
-        images, rows = self._known(captions, gallery)
+        """As `retrieve_images`, from images to captions: the images with a caption that the model
+        has, and the first DEPTH captions of each."""
+        images, rows = self._known_items(captions, gallery)
         images = images[np.isin(images, captions.owner[rows])]
-        first = np.empty((len(images), min(DEPTH, len(rows))), np.int64)
-        for at in range(0, len(images), _BLOCK):
-            block = self.matrix[self.image[images[at : at + _BLOCK]]]
+        ranked = np.empty((len(images), min(DEPTH, len(rows))), np.int64)
+        for start in range(0, len(images), _BLOCK):
+            block = self.matrix[self.image[images[start : start + _BLOCK]]]
             scores = np.asarray(block, np.float32)[:, self.caption[rows]]
-            first[at : at + _BLOCK] = rows[np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]]
-        return images, first
+            ranked[start : start + _BLOCK] = rows[
+                np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
+            ]
+        return images, ranked
 
-    def _known(self, captions: Captions, gallery: int | None) -> tuple[np.ndarray, np.ndarray]:
-        """The images of its matrix, the first `gallery` of them, and their captions. InputError for
-        fewer."""
+    def _known_items(
+        self, captions: Captions, gallery: int | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The images that the matrix has, or the first `gallery` of them, and their captions that
+        it has. InputError for fewer images than `gallery`."""
         images = np.flatnonzero(self.image >= 0)
         if gallery is not None and gallery > len(images):
             problem = f"a gallery of {gallery:,} images, and '{self.name}' has {len(images):,}"
@@ -145,45 +158,49 @@ class MatrixVoice:
         images = images[:gallery]
         return images, np.flatnonzero((self.caption >= 0) & np.isin(captions.owner, images))
 
-    def errors(self, label: MeasureVoice, captions: Captions) -> LabelledPairs:
-        """The pairs of a caption with the images that the model ranks among its first DEPTH and
-        above the caption's own image, with `label`'s value, the model's score, and the `rank`.
-
-        A benchmark counts each as an error; where the label is high it is a good answer.
-        """
-        rows, first = self.first_images(captions)
-        query, rank = np.nonzero(np.cumsum(first == captions.owner[rows][:, None], axis=1) == 0)
-        image, caption = first[query, rank], rows[query]
-        voices = {voice.name: voice.of_pairs(image, caption) for voice in (label, self)}
+    def find_errors(self, label: MeasureVoice, captions: Captions) -> LabelledPairs:
+        """Pairs of a caption and each of its first DEPTH images that the model ranks above the
+        caption's own, with the values of `label` and of the model, and the `rank`. A benchmark
+        counts each as an error, although some have a high label."""
+        rows, ranked = self.retrieve_images(captions)
+        query, rank = np.nonzero(np.cumsum(ranked == captions.owner[rows][:, None], axis=1) == 0)
+        image, caption = ranked[query, rank], rows[query]
+        voices = {voice.name: voice.score_pairs(image, caption) for voice in (label, self)}
         values = {**voices, "rank": (rank + 1).astype(np.float32)}
         return LabelledPairs.of(captions, image, caption, values)
 
 
-def of_corpus(scores: np.ndarray, at: np.ndarray) -> np.ndarray:
-    return np.append(scores, np.nan)[at].astype(np.float32)  # -1 is the last one
+def spread_to_corpus(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Scores of a model's items in the corpus' order, NaN for the position -1."""
+    # The position -1 takes the last element, which is the added NaN.
+    return np.append(scores, np.nan)[positions].astype(np.float32)
 
 
-def _nothing(at: np.ndarray) -> np.ndarray:
-    return np.full(len(at), np.nan, np.float32)
+def _all_nan(positions: np.ndarray) -> np.ndarray:
+    return np.full(len(positions), np.nan, np.float32)
 
 
-def matrix_voice(name: str, matrix: np.ndarray) -> MatrixVoice:
-    """Of a matrix with every image and caption of the corpus, in its order."""
+def make_matrix_voice(name: str, matrix: np.ndarray) -> MatrixVoice:
+    """A voice of a matrix that has every image and caption of the corpus, in its order."""
     images, captions = map(np.arange, matrix.shape)
     return MatrixVoice(name, matrix, images, captions)
 
 
-def measure_voices(
+def fit_measure_voices(
     captions: Captions, names: Sequence[str], params: MeasuresParams
 ) -> list[MeasureVoice]:
-    """Those of the named measures that can be computed here and at once, fitted; the others have
-    their values in the pairs only."""
-    known = names_of(params)
-    chosen = choose([name for name in names if name in known], params)
+    """The named measures, fitted to the captions, of which those are left out that cannot be
+    computed here at once: of these the explorer has only the stored values of pairs."""
+    computable = names_of(params)
+    chosen = choose([name for name in names if name in computable], params)
     fitted = {name: measure.fit(captions) for name, measure in chosen.items() if measure.at_once}
     return [
         MeasureVoice(
-            name, one, chosen[name].unseen(one, captions), chosen[name].low, chosen[name].high
+            name,
+            fitted_measure,
+            chosen[name].unseen(fitted_measure, captions),
+            chosen[name].low,
+            chosen[name].high,
         )
-        for name, one in fitted.items()
+        for name, fitted_measure in fitted.items()
     ]

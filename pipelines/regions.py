@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.devices import device_of
-from capgrade.pictures.decode import decoded, plan
+from capgrade.pictures.decode import decode_pictures, plan_batches
 from capgrade.pictures.listing import (
     PICTURES_TABLE,
     ImageColumns,
@@ -234,11 +234,11 @@ def detect_all(
         tell(f"{output_of(shards.folder)}: goes on, {done}")
     if not total:
         return
-    batches = plan(
+    batches = plan_batches(
         shards.pictures, ((k, shards.numbers(k)) for k in todo), detector.prepare, params.batch
     )
     pinned = device_of(params.device, process.local).type == "cuda"
-    ready = decoded(
+    ready = decode_pictures(
         shards.pictures,
         batches,
         detector.prepare,

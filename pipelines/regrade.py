@@ -16,9 +16,9 @@ from capgrade.labels.stored import ValuedPairs
 from capgrade.metrics.base import Positives
 from capgrade.metrics.judged_sample import Estimate, JudgedSample, change_places, estimate
 from capgrade.metrics.pools import Pool, draw_pool
-from capgrade.pipelines.audit.lists import distinct
+from capgrade.pipelines.audit.lists import select_distinct
 from capgrade.pipelines.judging import judge
-from capgrade.pipelines.page import render
+from capgrade.pipelines.page import render_page
 from capgrade.pipelines.page.parts import (
     Example,
     ExampleItem,
@@ -345,7 +345,7 @@ def _page(
         if (changed := _changed(S, answers, captions, accept, thumbnails))
     ]
     foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}."
-    return render("What the numbers are worth", opening, sections, KIND, foot=foot, runs=[])
+    return render_page("What the numbers are worth", opening, sections, KIND, foot=foot, runs=[])
 
 
 _INTRO = (
@@ -366,7 +366,7 @@ def _changed(
         answers.image[some], answers.caption[some], answers.score[some], np.ones(len(some))
     )
     examples = []
-    for row, _ in distinct(pairs, captions)[:_EXAMPLES]:
+    for row, _ in select_distinct(pairs, captions)[:_EXAMPLES]:
         image, caption, score = (column[row].item() for column in pairs[:3])
         own = captions.image_ids[captions.owner[caption]]
         items = [(captions.image_ids[image], False, score), (own, True, None)]

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from capgrade.labels import Labels
-from capgrade.pictures.listing import PICTURES_TABLE, opener, write_png
+from capgrade.pictures.listing import PICTURES_TABLE, make_opener, write_png
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
 from capgrade.schemas.output import refuse_picture
@@ -62,7 +62,7 @@ def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) ->
         raise InputError(
             "no images beside these captions", file=captions_dir / PICTURES_TABLE, remedy=remedy
         )
-    opened = opener(captions_dir, {match.image_id: None for match in found})
+    opened = make_opener(captions_dir, {match.image_id: None for match in found})
     lines = len(found[0].relevance)
     canvas = Image.new(
         "RGB", (_MARGIN + len(found) * (_SIDE + _MARGIN), _SIDE + 62 + 18 * lines), "white"

@@ -30,7 +30,7 @@ from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
-from capgrade.trainer.search.encode import encode_split, scores
+from capgrade.trainer.search.encode import compute_scores, encode_split
 from studies import arguments, write_rows
 
 METRICS = (
@@ -102,7 +102,9 @@ def result(data: Data, runs: Path, preset: str, sets: Sequence[str], seed: int) 
     store = open_images(config["params"]["model"]["name"], config["model"], data.regions, None)
     pairs = Pairs(captions, store, tokens.encode(captions))
     truth = read_relevance(data.captions / "truth-test.arrow").matrix()
-    task = Task(scores(model, *encode_split(model, pairs)), captions.owner, {"truth": truth})
+    task = Task(
+        compute_scores(model, *encode_split(model, pairs)), captions.owner, {"truth": truth}
+    )
     found = score(task, EvaluateParams(samples=0, metric=METRICS))
     ways = [scored.mean for scored in found.scored.values()]
     return {**found.sums, **{name: float(np.mean([way[name] for way in ways])) for name in METRICS}}

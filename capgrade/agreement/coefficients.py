@@ -1,5 +1,5 @@
-"""How well values agree with human scores: coefficients over all pairs and non-original ones, and
-their intervals."""
+"""Agreement of values with human scores: coefficients over all pairs and over non-original ones,
+and their intervals."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def taus(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """
     if not (varies(x) and varies(y)):
         return float("nan"), float("nan")
-    one, other = (rank(np.asarray(side, np.float64)[None]) for side in (x, y))
-    balance, *untied = balances(one, other)[0].tolist()
-    levels = min(1 + np.count_nonzero(np.diff(side.end)) for side in (one, other))
+    ranks_x, ranks_y = (rank(np.asarray(side, np.float64)[None]) for side in (x, y))
+    balance, *untied = balances(ranks_x, ranks_y)[0].tolist()
+    levels = min(1 + np.count_nonzero(np.diff(side.end)) for side in (ranks_x, ranks_y))
     return balance / float(np.sqrt(untied[0] * untied[1])), 2 * balance * levels / (
         len(x) ** 2 * (levels - 1)
     )
@@ -43,8 +43,8 @@ def average_precision(value: np.ndarray, accepted: np.ndarray) -> float:
     return float(np.sum(np.diff(recall, prepend=0.0) * precision))
 
 
-_ACCEPTED = 0.5  # a share of yes above it is a yes
-SAMPLES, _FEWEST, MANY = 200, 40, 50_000
+_ACCEPTED = 0.5  # a larger share of yes is a yes
+SAMPLES, _FEWEST, MANY = 200, 40, 50_000  # draws of `intervals`, their minimum, many pairs
 _Row = dict[str, dict[str, float]]
 
 
@@ -53,17 +53,16 @@ def varies(values: np.ndarray) -> bool:
 
 
 def coefficients(values: np.ndarray, people: Judgements, original: np.ndarray) -> _Row:
-    """coefficient -> scope -> value. Scopes: `all` pairs and `non_original` ones; CHOSEN and RANDOM
-    ones where the judgements say so of each; with several ratings per pair also `all_ratings` and
-    the like, where every single rating is an observation.
+    """coefficient -> scope -> value. Scopes: `all` and `non_original` pairs; CHOSEN and RANDOM ones
+    where the judgements say how each pair was sampled; with several ratings per pair each scope
+    also as `all_ratings` and so on, where every rating is an observation.
 
     Coefficients: pearson, spearman, kendall (tau-b), kendall_c (tau-c); for yes and no also `auc`
-    and `average_precision` of what most people accept. One that is not defined (a side is constant)
-    is left out.
-    """
-    every = np.ones(len(original), bool)
+    and `average_precision` of pairs that most people accept. One that is not defined, because a
+    side is constant, is left out."""
+    all_pairs = np.ones(len(original), bool)
     result: _Row = {name: {} for name in ("pearson", "spearman", "kendall", "kendall_c")}
-    scopes = {"all": every, "non_original": ~original}
+    scopes = {"all": all_pairs, "non_original": ~original}
     if people.random is not None:
         scopes |= {CHOSEN: ~people.random, RANDOM: people.random}
     for scope, mask in scopes.items():
@@ -72,42 +71,39 @@ def coefficients(values: np.ndarray, people: Judgements, original: np.ndarray) -
         yes = int(accepted.sum())
         if people.binary and 0 < yes < len(accepted):
             sides = (values[mask][side].astype(np.float64) for side in (accepted, ~accepted))
-            larger = stats.mannwhitneyu(*sides, method="asymptotic").statistic
-            result.setdefault("auc", {})[scope] = float(larger / (yes * (len(accepted) - yes)))
+            n_larger = stats.mannwhitneyu(*sides, method="asymptotic").statistic
+            result.setdefault("auc", {})[scope] = float(n_larger / (yes * (len(accepted) - yes)))
             result.setdefault("average_precision", {})[scope] = average_precision(
                 values[mask], accepted
             )
         if people.ratings is not None:
             row = np.repeat(np.arange(len(original)), people.ratings.counts)
-            of = mask[row]
-            _add(result, f"{scope}_ratings", values[row[of]], people.ratings.value[of])
+            in_scope = mask[row]
+            _add(result, f"{scope}_ratings", values[row[in_scope]], people.ratings.value[in_scope])
     return result
 
 
 def _add(result: _Row, scope: str, x: np.ndarray, y: np.ndarray) -> None:
     if varies(x) and varies(y):
         tau_b, tau_c = taus(x, y)
-        found = {
+        values = {
             "pearson": stats.pearsonr(x, y).statistic,
             "spearman": stats.spearmanr(x, y).statistic,
         }
-        for name, value in {**found, "kendall": tau_b, "kendall_c": tau_c}.items():
+        for name, value in {**values, "kendall": tau_b, "kendall_c": tau_c}.items():
             result[name][scope] = float(value)
 
 
 def pair_draws(
     image: np.ndarray, owner: np.ndarray, samples: int, seed: int
 ) -> Iterator[np.ndarray]:
-    """How often each pair is in each draw of images with their captions, float64 [n]: as often as
-    its image was drawn, times as often as the image that its caption is of (`owner` int64 [n]); an
-    own pair as often as its image.
+    """How often each pair counts in each draw of images, float64 [n]: the number of draws of its
+    image times that of its caption's image (`owner` int64 [n]); an own pair counts once per draw.
 
-    The pigeonhole bootstrap (Owen 2007: a cell counts as the product of its row's and its column's
-    draws), but with one draw for both sides, as both are images (Davezies et al. 2021, "Empirical
-    process results for exchangeable arrays"). Draws of pairs, or of one side, make too narrow
-    intervals: some captions fit much, whatever a measure says. Where images and captions make no
-    difference beyond their values, intervals are too wide, at most 1.7 times.
-    """
+    This is the pigeonhole bootstrap (Owen 2007) with one draw for both sides, as both are images
+    (Davezies et al. 2021, "Empirical process results for exchangeable arrays"). Draws of pairs, or
+    of one side, make intervals too narrow, because some captions fit many images whatever a
+    measure says. Where this is not so, these intervals are too wide, at most 1.7 times."""
     images, rows = np.unique(np.concatenate([image, owner]), return_inverse=True)
     draws = np.random.default_rng(seed).multinomial(
         len(images), np.full(len(images), 1 / len(images)), size=samples
@@ -124,9 +120,9 @@ def intervals(
     samples: int | None = None,
     seed: int = 0,
 ) -> Mapping[str, Mapping[str, list[float]]]:
-    """95 % percentile intervals of pearson, kendall and kendall_c by `pair_draws`; owner int64 [n]:
-    the image that each caption is of. coefficient -> scope -> [low, high]. SAMPLES draws without
-    `samples`, fewer (FEWEST at least) of more than MANY pairs, whose intervals are narrow."""
+    """95 % percentile intervals of pearson, kendall and kendall_c by `pair_draws`: coefficient ->
+    scope -> [low, high]. owner int64 [n]: each caption's image. Without `samples` SAMPLES draws,
+    and fewer, but at least _FEWEST, for more than MANY pairs, whose intervals are narrow."""
     samples = samples or min(SAMPLES, max(_FEWEST, SAMPLES * MANY // len(people.image)))
     result: dict[str, dict[str, list[float]]] = {
         name: {} for name in ("pearson", "kendall", "kendall_c")
@@ -136,48 +132,49 @@ def intervals(
         "non_original": owner != people.image,
     }.items():
         x, y = values[mask].astype(np.float64), people.score[mask]
-        found: dict[str, list[float]] = {name: [] for name in result}
+        draws_of: dict[str, list[float]] = {name: [] for name in result}
         for draw in pair_draws(people.image, owner, samples, seed):
             rows = np.repeat(np.arange(len(x)), draw[mask].astype(np.int64))
-            if varies(x[rows]) and varies(
-                y[rows]
-            ):  # a draw in which a side is constant says nothing
+            # A draw in which a side is constant has no coefficient.
+            if varies(x[rows]) and varies(y[rows]):
                 pearson = float(stats.pearsonr(x[rows], y[rows]).statistic)
-                for name, value in zip(found, (pearson, *taus(x[rows], y[rows])), strict=True):
-                    found[name].append(value)
-        for name, drawn in found.items():
-            if drawn:
-                result[name][scope] = [float(q) for q in np.quantile(drawn, (0.025, 0.975))]
+                for name, value in zip(draws_of, (pearson, *taus(x[rows], y[rows])), strict=True):
+                    draws_of[name].append(value)
+        for name, values_of_draws in draws_of.items():
+            if values_of_draws:
+                result[name][scope] = [
+                    float(q) for q in np.quantile(values_of_draws, (0.025, 0.975))
+                ]
     return result
 
 
-HALVES, AT_ONCE = 1000, 50  # draws of `bootstrapped_spearman`, and how many are ranked together
+HALVES, AT_ONCE = 1000, 50  # draws of `bootstrapped_spearman`, and how many are ranked at once
 
 
 def bootstrapped_spearman(
     values: np.ndarray, people: Judgements, seed: int = 0
 ) -> dict[str, float] | None:
-    """Spearman's rho as Parekh et al. 2021 print it for Crisscrossed Captions: each draw takes half
-    of the queries, here images, and one judged pair of each; "mean" and "sd" of HALVES draws. None
-    for fewer than four images, and where a side is constant in every draw."""
+    """Spearman's rho as Parekh et al. 2021 report it for Crisscrossed Captions: "mean" and "sd" of
+    HALVES draws, each of half of the queries, here images, with one judged pair of each. None for
+    fewer than four images, and where a side is constant in every draw."""
     order = np.argsort(people.image, kind="stable")
     _, first, counts = np.unique(people.image[order], return_index=True, return_counts=True)
     half = len(first) // 2
     if half < 2:
         return None
-    random, found = np.random.default_rng(seed), []
+    random, rhos = np.random.default_rng(seed), []
     for _ in range(HALVES // AT_ONCE):
-        some = random.permuted(np.tile(np.arange(len(first)), (AT_ONCE, 1)), axis=1)[:, :half]
-        pair = order[first[some] + random.integers(counts[some])]
+        chosen = random.permuted(np.tile(np.arange(len(first)), (AT_ONCE, 1)), axis=1)[:, :half]
+        pair = order[first[chosen] + random.integers(counts[chosen])]
         x, y = (
             stats.rankdata(side, axis=1) - (half + 1) / 2
             for side in (values[pair], people.score[pair])
         )
         scale = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
-        found.append((x * y).sum(axis=1) / np.where(scale > 0, scale, np.nan))
-    drawn = np.concatenate(found)
-    drawn = drawn[np.isfinite(drawn)]
-    return {"mean": float(drawn.mean()), "sd": float(drawn.std())} if len(drawn) else None
+        rhos.append((x * y).sum(axis=1) / np.where(scale > 0, scale, np.nan))
+    all_rhos = np.concatenate(rhos)
+    all_rhos = all_rhos[np.isfinite(all_rhos)]
+    return {"mean": float(all_rhos.mean()), "sd": float(all_rhos.std())} if len(all_rhos) else None
 
 
 NO_RATERS: dict[str, object] = {
@@ -185,40 +182,35 @@ NO_RATERS: dict[str, object] = {
     "pairs": 0,
     "ratings": 1.0,
 }
-_DRAWS = 20  # each draw takes one of a pair's ratings as the rater's
+_DRAWS = 20  # draws of one rating of each pair, in `human`
 
 
 def human(people: Judgements, original: np.ndarray, seed: int = 0) -> dict[str, object]:
-    """The coefficients of `coefficients`, with one rating of each pair in the place of a measure
-    and the mean of the pair's others in that of the score; the mean of DRAWS draws of that rating.
-    Pairs of one rating are left out.
+    """The agreement of one rater with the others: `coefficients` of one rating of each pair, in the
+    place of a measure, and the mean of its other ratings. Means of _DRAWS random choices of that
+    rating, because not all files tell raters apart. Pairs with one rating are left out.
 
-    Files that do not name raters cannot tell them apart, so a rating is drawn from each pair alike.
-    `pairs` is how many have several ratings, `ratings` how many of these a pair has on average; the
-    coefficients are empty without.
-    """
-    several = (
-        np.flatnonzero(people.ratings.counts > 1)
-        if people.ratings is not None
-        else np.empty(0, np.int64)
-    )
-    if people.ratings is None or not len(several):
+    `pairs`: the number of pairs with several ratings; `ratings`: their mean number of ratings. The
+    coefficients are empty without such pairs."""
+    ratings = people.ratings
+    if ratings is None or not (ratings.counts > 1).any():
         return NO_RATERS
-    random, ratings, original = np.random.default_rng(seed), people.ratings, original[several]
+    several = np.flatnonzero(ratings.counts > 1)
+    random, original = np.random.default_rng(seed), original[several]
     counts, rows = ratings.counts[several], []
     random_pairs = None if people.random is None else people.random[several]
     for _ in range(_DRAWS):
-        one = ratings.value[ratings.ptr[several] + random.integers(counts)]
-        others = (ratings.means[several] * counts - one) / (counts - 1)
-        those = Judgements(
+        drawn = ratings.value[ratings.ptr[several] + random.integers(counts)]
+        others = (ratings.means[several] * counts - drawn) / (counts - 1)
+        of_others = Judgements(
             people.image[several], people.caption[several], others, random=random_pairs
         )
-        rows.append(coefficients(one, those, original))
+        rows.append(coefficients(drawn, of_others, original))
     mean = {
         name: {
             scope: float(np.mean([row[name][scope] for row in rows if scope in row[name]]))
-            for scope in found
+            for scope in scopes
         }
-        for name, found in rows[0].items()
+        for name, scopes in rows[0].items()
     }
     return {**mean, "pairs": len(several), "ratings": float(counts.mean())}

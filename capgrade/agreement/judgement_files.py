@@ -1,5 +1,4 @@
-"""Judgements as they are read: lists of judgements, the folder of a review, and ECCV Caption's
-positives."""
+"""Reads judgements: tables, the folder of a review, and ECCV Caption's positives."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.reviews import PLAN, RATINGS, Item, read_all_ratings, read_plan
 
 PAIR, _PLAIN = "an image and a caption", ("image_id", "caption_id", "score")
-# Columns of the files of SITS, STS and SIS.
+# Columns of the SITS, STS and SIS files of Crisscrossed Captions.
 CXC = {
     PAIR: ("image", "caption"),
     OF_CAPTIONS: ("caption1", "caption2"),
@@ -53,25 +52,22 @@ Limits = tuple[float, float] | None  # the lowest and the highest score
 
 
 class _Row(NamedTuple):
-    """A judged pair: its line (0: of no file), two ids, the ratings, who gave the one where raters
-    are named, the scale where the row says it, of what the pair is: PAIR, CAPTIONS or IMAGES, by
-    which prompt a model was asked, and RANDOM or CHOSEN where the row says how the pair was come
-    by."""
+    """A judged pair, or a single rating of one where raters are named."""
 
-    line: int
-    first: str
-    second: str
+    line: int  # 0 for a pair of no file
+    first: str  # an id
+    second: str  # an id
     ratings: tuple[float, ...]
     rater: str | None = None
-    scale: Limits = None
-    of: str = PAIR
-    prompt: str = ""
-    sampling: str | None = None
+    scale: Limits = None  # where the row says it
+    of: str = PAIR  # or OF_CAPTIONS or OF_IMAGES
+    prompt: str = ""  # by which a model was asked
+    sampling: str | None = None  # RANDOM or CHOSEN, where the row says it
 
 
 def judged_digest(path: Path) -> str:
-    """SHA-256 of what `read_people` reads: a file, a review's plan and ratings, the lists of a
-    package; empty for what is not there, which it refuses."""
+    """SHA-256 of what `read_people` reads: a file, a review's plan and ratings, or the lists of
+    ECCV Caption's package; empty for a missing path, which `read_people` refuses."""
     if _is_eccv(path):
         return folder_digest(lists_folder(), lists_folder().glob(f"{_NAME}_*.json"))
     if not path.exists():
@@ -84,7 +80,7 @@ def judged_digest(path: Path) -> str:
 
 
 def read_judgements(path: Path, captions: Captions, scale: Limits = None) -> Judgements:
-    """As `read_people`, of pairs of an image and a caption alone."""
+    """As `read_people`, with an InputError for pairs within one modality."""
     people = read_people(path, captions, scale)
     if isinstance(people, Within):
         remedy = f"give pairs of {PAIR}; pairs of one kind are for capgrade agree alone"
@@ -93,11 +89,11 @@ def read_judgements(path: Path, captions: Captions, scale: Limits = None) -> Jud
 
 
 def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgements:
-    """Read judgements. Formats, told by what is in the file:
+    """Read judgements. The format is recognised by the file's content:
 
-    - csv of `image_id`, `caption_id`, `score`; with `rater`, a row per rating: a pair has several
-      then; with `prompt` too, a row per rating and prompt, whose mean is the rating; `scale`, the
-      same in each row, says which scores could be given: `0..5`; `sampling` says of each pair
+    - csv of `image_id`, `caption_id`, `score`; with `rater`, one row per rating of a pair; with
+      `prompt` too, one row per rating and prompt, whose mean is the rating; `scale`, the same in
+      each row, has the lowest and highest possible score: `0..5`; `sampling` says of each pair
       whether it was `chosen` or drawn at `random`;
     - Crisscrossed Captions SITS, STS and SIS (csv of two of `image`, `caption`, `caption1`, ...,
       and `agg_score`); the pairs of STS, of captions, and of SIS, of images, are `Within`;
@@ -108,10 +104,9 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
     - the folder of a review (`capgrade explore --sample`): a rating per reviewer and pair;
     - `eccv`, where no file is called so: the positives of the package `eccv_caption`.
 
-    Without a column `rater` each row is a judgement of its own. `scale` is that of a table which
-    does not say it. Raises InputError for another layout, a score that is not a finite number or
-    off the scale, two scales, an id the captions do not have, an item with itself, and a pair that
-    one rater judged twice.
+    Without a column `rater` each row is a judgement of its own. `scale` is for tables without one.
+    Raises InputError for another layout, a score that is not finite or off the scale, two scales,
+    an unknown id, an item with itself, and a pair that one rater judged twice.
     """
     if _is_eccv(path):
         return eccv_judgements(captions)
@@ -125,7 +120,7 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
     limits = _scale(rows, path, scale)
     rows = rows if rows[0].rater is None else _by_pair(rows, path)
     of = rows[0].of
-    at = {"image": captions.image_numbers, "caption": captions.caption_numbers}
+    numbers = {"image": captions.image_numbers, "caption": captions.caption_numbers}
     kinds = {
         PAIR: ("image", "caption"),
         OF_CAPTIONS: ("caption", "caption"),
@@ -135,7 +130,7 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
     first, second = (
         np.array(
             [
-                _number(at[kind], id, kind, path, row.line)
+                _number(numbers[kind], id, kind, path, row.line)
                 for id, row in zip(side, rows, strict=True)
             ],
             np.int64,
@@ -148,61 +143,68 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
     random = None
     if rows[0].sampling is not None:
         random = np.array([row.sampling == RANDOM for row in rows])
-    several = ratings if ratings.counts.max() > 1 else None
-    return Judgements(first, second, ratings.means, several, scale=limits, random=random)
+    repeated = ratings if ratings.counts.max() > 1 else None
+    return Judgements(first, second, ratings.means, repeated, scale=limits, random=random)
 
 
 def read_raters(path: Path) -> tuple[dict[str, dict[tuple[str, str], float]], tuple[float, float]]:
-    """Rater -> (image_id, caption_id) -> score, and the scale, of a table that says both, as
-    `capgrade judge` writes one. InputError as `read_people`."""
+    """rater -> (image_id, caption_id) -> score, and the scale, of a table with columns of both, as
+    `capgrade judge` writes. InputError as `read_people`, and for a table without these."""
     rows = _listed_in(path)
     scale = _scale(rows, path, None)
     if rows[0].rater is None or scale is None:
         remedy = f"give {', '.join(_PLAIN)}, rater and {SCALE}, as capgrade judge writes them"
         raise InputError("no raters, or no scale", file=path, row=1, remedy=remedy)
-    found: dict[str, dict[tuple[str, str], float]] = {}
-    for pair, given in _of_raters(rows, path).items():
-        for rater, by_prompt in given.items():
-            found.setdefault(rater, {})[pair] = _mean(by_prompt)
-    return found, scale
+    by_rater: dict[str, dict[tuple[str, str], float]] = {}
+    for pair, ratings_of_pair in _of_raters(rows, path).items():
+        for rater, by_prompt in ratings_of_pair.items():
+            by_rater.setdefault(rater, {})[pair] = _mean(by_prompt)
+    return by_rater, scale
 
 
 def read_prompts(path: Path) -> tuple[list[list[float]], Limits]:
-    """The scores by each prompt, of each pair and rater that several prompts have one of, and the
-    scale where the table says it. Nothing of a table without prompts. InputError as `read_people`.
-    """
+    """For each pair and rater with scores by several prompts, these scores; and the scale where the
+    table has it. Empty for a table without prompts. InputError as `read_people`."""
     rows = _listed_in(path)
     scale = _scale(rows, path, None)
     if rows[0].rater is None or not rows[0].prompt:
         return [], scale
-    given = [
-        by_prompt for raters in _of_raters(rows, path).values() for by_prompt in raters.values()
+    scores = [
+        [row.ratings[0] for row in by_prompt.values()]
+        for raters in _of_raters(rows, path).values()
+        for by_prompt in raters.values()
+        if len(by_prompt) > 1
     ]
-    return [[row.ratings[0] for row in one.values()] for one in given if len(one) > 1], scale
+    return scores, scale
 
 
-def _number(at: dict[str, int], id: str, kind: str, path: Path, line: int) -> int:
-    if id not in at:
+def _number(numbers: dict[str, int], id: str, kind: str, path: Path, line: int) -> int:
+    if id not in numbers:
         remedy = "give the split that was judged, and captions with the ids of the judgements"
         raise InputError(
             f"{kind} '{id}' is not among the captions", file=path, row=line or None, remedy=remedy
         )
-    return at[id]
+    return numbers[id]
 
 
 def _scale(rows: Sequence[_Row], path: Path, given: Limits) -> Limits:
-    """The one that the file says, else the given one; every rating is within it."""
+    """The scale that the file says, else the given one. InputError where rows have two scales, and
+    for a rating off the scale."""
     scale = given or rows[0].scale
     for row in rows:
         if (row.scale or given) != scale:
-            both = " and ".join(scale_text(*one) if one else "none" for one in (scale, row.scale))
+            scales = " and ".join(
+                scale_text(*limits) if limits else "none" for limits in (scale, row.scale)
+            )
             remedy = (
                 "keep judgements of one scale in a file, and set agree.scale as the file has it"
             )
-            raise InputError(f"two scales: {both}", file=path, row=row.line or None, remedy=remedy)
-        off = [value for value in row.ratings if scale and not scale[0] <= value <= scale[1]]
-        if scale and off:
-            problem = f"score {off[0]:g} is off the scale {scale_text(*scale)}"
+            raise InputError(
+                f"two scales: {scales}", file=path, row=row.line or None, remedy=remedy
+            )
+        outside = [value for value in row.ratings if scale and not scale[0] <= value <= scale[1]]
+        if scale and outside:
+            problem = f"score {outside[0]:g} is off the scale {scale_text(*scale)}"
             raise InputError(
                 problem, file=path, row=row.line or None, remedy="correct the score or the scale"
             )
@@ -212,8 +214,8 @@ def _scale(rows: Sequence[_Row], path: Path, given: Limits) -> Limits:
 def _of_raters(
     rows: Sequence[_Row], path: Path
 ) -> dict[tuple[str, str], dict[str, dict[str, _Row]]]:
-    """Pair -> rater -> prompt -> its row, in order of first appearance. InputError for a row
-    without a rater, and for a second rating of one rater, pair and prompt."""
+    """pair -> rater -> prompt -> row, in order of first appearance. InputError for a row without a
+    rater, and for a second rating of one rater, pair and prompt."""
     pairs: dict[tuple[str, str], dict[str, dict[str, _Row]]] = {}
     for row in rows:
         if not row.rater:
@@ -223,12 +225,12 @@ def _of_raters(
                 row=row.line,
                 remedy="name one in every row, or drop the column",
             )
-        given = pairs.setdefault((row.first, row.second), {}).setdefault(row.rater, {})
-        if row.prompt in given:
+        by_prompt = pairs.setdefault((row.first, row.second), {}).setdefault(row.rater, {})
+        if row.prompt in by_prompt:
             problem = f"{row.rater} rated image '{row.first}', caption '{row.second}' twice"
             remedy = "keep one rating per rater and pair, or name the prompts in a column"
             raise InputError(problem, file=path, row=row.line, remedy=remedy)
-        given[row.prompt] = row
+        by_prompt[row.prompt] = row
     return pairs
 
 
@@ -238,17 +240,18 @@ def _mean(by_prompt: dict[str, _Row]) -> float:
 
 def _by_pair(rows: Sequence[_Row], path: Path) -> list[_Row]:
     """Pairs in order of first appearance, each with the ratings of all its raters."""
-    found = []
-    for given in _of_raters(rows, path).values():
-        first = next(iter(next(iter(given.values())).values()))
-        found.append(
-            first._replace(ratings=tuple(_mean(by_prompt) for by_prompt in given.values()))
+    merged = []
+    for by_rater in _of_raters(rows, path).values():
+        first = next(iter(next(iter(by_rater.values())).values()))
+        merged.append(
+            first._replace(ratings=tuple(_mean(by_prompt) for by_prompt in by_rater.values()))
         )
-    return found
+    return merged
 
 
 def _dense(path: Path, captions: Captions) -> Judgements:
-    """Every pair; the scale is the measure's range, None of an imported matrix and of mixtures."""
+    """Judgements of all pairs by a dense relevance file. Their scale is the measure's range; it is
+    not known of an imported matrix and of mixtures."""
     from capgrade.measures import MEASURES
 
     dense = read_relevance(path)
@@ -260,9 +263,11 @@ def _dense(path: Path, captions: Captions) -> Judgements:
     if measure == TRUTH:
         scale = YES_OR_NO
     elif measure in MEASURES:
-        kind = MEASURES[measure]
-        made = kind(kind.parameters.model_validate(dense.metadata.get("params", {})))
-        scale = made.low, made.high
+        measure_class = MEASURES[measure]
+        instance = measure_class(
+            measure_class.parameters.model_validate(dense.metadata.get("params", {}))
+        )
+        scale = instance.low, instance.high
     return Judgements(
         image, caption, dense.matrix().ravel().astype(np.float64), scale=scale, sampling=RANDOM
     )
@@ -279,11 +284,11 @@ def _listed_in(path: Path) -> list[_Row]:
 
 def _table(path: Path) -> Iterator[_Row]:
     header, rows = open_table(path)
-    of = next((of for of, pair in CXC.items() if {*pair, CXC_SCORE} <= set(header)), None)
-    if of is None and not set(header).issuperset(_PLAIN):
+    kind = next((kind for kind, pair in CXC.items() if {*pair, CXC_SCORE} <= set(header)), None)
+    if kind is None and not set(header).issuperset(_PLAIN):
         raise InputError(f"columns {', '.join(header)}", file=path, row=1, remedy=_GIVE)
     for line, row in rows:
-        if of is None:
+        if kind is None:
             ids = text_of_cell(row["image_id"]), text_of_cell(row["caption_id"])
             score = number(row["score"], path, line)
             scale = parse_scale(row[SCALE]) if SCALE in row else None
@@ -295,25 +300,25 @@ def _table(path: Path) -> Iterator[_Row]:
             prompt = text_of_cell(row.get(PROMPT, ""))
             yield _Row(line, *ids, (score,), rater, scale, prompt=prompt, sampling=sampling)
             continue
-        matches = [CXC_ID[name.rstrip("12")].match(row[name]) for name in CXC[of]]
-        for name, id in zip(CXC[of], matches, strict=True):
-            if id is None:
+        matches = [CXC_ID[name.rstrip("12")].match(row[name]) for name in CXC[kind]]
+        for name, match in zip(CXC[kind], matches, strict=True):
+            if match is None:
                 raise InputError(
                     f"{name} is no Crisscrossed Captions id: {row[name]}", file=path, row=line
                 )
-        first, second = (id[1] for id in matches if id)
-        if of != PAIR and first == second:
+        first, second = (match[1] for match in matches if match)
+        if kind != PAIR and first == second:
             raise InputError(
-                f"{row[CXC[of][0]]} with itself", file=path, row=line, remedy="remove the row"
+                f"{row[CXC[kind][0]]} with itself", file=path, row=line, remedy="remove the row"
             )
         yield _Row(
-            line, first, second, (number(row[CXC_SCORE], path, line),), scale=ZERO_TO_FIVE, of=of
+            line, first, second, (number(row[CXC_SCORE], path, line),), scale=ZERO_TO_FIVE, of=kind
         )
 
 
 def _flickr8k(path: Path) -> Iterator[_Row]:
-    """Of each pair three scores of 1 to 4 from experts, else a share of yes with how many said yes
-    and no."""
+    """Rows of either file: three scores of 1 to 4 from experts, or a share of yes and the numbers
+    of yes and of no."""
     for line, text in read_lines(path):
         image, *fields = text.split("\t")
         if len(fields) != 4:
@@ -328,8 +333,8 @@ def _flickr8k(path: Path) -> Iterator[_Row]:
         if all(value in (1, 2, 3, 4) for value in votes):
             yield _Row(line, image, fields[0], votes, scale=ONE_TO_FOUR)
             continue
-        whole = yes == int(yes) >= 0 and no == int(no) >= 0 and yes + no > 0
-        if not whole or abs(share - yes / (yes + no)) > 1e-3:
+        are_counts = yes == int(yes) >= 0 and no == int(no) >= 0 and yes + no > 0
+        if not are_counts or abs(share - yes / (yes + no)) > 1e-3:
             problem = (
                 f"{share:g}, {yes:g}, {no:g} are neither a share of yes with its votes nor three"
                 " scores of 1 to 4"
@@ -341,35 +346,34 @@ def _flickr8k(path: Path) -> Iterator[_Row]:
 
 
 def reviewed(folder: Path) -> list[_Row]:
-    """The ratings of each rated pair, one per reviewer (the mean, where a pair stood in the review
-    twice), in the order of the plan. InputError for a folder that is no review, damaged ratings,
-    and ratings of another plan.
-    """
+    """The ratings of each rated pair of a review, one per reviewer (the mean, if a pair is in the
+    review twice), in the order of the plan. InputError for a folder that is no review, for damaged
+    ratings, and for ratings of another plan."""
     plan = read_plan(folder)
     pairs = [(item.image_id, item.caption_id) for item in plan.items]
     ratings: dict[tuple[str, str], list[float]] = {pair: [] for pair in pairs}
     for by_item in read_all_ratings(folder, plan).values():
-        given: dict[tuple[str, str], list[int]] = {}
+        scores_of_pair: dict[tuple[str, str], list[int]] = {}
         for item, score in by_item.items():
-            given.setdefault(pairs[item], []).append(score)
-        for pair, scores in given.items():
+            scores_of_pair.setdefault(pairs[item], []).append(score)
+        for pair, scores in scores_of_pair.items():
             ratings[pair].append(sum(scores) / len(scores))
-    drawn = {(item.image_id, item.caption_id): sampling_of(item) for item in plan.items}
+    sampling = {(item.image_id, item.caption_id): sampling_of(item) for item in plan.items}
     return [
-        _Row(0, *pair, tuple(scores), scale=ZERO_TO_FIVE, sampling=drawn[pair])
+        _Row(0, *pair, tuple(scores), scale=ZERO_TO_FIVE, sampling=sampling[pair])
         for pair, scores in ratings.items()
         if scores
     ]
 
 
 def sampling_of(item: Item) -> str | None:
-    """RANDOM of a pair of a pool that was drawn from all that no list chose, CHOSEN of its others;
-    None of other reviews, whose pairs are all chosen."""
+    """RANDOM for a pair of a pool's random stratum, CHOSEN for a pool's other pairs; None for pairs
+    of other reviews, which are all chosen."""
     return None if item.stratum is None else RANDOM if item.stratum == RANDOM else CHOSEN
 
 
 _NAME = "eccv"
-OTHERS = 100  # pairs drawn beside each annotated image or caption
+OTHERS = 100  # random pairs of each annotated image or caption
 _SAMPLED = f"ECCV Caption lists positives alone; a `no` is one of {OTHERS} random pairs per query"
 
 
@@ -378,25 +382,23 @@ def _is_eccv(path: Path) -> bool:
 
 
 def eccv_judgements(captions: Captions, seed: int = 0) -> Judgements:
-    """1 for each pair that ECCV Caption lists for an annotated image or caption (Chun et al. 2022,
-    the package's `eccv_*.json`), 0 for the rest of OTHERS pairs of each, drawn uniformly by ids and
-    `seed`: what neither list has.
-
-    Own captions are among the positives; two listed captions are not in the split, and are left
-    out. InputError without the package, and for captions that are not COCO's 5K.
-    """
+    """Score 1 for each pair that ECCV Caption lists for an annotated image or caption (Chun et al.
+    2022, the package's `eccv_*.json`); 0 for OTHERS random pairs of each, by ids and `seed`, less
+    those that are listed. Own captions are among the positives. Two listed captions are not in
+    the split, and are left out. InputError without the package, and for captions that are not
+    COCO's 5K."""
     of_images, of_captions = human_lists(_NAME, captions.image_ids, captions.caption_ids)
     n = captions.n_captions
-    # not by row
+    # Draws are by sorted ids, so that they do not depend on the order of rows.
     by_image, by_caption = (np.argsort(ids) for ids in (captions.image_ids, captions.caption_ids))
     pairs = of_images.queries * n + of_images.indices, of_captions.indices * n + of_captions.queries
     yes = np.unique(np.concatenate(pairs))
     random = np.random.default_rng(seed)
-    other = [i * n + _drawn(random, by_caption) for i in by_image[of_images.sizes[by_image] > 0]]
-    other += [
+    drawn = [i * n + _drawn(random, by_caption) for i in by_image[of_images.sizes[by_image] > 0]]
+    drawn += [
         _drawn(random, by_image) * n + c for c in by_caption[of_captions.sizes[by_caption] > 0]
     ]
-    no = np.setdiff1d(np.concatenate(other), yes)  # each pair once
+    no = np.setdiff1d(np.concatenate(drawn), yes)
     score = np.repeat([1.0, 0.0], [len(yes), len(no)])
     return Judgements(
         *np.divmod(np.concatenate([yes, no]), n), score, uncalibrated=_SAMPLED, scale=YES_OR_NO

@@ -1,7 +1,5 @@
-"""People's judgements: of pairs of an image and a caption, and within one modality.
-
-Within one modality are Crisscrossed Captions STS (caption and caption) and SIS (image and image).
-"""
+"""People's judgements of pairs of an image and a caption, and of pairs within one modality, such as
+Crisscrossed Captions STS (two captions) and SIS (two images)."""
 
 from __future__ import annotations
 
@@ -20,64 +18,59 @@ OF_CAPTIONS, OF_IMAGES = "captions", "images"
 
 @dataclass(frozen=True)
 class Ratings:
-    """Every single rating: value float64 [ratings], those of pair k at ptr[k]:ptr[k + 1]; ptr int64
-    [pairs + 1]."""
+    """Every single rating: those of pair k are value[ptr[k]:ptr[k + 1]]."""
 
-    ptr: np.ndarray
-    value: np.ndarray
+    ptr: np.ndarray  # int64 [pairs + 1]
+    value: np.ndarray  # float64 [ratings]
 
     @staticmethod
     def of(rows: Sequence[Sequence[float]]) -> Ratings:
-        """From the ratings of each pair, one or more."""
+        """Ratings from those of each pair, one or more."""
         ptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
         return Ratings(ptr, np.array([value for row in rows for value in row], np.float64))
 
     @property
     def counts(self) -> np.ndarray:
-        """int64 [pairs]"""
+        """int64 [pairs]: the number of ratings of each pair."""
         return np.diff(self.ptr)
 
     @property
     def means(self) -> np.ndarray:
-        """float64 [pairs]"""
+        """float64 [pairs]: the mean rating of each pair."""
         return np.asarray(np.add.reduceat(self.value, self.ptr[:-1]) / self.counts)
 
 
 @dataclass(frozen=True)
 class Judgements:
-    """Human scores of pairs: image int64 and caption int64 numbers of the captions, score float64,
-    all [n]. Where a pair has several ratings, `score` is their mean and `ratings` has each.
-    `uncalibrated` says why these cannot tell what a value means to people, where they cannot.
-    `scale`: the lowest and the highest score that could be given, None where the file does not say.
-    `sampling`: RANDOM where any pair was as likely to be judged, else CHOSEN; `random`, bool [n],
-    says it of each pair, where the file does."""
+    """Human scores of pairs of an image and a caption; arrays are [n]."""
 
-    image: np.ndarray
-    caption: np.ndarray
-    score: np.ndarray
-    ratings: Ratings | None = None
-    uncalibrated: str | None = None
-    scale: tuple[float, float] | None = None
-    sampling: str = CHOSEN
-    random: np.ndarray | None = None
+    image: np.ndarray  # int64
+    caption: np.ndarray  # int64
+    score: np.ndarray  # float64, the mean of several ratings
+    ratings: Ratings | None = None  # every single one, where pairs have several
+    uncalibrated: str | None = None  # why a calibration cannot be fitted to these, if it cannot
+    scale: tuple[float, float] | None = None  # lowest and highest possible score, if known
+    sampling: str = CHOSEN  # RANDOM where every pair was equally likely to be judged
+    random: np.ndarray | None = None  # bool, the same of each pair, where the file says it
 
     @property
     def binary(self) -> bool:
-        """Whether people said yes or no: every rating is 0 or 1, both were given, and no other
-        could be."""
-        given = self.score if self.ratings is None else self.ratings.value
-        return self.scale in (None, YES_OR_NO) and set(np.unique(given)) == {0.0, 1.0}
+        """Whether people said yes or no: every rating is 0 or 1, both occur, and the scale, if
+        known, has no other."""
+        ratings = self.score if self.ratings is None else self.ratings.value
+        return self.scale in (None, YES_OR_NO) and set(np.unique(ratings)) == {0.0, 1.0}
 
     def values(self, fitted: Any, captions: Captions) -> np.ndarray:
-        """A fitted measure on these pairs, float32 [n]."""
+        """The values of a fitted measure for these pairs, float32 [n]."""
         del captions
         return np.asarray(fitted.pairs(self.image, self.caption))
 
 
 @dataclass(frozen=True)
 class Within(Judgements):
-    """Pairs of captions or of images: first and second int64 [n], their numbers. `image` is the
-    first one's image, `caption` the second caption, or the second image's first one."""
+    """Judgements of pairs of captions or of images, whose numbers are `first` and `second`, int64
+    [n]. `image` is the first item's image, `caption` the second caption, or the first caption of
+    the second image."""
 
     of: str = OF_CAPTIONS
     first: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -87,7 +80,7 @@ class Within(Judgements):
     def between(
         of: str, first: np.ndarray, second: np.ndarray, score: np.ndarray, captions: Captions
     ) -> Within:
-        """From the numbers of captions, or of images."""
+        """Judgements from the numbers of captions, or of images."""
         image = captions.owner[first] if of == OF_CAPTIONS else first
         caption = second if of == OF_CAPTIONS else captions.refs[captions.ref_ptr[second]]
         return Within(
@@ -101,7 +94,7 @@ class Within(Judgements):
         )
 
     def values(self, fitted: Any, captions: Captions) -> np.ndarray:
-        """A fitted measure m on these pairs, float32 [n], both ways: (m(a, b) + m(b, a)) / 2.
+        """The values of a fitted measure m for these pairs, float32 [n]: (m(a, b) + m(b, a)) / 2.
 
         Of captions, m(a, b) is the measure of caption b with caption a as its only reference. Of
         images, it is the mean of the measure over b's captions, each with a's reference set.
@@ -114,17 +107,18 @@ class Within(Judgements):
             )
         rows, sizes = np.arange(captions.n_captions), np.diff(captions.ref_ptr)
 
-        def way(given: np.ndarray, asked: np.ndarray) -> np.ndarray:
+        def one_way(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
             if self.of == OF_CAPTIONS:
                 return np.asarray(
-                    fitted.regrouped(np.arange(len(rows) + 1), rows).pairs(given, asked)
+                    fitted.regrouped(np.arange(len(rows) + 1), rows).pairs(reference, candidate)
                 )
-            each = sizes[asked]
-            starts = np.cumsum(each) - each
-            within = np.arange(each.sum()) - np.repeat(starts, each)
-            caption = captions.refs[np.repeat(captions.ref_ptr[asked], each) + within]
+            n_captions = sizes[candidate]
+            starts = np.cumsum(n_captions) - n_captions
+            position = np.arange(n_captions.sum()) - np.repeat(starts, n_captions)
+            caption = captions.refs[np.repeat(captions.ref_ptr[candidate], n_captions) + position]
             return np.asarray(
-                np.add.reduceat(fitted.pairs(np.repeat(given, each), caption), starts) / each
+                np.add.reduceat(fitted.pairs(np.repeat(reference, n_captions), caption), starts)
+                / n_captions
             )
 
-        return np.asarray((way(self.first, self.second) + way(self.second, self.first)) / 2)
+        return np.asarray((one_way(self.first, self.second) + one_way(self.second, self.first)) / 2)

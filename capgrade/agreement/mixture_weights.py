@@ -1,5 +1,5 @@
-"""Weights of a mixture of measures by people's judgements, and what it predicts of images it has
-not seen."""
+"""Weights of a mixture of measures that are fitted to people's judgements, and its predictions for
+images that it was not fitted on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.output import refuse_file, starting
 
-FOLDS = 10  # where nobody says
+FOLDS = 10  # by default
 _HEAD = "# A mixture that capgrade agree fitted"
 
 
@@ -29,13 +29,12 @@ def mix(
     folds: int,
     seed: int = 0,
 ) -> tuple[np.ndarray, dict[str, float]]:
-    """Fit non-negative weights and a constant to human scores by least squares: predicted scores
-    float64 [n], each by weights of the other folds; and weights of all judgements by measure,
-    without those that came out 0.
+    """Fit non-negative weights and a constant to human scores by least squares. Returns predicted
+    scores float64 [n], each with the weights of the other folds; and measure -> weight by all
+    judgements, without weights that are 0.
 
-    values: a measure's float [n] on the judged pairs; score float64 [n]; image int64 [n]. All pairs
-    of an image are in one fold. Raises InputError for fewer images than folds.
-    """
+    values: measure -> float [n] on the judged pairs; score float64 [n]; image int64 [n]. All pairs
+    of an image are in one fold. Raises InputError for fewer images than folds."""
     images = np.unique(image)
     if len(images) < folds:
         raise InputError(
@@ -49,15 +48,15 @@ def mix(
         constant, weights = _fit(table[fold != k], score[fold != k])
         predicted[fold == k] = constant + table[fold == k] @ weights
     weights = _fit(table, score)[1]
-    felt = weights * table.std(axis=0) > 1e-9 * score.std()
+    matters = weights * table.std(axis=0) > 1e-9 * score.std()
     return predicted, {
-        name: float(w) for name, w, some in zip(values, weights, felt, strict=True) if some
+        name: float(w) for name, w, kept in zip(values, weights, matters, strict=True) if kept
     }
 
 
 def _fit(table: np.ndarray, score: np.ndarray) -> tuple[float, np.ndarray]:
-    """Constant and weights: non-negative least squares of centred columns, of any sign for the
-    constant alone."""
+    """Constant and weights by least squares of centred columns. Weights are not negative; the
+    constant may have any sign."""
     centre = table.mean(axis=0)
     scale = np.maximum(table.std(axis=0), 1e-12)
     weights = nnls((table - centre) / scale, score - score.mean())[0] / scale
@@ -65,7 +64,7 @@ def _fit(table: np.ndarray, score: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def refuse_mixture(path: Path) -> None:
-    """InputError for a file whose name gives the mixture none, or where something else stands."""
+    """InputError for a file whose name cannot be the mixture's, and where something else stands."""
     if path.suffix not in (".yaml", ".yml"):
         remedy = "give NAME.yaml: the mixture is called NAME"
         raise InputError("a mixture is written as YAML", file=path, remedy=remedy)
@@ -79,14 +78,12 @@ def refuse_mixture(path: Path) -> None:
 def write_mixture(
     path: Path, weights: Mapping[str, float], params: MeasuresParams, told: str
 ) -> None:
-    """A file for --params: `measures.mixtures` with the mixture named as the file, and what its
-    parts were computed with, where that is not the default. `told` says in a line what it was
-    fitted on.
+    """Write a file for --params: `measures.mixtures` with the mixture, named as the file, and the
+    parameters of its parts that are not the defaults. `told` says in a line what it was fitted on.
 
-    Weights are divided by their sum, so that the mixture's range is within its parts'; order, and
-    so agreement by rank, stay. A part that is a mixture itself is written as its own parts.
-    InputError where no weight is left.
-    """
+    Weights are divided by their sum, so that the mixture's range is within its parts'; ranks, and
+    so agreement by ranks, stay the same. A part that is a mixture is written as its own parts.
+    InputError where all weights are 0."""
     refuse_mixture(path)
     parts: dict[str, float] = {}
     for name, weight in weights.items():
@@ -102,10 +99,10 @@ def write_mixture(
     for name in sorted(parts_of(rounded, params)):  # those that rank for others too
         if name in params.imported:
             blocks.setdefault("imported", {})[name] = params.imported[name]
-        elif given := getattr(params, block := MEASURES[name].block or name).model_dump(
+        elif settings := getattr(params, block := MEASURES[name].block or name).model_dump(
             exclude_defaults=True
         ):
-            blocks[block] = given
+            blocks[block] = settings
     ranking = {block.get("of") for block in blocks.values()} & params.mixtures.keys()
     mixtures = {**{name: params.mixtures[name] for name in ranking}, path.stem: rounded}
     text = yaml.safe_dump({"measures": {**blocks, "mixtures": mixtures}}, sort_keys=False)

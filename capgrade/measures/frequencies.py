@@ -28,7 +28,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
 from capgrade.schemas.output import arrow_of, refuse_file
 from capgrade.text.language import warn_of_scripts
-from capgrade.text.tokens import tokenized
+from capgrade.text.tokens import tokenize_as_words
 from capgrade.text.words import NO_TOKENIZER, split_at_spaces, split_at_white_space
 
 _KIND = "document_frequencies"
@@ -74,7 +74,7 @@ class Frequencies:
             found = pair_candidates(references, references)
             texts, sizes = found.texts[len(found.owner) :], np.diff(found.ref_ptr)
             warn_of_scripts(texts, tokenizer)
-            words = split_at_white_space(tokenized(texts, tokenizer, lists=(0,)))
+            words = split_at_white_space(tokenize_as_words(texts, tokenizer, lists=(0,)))
         owner = np.repeat(np.arange(len(sizes)), sizes)
         return cls.counted(
             numbered(words), owner, len(sizes), tokenizer, f"{len(sizes)} reference sets"

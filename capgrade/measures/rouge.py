@@ -32,7 +32,7 @@ from capgrade.measures.scores.corpus import Corpus, Scored, averaged
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.tokens import tokens_of_text
-from capgrade.text.words import tokens_of, without_empty_sentences
+from capgrade.text.words import fill_empty_sentences, tokens_of
 
 _SHORT = 16  # bits of a short lane
 _IMAGES = 64  # images whose lanes stand side by side, as many as fit MOST
@@ -390,7 +390,7 @@ class RougeL(Measure[RougeParams]):
     def fit(self, captions: Captions) -> FittedRougeL:
         """Number the words. InputError when `left_out` leaves an image without references."""
         sets = reference_sets(self.params.self_reference, captions)
-        ptr, word, vocabulary = without_empty_sentences(tokens_of(captions))
+        ptr, word, vocabulary = fill_empty_sentences(tokens_of(captions))
         mean, beta = self.params.references == "mean", self.params.beta
         return FittedRougeL(*sets, WordRows(ptr, word), len(vocabulary), beta, mean)
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from capgrade.pictures.picture import Picture
 from capgrade.schemas.errors import InputError
 
-_AHEAD = 2  # batches that a process has ready before the model asks
+_AHEAD = 2  # batches that each process decodes ahead of the model
 
 # A uint8 (H, W, 3) RGB picture -> float32 (3, h, w) and the scale h / H.
 Prepare = Callable[[np.ndarray], tuple[Tensor, float]]
@@ -22,7 +22,7 @@ Prepare = Callable[[np.ndarray], tuple[Tensor, float]]
 
 @dataclass(frozen=True)
 class PictureBatch:
-    """Pictures of one shard, by their numbers in the list, that are prepared together."""
+    """Numbers of pictures of one shard that are prepared together."""
 
     shard: int
     numbers: tuple[int, ...]
@@ -30,7 +30,7 @@ class PictureBatch:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedPictures:
     """Pictures of one prepared size: numbers, (B, 3, h, w), scales, original (width, height),
     SHA-256 of the bytes."""
 
@@ -42,29 +42,32 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedBatch:
     """A batch ready for the model, and what is wrong with the pictures that are not in it."""
 
     batch: PictureBatch
-    prepared: list[Prepared]
+    prepared: list[PreparedPictures]
     problems: dict[int, str]
 
-    def pin_memory(self) -> Decoded:
-        """What a DataLoader calls in a thread of its own: the pictures in pinned memory, for a
-        GPU's copy."""
+    def pin_memory(self) -> DecodedBatch:
+        """The batch with its pictures in pinned memory. A DataLoader calls this in a thread of its
+        own."""
         return replace(
-            self, prepared=[replace(one, images=one.images.pin_memory()) for one in self.prepared]
+            self,
+            prepared=[
+                replace(pictures, images=pictures.images.pin_memory()) for pictures in self.prepared
+            ],
         )
 
 
 class Decoder(Dataset):
-    """Batch -> Decoded; what the worker processes run."""
+    """PictureBatch -> DecodedBatch, in the worker processes."""
 
     def __init__(self, pictures: Sequence[Picture], prepare: Prepare) -> None:
         self.pictures, self.prepare = pictures, prepare
 
-    def __getitem__(self, batch: PictureBatch) -> Decoded:
-        # One group, but for a header that told another size than the pixels have.
+    def __getitem__(self, batch: PictureBatch) -> DecodedBatch:
+        # There are several groups only where a header has another size than the pixels.
         groups: dict[torch.Size, list[tuple]] = {}
         problems = {}
         for number in batch.numbers:
@@ -78,54 +81,49 @@ class Decoder(Dataset):
             groups.setdefault(image.shape, []).append((number, image, scale, size, digest))
         columns = [tuple(zip(*rows, strict=True)) for rows in groups.values()]
         prepared = [
-            Prepared(numbers, torch.stack(images), *others) for numbers, images, *others in columns
+            PreparedPictures(numbers, torch.stack(images), *others)
+            for numbers, images, *others in columns
         ]
-        return Decoded(batch, prepared, problems)
+        return DecodedBatch(batch, prepared, problems)
 
 
-def plan(
+def plan_batches(
     pictures: Sequence[Picture], shards: Iterable[tuple[int, range]], prepare: Prepare, size: int
 ) -> Iterator[PictureBatch]:
     """Batches of at most `size` pictures of one prepared size, shard after shard, from the headers
-    alone.
-
-    They follow from the list and the settings, never from what other processes do or an earlier run
-    did: the same picture is always seen in the same company, so that its features are the same to
-    the last bit.
-    """
+    alone. They depend on the list and the settings only, not on other processes or earlier runs: a
+    picture is always in the same batch, so that its features are the same to the last bit."""
     for shard, numbers in shards:
         groups: dict[tuple[int, int] | None, list[int]] = {}
         for number in numbers:
             groups.setdefault(_prepared_size(pictures[number], prepare), []).append(number)
         batches = [
-            tuple(group[at : at + size])
+            tuple(group[start : start + size])
             for group in groups.values()
-            for at in range(0, len(group), size)
+            for start in range(0, len(group), size)
         ]
         yield from (PictureBatch(shard, batch, batch is batches[-1]) for batch in batches)
 
 
 def _prepared_size(picture: Picture, prepare: Prepare) -> tuple[int, int] | None:
-    """What `prepare.size` says of the picture; without such a method the original size, which
-    decides it as well."""
+    """The size by `prepare.size`. Without such a method the original size, on which the prepared
+    size depends."""
     original = picture.size()
     predict = getattr(prepare, "size", None)
     return original if original is None or predict is None else predict(*original)
 
 
-def decoded(
+def decode_pictures(
     pictures: Sequence[Picture],
     batches: Iterable[PictureBatch],
     prepare: Prepare,
     *,
     workers: int,
     pinned: bool = False,
-) -> Iterator[Decoded]:
-    """Each batch decoded, in order; by `workers` processes, or by this one when 0. `pinned`: in
-    memory that a GPU copies from while the processor goes on.
-
-    Raises InputError when the system ends a worker process, as it does when memory runs out.
-    """
+) -> Iterator[DecodedBatch]:
+    """Each batch decoded, in order, by `workers` processes, or by this one for 0. `pinned`: in
+    pinned memory, from which a GPU copies while the processor goes on. Raises InputError when the
+    system ends a worker process, as it does when memory runs out."""
     processes = {"multiprocessing_context": "spawn", "prefetch_factor": _AHEAD} if workers else {}
     loader: DataLoader = DataLoader(
         Decoder(pictures, prepare),

@@ -1,6 +1,6 @@
-"""What to look at: the pictures of a folder, a zip, tars, Parquet files, a Hugging Face dataset, a
-list, or a captions folder that carries them. The content of a file decides whether it is a picture,
-not its name."""
+"""Lists the pictures of a folder, a zip, tars, Parquet files, a Hugging Face dataset, a list, or a
+captions folder that carries them. The content of a file decides whether it is a picture, not its
+name."""
 
 import mimetypes
 import os
@@ -32,33 +32,25 @@ from capgrade.schemas.tars import is_tars, list_tars, tar_members
 
 PICTURES_TABLE = "images.arrow"  # in a captions folder: image_id and png
 THUMBNAILS = {"@eaDir", "__MACOSX", "thumbs", ".thumbnails", ".ipynb_checkpoints"}  # folders
-# endings of a sample's members that are not looked into
-_TEXTS = {
-    "txt",
-    "json",
-    "cls",
-    "caption",
-    "csv",
-    "tsv",
-}
+# Members of a tar's sample with these endings are texts, and are not opened.
+_TEXTS = {"txt", "json", "cls", "caption", "csv", "tsv"}
 _NO_PICTURE, _OTHER, _HIDDEN = "no picture by content", "other files", "hidden"
-THUMBNAIL, CLOSED, _AGAIN = "thumbnails", "cannot be read", "seen before by a link"
-ID, FILES = "image_id", ("filename", "file_name", "image_file")  # columns beside a picture
-_SHOWN = 3  # names in one line
+THUMBNAIL, UNREADABLE, _LINKED_BEFORE = "thumbnails", "cannot be read", "seen before by a link"
+ID, FILES = "image_id", ("filename", "file_name", "image_file")  # columns of ids and of file names
+_SHOWN = 3  # names in one line of what was not taken
 _BESIDE = "pictures beside a dataset"
 _PARTS = re.compile(r".*-\d{5}-of-\d{5}")
 
 
 @dataclass(frozen=True)
 class ImageColumns:
-    """Which columns of a dataset have the pictures and their ids; None: found by type; `image_id`
-    if it is there."""
+    """The columns of a dataset that have the pictures and their ids."""
 
-    image: str | None = None
-    image_id: str | None = None
-    option: str | None = None  # what the command calls `image`; None where it cannot be told
+    image: str | None = None  # None: the one that has the type of pictures
+    image_id: str | None = None  # None: `image_id`, if there is such a column
+    option: str | None = None  # the command's option for `image`; None where it has none
 
-    def of(self, schema: pa.Schema, path: Path) -> str:
+    def picture_column(self, schema: pa.Schema, path: Path) -> str:
         """The column of pictures: a struct of bytes and path, as `datasets` writes it, else one of
         bytes. InputError where there is none, where there are several, and for a column of ids that
         is not there."""
@@ -68,37 +60,42 @@ class ImageColumns:
                 raise InputError(f"no column '{name}'", file=path, remedy=f"choose from: {names}")
         if self.image is not None:
             return self.image
-        structs, binary = _structs(schema), _binary(schema)
-        found = structs or binary
-        if "image" in found:
+        structs, binary = _struct_columns(schema), _binary_columns(schema)
+        columns = structs or binary
+        if "image" in columns:
             return "image"
-        if len(found) > 1:
-            remedy = f"choose one: {self.option}={found[0]}"
+        if len(columns) > 1:
+            remedy = f"choose one: {self.option}={columns[0]}"
             if self.option is None:
                 remedy = (
-                    f"call the one to look at `image`: dataset.rename_column('{found[0]}', 'image')"
+                    "call the one to look at `image`:"
+                    f" dataset.rename_column('{columns[0]}', 'image')"
                 )
             raise InputError(
-                f"several columns of pictures: {', '.join(found)}", file=path, remedy=remedy
+                f"several columns of pictures: {', '.join(columns)}", file=path, remedy=remedy
             )
-        if not found:
+        if not columns:
             problem = f"no column of pictures among: {names}"
             raise InputError(problem, file=path, remedy="give Parquet files with a column `image`")
-        return found[0]
+        return columns[0]
 
-    def are_in(self, path: Path) -> bool:
+    def has_pictures(self, path: Path) -> bool:
         """Whether a Parquet file has pictures."""
         try:
             schema = pq.read_schema(path)
         except (pa.ArrowException, OSError):
             return False
-        return bool(_structs(schema)) or self.image in schema.names or "image" in _binary(schema)
+        return (
+            bool(_struct_columns(schema))
+            or self.image in schema.names
+            or "image" in _binary_columns(schema)
+        )
 
 
 NO_COLUMNS = ImageColumns()
 
 
-def _structs(schema: pa.Schema) -> list[str]:
+def _struct_columns(schema: pa.Schema) -> list[str]:
     return [
         field.name
         for field in schema
@@ -107,7 +104,7 @@ def _structs(schema: pa.Schema) -> list[str]:
     ]
 
 
-def _binary(schema: pa.Schema) -> list[str]:
+def _binary_columns(schema: pa.Schema) -> list[str]:
     return [
         field.name
         for field in schema
@@ -116,8 +113,7 @@ def _binary(schema: pa.Schema) -> list[str]:
 
 
 class PictureList(Sequence[Picture]):
-    """The pictures of a source, in its order; and the names of what was not taken, by the
-    reason."""
+    """The pictures of a source, in its order, and reason -> names of files that were not taken."""
 
     def __init__(
         self, pictures: Iterable[Picture], not_taken: Mapping[str, list[str]] | None = None
@@ -132,18 +128,20 @@ class PictureList(Sequence[Picture]):
         return len(self.pictures)
 
     def lines(self) -> list[str]:
-        """What was not taken, a line a reason, with the first names."""
+        """One line for each reason why files were not taken, with their first names."""
         return [
             f"not taken: {len(names):,} {reason}: {first_of(names, _SHOWN)}"
             for reason, names in self.not_taken.items()
         ]
 
     def reasons(self, missing: Mapping[str, str | None]) -> dict[str, str]:
-        """Why the files of these images were not taken; images without any file are not in it."""
+        """image id -> why its file was not taken, for those of the `missing` images that have a
+        file."""
         why: dict[str, str] = {}
         for reason, names in self.not_taken.items():
             candidates = [Candidate(PurePath(name).stem, name) for name in names]
-            with suppress(InputError):  # several for one image: then it is only missing
+            # Several files of one image are refused, and give no reason for it.
+            with suppress(InputError):
                 why |= dict.fromkeys(match_images(missing, candidates).numbers, reason)
         return why
 
@@ -154,63 +152,65 @@ def match_pictures(
     """`match_images` of the pictures of a source."""
     candidates = (
         Candidate(
-            one.image_id, one.path, one.file if one.member and one.file != str(source) else None
+            picture.image_id,
+            picture.path,
+            picture.file if picture.member and picture.file != str(source) else None,
         )
-        for one in pictures
+        for picture in pictures
     )
     return match_images(images, candidates, source)
 
 
-def opener(source: Path, images: Mapping[str, str | None]) -> Callable[[str], Image.Image]:
-    """What gives the RGB picture of one of `images`, which have the file of each id where it is
-    known. InputError, when called, for an image that is not in `source`."""
+def make_opener(source: Path, images: Mapping[str, str | None]) -> Callable[[str], Image.Image]:
+    """A function from an image id to its RGB picture; `images` are id -> file, None where it is not
+    known. The function raises InputError for an image that is not in `source`."""
     pictures = list_pictures(source)
     numbers = match_pictures(images, pictures, source).numbers
 
-    def opened(image_id: str) -> Image.Image:
+    def open_image(image_id: str) -> Image.Image:
         if image_id not in numbers:
             remedy = "give the images that the regions were made from"
             raise InputError(f"no image {image_id!r}", file=source, remedy=remedy)
         return Image.fromarray(pictures[numbers[image_id]].decode()[0])
 
-    return opened
+    return open_image
 
 
 def list_pictures(source: str | Path, columns: ImageColumns = NO_COLUMNS) -> PictureList:
     """The pictures of a folder and those below it, in order of path, the file's stem the image id;
     of a zip, likewise; of WebDataset tars (one, `{00000..00331}.tar`, a folder or a text file of
     them), the sample's key the id; of Parquet files or of a folder from `save_to_disk`, and of a
-    dataset of the hub (`_Rows` has their ids); of a captions folder with images.arrow, in its
+    dataset of the hub (`_list_rows` has their ids); of a captions folder with images.arrow, in its
     order; of a text file of lines `image_id<TAB>path`, in its order, paths relative to it; or one
     picture by its file. `columns` are those of a dataset. InputError for no picture.
     """
     path, name = Path(source), str(source)
     if path.is_dir() and (path / PICTURES_TABLE).is_file():
-        found = PictureList(_of_table(path / PICTURES_TABLE))
+        pictures = PictureList(_list_table(path / PICTURES_TABLE))
     elif is_tars(name):
-        found = _of_tars([name])
+        pictures = _list_tars([name])
     elif path.is_dir():
-        found = _of_folder(path, columns)
+        pictures = _list_folder(path, columns)
     elif path.suffix.lower() == ".zip" and path.is_file():
-        found = _of_zip(path)
+        pictures = _list_zip(path)
     elif path.suffix.lower() == ".parquet" and path.is_file():
-        found = PictureList(_of_parquet([path], path.parent, columns))
+        pictures = PictureList(_list_parquet([path], path.parent, columns))
     elif path.is_file() and is_picture(_start(path)):
-        found = PictureList([Picture(path.stem, name, path=path.name)])
+        pictures = PictureList([Picture(path.stem, name, path=path.name)])
     elif not path.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        found = PictureList(_of_hub(name, columns))
+        pictures = PictureList(_list_hub(name, columns))
     else:
-        found = _of_list(path)
-    if not found:
-        why = "".join(f"; {line}" for line in found.lines())
+        pictures = _list_lines(path)
+    if not pictures:
+        why = "".join(f"; {line}" for line in pictures.lines())
         remedy = f"give pictures: {', '.join(FORMATS)}"
         raise InputError(f"no picture{why}", file=source, remedy=remedy)
-    return found
+    return pictures
 
 
 def read_pictures(source: str | Path, columns: ImageColumns = NO_COLUMNS) -> PictureList:
-    """`list_pictures`, where each is called by its own id. InputError for an id that comes twice,
-    and for one that no regions can have."""
+    """`list_pictures` with distinct ids. InputError for an id that comes twice, and for one that
+    regions cannot have."""
     pictures = list_pictures(source, columns)
     seen: dict[str, Picture] = {}
     for picture in pictures:
@@ -235,18 +235,18 @@ def read_pictures(source: str | Path, columns: ImageColumns = NO_COLUMNS) -> Pic
 
 
 class _NotTaken(dict[str, list[str]]):
-    """Names of what is no picture, by the reason."""
+    """reason -> names of files that were not taken."""
 
     def add(self, reason: str, name: str) -> None:
         self.setdefault(reason, []).append(name)
 
     def is_hidden(self, name: str) -> bool:
-        """Whether a path is passed over by its names, which is counted."""
+        """Whether a path is skipped because of its name; then it is noted."""
         parts = PurePosixPath(name).parts
-        if found := [part for part in parts[:-1] if part in THUMBNAILS] or [
+        if telling_parts := [part for part in parts[:-1] if part in THUMBNAILS] or [
             p for p in parts if p.startswith("._")
         ]:
-            reason = THUMBNAIL if found[0] in THUMBNAILS else _HIDDEN
+            reason = THUMBNAIL if telling_parts[0] in THUMBNAILS else _HIDDEN
             self.add(reason, name)
             return True
         if any(part.startswith(".") for part in parts):
@@ -255,7 +255,7 @@ class _NotTaken(dict[str, list[str]]):
         return False
 
     def is_other(self, name: str, start: bytes) -> bool:
-        """Whether a file is no picture, which is counted."""
+        """Whether a file is no picture by its first bytes; then it is noted."""
         if is_picture(start):
             return False
         kind = mimetypes.guess_type(name.lower())[0] or ""
@@ -268,11 +268,11 @@ def _start(path: Path) -> bytes:
         return file.read(STARTS_WITHIN)
 
 
-def _of_folder(folder: Path, columns: ImageColumns) -> PictureList:
-    """Rows of a saved dataset, or of Parquet files that have pictures; else the pictures in it and
-    below."""
+def _list_folder(folder: Path, columns: ImageColumns) -> PictureList:
+    """Rows of a saved dataset, or of Parquet files with pictures; else the pictures in the folder
+    and below it."""
     if any((folder / saved).is_file() for saved in SAVED):
-        return PictureList(_of_saved(folder, columns))
+        return PictureList(_list_saved(folder, columns))
     pictures, not_taken, tables = list[Picture](), _NotTaken(), list[Path]()
     with progress(f"looking for pictures in {folder}", None, unit="files") as advance:
         for path in _walk(folder, not_taken):
@@ -283,7 +283,7 @@ def _of_folder(folder: Path, columns: ImageColumns) -> PictureList:
             try:
                 start = _start(path)
             except OSError:
-                not_taken.add(CLOSED, name)
+                not_taken.add(UNREADABLE, name)
                 continue
             if path.suffix.lower() == ".parquet":
                 tables.append(path)
@@ -292,69 +292,70 @@ def _of_folder(folder: Path, columns: ImageColumns) -> PictureList:
                 pictures.append(Picture(path.stem, str(path), path=name))
     pictures.sort(key=lambda picture: str(picture.path))
     tables.sort()
-    hub = [path for path in tables if _PARTS.fullmatch(path.stem)]
-    if tables and (
-        not pictures or (hub and columns.are_in(hub[0]))
-    ):  # pictures beside a dataset are of its page
-        beside = {_BESIDE: [str(picture.path) for picture in pictures]} if pictures else {}
-        return PictureList(_of_parquet(tables, folder, columns), beside)
+    hub_tables = [path for path in tables if _PARTS.fullmatch(path.stem)]
+    # Pictures beside the tables of a dataset of the hub belong to its page, not to its data.
+    if tables and (not pictures or (hub_tables and columns.has_pictures(hub_tables[0]))):
+        skipped = {_BESIDE: [str(picture.path) for picture in pictures]} if pictures else {}
+        return PictureList(_list_parquet(tables, folder, columns), skipped)
     return PictureList(pictures, not_taken)
 
 
 def _walk(folder: Path, not_taken: _NotTaken) -> Iterator[Path]:
-    """Files below a folder, links followed. A folder, and a link to a file of the same name, is
-    taken once."""
+    """Files below a folder, with links followed. A folder that several links lead to is taken once,
+    and so is a file that links of the same name lead to."""
     seen, links = set[tuple[int, int]](), list[Path]()
     _is_new(folder, seen)
 
-    def closed(error: OSError) -> None:
+    def note_unreadable(error: OSError) -> None:
         name = Path(str(error.filename))
-        not_taken.add(CLOSED, f"{name.relative_to(folder).as_posix()}/")
+        not_taken.add(UNREADABLE, f"{name.relative_to(folder).as_posix()}/")
 
-    for at, folders, files in os.walk(folder, followlinks=True, onerror=closed):
-        kept = []
-        for name in sorted(folders, key=lambda name: (Path(at, name).is_symlink(), name)):
-            path = Path(at, name)
+    for parent, folders, files in os.walk(folder, followlinks=True, onerror=note_unreadable):
+        new_folders = []
+        for name in sorted(folders, key=lambda name: (Path(parent, name).is_symlink(), name)):
+            path = Path(parent, name)
             below = path.relative_to(folder).as_posix()
             if name in THUMBNAILS or name.startswith("."):
                 not_taken.add(THUMBNAIL if name in THUMBNAILS else _HIDDEN, f"{below}/")
             elif _is_new(path, seen):
-                kept.append(name)
+                new_folders.append(name)
             else:
-                not_taken.add(_AGAIN, f"{below}/")
-        folders[:] = kept
-        for path in (Path(at, name) for name in files):
+                not_taken.add(_LINKED_BEFORE, f"{below}/")
+        folders[:] = new_folders
+        for path in (Path(parent, name) for name in files):
             if not path.is_file():
-                # a link to nothing, a pipe
-                not_taken.add(CLOSED, path.relative_to(folder).as_posix())
+                # It is a link to nothing, or a pipe.
+                not_taken.add(UNREADABLE, path.relative_to(folder).as_posix())
             elif path.is_symlink():
                 links.append(path)
             else:
                 yield path
-    for path in links:  # when all folders are known
+    # Links to files come last, when all folders are known that may have the file itself.
+    for path in links:
         if _is_new_file(path, seen):
             yield path
         else:
-            not_taken.add(_AGAIN, path.relative_to(folder).as_posix())
+            not_taken.add(_LINKED_BEFORE, path.relative_to(folder).as_posix())
 
 
 def _is_new(path: Path, seen: set[tuple[int, int]]) -> bool:
-    """Whether a file or folder was not come to by another way."""
+    """Whether a file or folder was not seen before, by any path; then it is added to `seen`."""
     stat = path.stat()
     place = (stat.st_dev, stat.st_ino)
-    new = place not in seen
+    is_new = place not in seen
     seen.add(place)
-    return new
+    return is_new
 
 
 def _is_new_file(link: Path, seen: set[tuple[int, int]]) -> bool:
-    """Whether a link gives its file another name than it has in a folder that was looked into."""
+    """Whether a link's file has another name, or lies in a folder that is not in `seen`: otherwise
+    the file itself is listed."""
     target = link.resolve()
     stat = target.parent.stat()
     return target.name != link.name or (stat.st_dev, stat.st_ino) not in seen
 
 
-def _of_zip(path: Path) -> PictureList:
+def _list_zip(path: Path) -> PictureList:
     pictures, not_taken = list[Picture](), _NotTaken()
     try:
         archive = open_zip(str(path))
@@ -362,16 +363,14 @@ def _of_zip(path: Path) -> PictureList:
         for name in names:
             if not_taken.is_hidden(name):
                 continue
-            with (
-                suppress(RuntimeError, NotImplementedError),
-                archive.open(name) as member,
-            ):  # packed in an unknown way
+            # These errors are of encrypted members, and of those packed in an unknown way.
+            with suppress(RuntimeError, NotImplementedError), archive.open(name) as member:
                 if not not_taken.is_other(name, member.read(STARTS_WITHIN)):
                     pictures.append(
                         Picture(PurePosixPath(name).stem, str(path), member=name, path=name)
                     )
                 continue
-            not_taken.add(CLOSED, name)
+            not_taken.add(UNREADABLE, name)
     except (zipfile.BadZipFile, OSError) as error:
         raise InputError(
             f"not a whole zip ({error})", file=path, remedy="download or write it again"
@@ -379,10 +378,10 @@ def _of_zip(path: Path) -> PictureList:
     return PictureList(pictures, not_taken)
 
 
-def _of_tars(given: Sequence[str]) -> PictureList:
-    """Of samples the members that are pictures; the image id is the sample's key."""
+def _list_tars(sources: Sequence[str]) -> PictureList:
+    """Members of tars that are pictures; their image id is the key of their sample."""
     pictures, not_taken = list[Picture](), _NotTaken()
-    tars = list_tars(given)
+    tars = list_tars(sources)
     with progress(f"looking for pictures in {len(tars):,} tars", len(tars), unit="tars") as advance:
         for tar in tars:
             with tar.open("rb") as file:
@@ -407,14 +406,14 @@ def _of_tars(given: Sequence[str]) -> PictureList:
     return PictureList(pictures, not_taken)
 
 
-def _of_parquet(files: Sequence[Path], folder: Path, columns: ImageColumns) -> Iterator[Picture]:
-    """Rows of Parquet files, those of a split counted through all its files."""
+def _list_parquet(files: Sequence[Path], folder: Path, columns: ImageColumns) -> Iterator[Picture]:
+    """Rows of Parquet files; the rows of a split are numbered through all its files."""
     counts: dict[str, int] = {}
     for path in files:
         split = split_of(path.relative_to(folder).as_posix()) or "train"
         try:
             file = pq.ParquetFile(path)
-            column = columns.of(file.schema_arrow, path)
+            column = columns.picture_column(file.schema_arrow, path)
             names = [
                 name for name in (columns.image_id or ID, *FILES) if name in file.schema_arrow.names
             ]
@@ -429,12 +428,12 @@ def _of_parquet(files: Sequence[Path], folder: Path, columns: ImageColumns) -> I
                 f"not a whole Parquet file ({error})", file=path, remedy="write it again"
             ) from error
         first = counts.get(split, 0)
-        yield from _rows(table, column, columns.image_id, str(path), split, first)
+        yield from _list_rows(table, column, columns.image_id, str(path), split, first)
         counts[split] = first + file.metadata.num_rows
 
 
-def _of_saved(folder: Path, columns: ImageColumns) -> Iterator[Picture]:
-    """Rows of what `save_to_disk` wrote, mapped from its files."""
+def _list_saved(folder: Path, columns: ImageColumns) -> Iterator[Picture]:
+    """Rows of a dataset that `save_to_disk` wrote, mapped from its files."""
     from datasets import Dataset, DatasetDict, load_from_disk
 
     loaded = load_from_disk(str(folder))
@@ -444,10 +443,10 @@ def _of_saved(folder: Path, columns: ImageColumns) -> Iterator[Picture]:
         if isinstance(loaded, DatasetDict)
         else [(str(loaded.split or "all"), loaded)]
     ):
-        yield from _of_dataset(dataset, str(split), folder, columns)
+        yield from _list_dataset(dataset, str(split), folder, columns)
 
 
-def _of_hub(name: str, columns: ImageColumns) -> Iterator[Picture]:
+def _list_hub(name: str, columns: ImageColumns) -> Iterator[Picture]:
     """Rows of a dataset of the hub, which `datasets` fetches once and maps from its cache."""
     from datasets import DatasetDict, load_dataset
     from datasets.exceptions import DatasetsError
@@ -465,11 +464,14 @@ def _of_hub(name: str, columns: ImageColumns) -> Iterator[Picture]:
         ) from error
     assert isinstance(loaded, DatasetDict)
     for split, dataset in loaded.items():
-        yield from _of_dataset(dataset, str(split), Path(name), columns)
+        yield from _list_dataset(dataset, str(split), Path(name), columns)
 
 
-def _of_dataset(dataset: Any, split: str, source: Path, columns: ImageColumns) -> Iterator[Picture]:
-    """Rows of a dataset in its Arrow files, whose order is the dataset's."""
+def _list_dataset(
+    dataset: Any, split: str, source: Path, columns: ImageColumns
+) -> Iterator[Picture]:
+    """Rows of a dataset, read from its Arrow files. InputError where their order is not the
+    dataset's."""
     if dataset._indices is not None:
         remedy = "write it in its order: dataset.flatten_indices().save_to_disk(FOLDER)"
         raise InputError(
@@ -478,22 +480,22 @@ def _of_dataset(dataset: Any, split: str, source: Path, columns: ImageColumns) -
     first = 0
     for file in (entry["filename"] for entry in dataset.cache_files):
         table = open_table(file)
-        column = columns.of(table.schema, source)
-        yield from _rows(table, column, columns.image_id, file, split, first)
+        column = columns.picture_column(table.schema, source)
+        yield from _list_rows(table, column, columns.image_id, file, split, first)
         first += table.num_rows
 
 
-def _rows(
+def _list_rows(
     table: pa.Table, column: str, id_column: str | None, file: str, split: str, first: int
 ) -> Iterator[Picture]:
-    """A picture for each row. It is called by its column of ids, else by the stem of its path; its
-    path is the one beside its bytes, else `filename`, else `row_id`."""
+    """A picture for each row. Its id is that of the column of ids, else the stem of its path; its
+    path is the one beside its bytes, else that of a column of FILES, else `row_id`."""
     rows = [row_id(split, first + k) for k in range(table.num_rows)]
     paths: list[str | None] = [None] * len(rows)
     if column in table.column_names and pa.types.is_struct(table.schema.field(column).type):
         paths = pc.struct_field(table.column(column), "path").to_pylist()
-    beside = next((name for name in FILES if name in table.column_names), None)
-    files = table.column(beside).to_pylist() if beside else [None] * len(rows)
+    path_column = next((name for name in FILES if name in table.column_names), None)
+    files = table.column(path_column).to_pylist() if path_column else [None] * len(rows)
     id_column = id_column or (ID if ID in table.column_names else None)
     ids = table.column(id_column).to_pylist() if id_column else [None] * len(rows)
     if id_column and None in ids:
@@ -504,19 +506,19 @@ def _rows(
             row=f"{split}[{first + k}]",
             remedy="give every row its id",
         )
-    for k, (path, named, image_id) in enumerate(zip(paths, files, ids, strict=True)):
-        name = path_here(path) or named or rows[k]
-        own = (
+    for k, (path, file_name, image_id) in enumerate(zip(paths, files, ids, strict=True)):
+        name = path_here(path) or file_name or rows[k]
+        own_id = (
             str(image_id)
             if image_id is not None
             else PurePosixPath(str(name)).stem
-            if path or named
+            if path or file_name
             else rows[k]
         )
-        yield Picture(own, file, k, path=str(name), column=column)
+        yield Picture(own_id, file, k, path=str(name), column=column)
 
 
-def _of_table(path: Path) -> list[Picture]:
+def _list_table(path: Path) -> list[Picture]:
     table = read_arrow(path)
     missing = {"image_id", "png"} - set(table.column_names)
     if missing:
@@ -530,8 +532,8 @@ def _of_table(path: Path) -> list[Picture]:
     ]
 
 
-def _of_list(path: Path) -> PictureList:
-    """Of a text file: lines of image_id<TAB>path, or of tars."""
+def _list_lines(path: Path) -> PictureList:
+    """Pictures of a text file: its lines are image_id<TAB>path, or paths of tars."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             lines = [line.removesuffix("\n") for line in file]
@@ -546,7 +548,7 @@ def _of_list(path: Path) -> PictureList:
             f"no picture, and not text in UTF-8 ({error.reason})", file=path, remedy=remedy
         ) from None
     if lines and all(line.endswith(".tar") and "\t" not in line for line in lines):
-        return _of_tars([str(path.parent / line) for line in lines])
+        return _list_tars([str(path.parent / line) for line in lines])
     pictures = []
     for row, line in enumerate(lines, start=1):
         image_id, _, name = line.partition("\t")
@@ -559,7 +561,7 @@ def _of_list(path: Path) -> PictureList:
 
 
 def write_png(path: Path, image: Image.Image) -> None:
-    """A picture that says that it is ours, by which a later run knows that it may replace it."""
+    """Write a PNG with our signature, by which a later run knows that it may replace it."""
     text = PngInfo()
     text.add_text("Software", SIGNATURE)
     with atomic(path) as temporary:
@@ -569,9 +571,9 @@ def write_png(path: Path, image: Image.Image) -> None:
 _COLUMNS, _MARGIN = 3, 14  # of a grid, and pixels around its pictures
 
 
-def grid(tiles: Sequence[Image.Image]) -> Image.Image:
-    """One picture of several, `COLUMNS` in a row."""
-    rows = [tiles[at : at + _COLUMNS] for at in range(0, len(tiles), _COLUMNS)]
+def arrange_in_grid(tiles: Sequence[Image.Image]) -> Image.Image:
+    """One picture of several, _COLUMNS in a row."""
+    rows = [tiles[start : start + _COLUMNS] for start in range(0, len(tiles), _COLUMNS)]
     width = _MARGIN + max(sum(tile.width + _MARGIN for tile in row) for row in rows)
     height = _MARGIN + sum(max(tile.height for tile in row) + _MARGIN for row in rows)
     sheet = Image.new("RGB", (width, height), "white")

@@ -1,4 +1,4 @@
-"""One picture, wherever its bytes lie, read when it is asked for."""
+"""One picture in a file, an archive or a table, which is read when it is asked for."""
 
 import hashlib
 import zipfile
@@ -17,27 +17,26 @@ from capgrade.schemas.pictures import SIDEWAYS, decode_image, open_picture, orie
 from capgrade.schemas.tars import Member
 
 _MOST_BYTES = 2**28  # of a picture in a zip, which may be small packed and endless unpacked
-# row groups of Parquet files that are kept: pictures are mostly asked for in their order
+# Row groups of Parquet files that stay in memory. A few suffice: pictures are mostly read in order.
 _GROUPS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image by its id: a file, a member of a zip or tar, or a row of a table; small, as it is
-    sent about."""
+    """Where an image's bytes are: a file, a member of a zip or tar, or a row of a table."""
 
     image_id: str
     file: str
     row: int | None = None
     member: str | None = None
-    path: str | None = None  # with folders, inside of its source; None where an id is all there is
-    offset: int | None = None  # of a member of a tar
-    length: int = 0
+    path: str | None = None  # within its source, with folders; None where only the id is known
+    offset: int | None = None  # of the bytes of a tar's member
+    length: int = 0  # of the bytes of a tar's member
     column: str = "png"  # of a table
 
     @property
     def place(self) -> str | None:
-        """Where in the file; None where the file is the picture and nothing else."""
+        """The place in the file; None where the file is the picture and nothing else."""
         return self.member if self.row is None else f"[{self.row}]"
 
     @property
@@ -60,7 +59,7 @@ class Picture:
             if self.offset is not None:
                 return Member(self.file, str(self.member), self.offset, self.length).read()
             if self.row is not None:
-                return self._of_row(_cell(self.file, self.column, self.row))
+                return self._bytes_of_cell(_cell(self.file, self.column, self.row))
             if self.member is None:
                 return Path(self.file).read_bytes()
             if open_zip(self.file).getinfo(self.member).file_size > _MOST_BYTES:
@@ -82,8 +81,8 @@ class Picture:
                 f"cannot be read ({reason})", file=self.file, row=self.place
             ) from error
 
-    def _of_row(self, cell: Any) -> bytes:
-        """Bytes, or a struct of bytes or of the path of a file."""
+    def _bytes_of_cell(self, cell: Any) -> bytes:
+        """The bytes of a cell: bytes, or a struct with bytes or the path of a file."""
         data = cell.get("bytes") if isinstance(cell, dict) else cell
         if data is None and isinstance(cell, dict) and cell.get("path"):
             return (Path(self.file).parent / cell["path"]).read_bytes()
@@ -98,17 +97,17 @@ class Picture:
         return decode_image(data, self.file, self.place), hashlib.sha256(data).hexdigest()
 
     def size(self) -> tuple[int, int] | None:
-        """Width and height as its header has them, pixels not decoded; None when there is no header
-        to read."""
+        """Width and height by the header, without decoding pixels; None when the header cannot be
+        read."""
         try:
             with open_picture(Path(self.file) if self.is_file else self.read()) as image:
                 return (image.height, image.width) if orientation(image) in SIDEWAYS else image.size
-        except Exception:  # whatever is wrong is said when it is decoded
+        except Exception:  # Decoding the picture reports the problem.
             return None
 
     def stamp(self) -> str:
-        """What changes when the picture does, or who may read it: id, place, and size and change
-        time of the file."""
+        """A text that changes with the picture and with its access rights: id, place, and the
+        file's size and change time."""
         try:
             stat = Path(self.file).stat()
         except OSError:
@@ -118,7 +117,7 @@ class Picture:
 
 @lru_cache(maxsize=4)
 def open_table(file: str) -> pa.Table:
-    """An Arrow file, mapped: our own kind, or the streams that `datasets` writes."""
+    """A memory-mapped Arrow file: an IPC file as ours, or a stream as `datasets` writes it."""
     mapped = pa.memory_map(file)
     try:
         return pa.ipc.open_file(mapped).read_all()
@@ -129,7 +128,7 @@ def open_table(file: str) -> pa.Table:
 
 @lru_cache(maxsize=1)
 def open_zip(file: str) -> zipfile.ZipFile:
-    """Kept open while its members are read."""
+    """An archive, which is kept open because its members are read one by one."""
     return zipfile.ZipFile(file)
 
 

@@ -1,9 +1,9 @@
 """Tokenizers by name. A captions table says which one made its tokens.
 
 `ptb` and `ptb_py` give what pycocoevalcap's PTBTokenizer gives: Stanford's PTB tokens in lower case
-without the punctuation on its list. Brackets become `-lrb-` and so on before that list, in
-capitals, is applied, so they stay. A fraction such as `3 1/2`, a telephone number or a tag is one
-token with no-break spaces inside.
+without the punctuation on its list. Brackets stay: the list has them in capitals, as `-LRB-`, but
+the tokens are `-lrb-` by then. A fraction such as `3 1/2`, a telephone number or a tag is one token
+with no-break spaces inside.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import package_folder
-from capgrade.text.language import TOGETHER
-from capgrade.text.ptb import alone, kept, ptb_tokens
-from capgrade.text.words import NO_TOKENIZER, Words, number_words, read_once, split_at_spaces
+from capgrade.text.language import UNSPACED
+from capgrade.text.ptb import ptb_tokens, remove_punctuation, tokens_of_chunk
+from capgrade.text.words import NO_TOKENIZER, Words, number_words, retokenize, split_at_spaces
 
-_AHEAD = 3  # captions that are looked at behind one; the lexer skips line breaks between
+_AHEAD = 3  # following captions that the lexer may look at: it looks past line breaks
 PTB_JAR = "stanford-corenlp-3.4.1.jar"
-_BREAKS = "\n\r\x0b\x0c\x85\u2028\u2029"  # the lexer, or what reads its lines, may end a line here
+_BREAKS = "\n\r\x0b\x0c\x85\u2028\u2029"  # where the lexer, or a reader of its lines, ends a line
 _LINE_BREAKS = re.compile(f"[{_BREAKS}]")
 _SURROGATES = re.compile("[\ud800-\udfff]")  # halves of characters: no encoding writes them
 _PIECE = re.compile(
-    rf"[{TOGETHER}]|(?:(?![{TOGETHER}])[^\W_])+(?:['’-](?:(?![{TOGETHER}])[^\W_])+)*"
+    rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W_])+(?:['’-](?:(?![{UNSPACED}])[^\W_])+)*"
 )
 _WORD_UNIGRAM = re.compile(r"(?u)\b\w\w+\b")
 
@@ -42,13 +42,14 @@ def tokenize(name: str, captions: Sequence[str]) -> list[list[str]]:
     return TOKENIZERS[name](captions)
 
 
-def tokenized(texts: Sequence[str], tokenizer: str, lists: Sequence[int] = ()) -> Words:
-    """As `tokenize`, as numbers; also `NO_TOKENIZER`. `lists` are where lists begin in which the
-    jar would read the captions one after the other; without them each is read by itself."""
+def tokenize_as_words(texts: Sequence[str], tokenizer: str, lists: Sequence[int] = ()) -> Words:
+    """As `tokenize`, as numbers of words, and also for `NO_TOKENIZER`. `lists`: rows where lists of
+    captions begin, each of which the jar would read as one text; without them each caption is read
+    by itself."""
     if tokenizer == NO_TOKENIZER:
         return split_at_spaces(texts)
     return (
-        ptb_words(texts, lists)
+        tokenize_ptb(texts, lists)
         if tokenizer in ("ptb_py", "ptb")
         else number_words(tokenize(tokenizer, texts))
     )
@@ -75,13 +76,13 @@ def ptb(captions: Sequence[str]) -> list[list[str]]:
         "edu.stanford.nlp.process.PTBTokenizer",
     ]
     command += ["-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
-    text = "\n".join(one_line_each(captions)) + "\n"
+    text = "\n".join(remove_line_breaks(captions)) + "\n"
     run = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
     lines = run.stdout.decode().split("\n")[:-1]
     if run.returncode or len(lines) != len(captions):
         problem = f"exit status {run.returncode}, {len(lines)} lines for {len(captions)} captions"
         raise InputError(f"PTBTokenizer failed: {problem}", remedy="use ptb_py")
-    return [kept(line) for line in lines]
+    return [remove_punctuation(line) for line in lines]
 
 
 def ptb_jar() -> Path:
@@ -89,29 +90,29 @@ def ptb_jar() -> Path:
     return package_folder("pycocoevalcap.tokenizer") / PTB_JAR
 
 
-def one_line_each(captions: Sequence[str]) -> Sequence[str]:
-    """Captions without line breaks and halves of surrogate pairs: a space or U+FFFD for each;
-    looked for in all at once, as hardly one has them."""
-    together = "".join(captions)
-    if any(char in together for char in _BREAKS) or (
-        not together.isascii() and _SURROGATES.search(together)
+def remove_line_breaks(captions: Sequence[str]) -> Sequence[str]:
+    """Captions with a space for each line break and U+FFFD for each half of a surrogate pair."""
+    # One look at all captions is quicker than one at each, and hardly any has these characters.
+    joined = "".join(captions)
+    if any(char in joined for char in _BREAKS) or (
+        not joined.isascii() and _SURROGATES.search(joined)
     ):
         return [_SURROGATES.sub("\ufffd", _LINE_BREAKS.sub(" ", caption)) for caption in captions]
     return captions
 
 
 def ptb_py(captions: Sequence[str]) -> list[list[str]]:
-    """The same tokens without Java, each caption by itself; docs/captions.md has how equal they
-    are."""
-    words = ptb_words(captions)
+    """The tokens of `ptb` without Java, each caption by itself; docs/captions.md says how equal
+    they are."""
+    words = tokenize_ptb(captions)
     return [words.sentence(k) for k in range(len(captions))]
 
 
-def ptb_words(captions: Sequence[str], lists: Sequence[int] = ()) -> Words:
-    """As `ptb_py`: what stands between spaces is mostly read alike everywhere, so each such piece
-    is read once; a caption with any other piece is read by itself, or with the next ones of its
-    list (see `tokenized`)."""
-    lines = one_line_each(captions)
+def tokenize_ptb(captions: Sequence[str], lists: Sequence[int] = ()) -> Words:
+    """As `ptb_py`, as numbers of words. The tokens of most pieces between spaces do not depend on
+    their neighbours, so each such piece is read once. A caption with any other piece is read as a
+    whole, with the next ones of its list (see `tokenize_as_words`)."""
+    lines = remove_line_breaks(captions)
     ends = [*lists[1:], len(lines)] if len(lists) else []
 
     def read(row: int) -> list[str]:
@@ -120,17 +121,17 @@ def ptb_words(captions: Sequence[str], lists: Sequence[int] = ()) -> Words:
             lines[row], "".join(f"{line}\n" for line in lines[row + 1 : min(row + 1 + _AHEAD, end)])
         )
 
-    return read_once(split_at_spaces(lines), alone, read)
+    return retokenize(split_at_spaces(lines), tokens_of_chunk, read)
 
 
 def lower_split(captions: Sequence[str]) -> list[list[str]]:
-    """Lower case, split at white space, punctuation kept: as the SAM and TERAN code."""
+    """Lower case, split at white space, with punctuation, as in the code of SAM and TERAN."""
     return [caption.lower().split() for caption in captions]
 
 
 def word_unigram(captions: Sequence[str]) -> list[list[str]]:
-    """Lower-case words of two or more letters or digits: scikit-learn's default, as the DAA
-    code."""
+    """Lower-case words of two or more letters or digits: scikit-learn's default, as in the code of
+    DAA."""
     return [_WORD_UNIGRAM.findall(caption.lower()) for caption in captions]
 
 
@@ -161,9 +162,9 @@ TOKENIZERS: dict[str, Callable[[Sequence[str]], list[list[str]]]] = {
 
 
 def tokens_of_text(text: str, tokenizer: str) -> list[str]:
-    """The tokens of one caption, without a Java process for it: `ptb_py` gives what `ptb` does.
-    InputError where there are none."""
-    found = tokenize("ptb_py" if tokenizer == "ptb" else tokenizer, [text])[0]
-    if not found:
+    """The tokens of one caption, for `ptb` by `ptb_py`, which needs no Java process. InputError
+    where there are none."""
+    tokens = tokenize("ptb_py" if tokenizer == "ptb" else tokenizer, [text])[0]
+    if not tokens:
         raise InputError("no word in this caption", remedy="type a caption of one word or more")
-    return found
+    return tokens

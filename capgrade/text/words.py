@@ -1,4 +1,4 @@
-"""Captions as numbers: which word stands where."""
+"""Captions as word numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 
-NO_TOKENIZER = "none"  # the captions are tokens with spaces between them
+NO_TOKENIZER = "none"  # for captions that are tokens with spaces between them
 
 
 class Words(NamedTuple):
@@ -31,10 +31,10 @@ class Words(NamedTuple):
         """int64 [n_sentences]: words of each sentence."""
         return np.diff(self.ptr)
 
-    def sentences_with(self, some: np.ndarray) -> np.ndarray:
-        """int64, ascending: the sentences that have one of `some` words, bool [vocabulary]."""
-        before = np.concatenate([[0], np.cumsum(some[self.word])])
-        return np.flatnonzero(np.diff(before[self.ptr]))
+    def sentences_with(self, wanted: np.ndarray) -> np.ndarray:
+        """int64, ascending: the sentences with a word of `wanted`, bool [vocabulary]."""
+        counts_before = np.concatenate([[0], np.cumsum(wanted[self.word])])
+        return np.flatnonzero(np.diff(counts_before[self.ptr]))
 
 
 def split_at_spaces(lines: Sequence[str] | pa.Array) -> Words:
@@ -53,7 +53,7 @@ def split_at_spaces(lines: Sequence[str] | pa.Array) -> Words:
 
 
 def _numbers(codes: pa.DictionaryArray) -> np.ndarray:
-    """int32, a copy: kernels are compiled for writable arrays."""
+    """The codes as int32. It is a copy, because kernels are compiled for writable arrays."""
     return codes.indices.to_numpy(zero_copy_only=False).astype(np.int32)
 
 
@@ -61,36 +61,38 @@ def words_of(tokens: Iterable[str]) -> list[str]:
     """The words whose n-grams CIDEr and BLEU count: tokens joined by a space, split at any white
     space.
 
-    So does pycocoevalcap, and so a PTB token with no-break spaces inside (`3 1/2`) is several
-    words. ROUGE-L, METEOR and scene graphs take tokens.
+    pycocoevalcap does the same: a PTB token with no-break spaces inside (`3 1/2`) is several words
+    to it. ROUGE-L, METEOR and scene graphs take tokens.
     """
     return " ".join(tokens).split()
 
 
 def split_at_white_space(tokens: Words) -> Words:
-    """`words_of` each sentence."""
+    """`words_of` the tokens of each sentence."""
     spelling = [words_of([token]) for token in tokens.vocabulary]
-    whole = all(parts == [token] for parts, token in zip(spelling, tokens.vocabulary, strict=True))
-    return tokens if whole else respelled(tokens, spelling)
+    unchanged = all(
+        parts == [token] for parts, token in zip(spelling, tokens.vocabulary, strict=True)
+    )
+    return tokens if unchanged else respell(tokens, spelling)
 
 
-def respelled(words: Words, spelling: Sequence[Sequence[str]]) -> Words:
-    """Every word replaced by none, one or several: `spelling` has them for each of the
-    vocabulary."""
+def respell(words: Words, spelling: Sequence[Sequence[str]]) -> Words:
+    """Sentences with each word replaced by none, one or several: `spelling` has the new words for
+    each word of the vocabulary."""
     number: dict[str, int] = {}
     flat = np.array(
         [number.setdefault(w, len(number)) for parts in spelling for w in parts], np.int32
     )
-    size = np.array([len(parts) for parts in spelling], np.int64)
-    here = size[words.word]
-    ends = np.concatenate([[0], np.cumsum(here)])
-    start = (np.cumsum(size) - size)[words.word]
-    at = np.arange(ends[-1]) + np.repeat(start - ends[:-1], here)
-    return Words(ends[words.ptr], flat[at], list(number))
+    n_parts = np.array([len(parts) for parts in spelling], np.int64)
+    n_new = n_parts[words.word]
+    ends = np.concatenate([[0], np.cumsum(n_new)])
+    first = (np.cumsum(n_parts) - n_parts)[words.word]
+    positions = np.arange(ends[-1]) + np.repeat(first - ends[:-1], n_new)
+    return Words(ends[words.ptr], flat[positions], list(number))
 
 
 def tokens_of(captions: Captions) -> Words:
-    """The tokens of a captions table, numbered as they come."""
+    """The tokens of a captions table, numbered in order of first use."""
     codes, start = captions.tokens()
     return Words(start, _numbers(codes), codes.dictionary.to_pylist())
 
@@ -105,38 +107,39 @@ def number_words(sentences: Iterable[Sequence[str]]) -> Words:
     return Words(np.array(ptr), np.array(word, np.int32), list(number))
 
 
-def read_once(
+def retokenize(
     words: Words,
-    alone: Callable[[str], Sequence[str] | None],
-    sentence: Callable[[int], Sequence[str]],
+    tokens_of_word: Callable[[str], Sequence[str] | None],
+    tokens_of_sentence: Callable[[int], Sequence[str]],
 ) -> Words:
-    """Each word replaced by what `alone` reads it as; sentences with a word that gives None by what
-    they read as."""
-    spelling = [alone(word) for word in words.vocabulary]
+    """Sentences with each word replaced by its tokens. `tokens_of_word` gives None for a word whose
+    tokens depend on its neighbours: then `tokens_of_sentence` gives those of each sentence (by
+    row) that has such a word."""
+    spelling = [tokens_of_word(word) for word in words.vocabulary]
     rows = words.sentences_with(np.array([parts is None for parts in spelling], bool))
-    read = [sentence(row) for row in rows.tolist()]
-    return with_sentences(respelled(words, [parts or () for parts in spelling]), rows, read)
+    sentences = [tokens_of_sentence(row) for row in rows.tolist()]
+    return replace_sentences(respell(words, [parts or () for parts in spelling]), rows, sentences)
 
 
-def with_sentences(words: Words, rows: np.ndarray, sentences: Sequence[Sequence[str]]) -> Words:
+def replace_sentences(words: Words, rows: np.ndarray, sentences: Sequence[Sequence[str]]) -> Words:
     """The sentences `rows` replaced by others."""
     if not len(rows):
         return words
     number = {w: k for k, w in enumerate(words.vocabulary)}
-    new = np.array(
+    new_words = np.array(
         [number.setdefault(w, len(number)) for sentence in sentences for w in sentence], np.int32
     )
     sizes, replaced = words.sizes, np.zeros(len(words.ptr) - 1, bool)
     replaced[rows] = True
-    kept = words.word[~np.repeat(replaced, sizes)]
+    old_words = words.word[~np.repeat(replaced, sizes)]
     sizes[rows] = [len(sentence) for sentence in sentences]
     is_new = np.repeat(replaced, sizes)
     word = np.empty(len(is_new), np.int32)
-    word[is_new], word[~is_new] = new, kept
+    word[is_new], word[~is_new] = new_words, old_words
     return Words(np.concatenate([[0], np.cumsum(sizes)]), word, list(number))
 
 
-def without_empty_sentences(words: Words) -> Words:
-    """One empty word in each sentence that has none: as `"".split(" ")`."""
+def fill_empty_sentences(words: Words) -> Words:
+    """Sentences without words get one empty word, as `"".split(" ")` gives."""
     rows = np.flatnonzero(words.sizes == 0)
-    return with_sentences(words, rows, [[""]] * len(rows))
+    return replace_sentences(words, rows, [[""]] * len(rows))

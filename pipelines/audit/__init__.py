@@ -12,15 +12,15 @@ from capgrade.agreement.calibration import SHIPPED, Calibration, load
 from capgrade.agreement.curve import Curve
 from capgrade.labels import Labels
 from capgrade.lists import LIKELY
-from capgrade.pipelines.audit.errors import BOTH_WAYS, Errors
-from capgrade.pipelines.audit.estimate import Bands
+from capgrade.pipelines.audit.errors import DIRECTIONS, ModelErrors
+from capgrade.pipelines.audit.estimate import ProbabilityBands
 from capgrade.pipelines.audit.lists import (
-    equal_captions,
-    falling,
-    groups,
-    likely,
-    near_duplicates,
-    suspects,
+    find_equal_captions,
+    find_near_duplicates,
+    find_suspects,
+    group_images,
+    select_likely,
+    sort_by_value,
     write_lists,
 )
 from capgrade.schemas.captions import Captions
@@ -37,7 +37,7 @@ _STAGE, _GENERATOR = "audit", "capgrade audit"
 def lists_folder(out: Path) -> Path:
     """The folder of the lists, `audit-lists` of `audit.html`. InputError where something else
     stands at the page, and for a page that is no .html."""
-    from capgrade.pipelines.page import generated_by
+    from capgrade.pipelines.page import recogniser_of
 
     if out.suffix.lower() != ".html":
         raise InputError(
@@ -45,7 +45,7 @@ def lists_folder(out: Path) -> Path:
             file=out,
             remedy=f"give {out.stem or 'audit'}.html",
         )
-    refuse_file(out, "audit of capgrade", generated_by(_GENERATOR))
+    refuse_file(out, "audit of capgrade", recogniser_of(_GENERATOR))
     return out.with_name(f"{out.stem}-lists")
 
 
@@ -62,121 +62,114 @@ def audit(
     similarity: Sequence[Path] = (),
     stand_in: int | None = None,
 ) -> dict[str, Any]:
-    """Write the page `out`, and in a folder beside it, `audit-lists` of `audit.html`, the lists as
-    CSV (`likely.csv`, likely false negatives; `suspects.csv`, captions that fit their own image
-    badly; `duplicates.csv`, groups of near-duplicate images) and a file of positives,
-    `positives.json`.
+    """Write the page `out`, and beside it in the folder `audit-lists` of `audit.html` the lists as
+    CSV and a file of positives (`write_lists`).
 
-    Values come from dense relevance, or from shards by their weights; probabilities from
-    `calibration`, else from the one that comes with capgrade (Crisscrossed Captions, COCO's 5K test
-    captions, score at least 4.5). `measure` is the first that both have, if not given. A caption of
-    another image is likely where P(a person accepts) is LIKELY or more. Its curve is that of as
-    many captions as an image usually has (`Calibration.fitting`).
-
-    Returns "accepted_captions_per_image", of all other captions (`Bands.accepted`);
-    "likely_captions_per_image" and "likely_images_per_caption": `pairs`, how many are likely, and
-    `accepted`, how many of these people accept, with its 95 % interval `low` to `high`; accepted is
-    None, and low 0, where the calibration's pairs were chosen. "likely_pairs": how many are listed
-    (of shards: kept). "bands": accepted captions per image by P, None where the calibration's pairs
-    were chosen. "calibration": its `sampling` ("random" or "chosen"), what it was learnt from, and
-    `likely_from`, the value from which a pair is likely, None where none is.
-    "given_captions_per_image"; "near_duplicates"; "suspect_pairs", or None and why,
-    "suspects_unknown"; "equal_captions": texts that captions of several images share; "measure".
-    With `similarity`, files as `evaluate` takes them (several: their mean), or `stand_in`, as
-    there: "model", its errors (`Errors.told`) by direction; "model_order": what is said of a matrix
-    that seems to be in another order than the captions, None of others. Raises InputError where
-    inputs do not fit one another, or something else stands at `out` or in its folder.
-    """
-    from capgrade.pipelines.audit.page import Audited, sections
-    from capgrade.pipelines.page import render
+    Values come from dense relevance, or from shards by their weights; `measure` is the first that
+    values and `calibration` (by default the one shipped, on Crisscrossed Captions) share. A model's
+    errors are audited with `similarity` or `stand_in`, as `load_task` takes them. Returns the
+    figures, whose keys are explained where they are filled in. Raises InputError where inputs do
+    not fit one another, or where something else stands at `out` or in its folder."""
+    from capgrade.pipelines.audit.page import AuditResult, page_sections
+    from capgrade.pipelines.page import render_page
     from capgrade.pipelines.page.thumbnails import PageThumbnails
     from capgrade.trainer.evaluation.evaluate import similarity_names
 
     with output_folder(lists_folder(out), _STAGE) as lists:
-        path = calibration or SHIPPED
+        calibration_file = calibration or SHIPPED
         matrices = dict(zip(similarity_names(similarity), similarity, strict=True))
-        given = {
+        input_files = {
             "captions": captions_dir,
             "relevance": relevance,
             "shards": shards,
-            "calibration": path,
+            "calibration": calibration_file,
             **matrices,
         }
-        inputs = found_digests(**given)
-        labels = _opened(relevance, shards, captions_dir, split)
-        captions, known = labels.table, load(path).fitting(labels.owner)
-        names = _measures(labels, known, measure, path)
-        curve = known.curves[names[0]]
+        inputs = found_digests(**input_files)
+        labels = _load_labels(relevance, shards, captions_dir, split)
+        captions, fitted = labels.table, load(calibration_file).fitting(labels.owner)
+        measures = _choose_measures(labels, fitted, measure, calibration_file)
+        curve = fitted.curves[measures[0]]
         thumbnails = PageThumbnails(captions_dir, images, out.parent)
-        errors, order = _errors(captions_dir, captions, curve, similarity, stand_in)
-        bands, parts = Bands(curve, captions.n_images, captions.owner, known.random), []
-        for every in labels.stored.pairs(names[0]):  # all known pairs, image after image
-            some = every.of_others(labels.owner)
-            bands.add(some)
-            parts.append(likely(some, curve))
-            for one in errors.values():
-                one.add(some)
-        pairs = falling(parts)
-        own = _own(labels, names[0])
-        low = None if own is None else suspects(own, curve)
-        no_own = f"the folder has no value of {names[0]} of a caption without itself: make it again"
+        errors, order_note = _model_errors(captions_dir, captions, curve, similarity, stand_in)
+        bands = ProbabilityBands(curve, captions.n_images, captions.owner, fitted.random)
+        likely_parts = []
+        for known_pairs in labels.stored.pairs(measures[0]):
+            others = known_pairs.of_others(labels.owner)
+            bands.add(others)
+            likely_parts.append(select_likely(others, curve))
+            for of_direction in errors.values():
+                of_direction.add(others)
+        pairs = sort_by_value(likely_parts)
+        own_values = _left_out_values(labels, measures[0])
+        suspect_rows = None if own_values is None else find_suspects(own_values, curve)
+        suspects_unknown = (
+            f"the folder has no value of {measures[0]} of a caption without itself: make it again"
+        )
         if captions.n_captions == captions.n_images:
-            no_own = "every image has one caption"
-        duplicates, equal = near_duplicates(pairs, captions), equal_captions(captions)
-        found = {
-            "accepted_captions_per_image": bands.accepted(_seen(known, captions)),
+            suspects_unknown = "every image has one caption"
+        duplicates, equal = find_near_duplicates(pairs, captions), find_equal_captions(captions)
+        figures: dict[str, Any] = {
+            "accepted_captions_per_image": bands.accepted_range(
+                _observed_per_image(fitted, captions)
+            ),
+            # Likely pairs, and how many of them people accept (`mean_of`).
             "likely_captions_per_image": bands.likely(),
             "likely_images_per_caption": bands.likely(captions.n_images / captions.n_captions),
             "given_captions_per_image": captions.n_captions / captions.n_images,
-            "bands": bands.told(),
-            "likely_pairs": len(pairs.image),
+            # Other captions per image by P; None where the calibration's pairs were chosen.
+            "bands": bands.summarise(),
+            "likely_pairs": len(pairs.image),  # those listed; of shards, the kept ones
             "near_duplicates": len(duplicates),
-            "suspect_pairs": None if low is None else len(low),
-            **({"suspects_unknown": no_own} if low is None else {}),
-            "equal_captions": len(equal),
-            "measure": names[0],
-            "calibration": _kind(known, curve, captions),
-            **(
-                {"model": {way: one.told(known.random) for way, one in errors.items()}}
-                if errors
-                else {}
-            ),
-            **({"model_order": order} if errors else {}),
+            # Own captions that fit nothing; None where that is not known, for the reason below.
+            "suspect_pairs": None if suspect_rows is None else len(suspect_rows),
+            **({"suspects_unknown": suspects_unknown} if suspect_rows is None else {}),
+            "equal_captions": len(equal),  # texts that captions of several images share
+            "measure": measures[0],
+            "calibration": _describe_calibration(fitted, curve, captions),
         }
-        together = groups(duplicates, captions.n_images)
-        audited = Audited(
-            found,
-            labels,
-            known,
-            names,
-            captions,
-            pairs,
-            together,
-            equal,
-            low,
-            errors,
-            bands.by_tenth(),
+        if errors:
+            figures["model"] = {
+                direction: of_direction.summarise(fitted.random)
+                for direction, of_direction in errors.items()
+            }
+            # A warning about a matrix that seems to be in another order than the captions, or None.
+            figures["model_order"] = order_note
+        duplicate_groups = group_images(duplicates, captions.n_images)
+        result = AuditResult(
+            figures=figures,
+            labels=labels,
+            calibration=fitted,
+            measures=measures,
+            captions=captions,
+            likely_pairs=pairs,
+            duplicates=duplicate_groups,
+            equal_captions=equal,
+            suspects=suspect_rows,
+            errors=errors,
+            by_tenth=bands.by_tenth(),
         )
-        first, *shown = sections(audited, thumbnails)
-        thumbnails.pictures.tell()
-        require_unchanged(inputs, found_digests(**given))
-        rows = write_lists(lists, captions, curve, pairs, together, low, own)
+        opening, *sections = page_sections(result, thumbnails)
+        thumbnails.pictures.warn_of_missing()
+        require_unchanged(inputs, found_digests(**input_files))
+        rows = write_lists(
+            lists, captions, curve, pairs, duplicate_groups, suspect_rows, own_values
+        )
         foot = (
             f"capgrade {package_version()}; captions {captions.digest[:12]}, split"
-            f" {captions.split}; "
+            f" {captions.split}; measure {measures[0]}."
         )
-        foot += f"measure {names[0]}."
-        write_text(out, render("Audit", first, shown, _GENERATOR, foot=foot, runs=[]))
-        params = {"measure": names[0], "split": captions.split, "stand_in": stand_in}
-        write_manifest(lists, _STAGE, params=params, inputs=inputs, rows=rows, found=found)
-    return found
+        write_text(out, render_page("Audit", opening, sections, _GENERATOR, foot=foot, runs=[]))
+        params = {"measure": measures[0], "split": captions.split, "stand_in": stand_in}
+        write_manifest(lists, _STAGE, params=params, inputs=inputs, rows=rows, found=figures)
+    return figures
 
 
-def _opened(
+def _load_labels(
     relevance: Path | None, shards: Path | None, captions_dir: Path, split: str | None
 ) -> Labels:
-    """Labels with the parameters of each measure. InputError unless exactly one folder is given,
-    for one that is not finished, and for one made for other captions."""
+    """Labels, with the parameters of each measure in `made_with`. InputError unless exactly one
+    folder is given, and for one that is not finished or was made for other captions."""
     folder = relevance or shards
     if folder is None or (relevance and shards):
         raise InputError(
@@ -189,9 +182,9 @@ def _opened(
     )
 
 
-def _own(labels: Labels, measure: str) -> np.ndarray | None:
-    """float64 [n_captions]: each caption against the others of its image, NaN without others; None
-    where the folder does not have it, or no image has others."""
+def _left_out_values(labels: Labels, measure: str) -> np.ndarray | None:
+    """float64 [n_captions]: the value of each caption against the others of its image, NaN where it
+    has none; None where the folder lacks these values, or no image has a second caption."""
     if labels.stored.sampled:
         values = read_shards(Path(labels.file)).left_out(measure)
     else:
@@ -201,46 +194,51 @@ def _own(labels: Labels, measure: str) -> np.ndarray | None:
     return values.astype(np.float64)
 
 
-def _same(known: Calibration, captions: Captions) -> bool:
+def _has_same_captions(calibration: Calibration, captions: Captions) -> bool:
     """Whether the judged pairs are of the captions that are audited."""
-    judged = known.facts["judgements"]
-    return bool(judged["captions"] == captions.digest and judged.get("split") == captions.split)
+    judgements = calibration.facts["judgements"]
+    return bool(
+        judgements["captions"] == captions.digest and judgements.get("split") == captions.split
+    )
 
 
-def _seen(known: Calibration, captions: Captions) -> float | None:
-    """How many captions of others, per image, people were seen to accept; None of other captions,
-    and where the calibration does not say."""
-    judged = known.facts["judgements"]
+def _observed_per_image(calibration: Calibration, captions: Captions) -> float | None:
+    """How many captions of other images, per image, people accepted among the judged pairs; None
+    where these are of other captions, or the calibration does not say."""
+    judgements = calibration.facts["judgements"]
     return (
-        judged["accepted"] / judged["images"]
-        if _same(known, captions) and "accepted" in judged
+        judgements["accepted"] / judgements["images"]
+        if _has_same_captions(calibration, captions) and "accepted" in judgements
         else None
     )
 
 
-def _kind(known: Calibration, curve: Curve, captions: Captions) -> dict[str, Any]:
-    """What the probabilities were learnt from; `same_captions`: whether from pairs of the captions
-    that are audited."""
-    judged = known.facts["judgements"]
+def _describe_calibration(
+    calibration: Calibration, curve: Curve, captions: Captions
+) -> dict[str, Any]:
+    """What the probabilities were learnt from; `same_captions`: whether from the audited captions;
+    `likely_from`: the value from which a pair is likely, None where none is."""
+    judgements = calibration.facts["judgements"]
     return {
-        **{key: judged[key] for key in ("sampling", "file")},
-        "same_captions": _same(known, captions),
-        **{key: known.facts[key] for key in ("accept", "low", "high")},
-        "references": known.references,
+        **{key: judgements[key] for key in ("sampling", "file")},
+        "same_captions": _has_same_captions(calibration, captions),
+        **{key: calibration.facts[key] for key in ("accept", "low", "high")},
+        "references": calibration.references,
         "likely_from": curve.value_at(LIKELY) if curve.accepted[-1] >= LIKELY else None,
         "pairs": curve.pairs,
         "ece": curve.ece,
     }
 
 
-def _errors(
+def _model_errors(
     captions_dir: Path,
     captions: Captions,
     curve: Curve,
     similarity: Sequence[Path],
     stand_in: int | None,
-) -> tuple[dict[str, Errors], str | None]:
-    """By direction, and what is said of a matrix that seems to be in another order."""
+) -> tuple[dict[str, ModelErrors], str | None]:
+    """direction -> the model's errors, and the warning (or None) about a matrix that seems to be in
+    another order than the captions; no errors without a model."""
     if not similarity and stand_in is None:
         return {}, None
     from capgrade.trainer.evaluation.task import load_task, unordered
@@ -249,28 +247,35 @@ def _errors(
         captions_dir, similarity=similarity, stand_in=stand_in, split=captions.split
     )
     kept = np.arange(captions.n_captions) if task.kept is None else task.kept
-    whole = similarity and task.similarity.shape == (captions.n_images, captions.n_captions)
-    order = unordered(similarity, task.similarity, captions) if whole else None
-    return {
-        way: Errors(task.similarity, kept, captions, way, curve, task.images) for way in BOTH_WAYS
-    }, order
+    is_full = similarity and task.similarity.shape == (captions.n_images, captions.n_captions)
+    order_note = unordered(similarity, task.similarity, captions) if is_full else None
+    errors = {
+        direction: ModelErrors(task.similarity, kept, captions, direction, curve, task.images)
+        for direction in DIRECTIONS
+    }
+    return errors, order_note
 
 
-def _measures(labels: Labels, known: Calibration, asked: str | None, path: Path) -> list[str]:
-    """The measure asked for, or the first that the calibration and the folder both have, computed
-    alike; then the others of which both is true."""
+def _choose_measures(
+    labels: Labels, calibration: Calibration, asked: str | None, path: Path
+) -> list[str]:
+    """The measure asked for, or the first that the calibration and the folder both have; then every
+    other that both have, computed with the same parameters. InputError where the first differs."""
     made_with, folder = labels.made_with or {}, Path(labels.file)
-    both = [name for name in known.curves if name in made_with]
-    first = next((name for name in both if asked in (None, name)), None)
+    shared = [name for name in calibration.curves if name in made_with]
+    first = next((name for name in shared if asked in (None, name)), None)
     if first is None:
-        of_known, of_folder = ", ".join(known.curves), ", ".join(made_with)
+        of_known, of_folder = ", ".join(calibration.curves), ", ".join(made_with)
         problem = f"{asked} is not of both: " if asked else ""
         problem += f"the calibration {path.name} is of {of_known}; the folder has {of_folder}"
-        wanted = asked if asked in known.curves else next(iter(known.curves))
+        wanted = asked if asked in calibration.curves else next(iter(calibration.curves))
         remedy = f"compute it: --measures {wanted}, or calibrate: capgrade agree --calibrate"
         raise InputError(problem, file=folder, remedy=remedy)
-    known.require_alike(first, made_with[first], folder, path)
+    calibration.require_alike(first, made_with[first], folder, path)
     if labels.stored.partial(first):
         problem = f"{first} scores some pairs alone, which do not tell how many others fit"
         raise InputError(problem, file=folder, remedy="audit by a measure of every pair: --measure")
-    return [first, *(name for name in both if name != first and known.alike(name, made_with[name]))]
+    return [
+        first,
+        *(name for name in shared if name != first and calibration.alike(name, made_with[name])),
+    ]

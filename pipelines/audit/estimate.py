@@ -2,16 +2,16 @@
 
 The expected number of accepted captions of image i among some pairs, such as the likely ones, is
 sum over j of w_ij p(v_ij): p from the calibration, w_ij the inverse of a sampled pair's probability
-of being kept (Horvitz and Thompson 1952), 1 in a dense matrix. Intervals are percentiles of draws,
-each with one of the calibration's bootstrap curves, and with what that leaves open, as a normal
-variable: the random effects of images and of captions, chance where p is neither 0 nor 1, and the
-sampling of shards, as if each pair were kept or not by itself.
+of being kept (Horvitz and Thompson 1952), 1 in a dense matrix. Intervals are percentiles of draws.
+Each draw takes one of the calibration's bootstrap curves, and adds a normal variable for the other
+sources of variance: random effects of images and of captions, chance where p is neither 0 nor 1,
+and the sampling of shards, as if each pair were kept independently.
 
-All this holds for a calibration on pairs of which any was as likely to be judged. Where they were
-chosen for some likeness that the measure does not see, as Crisscrossed Captions', people accept
-more of them than of other pairs of the same value, and no judged pair says how many more. What then
-follows is one side: people accept at most so many. They accept at least what they were seen to
-accept, where the judged pairs are of the captions that are audited.
+All this holds for a calibration on random pairs: every pair was equally likely to be judged. Pairs
+may also have been chosen because they look similar in a way that the measure does not see, as those
+of Crisscrossed Captions. People accept more of them than of other pairs with the same value, and
+the judgements do not say how many more. Then the counts are upper limits alone. A lower limit is
+the number of pairs that people accepted, where the judged pairs are of the audited captions.
 """
 
 from collections.abc import Sequence
@@ -30,81 +30,86 @@ _LAST = len(EDGES) - 2
 
 
 class PairCounts:
-    """Weights of each image's pairs at the knots of the curve; what each image's captions add to
-    other images; and the variance of single pairs, of chance and of sampling. owner int64
-    [n_captions].
+    """Sums over pairs from which the number of accepted pairs follows by any curve with the same
+    knots. owner int64 [n_captions].
 
-    Between two knots the curve is a straight line, so a pair counts at both, by its distance: what
-    is added up is w p(v) itself."""
+    Between two knots the curve is a straight line, so the weight of a pair is divided between
+    both by its distance to them: the sum over knots is then exactly that of w p(v)."""
 
     def __init__(self, curve: Curve, n_images: int, owner: np.ndarray) -> None:
         self.curve, self.owner = curve, owner
-        self.weights, self.of_captions = np.zeros((n_images, len(curve.value))), np.zeros(n_images)
-        self.squares, self.single, self.sampled = 0.0, 0.0, False
+        self.weights = np.zeros((n_images, len(curve.value)))  # of each image's pairs, by knot
+        self.of_captions = np.zeros(n_images)  # accepted pairs of each image's own captions
+        self.squares = 0.0  # sum of (w p)^2 over pairs
+        self.variance = 0.0  # of chance and of sampling, over pairs
+        self.sampled = False  # whether a pair has a weight above 1
 
     def add(self, pairs: ValuedPairs) -> None:
+        """Count these pairs; each is to be added once."""
         if not len(pairs.image):
             return
         n = self.weights.shape[1]
-        at = np.interp(pairs.value, self.curve.value, np.arange(n))  # level beyond the ends
-        knot = at.astype(np.int64)
-        upper = at - knot
+        # The position of each value among the knots; values beyond the ends count as the end.
+        position = np.interp(pairs.value, self.curve.value, np.arange(n))
+        knot = position.astype(np.int64)
+        upper = position - knot
         first = int(pairs.image.min())
         size = int(pairs.image.max()) - first + 1
-        for where, weight in (
+        for knots, weight in (
             (knot, pairs.weight * (1 - upper)),
             (np.minimum(knot + 1, n - 1), pairs.weight * upper),
         ):
-            found = np.bincount((pairs.image - first) * n + where, weight, size * n)
-            self.weights[first : first + size] += found.reshape(size, n)
+            added = np.bincount((pairs.image - first) * n + knots, weight, size * n)
+            self.weights[first : first + size] += added.reshape(size, n)
         p = self.curve.probability(pairs.value)
         accepted = pairs.weight * p
         self.of_captions += np.bincount(self.owner[pairs.caption], accepted, len(self.of_captions))
         self.sampled |= bool((pairs.weight > 1).any())
         self.squares += float((accepted**2).sum())
-        of_sampling = (pairs.weight - 1).clip(0)  # none of a share of a pair
-        self.single += float((accepted * (1 - p) + of_sampling * accepted * p).sum())
+        # Weights below 1 are shares of one pair, which add no variance of sampling.
+        of_sampling = (pairs.weight - 1).clip(0)
+        self.variance += float((accepted * (1 - p) + of_sampling * accepted * p).sum())
 
-    def joined(self, others: Sequence[Self]) -> Self:
-        """These pairs and those of the others."""
-        whole = copy(self)
-        for one in others:
-            whole.weights, whole.of_captions = (
-                whole.weights + one.weights,
-                whole.of_captions + one.of_captions,
-            )
-            whole.squares, whole.single = whole.squares + one.squares, whole.single + one.single
-            whole.sampled |= one.sampled
-        return whole
+    def combine(self, others: Sequence[Self]) -> Self:
+        """The counts of these pairs and of the others'."""
+        combined = copy(self)
+        for other in others:
+            # Not in place: the arrays are still those of `self`.
+            combined.weights = combined.weights + other.weights
+            combined.of_captions = combined.of_captions + other.of_captions
+            combined.squares += other.squares
+            combined.variance += other.variance
+            combined.sampled |= other.sampled
+        return combined
 
-    def accepted(self) -> np.ndarray:
+    def expected_accepted(self) -> np.ndarray:
         """Expected accepted captions of each image, float64 [images]."""
         return self.weights @ np.array(self.curve.accepted)
 
-    def left_open(self) -> float:
-        """The standard deviation of the number of accepted pairs, the curve given. Chance has all
-        of a single pair: the effects add what different pairs of an image, or of one image's
-        captions, have in common."""
+    def standard_deviation(self) -> float:
+        """The standard deviation of the number of accepted pairs for a fixed curve. The variance of
+        single pairs is complete without the random effects, which add the covariance of different
+        pairs of one image, and of pairs of one image's captions."""
         sides = (
-            (self.curve.image_spread, self.accepted()),
+            (self.curve.image_spread, self.expected_accepted()),
             (self.curve.caption_spread, self.of_captions),
         )
         effects = [spread * ((side**2).sum() - self.squares) for spread, side in sides]
-        return float(np.sqrt(max(sum(effects) + self.single, 0.0)))
+        return float(np.sqrt(max(sum(effects) + self.variance, 0.0)))
 
-    def sums(self, seed: int = 0) -> np.ndarray:
-        """How many pairs people accept in all, float64 [DRAWS]: by each of the calibration's
-        curves, with what that leaves open."""
-        drawn = self.weights.sum(axis=0) @ np.array(self.curve.draws).T
-        return np.resize(drawn, DRAWS) + np.random.default_rng(seed).normal(
-            scale=self.left_open(), size=DRAWS
+    def draw_sums(self, seed: int = 0) -> np.ndarray:
+        """How many pairs people accept in all, float64 [DRAWS]: each draw by one of the
+        calibration's curves, plus a normal variable of `standard_deviation`."""
+        by_curve = self.weights.sum(axis=0) @ np.array(self.curve.draws).T
+        random = np.random.default_rng(seed)
+        return np.resize(by_curve, DRAWS) + random.normal(
+            scale=self.standard_deviation(), size=DRAWS
         )
 
 
-class Bands:
-    """Pairs by their probability, from EDGES[k] on and below EDGES[k + 1]; the last band is that of
-    the likely ones. `random`: whether the calibration is on pairs of which any was as likely to be
-    judged."""
+class ProbabilityBands:
+    """Counts of pairs by their probability, from EDGES[k] on and below EDGES[k + 1]; the last band
+    has the likely pairs. `random`: whether the calibration is on random pairs, not chosen ones."""
 
     def __init__(self, curve: Curve, n_images: int, owner: np.ndarray, random: bool) -> None:
         self.curve, self.random, self.n_images = curve, random, n_images
@@ -119,28 +124,25 @@ class Bands:
             counts.add(pairs.take(band == k))
 
     def by_tenth(self) -> list[float]:
-        """Captions per image by P, from k / 10 on; the last is that of 0.9 to 1. How many people
-        accept is not told."""
+        """Number of captions per image with P from k / 10 to (k + 1) / 10, for k of 0 to 9."""
         return (self.tenths / self.n_images).tolist()
 
     def likely(self, by: float = 1.0) -> dict[str, Any]:
-        """Of the likely pairs, as `mean_of`."""
+        """`mean_of` the likely pairs."""
         return mean_of(self.counts[_LAST], self.random, by)
 
-    def accepted(self, seen: float | None = None) -> dict[str, float | None]:
-        """Captions per image beside its own that people accept: "at_least", None where no lower end
-        holds, and "at_most"; "below_half": at most so many of them are not likely. Of chosen pairs,
-        `seen` per image were judged and accepted."""
+    def accepted_range(self, observed: float | None = None) -> dict[str, float | None]:
+        """Captions per image beside its own that people accept: "at_least", "at_most", and
+        "below_half", the most of them that are not likely. With a calibration on chosen pairs
+        "at_least" is `observed`, the accepted pairs per image among the judged ones, or None."""
         first, *others = self.counts
-        whole, unlikely = (
-            mean_of(first.joined(others), self.random),
-            mean_of(first.joined(others[:-1]), self.random),
-        )
-        at_least = whole["low"] if self.random else seen
-        at_most = max(whole["high"], at_least or 0.0)
+        all_pairs = mean_of(first.combine(others), self.random)
+        unlikely = mean_of(first.combine(others[:-1]), self.random)
+        at_least = all_pairs["low"] if self.random else observed
+        at_most = max(all_pairs["high"], at_least or 0.0)
         return {"at_least": at_least, "at_most": at_most, "below_half": unlikely["high"]}
 
-    def told(self) -> list[dict[str, Any]] | None:
+    def summarise(self) -> list[dict[str, Any]] | None:
         """from, to, and captions per image as `mean_of`, of each band; None of chosen pairs."""
         if not self.random:
             return None
@@ -149,12 +151,13 @@ class Bands:
 
 
 def mean_of(counts: PairCounts, random: bool = True, by: float = 1.0) -> dict[str, Any]:
-    """Of the pairs that were counted, per image and times `by`: "pairs", how many; "accepted", how
-    many people accept, with its 95 % interval "low" to "high". Unless any pair was as likely to be
-    judged (`random`), accepted is None and low 0: people accept at most `high`."""
+    """Means per image, times `by`: "pairs", the number of pairs; "accepted", how many of them
+    people accept, with its 95 % interval "low" to "high". With a calibration that is not on
+    `random` pairs, accepted is None and low 0: people accept at most `high`."""
     n = len(counts.weights)
     pairs = float(counts.weights.sum()) / n
-    ends = np.quantile(counts.sums() / n, (0.025, 0.975))
+    ends = np.quantile(counts.draw_sums() / n, (0.025, 0.975))
     low, high = ends.clip(0, np.inf if counts.sampled else pairs).tolist()
-    accepted, low = (float(counts.accepted().mean()) * by, low * by) if random else (None, 0.0)
+    accepted = float(counts.expected_accepted().mean()) * by if random else None
+    low = low * by if random else 0.0
     return {"pairs": pairs * by, "accepted": accepted, "low": low, "high": high * by}

@@ -31,31 +31,31 @@ _COLUMNS = {
 }
 
 
-def likely(pairs: ValuedPairs, curve: Curve) -> ValuedPairs:
+def select_likely(pairs: ValuedPairs, curve: Curve) -> ValuedPairs:
     """The pairs that more people accept than not."""
     return pairs.take(curve.probability(pairs.value) >= LIKELY)
 
 
-def falling(parts: Iterable[ValuedPairs]) -> ValuedPairs:
+def sort_by_value(parts: Iterable[ValuedPairs]) -> ValuedPairs:
     """One table, the highest value first."""
-    whole = ValuedPairs.joined(parts)
-    return whole.take(np.lexsort((whole.caption, whole.image, -whole.value)))
+    pairs = ValuedPairs.joined(parts)
+    return pairs.take(np.lexsort((pairs.caption, pairs.image, -pairs.value)))
 
 
-def near_duplicates(pairs: ValuedPairs, captions: Captions) -> list[tuple[int, int]]:
-    """Pairs of images, each of which would take every caption of the other."""
+def find_near_duplicates(pairs: ValuedPairs, captions: Captions) -> list[tuple[int, int]]:
+    """Pairs of images for which every caption of the one is likely for the other, both ways."""
     n, sizes = captions.n_images, np.diff(captions.ref_ptr)
-    code, taken = np.unique(pairs.image * n + captions.owner[pairs.caption], return_counts=True)
+    code, n_taken = np.unique(pairs.image * n + captions.owner[pairs.caption], return_counts=True)
     image, other = np.divmod(code, n)
-    whole = taken == sizes[other]
-    takes = set(zip(image[whole].tolist(), other[whole].tolist(), strict=True))
+    complete = n_taken == sizes[other]
+    takes = set(zip(image[complete].tolist(), other[complete].tolist(), strict=True))
     return sorted((a, b) for a, b in takes if a < b and (b, a) in takes)
 
 
-def distinct(pairs: ValuedPairs, captions: Captions) -> list[tuple[int, int]]:
-    """Each image with each text once, but for those that one of its own captions has: the first row
-    of the two, and how many rows say the same, in their order."""
-    texts = [plain(text) for text in captions.texts]
+def select_distinct(pairs: ValuedPairs, captions: Captions) -> list[tuple[int, int]]:
+    """Each image with each text once, without texts that one of its own captions has: the first row
+    of each, and how many rows have this image and text. Order is kept."""
+    texts = [normalise_text(text) for text in captions.texts]
     own = set(zip(captions.owner.tolist(), texts, strict=True))
     first: dict[tuple[int, str], list[int]] = {}
     for k, (image, caption) in enumerate(
@@ -66,46 +66,44 @@ def distinct(pairs: ValuedPairs, captions: Captions) -> list[tuple[int, int]]:
     return [(row, count) for row, count in first.values()]
 
 
-def plain(text: str) -> str:
-    """A caption without what makes no other caption of it: case, spaces, the full stop at its
-    end."""
+def normalise_text(text: str) -> str:
+    """A caption in lower case, with single spaces and without full stops at its end."""
     return " ".join(text.casefold().split()).rstrip(" .")
 
 
-def groups(pairs: Iterable[tuple[int, int]], n_images: int) -> list[list[int]]:
-    """Images that near-duplicates join, directly or by others, each image in one group; the largest
-    group first."""
-    linked = np.array(list(pairs), np.int64).reshape(-1, 2)
-    table = coo_array((np.ones(len(linked)), (linked[:, 0], linked[:, 1])), (n_images, n_images))
+def group_images(pairs: Iterable[tuple[int, int]], n_images: int) -> list[list[int]]:
+    """Connected groups of near-duplicate images: each image is in one group, the largest group
+    comes first."""
+    edges = np.array(list(pairs), np.int64).reshape(-1, 2)
+    table = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), (n_images, n_images))
     label = connected_components(table, directed=False)[1]
     members: dict[int, list[int]] = {}
-    for image in np.unique(linked).tolist():
+    for image in np.unique(edges).tolist():
         members.setdefault(int(label[image]), []).append(image)
-    return sorted(members.values(), key=lambda one: (-len(one), one))
+    return sorted(members.values(), key=lambda group: (-len(group), group))
 
 
-def equal_captions(captions: Captions) -> list[list[int]]:
-    """Captions of several images that say the same (`plain`): caption rows, the text of most images
-    first."""
-    same: dict[str, list[int]] = {}
+def find_equal_captions(captions: Captions) -> list[list[int]]:
+    """Caption rows of each text (`normalise_text`) that captions of several images share, the text
+    of most images first."""
+    rows_by_text: dict[str, list[int]] = {}
     for row, text in enumerate(captions.texts):
-        same.setdefault(plain(text), []).append(row)
-    images = {
+        rows_by_text.setdefault(normalise_text(text), []).append(row)
+    n_images = {
         text: len(set(captions.owner[rows].tolist()))
-        for text, rows in same.items()
+        for text, rows in rows_by_text.items()
         if len(rows) > 1
     }
-    several = sorted((-n, same[text]) for text, n in images.items() if n > 1)
-    return [rows for _, rows in several]
+    shared = sorted((-n, rows_by_text[text]) for text, n in n_images.items() if n > 1)
+    return [rows for _, rows in shared]
 
 
-def suspects(own: np.ndarray, curve: Curve) -> np.ndarray:
-    """Captions whose expected human score with their own image, by its other captions, is below
-    SUSPECT: rows, the lowest value first. Those of an image without other captions are not judged.
-    """
-    known = np.flatnonzero(np.isfinite(own))
-    low = known[curve.expected(own[known]) < SUSPECT]
-    return np.asarray(low[np.argsort(own[low], kind="stable")])
+def find_suspects(own: np.ndarray, curve: Curve) -> np.ndarray:
+    """Rows of captions whose expected human score with their own image is below SUSPECT, the lowest
+    value first. `own` has values by the image's other captions, NaN where it has none."""
+    rows = np.flatnonzero(np.isfinite(own))
+    suspects = rows[curve.expected(own[rows]) < SUSPECT]
+    return np.asarray(suspects[np.argsort(own[suspects], kind="stable")])
 
 
 def write_lists(
@@ -114,13 +112,13 @@ def write_lists(
     curve: Curve,
     pairs: ValuedPairs,
     duplicates: Sequence[Sequence[int]],
-    low: np.ndarray | None,
+    suspect_rows: np.ndarray | None,
     own: np.ndarray | None,
 ) -> dict[str, int]:
-    """The files of the folder: name -> number of rows. Likely pairs, the likeliest first; images of
-    near-duplicates, groups counted from 1; where own values are known, the captions `low` that fit
-    their image badly, the worst first; and the positives. No text becomes a formula in a
-    spreadsheet."""
+    """Write the files of the folder; returns name -> number of rows. Likely pairs, the likeliest
+    first; groups of near-duplicate images, counted from 1; where own values are known, the captions
+    `suspect_rows` that fit their image badly, the worst first; and positives as `evaluate` reads
+    them. No text becomes a formula in a spreadsheet."""
     scores, accepted = curve.expected(pairs.value), curve.probability(pairs.value)
     rows: dict[str, list[tuple[Any, ...]]] = {
         LIKELY_FILE: [
@@ -144,8 +142,8 @@ def write_lists(
             for image in group
         ],
     }
-    if low is not None and own is not None:
-        image = captions.owner[low].tolist()
+    if suspect_rows is not None and own is not None:
+        image = captions.owner[suspect_rows].tolist()
         rows[SUSPECTS_FILE] = [
             (
                 captions.image_ids[i],
@@ -154,13 +152,15 @@ def write_lists(
                 f"{score:.3f}",
                 captions.texts[c],
             )
-            for i, c, score in zip(image, low.tolist(), curve.expected(own[low]), strict=True)
+            for i, c, score in zip(
+                image, suspect_rows.tolist(), curve.expected(own[suspect_rows]), strict=True
+            )
         ]
     for name, lines in rows.items():
         write_text(folder / name, csv_text(_COLUMNS[name], lines, "\r\n"))
     lists = {
-        one: [captions.caption_ids[c] for c in captions.rows_of(i)]
-        for i, one in enumerate(captions.image_ids)
+        image_id: [captions.caption_ids[c] for c in captions.rows_of(i)]
+        for i, image_id in enumerate(captions.image_ids)
     }
     for i, c in zip(pairs.image.tolist(), pairs.caption.tolist(), strict=True):
         lists[captions.image_ids[i]].append(captions.caption_ids[c])

@@ -372,12 +372,12 @@ def _of_texts(
 
 
 def _raters(reviews: Path, judgements: Sequence[Path], as_json: bool) -> None:
-    from capgrade.explorer.judgements import agreement, agreement_rows, read_judged
+    from capgrade.explorer.judgements import agreement_rows, measure_agreement, read_judge_tables
     from capgrade.explorer.ratings import ReviewRatings
     from capgrade.pipelines.cli.tables import review_table
 
     ratings = ReviewRatings.open(reviews)
-    result = agreement(ratings, *read_judged(judgements, ratings.plan))
+    result = measure_agreement(ratings, *read_judge_tables(judgements, ratings.plan))
     say(result, True) if as_json else review_table(result, agreement_rows(result))
 
 

@@ -92,7 +92,7 @@ def explore(
     """
     if export is not None:
         refuse("with --export", dataset=of.dataset, captions=of.captions, sample=sample)
-        from capgrade.explorer.judgements import export as write
+        from capgrade.explorer.judgements import export_judgements as write
         from capgrade.explorer.ratings import ReviewRatings
 
         if export.suffix == ".arrow":
@@ -178,9 +178,9 @@ def _fitted(of: LabelFolders, names: Sequence[str]) -> set[str]:
 
 def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
     from capgrade.explorer.plans import (
-        misses_again,
-        most_informative,
-        pooled,
+        plan_misses,
+        plan_most_informative,
+        plan_pool,
         write_lines,
         write_plan,
     )
@@ -192,14 +192,14 @@ def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
         matrices = {
             f"model {k}": one.matrix for k, one in enumerate(read_matrices(folders, corpus), 1)
         }
-        plan = pooled(corpus.pairs, matrices, *drawn, asked.pool, asked.count, asked.seed)
+        plan = plan_pool(corpus.pairs, matrices, *drawn, asked.pool, asked.count, asked.seed)
         for name, stratum in plan.facts["strata"].items():
             typer.echo(f"{name}: {stratum['chosen']:,} of {stratum['pairs']:,} pairs")
     elif not folders.runs:
-        plan = most_informative(corpus.pairs, *drawn, asked.count, asked.seed)
+        plan = plan_most_informative(corpus.pairs, *drawn, asked.count, asked.seed)
     else:
         of = asked.direction, asked.gallery
-        plan = misses_again(read_models(folders, corpus)[0], *drawn, asked.count, asked.seed, *of)
+        plan = plan_misses(read_models(folders, corpus)[0], *drawn, asked.count, asked.seed, *of)
     write_plan(out, plan)
     write_lines(out, plan, corpus.captions)
     typer.echo(f"{len(plan.items)} pairs to rate, protocol {plan.protocol} -> {out}")

@@ -453,9 +453,9 @@ def search(
     as_json, loaded = given.as_json, load(given.params, given.sets)
     if words is not None and run is not None and "run" in loaded.align.model_fields_set:
         if loaded.align.run is None:
-            from capgrade.trainer.alignment.align import align_none
+            from capgrade.trainer.alignment.align import write_no_alignment
 
-            align_none(words)
+            write_no_alignment(words)
             say({"run": None}, as_json, "align.run is null: no words were drawn")
             return
         run, images = run / loaded.align.run, images or loaded.regions.pictures

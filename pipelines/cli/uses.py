@@ -206,7 +206,7 @@ def audit(
     from capgrade.agreement.calibration import named
     from capgrade.pipelines.audit import audit as stage
     from capgrade.pipelines.audit import lists_folder
-    from capgrade.pipelines.audit.page import answers
+    from capgrade.pipelines.audit.page import summary_lines
 
     found = stage(
         captions,
@@ -220,7 +220,7 @@ def audit(
         similarity=similarity or (),
         stand_in=stand_in,
     )
-    say(found, as_json, "\n".join([*answers(found), f"{out}, lists in {lists_folder(out)}"]))
+    say(found, as_json, "\n".join([*summary_lines(found), f"{out}, lists in {lists_folder(out)}"]))
 
 
 # Modules of capgrade.benchmarks, and the measures that each times unless others are named; none

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from capgrade.pictures.lookup import find
+from capgrade.pictures.lookup import find_pictures
 from capgrade.pipelines.judging.question import load_prompts, read_pairs
 from capgrade.pipelines.judging.reply import Judge
 from capgrade.pipelines.judging.round import JudgingRound
@@ -51,7 +51,7 @@ def judge(
     prompts = load_prompts(params.prompt, asked.reads, images is not None)
     captions = read_captions(captions_dir, split)
     image, caption = read_pairs(pairs, captions)
-    pictures = find(captions, images) if images else None
+    pictures = find_pictures(captions, images) if images else None
     round_ = JudgingRound(asked, list(prompts.values()), captions, pictures, image, caption, params)
     batches = round_.batches()
     expected = dict(zip(("sent", "answered", "cost"), round_.expect(batches), strict=True))
@@ -64,7 +64,7 @@ def judge(
         tell(f"to ask: {count:,} questions in {len(batches):,} requests: {tokens}{price}")
     round_.run(batches, max_cost)
     if pictures:
-        pictures.tell()
+        pictures.warn_of_missing()
     scores, reasons = [], []
     of_pairs = product(zip(image.tolist(), caption.tolist(), strict=True), prompts.items())
     for ((i, c), (name, prompt)), questions in zip(of_pairs, round_.questions, strict=True):

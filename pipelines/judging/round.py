@@ -16,7 +16,7 @@ from threading import Condition
 import numpy as np
 
 from capgrade.measures.embeddings import cache_folder
-from capgrade.pictures.lookup import PictureLookup, encoded
+from capgrade.pictures.lookup import PictureLookup, encode_image
 from capgrade.pipelines.judging.question import Prompt, Question
 from capgrade.pipelines.judging.reply import Judge, LostError, Reply
 from capgrade.schemas.captions import Captions
@@ -209,7 +209,7 @@ class JudgingRound:
     def _picture(self, image_id: str) -> bytes | None:
         """As JPEG, at most _SIDE pixels wide and high."""
         image = None if self.pictures is None else self.pictures.image(image_id)
-        return None if image is None else encoded(image, _SIDE, "JPEG", 90)
+        return None if image is None else encode_image(image, _SIDE, "JPEG", 90)
 
     def _ask(self, batch: Batch, pictures: Mapping[str, bytes]) -> Reply | LostError | None:
         """One request, as soon as it may go; None if the run was stopped before."""

@@ -16,8 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from capgrade.pictures.lookup import data_uri
-from capgrade.pipelines.page.charts import STYLE, themes
-from capgrade.pipelines.page.parts import Chart, PagePicture, PageSection, cell
+from capgrade.pipelines.page.charts import STYLE, make_themes
+from capgrade.pipelines.page.parts import Chart, PagePicture, PageSection, as_cell
 from capgrade.schemas.files import atomic, write_manifest
 from capgrade.schemas.output import Recogniser, output_folder, signed
 
@@ -28,31 +28,35 @@ _SCALE = 2  # pixels of a PNG for one of the page
 
 
 @cache
-def vega() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, as the Python package carries them."""
-    # JavaScript may write / as \\/ in text, and a page must not read the end of its script there.
-    bundle = vl_convert.javascript_bundle(vl_version=VEGA_LITE)  # type: ignore[call-arg]  # its stub wants a snippet
+def vega_script() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert."""
+    # The stub demands a snippet, which the function does not need.
+    bundle = vl_convert.javascript_bundle(vl_version=VEGA_LITE)  # type: ignore[call-arg]
+    # A browser would take </script in a string for the end of the script; <\/script is the same
+    # string to JavaScript.
     return bundle.replace("</script", "<\\/script")
 
 
-def generated_by(generator: str) -> Recogniser:
-    """Pages that `render` made for this stage: neither replaces the page of another."""
+def recogniser_of(generator: str) -> Recogniser:
+    """A test for pages that `render_page` made for this generator, so that none is overwritten by
+    another generator's page."""
     return signed(b"<!doctype html>", f'content="{generator}"')
 
 
-def render(
+def render_page(
     title: str, opening: PageSection, sections: Sequence[PageSection], generator: str, **facts: Any
 ) -> str:
-    """The whole page: `opening` is above all, the others are opened by the reader."""
+    """The page as HTML: `opening` stands at the top, the other sections can be unfolded. `facts`
+    are the template's other variables (foot, runs)."""
     environment = Environment(
         loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined
     )
     environment.trim_blocks = environment.lstrip_blocks = True
-    environment.globals.update(data_uri=data_uri, themes=themes())
-    environment.filters["cell"] = cell
-    scripts = [vega(), (_FOLDER / "page.js").read_text(encoding="utf-8")]
-    # No network, no frame, no form, no script but these. Charts bring style attributes of their
-    # own.
+    environment.globals.update(data_uri=data_uri, themes=make_themes())
+    environment.filters["cell"] = as_cell
+    scripts = [vega_script(), (_FOLDER / "page.js").read_text(encoding="utf-8")]
+    # The policy allows no network, no frame, no form, and no script but these two. Styles may be
+    # inline, since charts bring style attributes of their own.
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'"
         for s in scripts
@@ -64,7 +68,7 @@ def render(
         opening=opening,
         sections=sections,
         policy=f"default-src 'none'; script-src {hashes}; {rest}",
-        scripts=[Markup(script) for script in scripts],  # our own
+        scripts=[Markup(script) for script in scripts],
         style=Markup(STYLE.read_text(encoding="utf-8")),
         **facts,
     )
@@ -78,7 +82,10 @@ def write_pictures(sections: Iterable[PageSection], folder: Path) -> list[Path]:
         for part in (part for section in sections for part in section.parts):
             if isinstance(part, Chart):
                 spec = {**part.spec, "width": WIDE if part.wide else WIDTH, "title": part.title}
-                options: dict[str, Any] = {"vl_version": VEGA_LITE, "config": themes()["light"]}
+                options: dict[str, Any] = {
+                    "vl_version": VEGA_LITE,
+                    "config": make_themes()["light"],
+                }
                 files[f"{part.name}.svg"] = vl_convert.vegalite_to_svg(spec, **options).encode()
                 files[f"{part.name}.png"] = vl_convert.vegalite_to_png(
                     spec, scale=_SCALE, **options

@@ -16,7 +16,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Facts:
-    """Numbers that stand for themselves, each under its name."""
+    """Figures as text, each under its name."""
 
     values: Mapping[str, str]
 
@@ -64,9 +64,9 @@ class Cell:
 Value = Cell | str | int | float
 
 
-def cell(value: Value, digits: int = 3) -> Cell:
-    """Words as they are, whole numbers with commas, others with so many digits; NaN is a dash and
-    sorts last."""
+def as_cell(value: Value, digits: int = 3) -> Cell:
+    """Words as they are, whole numbers with commas, others with `digits` decimals; NaN is a dash
+    and sorts last."""
     if isinstance(value, Cell):
         return value
     if isinstance(value, str):
@@ -76,40 +76,41 @@ def cell(value: Value, digits: int = 3) -> Cell:
     return Cell(f"{value:,}" if isinstance(value, int) else f"{value:.{digits}f}", value)
 
 
-def with_best(
+def mark_best(
     values: Sequence[float],
     intervals: Sequence[Sequence[float] | None],
     text: Callable[[float], str],
     best_of: Callable[..., float] | None = max,
 ) -> list[Cell]:
-    """A cell of each value, its interval below it. The best (None: none is) is bold if no other
-    value is within its interval; without one, if no other prints the same."""
-    known = [value for value in values if value == value]
-    best = best_of(known) if best_of and known else float("nan")
+    """A cell of each value, with its interval below. The best is bold if no other value lies within
+    its interval, or, without an interval, if no other prints the same. `best_of` picks the best of
+    the values that are not NaN; None where no order makes one better."""
+    finite = [value for value in values if value == value]
+    best = best_of(finite) if best_of and finite else float("nan")
     cells = []
-    for value, between in zip(values, intervals, strict=True):
-        low, high = between or (value, value)
-        others = [one for one in known if one != value]
-        alone = (
+    for value, interval in zip(values, intervals, strict=True):
+        low, high = interval or (value, value)
+        others = [other for other in finite if other != value]
+        stands_out = (
             value == best
-            and len(known) - len(others) == 1
-            and not any(low <= one <= high for one in others)
+            and len(finite) - len(others) == 1
+            and not any(low <= other <= high for other in others)
         )
-        alone = alone and text(value) not in [text(one) for one in others]
-        note = "–".join(text(end).removesuffix("%") for end in between) if between else ""
-        sorted_by = value if value == value else float("-inf")
-        cells.append(Cell(text(value), sorted_by, alone and len(known) > 1, note))
+        stands_out = stands_out and text(value) not in [text(other) for other in others]
+        note = "–".join(text(end).removesuffix("%") for end in interval) if interval else ""
+        sort_key = value if value == value else float("-inf")
+        cells.append(Cell(text(value), sort_key, stands_out and len(finite) > 1, note))
     return cells
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """A share as every page prints it: to one decimal, as Vega's format .1% does."""
     return f"{share:.1%}"
 
 
-def share(value: float) -> Value:
+def share_cell(value: float) -> Value:
     """A cell of a share."""
-    return value if value != value else Cell(percent(value), value)
+    return value if value != value else Cell(format_percent(value), value)
 
 
 @dataclass(frozen=True)
@@ -154,31 +155,29 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A caption that probably fits another image: P that a person accepts it, by measure; the
-    image's own captions; how many captions say the same; `of`, the id of the image that the caption
-    was written for, and the caption's."""
+class LikelyPair:
+    """An image, and a caption of another image that probably fits it."""
 
     image: ExampleItem
     caption: str
-    own: Sequence[str]
-    p: Mapping[str, float]
-    times: int = 1
-    of: str = ""
+    own: Sequence[str]  # the image's own captions
+    p: Mapping[str, float]  # measure -> probability that a person accepts the pair
+    times: int = 1  # captions that say the same
+    of: str = ""  # id of the image that the caption was written for
     caption_id: str = ""
 
 
 @dataclass(frozen=True)
-class Fits:
+class LikelyPairs:
     """Pairs that readers filter by P of a measure, `most` at a time."""
 
-    fits: Sequence[Fit]
+    pairs: Sequence[LikelyPair]
     measures: Sequence[str]
     least: Sequence[float]  # values of P to choose from
     most: int = 20
 
 
-Part = Headline | Facts | Note | Chart | PagePicture | PageTable | Examples | Fits
+Part = Headline | Facts | Note | Chart | PagePicture | PageTable | Examples | LikelyPairs
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from capgrade.pictures.listing import PICTURES_TABLE
-from capgrade.pictures.lookup import PictureLookup, data_uri, encoded, find
+from capgrade.pictures.lookup import PictureLookup, data_uri, encode_image, find_pictures
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import read_manifest
 
@@ -14,10 +14,10 @@ MOST_BYTES = 6_000_000  # of pictures in a page, as text: it opens at once and c
 
 
 class PageThumbnails:
-    """Pictures of a captions folder's own, or from `images`: a folder, a zip, a list or a URL
-    template (`lookup.py`). Without pictures, of none: captions stand for images then. The page lies
-    in the folder `beside`, and may carry MOST_BYTES of them. InputError where `images` has none of
-    these captions'."""
+    """Pictures of the captions folder, or from `images`: a folder, a zip, a list or a URL template
+    (`lookup.py`). Where there are none, pages show captions in the place of images. The page lies
+    in the folder `beside`, and carries at most MOST_BYTES of pictures. Raises InputError where
+    `images` has no picture of these captions."""
 
     def __init__(
         self, captions_dir: Path, images: str | Path | None = None, beside: Path = Path()
@@ -28,18 +28,18 @@ class PageThumbnails:
         if images is not None or (captions_dir / PICTURES_TABLE).is_file():
             splits = read_manifest(captions_dir, "captions").get("splits") or {}
             captions = read_captions(captions_dir, "+".join(splits) or None)
-            self.pictures = find(captions, captions_dir if images is None else images)
+            self.pictures = find_pictures(captions, captions_dir if images is None else images)
 
     def link(self, image_id: str) -> str | None:
-        """Where the whole picture is, for one given with --images."""
+        """Where the full-size picture is, as the page links to it; None without `images`."""
         return None if self.images is None else self.pictures.link(image_id, self.beside)
 
     def _uri(self, image_id: str, side: int) -> str | None:
-        """A WebP of at most `side` pixels a side; None where there is no picture, or the page
-        carries its share."""
+        """A data URI of a WebP of at most `side` pixels a side; None where there is no picture, or
+        the page is full."""
         image = self.pictures.image(image_id) if self.left > 0 else None
         if image is None:
             return None
-        text = data_uri(encoded(image, side, "WEBP", _QUALITY), "webp")
+        text = data_uri(encode_image(image, side, "WEBP", _QUALITY), "webp")
         self.left -= len(text)
         return text if self.left >= 0 else None

@@ -40,7 +40,7 @@ from capgrade.schemas.output import output_folder
 from capgrade.schemas.own_pairs import distribution
 from capgrade.schemas.params import PublishParams
 from capgrade.schemas.say import warn
-from capgrade.text.language import not_english
+from capgrade.text.language import describe_other_language
 
 LICENCE = "set publish.license (an SPDX id such as cc-by-4.0), or --license"
 COLOURS = ("#0063b1", "#c4500a")  # series 1 and 2 of the pages' style.css
@@ -178,7 +178,7 @@ def _languages(
     """The languages that are given; without any `en`, unless half of a split's captions have no
     English word."""
     for captions in splits:
-        if not languages and (reason := not_english(captions, 0.5)):
+        if not languages and (reason := describe_other_language(captions, 0.5)):
             remedy = (
                 "say which languages they are in: --set publish.language=de, or '--set"
                 " publish.language=[en, de]'"
@@ -188,7 +188,7 @@ def _languages(
             )
             raise InputError(problem, file=captions_dir, remedy=remedy)
         if {one.lower().split("-")[0] for one in languages} <= {"en"} and (
-            reason := not_english(captions)
+            reason := describe_other_language(captions)
         ):
             warn(f"{captions_dir}: the card will say that these captions are English, but {reason}")
     return tuple(languages) or ("en",)

@@ -3,16 +3,26 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from capgrade.pipelines.page import generated_by, render, write_pictures
+from capgrade.pipelines.page import recogniser_of, render_page, write_pictures
 from capgrade.pipelines.page.parts import Note, PageSection
 from capgrade.pipelines.page.thumbnails import PageThumbnails
-from capgrade.pipelines.report.agreement import agreement, best
-from capgrade.pipelines.report.cost import cost
+from capgrade.pipelines.report.agreement import agreement_section, best_measure_sentence
+from capgrade.pipelines.report.cost import cost_section
 from capgrade.pipelines.report.data import CAPTIONS_KIND, ReportData
-from capgrade.pipelines.report.embedding_map import embedding_map
-from capgrade.pipelines.report.items import alignments, examples, regions
-from capgrade.pipelines.report.labels import corpus, distributions, headline, mined
-from capgrade.pipelines.report.runs import curves, first_runs, runs_section, training
+from capgrade.pipelines.report.embedding_map import embedding_map_section
+from capgrade.pipelines.report.items import alignments_section, examples_section, regions_section
+from capgrade.pipelines.report.labels import (
+    corpus_section,
+    distributions_section,
+    headline_parts,
+    mined_section,
+)
+from capgrade.pipelines.report.runs import (
+    curves_section,
+    first_run_sentence,
+    runs_section,
+    training_section,
+)
 from capgrade.schemas.files import package_version, write_text
 from capgrade.schemas.output import refuse_file, refuse_foreign
 
@@ -25,30 +35,38 @@ class WrittenReport:
 
     bytes: int
     sections: int
-    missing: list[str]  # what the page says is not there
+    missing: list[str]  # the outputs that the page lists as not there
     pictures: list[Path]
 
 
-def opening(data: ReportData) -> PageSection:
-    """What the numbers below come to: a figure and a chart of the labels, a sentence of the
-    judgements and the runs."""
-    said = [*best(data), first_runs(data)]
-    return PageSection(
-        "opening", "", "", [*headline(data), *(Note(sentence) for sentence in said if sentence)]
-    )
+def opening_section(data: ReportData) -> PageSection:
+    """The findings: a figure and a chart of the labels, one sentence on the measures and one on the
+    runs."""
+    sentences = (best_measure_sentence(data), first_run_sentence(data))
+    notes = [Note(sentence) for sentence in sentences if sentence]
+    return PageSection("opening", "", "", [*headline_parts(data), *notes])
 
 
 def sections_of(data: ReportData, thumbnails: PageThumbnails) -> list[PageSection]:
-    """Every section with something to show, in order; at the end all that is not there, in one
-    list."""
-    labels = [distributions(data), agreement(data), mined(data)]
-    models = [runs_section(data), curves(data), training(data), embedding_map(data, thumbnails)]
-    seen = [examples(data, thumbnails), alignments(data), regions(data, thumbnails)]
-    every = [*labels, *models, *seen, corpus(data), cost(data)]
-    every.append(
-        PageSection("missing", f"Not here ({len(data.lacking)})", "", list(data.lacking.values()))
+    """Every section with something to show, in the page's order; the last lists the outputs that
+    are missing."""
+    labels = [distributions_section(data), agreement_section(data), mined_section(data)]
+    models = [
+        runs_section(data),
+        curves_section(data),
+        training_section(data),
+        embedding_map_section(data, thumbnails),
+    ]
+    pictures = [
+        examples_section(data, thumbnails),
+        alignments_section(data),
+        regions_section(data, thumbnails),
+    ]
+    sections = [*labels, *models, *pictures, corpus_section(data), cost_section(data)]
+    sections.append(
+        PageSection("missing", f"Not here ({len(data.missing)})", "", list(data.missing.values()))
     )
-    return [section for section in every if section.parts]
+    return [section for section in sections if section.parts]
 
 
 def report(
@@ -58,33 +76,33 @@ def report(
     title: str | None = None,
     images: str | Path | None = None,
 ) -> WrittenReport:
-    """Write the page of a folder of outputs (captions, relevance, runs, ... as dvc.yaml names
-    them), and its pictures in the folder `pictures`. `images` are the corpus' pictures: a folder, a
-    zip, or a URL template (`lookup.py`). What is not there is said on the page, with the command
-    that makes it.
+    """Write the page `out` on a folder of outputs, named as in dvc.yaml, and its charts as files in
+    the folder `pictures`. `images` are the corpus' pictures: a folder, a zip, or a URL template
+    (`lookup.py`). The page lists missing outputs with the commands that make them.
 
     Raises InputError without captions, for an output that is damaged or belongs to other captions,
-    and where something else stands at `out` or in `pictures`.
+    and where `out` or `pictures` exists and is not a report's.
     """
-    refuse_file(out, "report of capgrade", generated_by(_GENERATOR))
+    refuse_file(out, "report of capgrade", recogniser_of(_GENERATOR))
     if pictures:
         refuse_foreign(pictures, "pictures")
     data = ReportData(folder)
-    thumbnails = PageThumbnails(data.at(CAPTIONS_KIND), images, out.parent)
-    sections, first = sections_of(data, thumbnails), opening(data)
-    thumbnails.pictures.tell()
+    thumbnails = PageThumbnails(data.path(CAPTIONS_KIND), images, out.parent)
+    sections = sections_of(data, thumbnails)
+    opening = opening_section(data)
+    thumbnails.pictures.warn_of_missing()
     foot = (
         f"capgrade {package_version()}; captions {data.captions.digest[:12]}, evaluated split"
         f" {data.captions.split}."
     )
-    page = render(
+    page = render_page(
         title or f"capgrade: {folder.resolve().name}",
-        first,
+        opening,
         sections,
         _GENERATOR,
         foot=foot,
         runs=data.runs,
     )
     write_text(out, page)
-    files = write_pictures([first, *sections], pictures) if pictures else []
-    return WrittenReport(len(page.encode()), len(sections), list(data.lacking), files)
+    files = write_pictures([opening, *sections], pictures) if pictures else []
+    return WrittenReport(len(page.encode()), len(sections), list(data.missing), files)

@@ -1,4 +1,5 @@
-"""The folder of a pipeline's outputs: what is there, and the command that makes what is not."""
+"""The folder of a pipeline's outputs: reads what is there, and notes what is missing with the
+command that makes it."""
 
 import math
 from collections.abc import Callable
@@ -25,20 +26,13 @@ from capgrade.trainer.fit import CONFIG, EPOCHS
 
 CAPTIONS_KIND, RELEVANCE, SHARDS = "captions", "relevance", "shards"
 AGREEMENT, JUDGED_PAIRS = "agreement.json", "judged.arrow"
-REGIONS, RUNS, EMBEDDINGS, EVALUATION, ALIGNMENT = (
-    "regions",
-    "runs",
-    "embeddings",
-    "evaluation",
-    "alignment",
-)
+REGIONS, RUNS = "regions", "runs"
+EMBEDDINGS, EVALUATION, ALIGNMENT = "embeddings", "evaluation", "alignment"
 METRICS = "metrics.json"  # of an evaluation
-# the measures that agree best with people, as `audit` prefers them
-NEAREST_TO_PEOPLE = (
-    "people",
-    "sbert",
-)
-_COMMANDS = {  # of what a page may lack; {name} is a folder of the outputs'
+# The measures that agree best with people, in the order in which `audit` prefers them.
+NEAREST_TO_PEOPLE = ("people", "sbert")
+# The commands that make outputs; {name} stands for a file or folder among the outputs.
+_COMMANDS = {
     RELEVANCE: "relevance --captions {captions} --out {relevance}",
     SHARDS: "shards --captions {captions} --out {shards}",
     AGREEMENT: (
@@ -61,153 +55,158 @@ _COMMANDS = {  # of what a page may lack; {name} is a folder of the outputs'
 }
 
 
-_BLOCK = 64  # images compared together
+_BLOCK = 64  # rows of images that are compared at once
 
 
 @dataclass(frozen=True)
 class OwnAndOther:
-    """Medians of own captions (as they are stored; with the caption left out of the references), of
-    others the median and 99th percentile; NaN where no value is known. Then of each caption, own
-    left out where there is such a value: `above`, the mean share of other images that are less
-    relevant to it than its own image (ties half), and `rivals`, int64 [captions with a value], how
-    many other images are as relevant as its own or more."""
+    """How a measure values own and other captions. NaN where no value is known. A rival of a
+    caption is another image that is as relevant to it as its own image, or more; the value of the
+    own image is the one with the caption left out of the references, where there is such a one."""
 
-    own: float
-    left_out: float
-    median: float
-    percentile_99: float
-    above: float
-    rivals: np.ndarray
+    own: float  # median of own captions, as they are stored
+    left_out: float  # the same, each caption left out of its image's references
+    median: float  # of other captions
+    percentile_99: float  # of other captions
+    own_above_other: float  # mean share of other images less relevant than the own; ties half
+    rivals: np.ndarray  # int64 [captions with a value]: rivals of each
 
     @property
-    def equalled(self) -> float:
-        """The share of captions with a rival."""
-        return _of(np.mean, self.rivals > 0)
+    def share_with_rival(self) -> float:
+        """The share of captions that have a rival."""
+        return _reduce(np.mean, self.rivals > 0)
 
     @property
-    def images(self) -> float:
+    def median_rivals(self) -> float:
         """The median number of rivals of the captions that have one."""
-        return _of(np.median, self.rivals[self.rivals > 0])
+        return _reduce(np.median, self.rivals[self.rivals > 0])
 
 
-def own_and_other(
+def compare_own_and_other(
     relevance: Relevance, owner: np.ndarray, own: np.ndarray, left_out: np.ndarray | None
 ) -> OwnAndOther:
-    """Of a dense file, images x captions; owner int [n_captions], own and left_out float32
-    [n_captions], the latter NaN where an image has no other caption, and None for a measure that
-    has no such values."""
+    """The figures of a dense file, images x captions. owner int [n_captions]; own and left_out
+    float32 [n_captions]; left_out is NaN where an image has no other caption, and None for a
+    measure without such values."""
     stored = numpy_type(relevance.schema.field("relevance").type.value_type)
-    # rounded as others are
+    # Own values are rounded to the file's type, as those of other captions are.
     compared = (own if left_out is None else left_out).astype(stored).astype(np.float32)
     images = len(relevance.image_ids)
     others, end = images - 1, 0
-    values, (lower, equal) = (
-        np.empty(others * len(owner), np.float32),
-        np.zeros((2, len(owner)), np.int64),
-    )
-    for at in range(0, images, _BLOCK):
-        rows = np.arange(at, min(at + _BLOCK, images))
+    values = np.empty(others * len(owner), np.float32)
+    lower, equal = np.zeros((2, len(owner)), np.int64)
+    for start in range(0, images, _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, images))
         block, other = relevance.rows(rows), owner != rows[:, None]
         lower += ((block < compared) & other).sum(axis=0)
         equal += ((block == compared) & other).sum(axis=0)
         values[end : (end := end + other.sum())] = block[other]
     known = np.isfinite(compared) & (others > 0)
-    above, rivals = ((lower + equal / 2) / max(others, 1))[known], (others - lower)[known]
-    alone = np.array([]) if left_out is None else left_out[np.isfinite(left_out)]
-    median, high = (
-        np.quantile(values, (0.5, 0.99), overwrite_input=True).tolist()
-        if others
-        else (math.nan,) * 2
-    )
+    above = ((lower + equal / 2) / max(others, 1))[known]
+    rivals = (others - lower)[known]
+    known_left_out = np.array([]) if left_out is None else left_out[np.isfinite(left_out)]
+    median = high = math.nan
+    if others:
+        median, high = np.quantile(values, (0.5, 0.99), overwrite_input=True).tolist()
     return OwnAndOther(
-        _of(np.median, own), _of(np.median, alone), median, high, _of(np.mean, above), rivals
+        _reduce(np.median, own),
+        _reduce(np.median, known_left_out),
+        median,
+        high,
+        _reduce(np.mean, above),
+        rivals,
     )
 
 
-def _of(figure: Callable[[np.ndarray], np.floating], values: np.ndarray) -> float:
+def _reduce(figure: Callable[[np.ndarray], np.floating], values: np.ndarray) -> float:
+    """NaN of no values."""
     return float(figure(values)) if len(values) else math.nan
 
 
 @dataclass(frozen=True)
 class ReportData:
-    """Outputs of the stages under the names that dvc.yaml gives them. Of what is not there
-    `lacking` is filled by whoever looks for it; what is there and damaged raises InputError when it
-    is read. InputError without captions."""
+    """Outputs of the stages under the names that dvc.yaml gives them, read when they are asked for.
+    An output that is not there is added to `missing`; one that is damaged raises InputError. Raises
+    InputError without captions."""
 
     folder: Path
-    lacking: dict[str, Note] = field(default_factory=dict)  # by its text, what the page cannot show
+    missing: dict[str, Note] = field(default_factory=dict)  # text -> note on the page
 
     def __post_init__(self) -> None:
-        if not self.at(CAPTIONS_KIND, CAPTIONS_FILE).is_file():
+        if not self.path(CAPTIONS_KIND, CAPTIONS_FILE).is_file():
             remedy = (
                 "give --data a folder that holds captions/, relevance/ and the other outputs, or"
                 " run `make repro`"
             )
-            raise InputError("no captions to report on", file=self.at(CAPTIONS_KIND), remedy=remedy)
+            raise InputError(
+                "no captions to report on", file=self.path(CAPTIONS_KIND), remedy=remedy
+            )
 
-    def at(self, *names: str) -> Path:
-        """A file or folder of the folder."""
+    def path(self, *names: str) -> Path:
+        """The path of an output, or of a file in one."""
         return self.folder.joinpath(*names)
 
     def has(self, *names: str, what: str = "") -> bool:
-        """Whether a finished folder, or a file, is there; if not, the page lacks `what` it has."""
-        path = self.at(*names)
-        there = (path / MANIFEST).is_file() if path.suffix == "" else path.is_file()
-        if what and not there:
-            self.lacks(what, names[0])
-        return there
+        """Whether a finished folder, or a file, is there. If not, `what` it holds is missing on the
+        page; nothing is noted where `what` is empty."""
+        path = self.path(*names)
+        exists = (path / MANIFEST).is_file() if path.suffix == "" else path.is_file()
+        if what and not exists:
+            self.add_missing(what, names[0])
+        return exists
 
     def note(self, text: str, command: str) -> Note:
-        """With a command line, one of COMMANDS or like those."""
+        """A note with a command line: a key of _COMMANDS, or a line written as those are."""
         line = _COMMANDS.get(command, command).replace("{", f"{self.folder}/").replace("}", "")
         return Note(text, f"capgrade {line}")
 
-    def lacks(self, what: str, command: str | None = None) -> None:
-        """The page cannot show this, which a command may change, given as `note` has it."""
-        self.lacking[what] = Note(what) if command is None else self.note(what, command)
+    def add_missing(self, what: str, command: str | None = None) -> None:
+        """List `what` as missing, with the command that makes it, as `note` takes it."""
+        self.missing[what] = Note(what) if command is None else self.note(what, command)
 
     @cached_property
     def captions_manifest(self) -> dict[str, Any]:
-        """Of `captions`. InputError for a damaged one."""
-        return read_manifest(self.at(CAPTIONS_KIND), "captions")
+        """The manifest of `captions`. InputError for a damaged one."""
+        return read_manifest(self.path(CAPTIONS_KIND), "captions")
 
     @cached_property
     def relevance_manifest(self) -> dict[str, Any]:
-        """Of `relevance`. InputError for a damaged one."""
-        return read_manifest(self.at(RELEVANCE), "relevance")
+        """The manifest of `relevance`. InputError for a damaged one."""
+        return read_manifest(self.path(RELEVANCE), "relevance")
 
     @cached_property
     def captions(self) -> Captions:
-        """Those of the evaluated split: the one that has dense relevance, else the only one, else
-        `test`."""
+        """The evaluated split's: the one that has dense relevance, else the only one, else `test`,
+        else the last."""
         splits = list(self.captions_manifest["splits"])
         split = splits[0] if len(splits) == 1 else "test" if "test" in splits else splits[-1]
         graded = self.has(RELEVANCE)
         return read_captions(
-            self.at(CAPTIONS_KIND), self.relevance_manifest["inputs"]["split"] if graded else split
+            self.path(CAPTIONS_KIND),
+            self.relevance_manifest["inputs"]["split"] if graded else split,
         )
 
     @cached_property
     def agreement(self) -> dict[str, Any] | None:
         """What `agree` found, where it is there. InputError for a file of something else."""
         what = "the agreement of the measures with judgements"
-        figures = read_agreement(self.at(AGREEMENT)) if self.has(AGREEMENT, what=what) else None
+        figures = read_agreement(self.path(AGREEMENT)) if self.has(AGREEMENT, what=what) else None
         if figures is None:
-            self.lacks(what, AGREEMENT)
+            self.add_missing(what, AGREEMENT)
         return figures
 
     @cached_property
     def relevance(self) -> dict[str, Relevance]:
         """By measure. InputError when computed for other captions."""
         names = self.relevance_manifest["params"]["measures"]
-        files = {name: read_relevance(self.at(RELEVANCE, f"{name}.arrow")) for name in names}
+        files = {name: read_relevance(self.path(RELEVANCE, f"{name}.arrow")) for name in names}
         for file in files.values():
             file.require(self.captions)
         return files
 
     @property
     def measure(self) -> str:
-        """The one that findings and examples are told by."""
+        """The measure of the page's findings and examples."""
         names = list(self.relevance_manifest["params"]["measures"])
         return next((name for name in NEAREST_TO_PEOPLE if name in names), names[-1])
 
@@ -217,59 +216,59 @@ class ReportData:
         names them."""
         if OWN_PAIRS not in self.relevance_manifest["files"]:
             remedy = "run `capgrade relevance` again: own pairs were not kept then"
-            raise InputError(f"no {OWN_PAIRS}", file=self.at(RELEVANCE), remedy=remedy)
-        return read_own_pairs(self.at(RELEVANCE))
+            raise InputError(f"no {OWN_PAIRS}", file=self.path(RELEVANCE), remedy=remedy)
+        return read_own_pairs(self.path(RELEVANCE))
 
     @cached_property
     def own_and_other(self) -> dict[str, OwnAndOther]:
-        """What `relevance` says of own and of other captions, by measure."""
+        """measure -> how it values own and other captions."""
         pairs, owner = self.own_pairs, self.captions.owner
         return {
-            name: own_and_other(matrix, owner, pairs[name], pairs.get(name + LEFT_OUT))
+            name: compare_own_and_other(matrix, owner, pairs[name], pairs.get(name + LEFT_OUT))
             for name, matrix in self.relevance.items()
         }
 
-    def of_these(self, folder: Path) -> bool:
-        """Whether an output says that it was made from these captions: their table, or their
-        folder's manifest. Where it names a split, that is the evaluated one."""
+    def is_of_these_captions(self, folder: Path) -> bool:
+        """Whether an output was made from these captions: whether it has the digest of their table
+        or of their folder's manifest, and no other split than the evaluated one."""
         path = next(
             (folder / name for name in (CONFIG, MANIFEST) if (folder / name).is_file()), None
         )
         inputs = {} if path is None else read_json(path).get("inputs", {})
-        these = (self.captions.digest, file_digest(self.at(CAPTIONS_KIND, MANIFEST)))
+        digests = (self.captions.digest, file_digest(self.path(CAPTIONS_KIND, MANIFEST)))
         return (
-            inputs.get("captions") in these
+            inputs.get("captions") in digests
             and inputs.get("split", self.captions.split) == self.captions.split
         )
 
-    def folders(self, stage: str, file: str, what: str = "") -> dict[str, Path]:
-        """The folders below a stage's that hold `file` and are of these captions, by name in order.
-        The page lacks those that are of others, or `what` it has where there are none. A run counts
-        while it trains."""
-        at = self.at(stage)
-        found = sorted(path.parent for path in at.glob(f"*/{file}"))
-        training = [path for path in found if stage == RUNS and path.name.endswith(UNFINISHED)]
-        found = [path for path in found if not unfinished_work(path)] + training
-        below = {path.name.removesuffix(UNFINISHED): path for path in found}
-        these = {name: path for name, path in below.items() if self.of_these(path)}
-        others = [name for name in below if name not in these]
+    def find_folders(self, stage: str, file: str, what: str = "") -> dict[str, Path]:
+        """name -> folder below a stage's that holds `file` and is of these captions, sorted by
+        name. Folders of other captions are listed as missing; where none is left, `what` they hold
+        is. A run counts while it trains."""
+        stage_folder = self.path(stage)
+        paths = sorted(path.parent for path in stage_folder.glob(f"*/{file}"))
+        training = [path for path in paths if stage == RUNS and path.name.endswith(UNFINISHED)]
+        paths = [path for path in paths if not unfinished_work(path)] + training
+        by_name = {path.name.removesuffix(UNFINISHED): path for path in paths}
+        matching = {name: path for name, path in by_name.items() if self.is_of_these_captions(path)}
+        others = [name for name in by_name if name not in matching]
         if others:
             what = (
                 f"{', '.join(others)} in {stage}: made with other captions or another split than"
                 " this page's"
             )
-        if others or (what and not these):
-            self.lacks(what, stage)
-        return these
+        if others or (what and not matching):
+            self.add_missing(what, stage)
+        return matching
 
     @cached_property
     def runs(self) -> list[str]:
         """Every run that was trained, embedded or evaluated, in one order for all charts."""
         files = ((RUNS, EPOCHS), (EVALUATION, METRICS), (EMBEDDINGS, MANIFEST))
-        return sorted({name for stage, file in files for name in self.folders(stage, file)})
+        return sorted({name for stage, file in files for name in self.find_folders(stage, file)})
 
 
-def columns(path: Path) -> dict[str, np.ndarray]:
+def read_columns(path: Path) -> dict[str, np.ndarray]:
     """A CSV file of numbers: float64 [rows] by column. InputError when it is not one."""
     try:
         table = pa.csv.read_csv(path, convert_options=pa.csv.ConvertOptions(null_values=["nan"]))

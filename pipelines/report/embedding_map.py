@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
-from capgrade.pipelines.page.charts import chart, layer, of
+from capgrade.pipelines.page.charts import channel, make_chart, make_layer
 from capgrade.pipelines.page.parts import Chart, Note, PageSection, Part
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.report.data import EMBEDDINGS, ReportData
@@ -17,8 +17,8 @@ from capgrade.schemas.files import MANIFEST, read_manifest
 from capgrade.schemas.lines import read_json
 
 _IMAGES, _CAPTIONS = "images.vector.npy", "captions.vector.npy"
-_MOST = 300  # images on a map, spread over the split
-_TEXTS = 2  # captions of each
+_MAX_IMAGES = 300  # on a map, spread over the split
+_CAPTIONS_PER_IMAGE = 2
 _HEIGHT = 460
 _SIDE = 64  # pixels of a thumbnail that hovering shows
 _INTRO = (
@@ -30,17 +30,20 @@ _INTRO = (
 )
 
 
-def embedding_map(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
-    """A map for each run that has one vector an item; the others compare sets of vectors."""
-    folders = data.folders(EMBEDDINGS, MANIFEST, "embeddings of a trained run")
-    single = []
-    for run, folder in folders.items():
-        single += [run] if _IMAGES in read_manifest(folder, EMBEDDINGS)["files"] else []
-    # A map on threads of its own takes many times as long: they wait for each other.
+def embedding_map_section(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
+    """A map for each run with one vector per item; other runs compare sets of vectors."""
+    folders = data.find_folders(EMBEDDINGS, MANIFEST, "embeddings of a trained run")
+    single = [
+        run
+        for run, folder in folders.items()
+        if _IMAGES in read_manifest(folder, EMBEDDINGS)["files"]
+    ]
+    # One thread per map: threads of several maps would wait for each other, which takes many times
+    # as long.
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
         points = list(pool.map(lambda run: _points(folders[run]), single))
     parts: list[Part] = [
-        _map(run, some, thumbnails) for run, some in zip(single, points, strict=True)
+        _map(run, placed, thumbnails) for run, placed in zip(single, points, strict=True)
     ]
     if sets := [run for run in folders if run not in single]:
         parts.append(
@@ -49,9 +52,9 @@ def embedding_map(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     return PageSection("map", "Map of embeddings", _INTRO, parts)
 
 
-def layout(images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-    """float32 [images + captions, 2] by the cosine of vectors from the mean of their kind, the same
-    every time: on one thread."""
+def project_vectors(images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+    """t-SNE by cosine of images and captions, each kind centred on its own mean: float32
+    [images + captions, 2]. On one thread, so that results repeat exactly."""
     vectors = np.concatenate([kind - kind.mean(axis=0) for kind in (images, captions)])
     perplexity = min(30.0, (len(vectors) - 1) / 3)
     tsne = TSNE(metric="cosine", init="pca", perplexity=perplexity, random_state=0, n_jobs=1)
@@ -59,21 +62,18 @@ def layout(images: np.ndarray, captions: np.ndarray) -> np.ndarray:
 
 
 def _points(folder: Path) -> list[dict[str, Any]]:
-    """Images spread over a run's, then some captions of each: what they are, the image's number n,
-    and their place."""
+    """Points of at most _MAX_IMAGES images, then of some captions of each: kind, id, text, the
+    image's number `n`, and their place x, y."""
     items = read_json(folder / "items.json")
     owner = np.array(items["owner"])
-    images = np.unique(np.linspace(0, len(items["image_ids"]) - 1, _MOST).astype(int))
-    own = [np.flatnonzero(owner == i)[:_TEXTS] for i in images]
+    images = np.unique(np.linspace(0, len(items["image_ids"]) - 1, _MAX_IMAGES).astype(int))
+    own = [np.flatnonzero(owner == i)[:_CAPTIONS_PER_IMAGE] for i in images]
     captions = np.concatenate(own)
-    at = layout(
-        *(
-            np.load(folder / name, "r")[rows]
-            for name, rows in ((_IMAGES, images), (_CAPTIONS, captions))
-        )
-    )
+    image_vectors = np.load(folder / _IMAGES, "r")[images]
+    caption_vectors = np.load(folder / _CAPTIONS, "r")[captions]
+    places = project_vectors(image_vectors, caption_vectors)
     points = [
-        ("image", int(i), items["captions"][some[0]]) for i, some in zip(images, own, strict=True)
+        ("image", int(i), items["captions"][rows[0]]) for i, rows in zip(images, own, strict=True)
     ]
     points += [("caption", int(owner[c]), items["captions"][c]) for c in captions]
     return [
@@ -85,22 +85,23 @@ def _points(folder: Path) -> list[dict[str, Any]]:
             "x": round(x, 2),
             "y": round(y, 2),
         }
-        for (kind, n, text), (x, y) in zip(points, at.tolist(), strict=True)
+        for (kind, n, text), (x, y) in zip(points, places.tolist(), strict=True)
     ]
 
 
 def _map(run: str, points: list[dict[str, Any]], thumbnails: PageThumbnails) -> Chart:
     images = {row["n"]: row["id"] for row in points if row["kind"] == "image"}
     pictures = [
-        {"n": n, "picture": shown}
-        for n, id in images.items()
-        if (shown := thumbnails.uri(id, _SIDE))
+        {"n": n, "picture": uri}
+        for n, image_id in images.items()
+        if (uri := thumbnails.uri(image_id, _SIDE))
     ]
     axis = {"labels": False, "ticks": False, "domain": False, "grid": False}
     kinds = {"domain": ["image", "caption"]}
-    tip = [of("kind:N"), of("id:N"), of("text:N")]
-    if pictures:  # vega-tooltip draws a field of this name
-        tip.append({**of("picture:N"), "title": "image"})
+    tip = [channel("kind:N"), channel("id:N"), channel("text:N")]
+    if pictures:
+        # vega-tooltip draws the field "image" as a picture.
+        tip.append({**channel("picture:N"), "title": "image"})
     near = {
         "name": "near",
         "select": {
@@ -111,25 +112,25 @@ def _map(run: str, points: list[dict[str, Any]], thumbnails: PageThumbnails) -> 
             "clear": "pointerout",
         },
     }
-    dots = layer(
+    dots = make_layer(
         "point",
-        of("x:Q", title=None, axis=axis),
-        of("y:Q", title=None, axis=axis),
-        color=of("kind:N", title=None, scale=kinds),
-        shape=of("kind:N", title=None, scale=kinds),
+        channel("x:Q", title=None, axis=axis),
+        channel("y:Q", title=None, axis=axis),
+        color=channel("kind:N", title=None, scale=kinds),
+        shape=channel("kind:N", title=None, scale=kinds),
         opacity={"condition": {"param": "near", "empty": False, "value": 1}, "value": 0.6},
         size={"condition": {"param": "near", "empty": False, "value": 160}, "value": 28},
         tip=tip,
-        of_mark={"filled": True, "aria": False},
+        mark_options={"filled": True, "aria": False},
     )
-    told = (
+    alt = (
         f"t-SNE of {len(images)} images and {len(points) - len(images)} of their captions as {run}"
         " places them."
     )
-    drawn = chart(f"map-{run}", run, told, points, dots, height=_HEIGHT)
+    map_chart = make_chart(f"map-{run}", run, alt, points, dots, height=_HEIGHT)
     lookup = {
         "lookup": "n",
         "from": {"data": {"values": pictures}, "key": "n", "fields": ["picture"]},
     }
-    drawn.spec.update(params=[near], **({"transform": [lookup]} if pictures else {}))
-    return drawn
+    map_chart.spec.update(params=[near], **({"transform": [lookup]} if pictures else {}))
+    return map_chart

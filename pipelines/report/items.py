@@ -9,9 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pictures.draw_regions import sheet
+from capgrade.pictures.draw_regions import draw_sheet
 from capgrade.pictures.listing import PICTURES_TABLE
-from capgrade.pipelines.page.charts import chart, layer, of, share_bars, share_of
+from capgrade.pipelines.page.charts import (
+    channel,
+    make_chart,
+    make_layer,
+    make_share_bars,
+    share_channel,
+)
 from capgrade.pipelines.page.parts import (
     Chart,
     Example,
@@ -23,8 +29,8 @@ from capgrade.pipelines.page.parts import (
     PageSection,
     PageTable,
     Part,
-    percent,
-    share,
+    format_percent,
+    share_cell,
 )
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.report.data import (
@@ -45,66 +51,47 @@ REGIONS_INTRO = (
     "A model sees these regions of a picture, not its pixels. Boxes on the pictures are the surest"
     " ones, with their class, attribute and confidence where the detector gives them."
 )
-_DRAWN, BOXES = 6, 6  # pictures, and boxes on each
+_DRAWN, BOXES = 6, 6  # pictures with boxes, and boxes on each
 READ = 5000  # images that the charts are of, spread over all
-CLASSES = 20  # the most frequent ones
+CLASSES = 20  # the most frequent ones, in the chart of classes
 _QUALITY = 80
-# shares of a picture; boxes may stick out a little
-AREAS = (
-    0,
-    0.002,
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    np.inf,
-)
-_LISTED = 500  # pictures without regions
+# Edges of bins: a box as a share of its picture. It may stick out a little.
+AREAS = (0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, np.inf)
+_LISTED = 500  # pictures without regions, in the table
 
 
-def regions(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
+def regions_section(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     """Pictures with boxes, charts of counts, classes and sizes, and the list of pictures without
     regions."""
     parts: list[Part] = []
     if data.has(REGIONS):
-        store = RegionStore(data.at(REGIONS))
-        some = [
-            store[int(k)]
-            for k in np.unique(np.linspace(0, len(store) - 1, min(READ, len(store))).astype(int))
-        ]
+        store = RegionStore(data.path(REGIONS))
+        rows = np.unique(np.linspace(0, len(store) - 1, min(READ, len(store))).astype(int))
+        sample = [store[int(row)] for row in rows]
         left_out = store.manifest.get("left_out") or []
         parts = [
-            _facts(store, some, len(left_out)),
-            _pictures(store, some, thumbnails),
-            _counts(some),
+            _facts(store, sample, len(left_out)),
+            _pictures(store, sample, thumbnails),
+            _counts(sample),
         ]
-        parts += (
-            [_areas(some)]
-            if all(one.boxes is not None and one.width and one.height for one in some)
-            else []
-        )
-        classes = all(one.classes is not None for one in some)
-        parts += [_classes(some, store.manifest.get("classes"))] if classes else []
+        if all(image.boxes is not None and image.width and image.height for image in sample):
+            parts.append(_areas(sample))
+        if all(image.classes is not None for image in sample):
+            parts.append(_classes(sample, store.manifest.get("classes")))
         if left_out:
-            lines = [
-                [one[key] for key in ("file", "image_id", "problem")] for one in left_out[:_LISTED]
-            ]
-            title = (
-                "Pictures without"
-                f" regions{f', the first {_LISTED}' if len(left_out) > _LISTED else ''}"
-            )
+            keys = ("file", "image_id", "problem")
+            lines = [[picture[key] for key in keys] for picture in left_out[:_LISTED]]
+            more = f", the first {_LISTED}" if len(left_out) > _LISTED else ""
+            title = f"Pictures without regions{more}"
             parts.append(PageTable(title, ("file", "image", "problem"), lines, folded=True))
     else:
         images = "{captions}" if data.has(CAPTIONS_KIND, PICTURES_TABLE) else "PICTURES"
-        data.lacks("regions of the pictures", f"regions --images {images} --out {{regions}}")
+        data.add_missing("regions of the pictures", f"regions --images {images} --out {{regions}}")
     return PageSection("regions", "Regions of the pictures", REGIONS_INTRO, parts)
 
 
-def _facts(store: RegionStore, some: Sequence[Regions], left_out: int) -> Facts:
-    counts = [len(one) for one in some]
+def _facts(store: RegionStore, sample: Sequence[Regions], left_out: int) -> Facts:
+    counts = [len(image) for image in sample]
     facts = {
         "images with regions": f"{len(store):,}",
         "images without": f"{left_out:,}",
@@ -118,64 +105,73 @@ def _facts(store: RegionStore, some: Sequence[Regions], left_out: int) -> Facts:
     return Facts({**facts, "made by": str(detector)} if detector else facts)
 
 
-def _pictures(store: RegionStore, some: Sequence[Regions], thumbnails: PageThumbnails) -> Part:
-    if any(one.boxes is None for one in some):
+def _pictures(store: RegionStore, sample: Sequence[Regions], thumbnails: PageThumbnails) -> Part:
+    if any(image.boxes is None for image in sample):
         return Note("These regions have no boxes, so they cannot be drawn.")
     if not thumbnails.pictures:
         return Note("No pictures are there to draw boxes on; --images gives them.")
     pictures = thumbnails.pictures
-    own = {store.ids[k]: image_id for image_id, k in store.match(pictures.names).numbers.items()}
-    drawn = sheet(
-        store, lambda image_id: pictures.image(own.get(image_id, image_id)), _DRAWN, BOXES
+    image_ids = {
+        store.ids[k]: image_id for image_id, k in store.match(pictures.names).numbers.items()
+    }
+    regions_sheet = draw_sheet(
+        store, lambda image_id: pictures.image(image_ids.get(image_id, image_id)), _DRAWN, BOXES
     )
-    if drawn is None:
+    if regions_sheet is None:
         return Note("None of the pictures with regions was found in --images.")
+    picture, drawn = regions_sheet
     out = io.BytesIO()
-    drawn[0].save(out, "WEBP", quality=_QUALITY)
-    told = f"{drawn[1]} pictures, each with up to {BOXES} boxes and what they are said to show."
-    return PagePicture("regions", "Regions on pictures", told, out.getvalue(), "webp")
+    picture.save(out, "WEBP", quality=_QUALITY)
+    alt = f"{drawn} pictures, each with up to {BOXES} boxes and what they are said to show."
+    return PagePicture("regions", "Regions on pictures", alt, out.getvalue(), "webp")
 
 
-def _counts(some: Sequence[Regions]) -> Chart:
-    images = Counter(len(one) for one in some)
+def _counts(sample: Sequence[Regions]) -> Chart:
+    images = Counter(len(image) for image in sample)
     values = [
-        {"regions": n, "images": k, "share": k / len(some)} for n, k in sorted(images.items())
+        {"regions": n, "images": k, "share": k / len(sample)} for n, k in sorted(images.items())
     ]
-    told = f"Share of images by number of regions, from {min(images)} to {max(images)}."
-    x = of("regions:Q", title="regions of an image", axis={"tickMinStep": 1, "format": "d"})
-    bars = layer("bar", x, share_of("images"), tip=["regions:Q", "images:Q", "share:Q:.1%"])
-    return chart("regions-count", "Regions per image", told, values, bars)
+    alt = f"Share of images by number of regions, from {min(images)} to {max(images)}."
+    x = channel("regions:Q", title="regions of an image", axis={"tickMinStep": 1, "format": "d"})
+    bars = make_layer(
+        "bar", x, share_channel("images"), tip=["regions:Q", "images:Q", "share:Q:.1%"]
+    )
+    return make_chart("regions-count", "Regions per image", alt, values, bars)
 
 
-def _areas(some: Sequence[Regions]) -> Chart:
+def _areas(sample: Sequence[Regions]) -> Chart:
     areas = np.concatenate(
         [
-            (one.boxes[:, 2:] - one.boxes[:, :2]).prod(axis=1) / (one.width * one.height)  # type: ignore[index, operator]
-            for one in some
+            (image.boxes[:, 2:] - image.boxes[:, :2]).prod(axis=1) / (image.width * image.height)  # type: ignore[index, operator]
+            for image in sample
         ]
     )
     names = [f"up to {high:.1%}" for high in AREAS[1:-1]] + [f"over {AREAS[-2]:.1%}"]
     counts = dict(zip(names, np.histogram(areas, AREAS)[0].tolist(), strict=True))
-    told = (
+    alt = (
         "Share of the regions by the part of the picture that a box covers; the median is"
         f" {np.median(areas):.1%}."
     )
-    y = of("area:N", title="part of the picture in the box", sort=names)
-    return share_bars("regions-area", "Sizes of the boxes", told, y, "regions", counts, len(areas))
+    y = channel("area:N", title="part of the picture in the box", sort=names)
+    return make_share_bars(
+        "regions-area", "Sizes of the boxes", alt, y, "regions", counts, len(areas)
+    )
 
 
-def _classes(some: Sequence[Regions], names: Sequence[str] | None) -> Chart:
-    images = Counter(int(k) for one in some for k in np.unique(one.classes))  # type: ignore[arg-type]
+def _classes(sample: Sequence[Regions], names: Sequence[str] | None) -> Chart:
+    images = Counter(int(k) for image in sample for k in np.unique(image.classes))  # type: ignore[arg-type]
     counts = {names[k] if names else f"class {k}": n for k, n in images.most_common(CLASSES)}
-    first = ", ".join(f"{name} {percent(n / len(some))}" for name, n in list(counts.items())[:3])
-    told = (
+    first = ", ".join(
+        f"{name} {format_percent(n / len(sample))}" for name, n in list(counts.items())[:3]
+    )
+    alt = (
         f"Share of images with a region of a class, for the {len(counts)} most frequent of"
         f" {len(images)}: {first}."
     )
-    y = of("class:N", title=None, sort="-x", axis={"labelLimit": 160})
+    y = channel("class:N", title=None, sort="-x", axis={"labelLimit": 160})
     title = f"Classes, the {len(counts)} most frequent of {len(images)}"
-    return share_bars(
-        "regions-class", title, told, y, "images", counts, len(some), height=16 * len(counts)
+    return make_share_bars(
+        "regions-class", title, alt, y, "images", counts, len(sample), height=16 * len(counts)
     )
 
 
@@ -193,32 +189,32 @@ _NO_PICTURES = (
 )
 
 
-def examples(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
-    """Rankings of every run with a similarity matrix, or of the labels themselves, by the measure
-    of the findings."""
+def examples_section(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
+    """Rankings by every run with a similarity matrix, or without any by the labels themselves;
+    answers are graded by the measure of the page's findings."""
     parts: list[Part] = []
     if data.has(RELEVANCE, what="the relevance that answers are graded by"):
-        folders = data.folders(EMBEDDINGS, _SIMILARITY, "answers of a trained run")
+        folders = data.find_folders(EMBEDDINGS, _SIMILARITY, "answers of a trained run")
         graded = data.relevance[data.measure].matrix()
         matrices = {run: _similarity(data, run) for run in folders} or {
             f"labels ({data.measure})": graded
         }
-        shown = _Shown(data.captions, graded, thumbnails)
-        places = np.linspace(
-            0, data.captions.n_images - 1, min(_QUERIES, data.captions.n_images) + 2
-        )[1:-1]
-        queries = sorted({int(i) for i in places})  # spread over the split
-        sides = zip(*(shown.of(image, matrices) for image in queries), strict=True)
-        found = [example for side in sides for example in side]
+        maker = _ExampleMaker(data.captions, graded, thumbnails)
+        # Queries are spread over the split, without its ends.
+        images = data.captions.n_images
+        places = np.linspace(0, images - 1, min(_QUERIES, images) + 2)[1:-1]
+        queries = sorted({int(i) for i in places})
+        by_direction = zip(*(maker.make(image, matrices) for image in queries), strict=True)
+        chosen = [example for direction in by_direction for example in direction]
         parts = [
             *([] if thumbnails.pictures else [Note(_NO_PICTURES)]),
-            Examples(data.measure, found),
+            Examples(data.measure, chosen),
         ]
     return PageSection("examples", "Retrieval examples", EXAMPLES_INTRO, parts)
 
 
 def _similarity(data: ReportData, run: str) -> np.ndarray:
-    path = data.at(EMBEDDINGS, run, _SIMILARITY)
+    path = data.path(EMBEDDINGS, run, _SIMILARITY)
     S = np.load(path, mmap_mode="r", allow_pickle=False)
     if S.shape != (data.captions.n_images, data.captions.n_captions):
         problem = f"a matrix of {S.shape}, not of these captions"
@@ -227,15 +223,16 @@ def _similarity(data: ReportData, run: str) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _Shown:
-    """Rankings as items to look at; graded float [images, captions]."""
+class _ExampleMaker:
+    """Makes examples of rankings; graded float [images, captions]."""
 
     captions: Captions
     graded: np.ndarray
     thumbnails: PageThumbnails
 
-    def of(self, image: int, matrices: Mapping[str, np.ndarray]) -> tuple[Example, Example]:
-        """Images for an image's second caption, and captions for the image, by each run."""
+    def make(self, image: int, matrices: Mapping[str, np.ndarray]) -> tuple[Example, Example]:
+        """The images that each run ranks first for the image's second caption (its only one if it
+        has one), and the captions for the image."""
 
         def best(scores: np.ndarray) -> list[int]:
             return np.argsort(-scores, kind="stable")[:_TOP].tolist()
@@ -248,9 +245,9 @@ class _Shown:
         captions = {
             run: [self._caption(c, image) for c in best(S[image])] for run, S in matrices.items()
         }
-        return Example(self._caption(caption), "images", images), Example(
-            self._image(image), "captions", captions
-        )
+        of_caption = Example(self._caption(caption), "images", images)
+        of_image = Example(self._image(image), "captions", captions)
+        return of_caption, of_image
 
     def _grade(self, image: int | None, caption: int | None) -> dict[str, Any]:
         if image is None or caption is None:
@@ -261,13 +258,10 @@ class _Shown:
         }
 
     def _image(self, image: int, caption: int | None = None) -> ExampleItem:
-        id, first = self.captions.image_ids[image], self.captions.refs[self.captions.ref_ptr[image]]
-        text, picture, link = (
-            self.captions.texts[first],
-            self.thumbnails.uri(id, _SIDE),
-            self.thumbnails.link(id),
-        )
-        return ExampleItem(id, text, picture, link=link, **self._grade(image, caption))
+        image_id = self.captions.image_ids[image]
+        text = self.captions.texts[self.captions.refs[self.captions.ref_ptr[image]]]
+        picture, link = self.thumbnails.uri(image_id, _SIDE), self.thumbnails.link(image_id)
+        return ExampleItem(image_id, text, picture, link=link, **self._grade(image, caption))
 
     def _caption(self, caption: int, image: int | None = None) -> ExampleItem:
         return ExampleItem(
@@ -290,29 +284,27 @@ ALIGNMENTS_INTRO = (
 )
 
 
-def alignments(data: ReportData) -> PageSection:
+def alignments_section(data: ReportData) -> PageSection:
     """The picture and the table of `capgrade search --words`."""
-    path = data.at(ALIGNMENT, "alignment.png")
+    path = data.path(ALIGNMENT, "alignment.png")
     parts: list[Part] = []
-    if not path.is_file() or not data.of_these(data.at(ALIGNMENT)):
-        others = (
-            ": those that are there are of other captions or another split"
-            if path.is_file()
-            else ""
-        )
-        data.lacks(f"alignments of words with regions{others}", ALIGNMENT)
+    if not path.is_file() or not data.is_of_these_captions(data.path(ALIGNMENT)):
+        what = "alignments of words with regions"
+        if path.is_file():
+            what += ": those that are there are of other captions or another split"
+        data.add_missing(what, ALIGNMENT)
     else:
-        told = (
+        alt = (
             "Images with boxes around regions; below each its caption, words numbered and coloured"
             " as their regions."
         )
         title = "Words and the regions they point at"
-        parts.append(PagePicture("alignment", title, told, path.read_bytes(), "png"))
+        parts.append(PagePicture("alignment", title, alt, path.read_bytes(), "png"))
     if parts and data.has(ALIGNMENT, "pointing.json"):
-        kinds = read_json(data.at(ALIGNMENT, "pointing.json"))
+        kinds = read_json(data.path(ALIGNMENT, "pointing.json"))
         order = sorted(kinds, key=lambda kind: (kind != "all", -kinds[kind]["phrases"], kind))
         lines = [
-            [kind, kinds[kind]["phrases"], *(share(kinds[kind][k]) for k in _SHARES)]
+            [kind, kinds[kind]["phrases"], *(share_cell(kinds[kind][k]) for k in _SHARES)]
             for kind in order
         ]
         heads = ("phrases about", "phrases", *_SHARES.values())

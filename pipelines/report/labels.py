@@ -8,7 +8,13 @@ import pyarrow.compute as pc
 
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
-from capgrade.pipelines.page.charts import chart, layer, of, share_bars, share_of
+from capgrade.pipelines.page.charts import (
+    channel,
+    make_chart,
+    make_layer,
+    make_share_bars,
+    share_channel,
+)
 from capgrade.pipelines.page.parts import (
     Chart,
     Facts,
@@ -17,10 +23,10 @@ from capgrade.pipelines.page.parts import (
     PageSection,
     PageTable,
     Part,
-    cell,
-    percent,
+    as_cell,
+    format_percent,
+    share_cell,
 )
-from capgrade.pipelines.page.parts import share as share_cell
 from capgrade.pipelines.report.data import (
     CAPTIONS_KIND,
     EVALUATION,
@@ -34,30 +40,31 @@ from capgrade.schemas.lines import read_json
 from capgrade.schemas.own_pairs import distribution
 from capgrade.trainer.evaluation.task import of_coco
 
-_LONGEST = 40  # words; longer captions are counted with these
-RIVALS = (0, 1, 2, 6, 21, 101)  # where bands of numbers of rival images begin
+_LONGEST = 40  # words; longer captions are counted as captions of this length
+RIVALS = (0, 1, 2, 6, 21, 101)  # first numbers of rivals in the bars of the chart
 AUDIT = "audit --captions {captions} --relevance {relevance} --out {audit.html}"
 
 
-def headline(data: ReportData) -> list[Part]:
-    """How many captions have another image that fits at least as well, by the measure that is
-    nearest to people; a chart of how many such images."""
-    one = data.captions
-    counted = f"captions of {one.n_images:,} images"
+def headline_parts(data: ReportData) -> list[Part]:
+    """The share of captions that have another image which fits at least as well, by the measure
+    that is nearest to people, and a chart of the numbers of such images."""
+    captions = data.captions
+    counted = f"captions of {captions.n_images:,} images in split {captions.split}"
     if not data.has(RELEVANCE):
-        return [Headline(f"{one.n_captions:,}", f"{counted} in split {one.split}.")]
+        return [Headline(f"{captions.n_captions:,}", f"{counted}.")]
     by, rivals = f"the measure {data.measure}", data.own_and_other[data.measure].rivals
     if not len(rivals):  # no image has a second caption
-        return [Headline(f"{one.n_captions:,}", f"{counted} in split {one.split}, graded by {by}.")]
+        return [Headline(f"{captions.n_captions:,}", f"{counted}, graded by {by}.")]
     share = (rivals > 0).mean()
-    figure = f"{share:.0%}" if 0.005 <= share < 0.995 else percent(share)
-    said = f"of captions have another image that fits at least as well as their own, by {by}."
+    # A share that is not quite 0 or 1 does not print as 0% or 100%.
+    figure = f"{share:.0%}" if 0.005 <= share < 0.995 else format_percent(share)
+    text = f"of captions have another image that fits at least as well as their own, by {by}."
     trust = data.note(
         "To fit as well is not yet to be right: a caption may be vague, and its own image fit"
         " badly. How many pairs people would accept is what the audit estimates:",
         AUDIT,
     )
-    return [Headline(figure, said), _rivals(by, rivals), trust]
+    return [Headline(figure, text), _rivals(by, rivals), trust]
 
 
 def _rivals(measure: str, rivals: np.ndarray) -> Chart:
@@ -65,25 +72,23 @@ def _rivals(measure: str, rivals: np.ndarray) -> Chart:
     names = [str(a) if a == b else f"{a} to {b}" for a, b in zip(RIVALS, ends, strict=False)]
     names.append(f"{RIVALS[-1]} or more")
     counts = dict(zip(names, np.histogram(rivals, [*RIVALS, np.inf])[0].tolist(), strict=True))
-    told = (
+    alt = (
         "Share of captions by how many other images fit them at least as well as their own, by"
         f" {measure}: "
     )
-    told += ", ".join(f"{name}: {n / len(rivals):.1%}" for name, n in counts.items()) + "."
-    title, y = (
-        "Other images that fit a caption at least as well as its own",
-        of("images:N", title=None, sort=names),
-    )
+    alt += ", ".join(f"{name}: {n / len(rivals):.1%}" for name, n in counts.items()) + "."
+    title = "Other images that fit a caption at least as well as its own"
+    y = channel("images:N", title=None, sort=names)
     height = 22 * len(names)
-    return share_bars(
-        "rivals", title, told, y, "captions", counts, len(rivals), wide=True, height=height
+    return make_share_bars(
+        "rivals", title, alt, y, "captions", counts, len(rivals), wide=True, height=height
     )
 
 
-def corpus(data: ReportData) -> PageSection:
+def corpus_section(data: ReportData) -> PageSection:
     """Captions by split, lengths, and the pairs of the sampled shards."""
     manifest = data.captions_manifest
-    splits = [read_captions(data.at(CAPTIONS_KIND), name) for name in manifest["splits"]]
+    splits = [read_captions(data.path(CAPTIONS_KIND), name) for name in manifest["splits"]]
     facts = {
         "captions": f"{sum(manifest['splits'].values()):,}",
         "images": f"{manifest['images']:,}",
@@ -104,14 +109,14 @@ def corpus(data: ReportData) -> PageSection:
     )
     lines = [
         (
-            one.split,
-            one.n_images,
-            one.n_captions,
-            one.n_captions / one.n_images,
-            float(_words(one).mean()),
-            len(one.tokens()[0].dictionary),
+            captions.split,
+            captions.n_images,
+            captions.n_captions,
+            captions.n_captions / captions.n_images,
+            float(_words(captions).mean()),
+            len(captions.tokens()[0].dictionary),
         )
-        for one in splits
+        for captions in splits
     ]
     parts: list[Part] = [
         Facts(facts),
@@ -119,17 +124,20 @@ def corpus(data: ReportData) -> PageSection:
         _lengths(splits),
     ]
     if data.has(SHARDS, what="the sampled shards of a training split"):
-        labels = Labels.load(data.at(SHARDS), captions=data.at(CAPTIONS_KIND))
+        labels = Labels.load(data.path(SHARDS), captions=data.path(CAPTIONS_KIND))
         assert isinstance(labels.stored, Sampled)
         bits = np.concatenate([part.reasons for part in labels.stored.parts])
-        kept = {name: int(((bits >> k) & 1).sum()) for k, name in enumerate(labels.stored.reasons)}
-        pairs = f"keep their {len(bits):,} pairs (a pair may have several reasons)"
-        why = [(name, n, share_cell(n / max(len(bits), 1))) for name, n in kept.items()]
-        parts.append(
-            PageTable(
-                f"Why the shards of {labels.table.split} {pairs}", ("reason", "pairs", "share"), why
-            )
+        n_by_reason = {
+            name: int(((bits >> k) & 1).sum()) for k, name in enumerate(labels.stored.reasons)
+        }
+        title = (
+            f"Why the shards of {labels.table.split} keep their {len(bits):,} pairs (a pair may"
+            " have several reasons)"
         )
+        reason_rows = [
+            (name, n, share_cell(n / max(len(bits), 1))) for name, n in n_by_reason.items()
+        ]
+        parts.append(PageTable(title, ("reason", "pairs", "share"), reason_rows))
     return PageSection(
         "corpus", "Corpus and shards", "The captions that all else was computed from.", parts
     )
@@ -141,28 +149,28 @@ def _words(captions: Captions) -> np.ndarray:
 
 def _lengths(splits: list[Captions]) -> Chart:
     values = []
-    for one in splits:
-        counts = np.bincount(np.minimum(_words(one), _LONGEST))
+    for captions in splits:
+        counts = np.bincount(np.minimum(_words(captions), _LONGEST))
         values += [
-            {"split": one.split, "words": k, "captions": int(n), "share": n / counts.sum()}
+            {"split": captions.split, "words": k, "captions": int(n), "share": n / counts.sum()}
             for k, n in enumerate(counts.tolist())
             if n
         ]
     longest = max(row["words"] for row in values)
     more = f" ({_LONGEST}: or more)" if longest == _LONGEST else ""
-    lines = layer(
+    lines = make_layer(
         "line",
-        of("words:Q", title=f"words in a caption{more}"),
-        share_of("captions"),
-        color=of("split:N", title=None),
+        channel("words:Q", title=f"words in a caption{more}"),
+        share_channel("captions"),
+        color=channel("split:N", title=None),
         tip=["split:N", "words:Q", "captions:Q", "share:Q:.1%"],
-        of_mark={"point": True},
+        mark_options={"point": True},
     )
-    told = (
+    alt = (
         f"Share of captions by number of words, one line per split; captions have up to {longest}"
         " words."
     )
-    return chart("caption-length", "Length of captions", told, values, lines)
+    return make_chart("caption-length", "Length of captions", alt, values, lines)
 
 
 DISTRIBUTIONS = (
@@ -191,22 +199,22 @@ _HEADS = (
 )
 
 
-def distributions(data: ReportData) -> PageSection:
+def distributions_section(data: ReportData) -> PageSection:
     """One chart per measure, and how well the measure alone tells own captions from others."""
     parts: list[Part] = []
     if data.has(RELEVANCE, what="the dense relevance of an evaluation split"):
         lines = [
             (
                 name,
-                one.own,
-                one.left_out,
-                one.median,
-                one.percentile_99,
-                share_cell(one.above),
-                share_cell(one.equalled),
-                cell(one.images, 0),
+                figures.own,
+                figures.left_out,
+                figures.median,
+                figures.percentile_99,
+                share_cell(figures.own_above_other),
+                share_cell(figures.share_with_rival),
+                as_cell(figures.median_rivals, 0),
             )
-            for name, one in data.own_and_other.items()
+            for name, figures in data.own_and_other.items()
         ]
         charts = [_distribution(name, data) for name in data.own_and_other]
         parts = [PageTable(OWN_AND_OTHER, _HEADS, lines), Note(_MEANING), *charts]
@@ -214,7 +222,7 @@ def distributions(data: ReportData) -> PageSection:
 
 
 def _distribution(name: str, data: ReportData) -> Chart:
-    edges, *shares = distribution(data.at(RELEVANCE), name)
+    edges, *shares = distribution(data.path(RELEVANCE), name)
     kinds = ("own captions", "other captions")
     values = [
         {"at": at, "captions": kind, "share": share}
@@ -222,38 +230,38 @@ def _distribution(name: str, data: ReportData) -> Chart:
         for at, share in zip(((edges[:-1] + edges[1:]) / 2).tolist(), of_kind.tolist(), strict=True)
         if share
     ]
-    steps = layer(
+    steps = make_layer(
         "line",
-        of("at:Q", title=name),
-        of(
+        channel("at:Q", title=name),
+        channel(
             "share:Q",
             title="share of the pairs",
             scale={"type": "log", "nice": False},
             axis={"format": "~p", "tickCount": 5},
         ),
-        color=of("captions:N", title=None, scale={"domain": list(kinds)}),
-        of_mark={"interpolate": "step"},
-        tip=[of("at:Q", title=name), "captions:N", "share:Q:.3%"],
+        color=channel("captions:N", title=None, scale={"domain": list(kinds)}),
+        mark_options={"interpolate": "step"},
+        tip=[channel("at:Q", title=name), "captions:N", "share:Q:.3%"],
     )
-    one = data.own_and_other[name]
-    told = (
-        f"Histogram of {name} of own and of other captions: medians {one.left_out:.2f} and"
-        f" {one.median:.2f}."
+    figures = data.own_and_other[name]
+    alt = (
+        f"Histogram of {name} of own and of other captions: medians {figures.left_out:.2f} and"
+        f" {figures.median:.2f}."
     )
-    return chart(
-        f"distribution-{name}", f"{name} of own and of other captions", told, values, steps
+    return make_chart(
+        f"distribution-{name}", f"{name} of own and of other captions", alt, values, steps
     )
 
 
 MINED_FILE = "curves_mined.json"
 HUMAN = {"eccv": "ECCV Caption", "cxc": "Crisscrossed Captions"}
-_FEWEST = 30  # mined pairs that people have seen, below which a precision says little
+_MIN_OVERLAP = 30  # mined pairs that people have seen, below which a precision says little
 MINED = (
     "Every pair above a threshold counts as mined; own captions are left out. Precision is the"
     " share of them on people's lists of positives. People saw only few pairs, so it is a lower"
     " bound: compare the measures with each other."
 )
-# notes of `evaluate`, on captions of MS-COCO's 5K test split
+# How the notes of `evaluate` begin for captions that people have not listed positives of.
 NOT_LISTED = tuple(f"{name} left out" for name in HUMAN)
 _OTHERS = (
     "people's lists of positives (ECCV Caption, Crisscrossed Captions) are of the MS-COCO 5K test"
@@ -261,18 +269,18 @@ _OTHERS = (
 )
 
 
-def mined(data: ReportData) -> PageSection:
+def mined_section(data: ReportData) -> PageSection:
     """A chart for each list of human positives. These lists belong to the COCO 5K test captions."""
-    folders = data.folders(EVALUATION, MINED_FILE).values()
+    folders = data.find_folders(EVALUATION, MINED_FILE).values()
     curves: list[dict[str, Any]] = next(
-        (one for path in folders if (one := read_json(path / MINED_FILE))), []
+        (rows for path in folders if (rows := read_json(path / MINED_FILE))), []
     )
     parts = [_mined(human, curves) for human in dict.fromkeys(row["human"] for row in curves)]
     what = "precision of mined positives"
     if not folders and not of_coco(data.captions.image_ids):
-        data.lacks(f"{what}: {_OTHERS}")
+        data.add_missing(f"{what}: {_OTHERS}")
     elif not folders:
-        data.lacks(what, EVALUATION)
+        data.add_missing(what, EVALUATION)
     elif not parts:
         notes = dict.fromkeys(
             note for path in folders for note in read_json(path / METRICS).get("notes", [])
@@ -280,7 +288,7 @@ def mined(data: ReportData) -> PageSection:
         left_out = [note for note in notes if note.startswith(NOT_LISTED)]
         why = _OTHERS if data.has(RELEVANCE) else "the evaluations were given no relevance"
         why = f"{'; '.join(left_out)}. Afterwards run capgrade evaluate again" if left_out else why
-        data.lacks(f"{what}: {why}")
+        data.add_missing(f"{what}: {why}")
     return PageSection("mined", "Precision of mined positives", MINED, parts)
 
 
@@ -289,21 +297,21 @@ def _mined(human: str, curves: list[dict[str, Any]]) -> Chart:
     values = [
         {k: row[k] for k in keys}
         for row in curves
-        if row["human"] == human and row["overlap"] >= _FEWEST
+        if row["human"] == human and row["overlap"] >= _MIN_OVERLAP
     ]
-    line = layer(
+    line = make_layer(
         "line",
-        of("mined:Q", title="pairs mined", scale={"type": "log"}, axis={"format": "~s"}),
-        of("precision:Q", axis={"format": "%"}),
-        color=of("measure:N", title=None),
-        order=of("threshold:Q"),
+        channel("mined:Q", title="pairs mined", scale={"type": "log"}, axis={"format": "~s"}),
+        channel("precision:Q", axis={"format": "%"}),
+        color=channel("measure:N", title=None),
+        order=channel("threshold:Q"),
         tip=["measure:N", "threshold:Q", "mined:Q", "precision:Q:.1%", "recall:Q:.1%"],
-        of_mark={"point": {"size": 22}},
+        mark_options={"point": {"size": 22}},
     )
     name = HUMAN.get(human, human)
     measures = ", ".join(dict.fromkeys(row["measure"] for row in values))
-    told = (
+    alt = (
         f"Precision against the number of mined pairs, human positives of {name}, one line per"
         f" measure: {measures}."
     )
-    return chart(f"mined-{human}", f"Positives of {name}", told, values, line)
+    return make_chart(f"mined-{human}", f"Positives of {name}", alt, values, line)

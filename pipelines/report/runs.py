@@ -7,13 +7,14 @@ cosine as they are.
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.page.charts import chart, colour_of, layer, of
+from capgrade.pipelines.page.charts import channel, colour_of, make_chart, make_layer
 from capgrade.pipelines.page.parts import (
     Cell,
     Chart,
@@ -22,10 +23,10 @@ from capgrade.pipelines.page.parts import (
     PageTable,
     Part,
     Value,
-    percent,
-    with_best,
+    format_percent,
+    mark_best,
 )
-from capgrade.pipelines.report.data import EVALUATION, METRICS, RUNS, ReportData, columns
+from capgrade.pipelines.report.data import EVALUATION, METRICS, RUNS, ReportData, read_columns
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
 from capgrade.trainer.evaluation.compare import compare
@@ -51,18 +52,18 @@ GRADED = " Graded metrics without a measure in brackets are by {}."
 Run = dict[str, Any]
 
 
-def said(name: str, value: float) -> str:
+def format_metric(name: str, value: float) -> str:
     """A metric's value with its unit."""
     return "–" if value != value else f"{shown(name, value)}{'%' if scale(name) == 100 else ''}"
 
 
 def _axis(parameter: str, names: Iterable[str]) -> dict[str, Any]:
-    """The axis of the metric that a reader chooses, its values as `scale` makes them."""
+    """An axis of the metric that the reader has chosen, with % where `scale` makes percent."""
     fractions = json.dumps([name for name in names if scale(name) == 100])
     return {"labelExpr": f"indexof({fractions}, {parameter}) < 0 ? datum.label : datum.label + '%'"}
 
 
-# docs/metrics.md has the formulas
+# docs/metrics.md has the formulas.
 _MEANINGS = {
     "recall@k": (
         "Share of queries with one of their own items among the first k. Binary: nothing else"
@@ -88,146 +89,153 @@ _MEANINGS = {
 }
 
 
-def _read(data: ReportData) -> dict[str, Run]:
+def _read_metrics(data: ReportData) -> dict[str, Run]:
     return {
         name: read_json(at / METRICS)
-        for name, at in data.folders(EVALUATION, METRICS, "evaluated runs").items()
+        for name, at in data.find_folders(EVALUATION, METRICS, "evaluated runs").items()
     }
 
 
-def _value(run: Run, way: str, name: str) -> float:
-    value = (run.get(way, {}) if way else run).get(name)
+def _value(run: Run, direction: str, name: str) -> float:
+    value = (run.get(direction, {}) if direction else run).get(name)
     return math.nan if value is None else float(value)
 
 
-def _interval(run: Run, way: str, name: str) -> list[float] | None:
-    return (run["intervals"].get(way, {}) if way else run["intervals"]).get(name)
+def _interval(run: Run, direction: str, name: str) -> list[float] | None:
+    return (run["intervals"].get(direction, {}) if direction else run["intervals"]).get(name)
 
 
 def runs_section(data: ReportData) -> PageSection:
     """A short table, a chart of any metric with its intervals, and the table of all metrics."""
-    runs = _read(data)
+    runs = _read_metrics(data)
     parts: list[Part] = []
     if runs:
-        known = {
-            name for run in runs.values() for way in DIRECTION_WORDS for name in run.get(way, {})
+        reported = {
+            name
+            for run in runs.values()
+            for direction in DIRECTION_WORDS
+            for name in run.get(direction, {})
         }
         names = [
-            *(name for name in SHORT_METRICS if name in known),
-            *sorted(known - set(SHORT_METRICS), key=place),
+            *(name for name in SHORT_METRICS if name in reported),
+            *sorted(reported - set(SHORT_METRICS), key=place),
         ]
-        every = [("", name) for name in SUM_NAMES if any(name in run for run in runs.values())]
-        every += [(way, name) for way in DIRECTION_WORDS for name in names]
+        columns = [("", name) for name in SUM_NAMES if any(name in run for run in runs.values())]
+        columns += [(direction, name) for direction in DIRECTION_WORDS for name in names]
         short = [
-            (way, name)
-            for way, name in every
+            (direction, name)
+            for direction, name in columns
             if name in (*SUM_NAMES, *SHORT_METRICS)
-            and all(not math.isnan(_value(run, way, name)) for run in runs.values())
+            and all(not math.isnan(_value(run, direction, name)) for run in runs.values())
         ]
-        heads = [(way, sum(one == way for one, _ in short)) for way in ("", *DIRECTION_WORDS)]
+        n_columns = Counter(direction for direction, _ in short)
+        groups = [
+            (DIRECTION_WORDS.get(direction, ""), n_columns[direction])
+            for direction in ("", *DIRECTION_WORDS)
+            if n_columns[direction]
+        ]
         lines: list[list[Value]] = [
             [label, *row]
             for label, *row in zip(runs, *(_cells(runs, *column) for column in short), strict=True)
         ]
-        groups = [(DIRECTION_WORDS.get(way, ""), n) for way, n in heads if n]
         parts = [PageTable("Runs", ("run", *(name for _, name in short)), lines, groups=groups)]
         if len(runs) > 1:
-            parts.append(Note(first_runs(data)))
-        ordered = sorted(every, key=lambda column: (column[0], place(column[1])))
-        whole: list[list[Value]] = [
-            [f"{way} {name}".strip(), *_cells(runs, way, name)] for way, name in ordered
+            parts.append(Note(first_run_sentence(data)))
+        ordered = sorted(columns, key=lambda column: (column[0], place(column[1])))
+        all_lines: list[list[Value]] = [
+            [f"{direction} {name}".strip(), *_cells(runs, direction, name)]
+            for direction, name in ordered
         ]
-        # ncs@10[sbert] is a kind of ncs@k
-        bases = {name.split("[")[0].split("@")[0] for _, name in every}
+        # A metric is explained by its base: ncs@10[sbert] by ncs@k.
+        bases = {name.split("[")[0].split("@")[0] for _, name in columns}
         terms = [
             (term, meaning) for term, meaning in _MEANINGS.items() if term.split("@")[0] in bases
         ]
         parts += [_chart(runs, data.runs, names)]
         parts += [PageTable("What the names mean", ("metric", "meaning"), terms, folded=True)]
-        parts += [PageTable("All metrics of all runs", ("metric", *runs), whole, folded=True)]
+        parts += [PageTable("All metrics of all runs", ("metric", *runs), all_lines, folded=True)]
     measures = dict.fromkeys(measure for run in runs.values() if (measure := first_measure(run)))
     graded = GRADED.format(" and ".join(measures)) if measures else ""
     return PageSection("runs", "Runs side by side", _INTRO + graded, parts)
 
 
-def _cells(runs: dict[str, Run], way: str, name: str) -> list[Cell]:
-    values = [_value(run, way, name) for run in runs.values()]
-    intervals = [_interval(run, way, name) for run in runs.values()]
-    return with_best(values, intervals, partial(said, name), best_of(name))
+def _cells(runs: dict[str, Run], direction: str, name: str) -> list[Cell]:
+    values = [_value(run, direction, name) for run in runs.values()]
+    intervals = [_interval(run, direction, name) for run in runs.values()]
+    return mark_best(values, intervals, partial(format_metric, name), best_of(name))
 
 
 def _chart(runs: dict[str, Run], order: Sequence[str], names: Sequence[str]) -> Chart:
     values: list[dict[str, Any]] = []
     for label, run in runs.items():
-        for way, direction in DIRECTION_WORDS.items():
+        for direction_key, direction in DIRECTION_WORDS.items():
             for name in names:
-                value, between = _value(run, way, name), _interval(run, way, name)
+                value = _value(run, direction_key, name)
+                interval = _interval(run, direction_key, name)
                 if not math.isnan(value):
-                    low, high = between or (value, value)
+                    low, high = interval or (value, value)
                     of_run = {"run": label, "direction": direction, "metric": name}
-                    numbers = {
+                    scaled = {
                         "value": scale(name) * value,
                         "low": scale(name) * low,
                         "high": scale(name) * high,
                     }
-                    cell = with_best([value], [between], partial(said, name))[0]
+                    cell = mark_best([value], [interval], partial(format_metric, name))[0]
                     texts = {"said": cell.text, "interval": cell.note}
-                    values.append(of_run | numbers | texts)
+                    values.append(of_run | scaled | texts)
     axis = _axis("metric", names)
-    y, offset, colour = (
-        of("run:N", title=None, axis=None),
-        of("direction:N"),
-        colour_of(order, runs),
-    )
-    x = of("value:Q", title=None, scale={"zero": False}, axis=axis)
-    tip: list[Any] = ["run:N", "direction:N", "metric:N", of("said:N", title="value"), "interval:N"]
-    bars = layer(
+    y, offset = channel("run:N", title=None, axis=None), channel("direction:N")
+    colour = colour_of(order, runs)
+    x = channel("value:Q", title=None, scale={"zero": False}, axis=axis)
+    tip: list[Any] = [
+        "run:N",
+        "direction:N",
+        "metric:N",
+        channel("said:N", title="value"),
+        "interval:N",
+    ]
+    bars = make_layer(
         "rule",
-        of("low:Q", title=None, axis=axis),
+        channel("low:Q", title=None, axis=axis),
         y,
         x2={"field": "high"},
         yOffset=offset,
         color=colour,
-        of_mark={"strokeWidth": 3, "opacity": 0.5},
+        mark_options={"strokeWidth": 3, "opacity": 0.5},
     )
-    dots = layer(
+    dots = make_layer(
         "point",
         x,
         y,
         yOffset=offset,
         color=colour,
-        shape=of("direction:N", title=None),
+        shape=channel("direction:N", title=None),
         tip=tip,
-        of_mark={"size": 70, "filled": True, "opacity": 1},
+        mark_options={"size": 70, "filled": True, "opacity": 1},
     )
-    told = (
+    alt = (
         f"Value and 95% interval of a metric for {', '.join(runs)}, in both directions, in the"
         " units of the tables."
     )
     title = "Any metric with its interval"
-    return chart(
-        "runs", title, told, values, bars, dots, wide=True, by_run=True, choose=("metric", names)
+    return make_chart(
+        "runs", title, alt, values, bars, dots, wide=True, by_run=True, choose=("metric", names)
     )
 
 
-LEVEL = 0.05  # of the test of a lead
-# the first that all runs have stands for graded labels
-GRADED_METRICS = (
-    "nsum",
-    "ndcg@25",
-    "ncs@10",
-)
+LEVEL = 0.05  # significance level of the test of a lead
+# The first of these that all runs have is the graded metric of the sentence.
+GRADED_METRICS = ("nsum", "ndcg@25", "ncs@10")
 
 
-def first_runs(data: ReportData) -> str:
-    """A sentence: whether binary and graded metrics put the same run first; empty for fewer than
-    two runs."""
-    runs = _read(data)
+def first_run_sentence(data: ReportData) -> str:
+    """Whether binary and graded metrics put the same run first; empty for fewer than two runs."""
+    runs = _read_metrics(data)
 
     def means(name: str) -> dict[str, float]:
-        """Of both directions where a metric has two."""
+        """The value of each run; of a metric with two directions their mean."""
         of_both = {
-            k: float(np.mean([_value(run, way, name) for way in DIRECTION_WORDS]))
+            k: float(np.mean([_value(run, direction, name) for direction in DIRECTION_WORDS]))
             for k, run in runs.items()
         }
         return {k: _value(run, "", name) if name in run else of_both[k] for k, run in runs.items()}
@@ -241,41 +249,41 @@ def first_runs(data: ReportData) -> str:
     if len(runs) < 2 or binary is None:
         return ""
     of_binary = means(binary)
-    first = max(of_binary, key=of_binary.__getitem__)
-    value = said(binary, of_binary[first]) + _lead(data, of_binary, binary)
-    begin = f"By {binary} {first} is first of {len(runs)} runs ({value})"
+    binary_first = max(of_binary, key=of_binary.__getitem__)
+    value = format_metric(binary, of_binary[binary_first]) + _lead(data, of_binary, binary)
+    sentence = f"By {binary} {binary_first} is first of {len(runs)} runs ({value})"
     if graded is None:
-        return f"{begin}; no graded metric is there."
+        return f"{sentence}; no graded metric is there."
     measures = dict.fromkeys(measure for run in runs.values() if (measure := first_measure(run)))
-    if len(measures) > 1:  # values by two measures have no order
-        return f"{begin}; their {graded} is by different measures: {', '.join(measures)}."
+    if len(measures) > 1:  # Values by different measures cannot be compared.
+        return f"{sentence}; their {graded} is by different measures: {', '.join(measures)}."
     of_graded = means(graded)
-    second = max(of_graded, key=of_graded.__getitem__)
-    same = "and also" if second == first else f"but {second} is"
+    graded_first = max(of_graded, key=of_graded.__getitem__)
+    same = "and also" if graded_first == binary_first else f"but {graded_first} is"
     by = f" by {next(iter(measures))}" if measures else ""
-    value = said(graded, of_graded[second]) + _lead(data, of_graded, graded)
-    return f"{begin}, {same} first by {graded}, which counts graded relevance{by} ({value})."
+    value = format_metric(graded, of_graded[graded_first]) + _lead(data, of_graded, graded)
+    return f"{sentence}, {same} first by {graded}, which counts graded relevance{by} ({value})."
 
 
 def _lead(data: ReportData, means: dict[str, float], name: str) -> str:
-    """What paired tests say of the lead of the first run on the next: of a sum one, of another
-    metric one a direction. Where the queries of both are not there, that it was not tested."""
+    """What paired tests say of the first run's lead on the second: one test of a sum, else one per
+    direction. "not tested" where a run has no values by query, or they are by other labels."""
     first, following = sorted(means, key=means.__getitem__, reverse=True)[:2]
-    folders = data.folders(EVALUATION, PER_QUERY_FILE)
+    folders = data.find_folders(EVALUATION, PER_QUERY_FILE)
     if not {first, following} <= folders.keys():
         return "; not tested"
     try:
-        found = compare([folders[first], folders[following]], [name])
-    except InputError:  # of other labels
+        comparisons = compare([folders[first], folders[following]], [name])
+    except InputError:  # The two runs were evaluated with different labels.
         return "; not tested"
-    tests = [test for one in found if (test := one.tests[0]) is not None]
+    tests = [test for comparison in comparisons if (test := comparison.tests[0]) is not None]
     if not tests:
         return "; not tested"
     worst = max(test.p_value for test in tests)
     ahead = worst < LEVEL and all(test.difference > 0 for test in tests)
-    held = f"ahead of {following}" if ahead else f"its lead on {following} is within chance"
+    lead = f"ahead of {following}" if ahead else f"its lead on {following} is within chance"
     by = "paired test, p" if len(tests) == 1 else "paired tests of both directions, p at most"
-    return f"; {held}, {by} {worst:.4f}"
+    return f"; {lead}, {by} {worst:.4f}"
 
 
 CURVES = "curves_k.json"
@@ -292,9 +300,9 @@ CURVE_TITLES = {
 }
 
 
-def curves(data: ReportData) -> PageSection:
+def curves_section(data: ReportData) -> PageSection:
     """One chart per metric; a line is solid from image to text and dashed from text to image."""
-    folders = data.folders(EVALUATION, CURVES, "curves of evaluated runs")
+    folders = data.find_folders(EVALUATION, CURVES, "curves of evaluated runs")
     points = [
         {"run": name, **row}
         for name, folder in folders.items()
@@ -310,28 +318,30 @@ def curves(data: ReportData) -> PageSection:
 
 
 def _curve(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:
-    some = [row for row in points if name in row]
+    shown = [row for row in points if name in row]
     values = [
         {"direction": DIRECTION_WORDS[row["direction"]], **{k: row[k] for k in ("run", "k", name)}}
-        for row in some
+        for row in shown
     ]
     dashes = {"domain": list(DIRECTION_WORDS.values()), "range": [[1, 0], [4, 3]]}
-    stroke = of("direction:N", title=None, scale=dashes, legend=STROKES)
-    colour = colour_of(runs, (row["run"] for row in some))
-    line = layer(
+    stroke = channel("direction:N", title=None, scale=dashes, legend=STROKES)
+    colour = colour_of(runs, (row["run"] for row in shown))
+    line = make_layer(
         "line",
-        of("k:Q", title="K", scale={"type": "log"}, axis={"values": [1, 2, 3, 5, 10, 20, 50]}),
-        of(f"{name}:Q", title=name, scale={"zero": False}, axis={"format": "%"}),
+        channel("k:Q", title="K", scale={"type": "log"}, axis={"values": [1, 2, 3, 5, 10, 20, 50]}),
+        channel(f"{name}:Q", title=name, scale={"zero": False}, axis={"format": "%"}),
         color=colour,
         strokeDash=stroke,
         tip=["run:N", "direction:N", "k:Q", f"{name}:Q:.1%"],
-        of_mark={"point": {"size": 22}},
+        mark_options={"point": {"size": 22}},
     )
     at = ", ".join(
-        f"{row['run']} {row['direction']} {percent(row[name])}" for row in some if row["k"] == 10
+        f"{row['run']} {row['direction']} {format_percent(row[name])}"
+        for row in shown
+        if row["k"] == 10
     )
-    told = f"{name} against K, one line per run and direction{'; at 10: ' + at if at else ''}."
-    return chart(f"against-k-{name}", CURVE_TITLES[name], told, values, line, by_run=True)
+    alt = f"{name} against K, one line per run and direction{'; at 10: ' + at if at else ''}."
+    return make_chart(f"against-k-{name}", CURVE_TITLES[name], alt, values, line, by_run=True)
 
 
 NO_VALIDATION = ("epoch", "loss", "pairs_per_s")
@@ -342,18 +352,20 @@ VALIDATION = (
 )
 
 
-def training(data: ReportData) -> PageSection:
+def training_section(data: ReportData) -> PageSection:
     """A chart of any validated metric, against the share of the run's steps."""
-    folders = data.folders(RUNS, EPOCHS, "trained runs")
-    epochs = {name: columns(folder / EPOCHS) for name, folder in folders.items()}
+    folders = data.find_folders(RUNS, EPOCHS, "trained runs")
+    epochs = {name: read_columns(folder / EPOCHS) for name, folder in folders.items()}
     parts = [_validation(epochs, data.runs)] if epochs else []
     return PageSection("training", "Training", VALIDATION, parts)
 
 
 def _validation(epochs: dict[str, dict[str, np.ndarray]], runs: list[str]) -> Chart:
-    every = dict.fromkeys(name for table in epochs.values() for name in table)
+    columns_of_all = dict.fromkeys(name for table in epochs.values() for name in table)
     names = [
-        name for name in every if name not in NO_VALIDATION and not name.startswith(_ACTIVE)
+        name
+        for name in columns_of_all
+        if name not in NO_VALIDATION and not name.startswith(_ACTIVE)
     ] or ["-"]
     values = [
         {
@@ -362,26 +374,30 @@ def _validation(epochs: dict[str, dict[str, np.ndarray]], runs: list[str]) -> Ch
             "done": epoch / table["epoch"].max(),
             "metric": name,
             "value": scale(name) * value,
-            "said": said(name, value),
+            "said": format_metric(name, value),
         }
         for run, table in epochs.items()
         for name in names
         if name in table
         for epoch, value in zip(table["epoch"].tolist(), table[name].tolist(), strict=True)
     ]
-    x = of("done:Q", title="share of the steps", axis={"format": "%"}, scale={"domain": [0, 1]})
-    line = layer(
+    x = channel(
+        "done:Q", title="share of the steps", axis={"format": "%"}, scale={"domain": [0, 1]}
+    )
+    line = make_layer(
         "line",
         x,
-        of("value:Q", title="validation", scale={"zero": False}, axis=_axis("validated", names)),
+        channel(
+            "value:Q", title="validation", scale={"zero": False}, axis=_axis("validated", names)
+        ),
         color=colour_of(runs, epochs),
-        tip=["run:N", "epoch:Q", "metric:N", of("said:N", title="value")],
-        of_mark={"point": True},
+        tip=["run:N", "epoch:Q", "metric:N", channel("said:N", title="value")],
+        mark_options={"point": True},
     )
     last = {run: table[names[0]][-1] for run, table in epochs.items() if names[0] in table}
-    ends = ", ".join(f"{run} {said(names[0], value)}" for run, value in last.items())
-    told = f"Validation after each epoch; {names[0]} at the end: {ends}."
+    ends = ", ".join(f"{run} {format_metric(names[0], value)}" for run, value in last.items())
+    alt = f"Validation after each epoch; {names[0]} at the end: {ends}."
     choose = ("validated", names)
-    return chart(
-        "training-validation", "Validation", told, values, line, by_run=True, choose=choose
+    return make_chart(
+        "training-validation", "Validation", alt, values, line, by_run=True, choose=choose
     )

@@ -43,7 +43,7 @@ from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.task import Task, load_task
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
-from capgrade.trainer.search.index import INDEX, SIMILARITY, embed, made_from
+from capgrade.trainer.search.index import INDEX, SIMILARITY, embed, input_digests
 
 _Numbers = list[float | None]
 # of people
@@ -229,7 +229,7 @@ class _Inputs:
                 self.settings.runs[name],
                 self.settings.measures,
             )
-            wanted = made_from(run, self.captions, {"regions": digest(self.regions / MANIFEST)})
+            wanted = input_digests(run, self.captions, {"regions": digest(self.regions / MANIFEST)})
             try:
                 made = read_manifest(index, INDEX)["inputs"]
             except InputError:  # not there, or stopped

@@ -12,13 +12,13 @@ from PIL import Image
 
 from capgrade.agreement.judgements import Judgements
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.corpus import LabelledCorpus, sampled
+from capgrade.explorer.corpus import LabelledCorpus, sample_pairs
 from capgrade.explorer.pairs import JUDGED, PEOPLE_SCORES
 from capgrade.explorer.ratings import open_review
-from capgrade.explorer.voices import matrix_voice, measure_voices
+from capgrade.explorer.voices import fit_measure_voices, make_matrix_voice
 from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
-from capgrade.pictures.lookup import find
+from capgrade.pictures.lookup import find_pictures
 from capgrade.schemas.captions import Captions
 from tests.conftest import caption_table, random_sets
 from tests.pipelines.publish.conftest import made  # noqa: F401  # a published dataset, and what it was made of
@@ -55,14 +55,14 @@ def explorer_of(captions: Captions, folder: Path, **more: Any) -> Explorer:
         name: measure.fit(captions).score
         for name, measure in choose(NAMES, MeasuresParams()).items()
     }
-    corpus = LabelledCorpus(captions, sampled(captions, scores), MeasuresParams(), folder)
+    corpus = LabelledCorpus(captions, sample_pairs(captions, scores), MeasuresParams(), folder)
     random = np.random.default_rng(2)
     drawn = random.choice(captions.n_images * captions.n_captions, 40, replace=False)
     people = Judgements(
         *np.divmod(drawn, captions.n_captions), random.integers(6, size=40).astype(float)
     )
     return Explorer(
-        corpus, measure_voices(captions, NAMES, MeasuresParams()), people=people, **more
+        corpus, fit_measure_voices(captions, NAMES, MeasuresParams()), people=people, **more
     )
 
 
@@ -80,15 +80,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     for k in range(1, 16, 2):
         Image.new("RGB", (40, 30), (k * 9, 80, 120)).save(folder / "pictures" / f"i{k}.png")
     scores = np.random.default_rng(3).random((captions.n_images, captions.n_captions), np.float32)
-    pictures = find(captions, folder / "pictures")
+    pictures = find_pictures(captions, folder / "pictures")
     explorer = explorer_of(
-        captions, folder, pictures=pictures, matrices=[matrix_voice("another", scores)]
+        captions, folder, pictures=pictures, matrices=[make_matrix_voice("another", scores)]
     )
     # as `open_explorer`: kernels are compiled
     (
-        explorer.of_caption(0),
-        explorer.of_image(0),
-        explorer.of_text("a dog"),
+        explorer.answer_caption(0),
+        explorer.answer_image(0),
+        explorer.answer_text("a dog"),
     )
     explorer.disagreements(JUDGED, PEOPLE_SCORES, NAMES[0], 1)
     with running(explorer, folder / "reviews") as address:

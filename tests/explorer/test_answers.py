@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 from scipy import stats
 
-from capgrade.explorer.answers import TYPED, UNKNOWN, Answer, Explorer, best
-from capgrade.explorer.models import ModelVoice, model_voice
+from capgrade.explorer.answers import TYPED_NOTE, UNKNOWN_NOTE, Answer, Explorer, rank_best
+from capgrade.explorer.models import ModelVoice, open_model_voice
 from capgrade.explorer.pairs import PEOPLE_SCORES, RANK
-from capgrade.explorer.voices import DEPTH, matrix_voice
+from capgrade.explorer.voices import DEPTH, make_matrix_voice
 from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.detectors.catalogue import make_detector
@@ -40,8 +40,8 @@ def _model(missing: int = 0) -> ModelVoice:
     image[:missing] = -1
     caption[CAPTIONS.owner < missing] = -1
     searcher: Any = SimpleNamespace(
-        of_caption=lambda row: scores[:, row], of_image=lambda image: scores[image],
-        of_text=lambda text: scores[:, len(text) % scores.shape[1]], of_regions=lambda _: scores[0],
+        score_caption=lambda row: scores[:, row], score_image=lambda image: scores[image],
+        score_text=lambda text: scores[:, len(text) % scores.shape[1]], score_regions=lambda _: scores[0],
     )  # fmt: skip
     return ModelVoice("model", scores, image, caption, searcher=searcher)
 
@@ -52,7 +52,7 @@ def explorer(tmp_path: Path) -> Explorer:
 
 
 def test_images_for_captions_typed_and_known(explorer: Explorer) -> None:
-    typed, known = explorer.of_text(CAPTIONS.texts[7]), explorer.of_caption(7)
+    typed, known = explorer.answer_text(CAPTIONS.texts[7]), explorer.answer_caption(7)
     for name, asked, picked in zip(NAMES, typed, known, strict=False):
         scores = choose([name], MeasuresParams())[name].fit(CAPTIONS).score(np.arange(14))[:, 7]
         first = np.argsort(-scores, kind="stable")[:8].tolist()
@@ -64,13 +64,13 @@ def test_images_for_captions_typed_and_known(explorer: Explorer) -> None:
 
 
 def test_captions_for_an_image(explorer: Explorer) -> None:
-    for answer in explorer.of_image(5, count=50)[:2]:
+    for answer in explorer.answer_image(5, count=50)[:2]:
         assert {hit.number for hit in answer.hits if hit.own} == set(
             np.flatnonzero(CAPTIONS.owner == 5).tolist()
         )
         assert len(answer.hits) == min(50, CAPTIONS.n_captions)
-    unknown = explorer.of_image(0)[2]
-    assert (unknown.hits, unknown.note) == ((), UNKNOWN)
+    unknown = explorer.answer_image(0)[2]
+    assert (unknown.hits, unknown.note) == ((), UNKNOWN_NOTE)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -79,7 +79,7 @@ def test_ranks_and_ties_by_loops(seed: int) -> None:
     random = np.random.default_rng(seed)
     scores = random.integers(4, size=20) + random.random(20) / 1e6
     scores[[3, 5]] = np.nan
-    hits, more = best(scores, 6, {1})
+    hits, more = rank_best(scores, 6, {1})
     ordered = sorted((k for k in range(20) if scores[k] >= 0), key=lambda k: (-scores[k], k))
     assert [hit.number for hit in hits] == ordered[:6]
     for hit in hits:
@@ -87,7 +87,7 @@ def test_ranks_and_ties_by_loops(seed: int) -> None:
         assert hit.rank == 1 + sum(s > whole + 0.5 for s in scores) and hit.own == (hit.number == 1)
         assert hit.tied == (sum(abs(s - whole) < 0.5 for s in scores) > 1)
     assert more == sum(abs(scores[k] - whole) < 0.5 for k in ordered[6:])
-    assert best(np.full(3, np.nan), 6, set()) == ((), 0)
+    assert rank_best(np.full(3, np.nan), 6, set()) == ((), 0)
 
 
 def test_measures_apart(explorer: Explorer) -> None:
@@ -101,7 +101,7 @@ def test_measures_apart(explorer: Explorer) -> None:
     }
     ends = np.ceil(100 * (1 - high[row])), np.ceil(100 * low[row])
     said = zip(NAMES, ("highest", "lowest"), ends, strict=True)
-    assert first.said == tuple(
+    assert first.statements == tuple(
         f"{name}: among the {side} {max(end, 1):.0f}%" for name, side, end in said
     )
 
@@ -115,7 +115,7 @@ def test_two_models_apart_and_side_by_side(tmp_path: Path) -> None:
         name: random.integers(9, size=(14, CAPTIONS.n_captions)).astype(np.float32) for name in "ab"
     }
     explorer = explorer_of(
-        CAPTIONS, tmp_path, matrices=[matrix_voice(*one) for one in scores.items()]
+        CAPTIONS, tmp_path, matrices=[make_matrix_voice(*one) for one in scores.items()]
     )
     pairs = explorer.corpus.pairs
     places = {name: stats.rankdata(one[pairs.image, pairs.caption]) for name, one in scores.items()}
@@ -123,21 +123,21 @@ def test_two_models_apart_and_side_by_side(tmp_path: Path) -> None:
     row = np.flatnonzero((pairs.image == first.image) & (pairs.caption == first.caption))[0]
     apart = places["a"] - places["b"]
     assert apart[row] == apart.max() and first.values.keys() == {*NAMES, "a", "b"}
-    for asked, of in ((explorer.of_caption(7, names=["b", "a"]), lambda one: one[:, 7]),
-                      (explorer.of_image(3, names=["b", "a"]), lambda one: one[3])):  # fmt: skip
+    for asked, of in ((explorer.answer_caption(7, names=["b", "a"]), lambda one: one[:, 7]),
+                      (explorer.answer_image(3, names=["b", "a"]), lambda one: one[3])):  # fmt: skip
         assert [answer.voice for answer in asked] == ["a", "b"]
         for answer, beside in zip(asked, "ba", strict=True):
             other = of(scores[beside]).tolist()
             ranks = [1 + sum(value > other[hit.number] for value in other) for hit in answer.hits]
-            assert [hit.beside for hit in answer.hits] == ranks
-    four = [hit.beside for answer in explorer.of_caption(7) for hit in answer.hits]
+            assert [hit.other_rank for hit in answer.hits] == ranks
+    four = [hit.other_rank for answer in explorer.answer_caption(7) for hit in answer.hits]
     assert four == [None] * 32, "of four at once none"
-    assert [(answer.hits, answer.note) for answer in explorer.of_text("a dog", names=["a"])] == [
-        ((), TYPED)
-    ]
+    assert [
+        (answer.hits, answer.note) for answer in explorer.answer_text("a dog", names=["a"])
+    ] == [((), TYPED_NOTE)]
     assert explorer.sides("errors")[0] == ["a", "b"]
     with pytest.raises(InputError, match="nobody is named 'c' -> choose from cider, rouge_l, a, b"):
-        explorer.of_caption(7, names=["a", "c"])
+        explorer.answer_caption(7, names=["a", "c"])
 
 
 @pytest.mark.parametrize(("low", "high", "score", "filled"), [
@@ -149,13 +149,13 @@ def test_a_bar_is_filled_by_the_range_of_its_scores(
 ) -> None:
     """.503 and .976 of Sentence-BERT differ, each the first of its column; a matrix may be of
     distances below 0."""
-    assert Answer("a", "measure", (), 0.0, low=low, high=high).filled(score) == pytest.approx(
+    assert Answer("a", "measure", (), 0.0, low=low, high=high).bar_fill(score) == pytest.approx(
         filled
     )
 
 
 def test_a_matrix_is_between_its_scores_but_those_that_were_left_out() -> None:
-    voice = matrix_voice("a", np.array([[0.5, -np.inf], [-2, 7]], np.float32))
+    voice = make_matrix_voice("a", np.array([[0.5, -np.inf], [-2, 7]], np.float32))
     assert (voice.low, voice.high) == (-2, 7)
 
 
@@ -178,7 +178,7 @@ def test_labels_and_people(explorer: Explorer) -> None:
             explorer.disagreements("people", *wrong, 5)
 
 
-def test_what_a_model_retrieves_above_the_original(explorer: Explorer) -> None:
+def test_what_a_model_retrieves_find_errors(explorer: Explorer) -> None:
     model = explorer.models[0]
     scores = model.matrix[::-1]  # by image of the corpus
     expected = set()
@@ -186,7 +186,7 @@ def test_what_a_model_retrieves_above_the_original(explorer: Explorer) -> None:
         first = sorted(range(3, 14), key=lambda i: -scores[i, c])[:DEPTH]
         above = takewhile(lambda i: i != CAPTIONS.owner[c], first)  # noqa: B023  # used at once
         expected |= {(i, c, rank) for rank, i in enumerate(above, start=1)}
-    pairs = model.errors(explorer.measures[0], CAPTIONS)
+    pairs = model.find_errors(explorer.measures[0], CAPTIONS)
     found = zip(
         pairs.image.tolist(),
         pairs.caption.tolist(),
@@ -197,26 +197,29 @@ def test_what_a_model_retrieves_above_the_original(explorer: Explorer) -> None:
     assert not pairs.original.any()
     first = explorer.disagreements("errors", "model", "cider", 3)[0]
     assert first.values["cider"] == pairs.values["cider"].max()
-    assert first.said[0] == f"model: rank {first.values[RANK]:.0f}, above the caption's own image"
+    assert (
+        first.statements[0]
+        == f"model: rank {first.values[RANK]:.0f}, above the caption's own image"
+    )
 
 
 def test_an_upload_is_ranked_by_the_models(explorer: Explorer) -> None:
     with pytest.raises(InputError, match="a picture needs a trained model and the detector"):
-        explorer.of_upload(b"")
+        explorer.answer_upload(b"")
     explorer.detector = make_detector(RegionsParams(detector="scenes", device="cpu", boxes="3"))
     data = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(255, size=(64, 64, 3), dtype=np.uint8)).save(
         data, "PNG"
     )
     with torch.inference_mode():
-        found = explorer.of_upload(data.getvalue())
+        found = explorer.answer_upload(data.getvalue())
     assert [answer.voice for answer in found] == ["model"]
     assert len(found[0].hits) == 8
     with pytest.raises(InputError, match="not a readable picture"):
-        explorer.of_upload(b"GIF89a no picture")
+        explorer.answer_upload(b"GIF89a no picture")
     explorer.detector.detect = lambda *_: [[]]  # type: ignore[method-assign, assignment, return-value]
     with pytest.raises(InputError, match="no region found"):
-        explorer.of_upload(data.getvalue())
+        explorer.answer_upload(data.getvalue())
 
 
 def test_an_index_of_another_split_is_refused(
@@ -225,4 +228,4 @@ def test_an_index_of_another_split_is_refused(
     other = SimpleNamespace(items=SimpleNamespace(image_ids=["other"], caption_ids=["other#0"]))
     monkeypatch.setattr("capgrade.explorer.models.open_search", lambda run, folder: other)
     with pytest.raises(InputError, match="none of the 14 images"):
-        model_voice("m", tmp_path, tmp_path, CAPTIONS)
+        open_model_voice("m", tmp_path, tmp_path, CAPTIONS)

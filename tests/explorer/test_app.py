@@ -12,7 +12,7 @@ from capgrade.agreement.judgement_files import read_judgements
 from tests.explorer.conftest import HOSTILE, NAMES, World
 from tests.tools.browser import listen, problems_of
 
-TYPED = "the red dog sits on a bike"
+TYPED_NOTE = "the red dog sits on a bike"
 
 
 @pytest.fixture
@@ -48,10 +48,12 @@ def test_a_first_page_answers_a_caption_of_the_corpus_and_shuffle_another(
 
 
 def test_a_caption_is_answered_by_every_measure_while_it_is_typed(page: Page, world: World) -> None:
-    page.locator("#cg-query").press_sequentially(TYPED)
-    page.locator("#cg-query").fill(TYPED)
-    expect(page.locator("#cg-answers header")).to_contain_text(f"“{TYPED}”")
-    for name, answer in zip(NAMES, world.explorer.of_text(TYPED, names=NAMES), strict=True):
+    page.locator("#cg-query").press_sequentially(TYPED_NOTE)
+    page.locator("#cg-query").fill(TYPED_NOTE)
+    expect(page.locator("#cg-answers header")).to_contain_text(f"“{TYPED_NOTE}”")
+    for name, answer in zip(
+        NAMES, world.explorer.answer_text(TYPED_NOTE, names=NAMES), strict=True
+    ):
         hits = page.locator(f'#cg-answers [data-voice="{name}"] ol > li')
         expect(hits).to_have_count(8)
         assert hits.locator(".cg-score").all_inner_texts() == [
@@ -89,14 +91,14 @@ def test_two_that_are_chosen_stand_side_by_side(page: Page, world: World) -> Non
     page.set_viewport_size({"width": 390, "height": 844})
     one, other = (column.bounding_box() for column in page.locator(".cg-column").all())
     assert one["y"] == other["y"] and one["x"] < other["x"]  # type: ignore[index]
-    hits = world.explorer.of_caption(3, names=["cider", "another"])[0].hits
+    hits = world.explorer.answer_caption(3, names=["cider", "another"])[0].hits
     said = page.locator('[data-voice="cider"] li small').all_inner_texts()
-    assert said == [f"rank {hit.beside} by another" for hit in hits]
+    assert said == [f"rank {hit.other_rank} by another" for hit in hits]
     page.locator("#cg-answers ol > li a").first.click()
     expect(page.locator("#cg-answers header")).to_contain_text("Captions for image")
     expect(page.locator(".cg-column")).to_have_count(2)
-    page.locator("#cg-query").fill(TYPED)
-    expect(page.locator("#cg-answers header")).to_contain_text(f"“{TYPED}”")
+    page.locator("#cg-query").fill(TYPED_NOTE)
+    expect(page.locator("#cg-answers header")).to_contain_text(f"“{TYPED_NOTE}”")
     expect(page.locator(".cg-column")).to_have_count(2)
     page.get_by_text("Shuffle").click()
     expect(page.locator(".cg-column")).to_have_count(2)
@@ -147,7 +149,7 @@ def test_disagreements_say_what_they_are(page: Page, world: World) -> None:
     page.get_by_text("Disagreements").click()
     first = world.explorer.disagreements("measures", "cider", "rouge_l", 12)[0]
     card = page.locator("#cg-pairs article").first
-    expect(card.locator("> h3:first-child span")).to_have_text(list(first.said))
+    expect(card.locator("> h3:first-child span")).to_have_text(list(first.statements))
     expect(card.locator("dd").first).to_have_text(f"{first.values['cider']:.3f}")
     page.get_by_label("Ranks it high").select_option("rouge_l")
     page.get_by_label("Ranks it low").select_option("rouge_l")
@@ -182,7 +184,7 @@ def test_a_review_by_keys_is_saved_resumed_and_exported(
         assert page.locator("main :is(.cg-score, .cg-own, .cg-table)").count() == 0, "blind"
         page.keyboard.press(str(score))
         expect(page.locator("#cg-review")).to_contain_text(f"{k + 1} of ")
-        assert world.ratings.of("ann")[order[k]] == score, "on the disk at every key"
+        assert world.ratings.ratings_of("ann")[order[k]] == score, "on the disk at every key"
     key = page.locator("#cg-key").inner_text()
     other = browser.new_context(base_url=world.address).new_page()
     begin(other, "ann")
@@ -229,7 +231,7 @@ def test_the_end_of_a_review_and_a_full_disk_are_said(
     monkeypatch.undo()
     page.keyboard.press("3")
     expect(page.locator("main")).to_contain_text("That was the last one: thank you, di.")
-    assert world.ratings.of("di")[last] == 3
+    assert world.ratings.ratings_of("di")[last] == 3
     page.get_by_text("Back").click()
     expect(page.locator("#cg-rated")).to_have_text(before)
 
@@ -267,10 +269,8 @@ def test_pages_fit_and_can_be_read(
                 and len(buttons) == 6
             )
             assert back["y"] + back["height"] <= size[1], "all above the fold"
-            picture, done = (
-                page.locator(".cg-shown").bounding_box(),
-                page.locator("progress").bounding_box(),
-            )
+            picture = page.locator(".cg-shown").bounding_box()
+            done = page.locator("progress").bounding_box()
             beside = (
                 picture["x"] + picture["width"] <= buttons[0]["x"]
                 and picture["y"] < buttons[0]["y"]

@@ -82,7 +82,7 @@ def test_matrices_of_models_are_on_the_pages_by_their_files(made: Path, tmp_path
     assert [voice.name for voice in read_matrices(one, explorer.corpus)] == ["a"], (
         "as `evaluate --run` names it"
     )
-    assert explorer.of_caption(4, names=[names[0]])[0].hits[0].number == captions.owner[4]
+    assert explorer.answer_caption(4, names=[names[0]])[0].hits[0].number == captions.owner[4]
 
 
 def altered(

@@ -95,9 +95,9 @@ def test_a_review_is_chosen_and_exported(
         first = [np.delete(np.arange(captions.n_images), owner)[:DEPTH] for owner in captions.owner]
         assert index == run / "index"
         images = np.arange(captions.n_captions), np.array(first)
-        return SimpleNamespace(name=name, first_images=lambda *_: images, first_captions=None)
+        return SimpleNamespace(name=name, retrieve_images=lambda *_: images, retrieve_captions=None)
 
-    monkeypatch.setattr("capgrade.explorer.models.model_voice", loaded)
+    monkeypatch.setattr("capgrade.explorer.models.open_model_voice", loaded)
     sample = (
         "explore",
         "--dataset",

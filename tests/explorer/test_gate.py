@@ -10,7 +10,7 @@ from PIL import Image
 
 from capgrade.explorer.app import make_app
 from capgrade.explorer.gate import LARGEST_BODY
-from capgrade.explorer.ratings import admitted
+from capgrade.explorer.ratings import admit
 from capgrade.schemas.errors import InputError
 from tests.explorer.conftest import World
 from tests.tools.browser import running
@@ -70,9 +70,9 @@ def test_a_picture_is_taken_where_something_looks_at_it_and_bodies_are_bounded(
 ) -> None:
     assert client(world).post("/picture", files=PICTURE).status_code == 404
     monkeypatch.setattr("capgrade.explorer.answers.Explorer.looks_at_pictures", True)
-    ask, found = client(world), world.explorer.of_image(1)
+    ask, found = client(world), world.explorer.answer_image(1)
     assert "a picture needs a trained model" in ask.post("/picture", files=PICTURE).text
-    monkeypatch.setattr("capgrade.explorer.answers.Explorer.of_upload", lambda *_: found)
+    monkeypatch.setattr("capgrade.explorer.answers.Explorer.answer_upload", lambda *_: found)
     assert "uploaded picture: not a readable picture" in ask.post("/picture", files=PICTURE).text
     Image.new("RGB", (9, 9)).save(data := io.BytesIO(), "PNG")
     answer = ask.post("/picture", files={"picture": ("x.png", data.getvalue())}).text
@@ -126,10 +126,8 @@ def test_the_names_of_a_server(
 
 def test_a_space_is_served_under_its_name(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPACE_HOST", "user-space.hf.space")
-    ask, space = (
-        client(world, "0.0.0.0"),
-        {"Host": "user-space.hf.space", "Origin": "https://user-space.hf.space"},
-    )
+    ask = client(world, "0.0.0.0")
+    space = {"Host": "user-space.hf.space", "Origin": "https://user-space.hf.space"}
     assert ask.get("/", headers=space).status_code == 200
     behind = {**space, "Host": "10.0.0.3:7860", "X-Forwarded-Host": "user-space.hf.space"}
     assert ask.get("/", headers=behind).status_code == 200
@@ -137,37 +135,37 @@ def test_a_space_is_served_under_its_name(world: World, monkeypatch: pytest.Monk
 
 
 def test_a_name_is_its_first_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, key = admitted(tmp_path, " ann  lee ", "")
+    name, key = admit(tmp_path, " ann  lee ", "")
     assert (name, len(key)) == ("ann lee", 12)
-    assert admitted(tmp_path, "ann lee", f" {key} ") == (name, key)
+    assert admit(tmp_path, "ann lee", f" {key} ") == (name, key)
     for wrong in ("", "x", key[:-1]):
         with pytest.raises(InputError, match="the name 'ann lee' is taken -> give its key"):
-            admitted(tmp_path, "ann lee", wrong)
+            admit(tmp_path, "ann lee", wrong)
     (path,) = tmp_path.iterdir()
     assert key not in path.read_text(encoding="utf-8"), "what is kept does not tell the key"
     seen = iter([False])  # another tab takes the name between the look and the taking
     monkeypatch.setattr(Path, "exists", lambda _: next(seen))
     with pytest.raises(InputError, match="is taken"):
-        admitted(tmp_path, "ann lee", "")
+        admit(tmp_path, "ann lee", "")
     monkeypatch.undo()
     monkeypatch.setattr("capgrade.explorer.ratings.MOST", 1)
     with pytest.raises(InputError, match="1 names have been taken"):
-        admitted(tmp_path, "b", "")
-    assert admitted(tmp_path, "ann lee", key) == ("ann lee", key)
+        admit(tmp_path, "b", "")
+    assert admit(tmp_path, "ann lee", key) == ("ann lee", key)
 
 
 def test_a_program_without_the_key_rates_for_nobody(world: World) -> None:
     ask, rating = client(world), {"reviewer": "flo", "item": "0", "score": "3"}
-    _, key = admitted(world.ratings.folder, "flo", "")
+    _, key = admit(world.ratings.folder, "flo", "")
     for wrong in ("", "x"):
         assert (
             "the name &#39;flo&#39; is taken"
             in ask.post("/review", data={**rating, "key": wrong}).text
         )
-    assert world.ratings.of("flo") == {}
+    assert world.ratings.ratings_of("flo") == {}
     assert "NOT SAVED" in ask.post("/review", data={**rating, "key": key, "item": "999"}).text
     assert "1 of " in ask.post("/review", data={**rating, "key": key}).text
-    assert world.ratings.of("flo") == {0: 3}
+    assert world.ratings.ratings_of("flo") == {0: 3}
 
 
 def test_a_reviewer_who_never_stops(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

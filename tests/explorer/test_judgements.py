@@ -8,13 +8,13 @@ import pytest
 
 from capgrade.agreement.judgement_files import read_judgements
 from capgrade.explorer.judgements import (
-    agreement,
     agreement_rows,
     alpha,
-    export,
+    export_judgements,
     judged_recall,
+    measure_agreement,
     rating_matrix,
-    read_judged,
+    read_judge_tables,
 )
 from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import ReviewRatings
@@ -45,20 +45,22 @@ def _plan() -> ReviewPlan:
 
 def test_agree_reads_what_is_exported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing has been rated"):
-        export(_review(tmp_path / "review", _plan(), {}), tmp_path / "judgements.csv")
+        export_judgements(_review(tmp_path / "review", _plan(), {}), tmp_path / "judgements.csv")
     ratings = _review(tmp_path / "review", _plan(), {"ann": {0: 5, 1: 0, 3: 2}, "bo": {0: 4, 1: 1}})
     with pytest.raises(
         InputError, match="answers of 0..1 in a review of 0..5 -> judge on one scale"
     ):
-        agreement(ratings, {"m": {0: 1}}, YES_OR_NO)
+        measure_agreement(ratings, {"m": {0: 1}}, YES_OR_NO)
     of_one = {"images": 1, "strata": {"random": {"pairs": 2, "chosen": 2}}}
     pool = ReviewPlan(
         POOL, "corpus", 0, tuple(Item("i0", f"i{k}#1", stratum="random") for k in (1, 2)), of_one
     )
     for scale, scores in ((YES_OR_NO, {0: 1, 1: 0}), (ZERO_TO_FIVE, {0: 4, 1: 3})):
-        accepted = agreement(_review(tmp_path / "pool", pool, {}), {"m": scores}, scale)["accepted"]
+        accepted = measure_agreement(_review(tmp_path / "pool", pool, {}), {"m": scores}, scale)[
+            "accepted"
+        ]
         assert accepted == {"m": {"accepted": 1, "low": 1, "high": 1}}
-    assert export(ratings, tmp_path / "judgements.csv") == 3
+    assert export_judgements(ratings, tmp_path / "judgements.csv") == 3
     found = read_judgements(tmp_path / "judgements.csv", CAPTIONS)
     assert found.image.tolist() == [0, 1, 3]
     assert [CAPTIONS.caption_ids[c] for c in found.caption] == ["i1#1", "i2#1", "i4#1"]
@@ -71,7 +73,7 @@ def test_pairs_of_a_pool_say_whether_they_were_drawn_at_random(tmp_path: Path) -
     items = tuple(Item("i0", f"i{k}#1", stratum=name) for k, name in enumerate(strata, 1))
     pool = ReviewPlan(POOL, "corpus", 0, items, {"images": 1, "strata": strata})
     ratings = _review(tmp_path / "pool", pool, {"ann": {0: 5, 1: 4, 2: 0}})
-    export(ratings, tmp_path / "judgements.csv")
+    export_judgements(ratings, tmp_path / "judgements.csv")
     for source in (tmp_path / "pool", tmp_path / "judgements.csv"):
         assert read_judgements(source, CAPTIONS).random.tolist() == [False, False, True]  # type: ignore[union-attr]
 
@@ -84,7 +86,7 @@ def test_ids_with_commas_and_ids_that_begin_as_a_formula_are_read_back(tmp_path:
     table = table.set_column(table.schema.get_field_index("caption_id"), "caption_id", [ids])
     captions = Captions(table, "test", "lower_split", "digest")
     plan = ReviewPlan(INFORMATION, "corpus", 0, tuple(Item("i0", name) for name in ids))
-    export(
+    export_judgements(
         _review(tmp_path / "review", plan, {"ann": {0: 5, 1: 0, 2: 2, 3: 1}}),
         tmp_path / "judgements.csv",
     )
@@ -97,7 +99,7 @@ def test_ids_with_commas_and_ids_that_begin_as_a_formula_are_read_back(tmp_path:
         written.replace("reviewers", "rater").replace(",1,0..5", ",'@cf/model,0..5")
     )
     assert fit_judged(tmp_path / "judged.csv", captions).values.tolist() == [5, 0, 2, 1]
-    assert read_judged([tmp_path / "judged.csv"], plan) == (
+    assert read_judge_tables([tmp_path / "judged.csv"], plan) == (
         {"@cf/model": {0: 5, 1: 0, 2: 2, 3: 1}},
         (0, 5),
     )
@@ -109,7 +111,7 @@ def test_a_pair_that_stands_twice_has_each_reviewer_once(tmp_path: Path) -> None
     plan = ReviewPlan(
         SEMANTIC_MAP, "corpus", 0, tuple(Item("i0", "i1#1", query) for query in ("q0", "q1"))
     )
-    export(
+    export_judgements(
         _review(tmp_path / "review", plan, {"ann": {0: 5, 1: 0}, "bo": {0: 4}}),
         tmp_path / "out.csv",
     )
@@ -130,7 +132,7 @@ def test_what_a_model_judged_is_a_table_like_any_other(
     for file, given in ((first, ["i0,i1#1,3,robot,0..5"]), (path, lines)):
         file.write_text("\n".join(["image_id,caption_id,score,rater,scale", *given]) + "\n")
     with pytest.raises(InputError, match=said):
-        read_judged([first, path], _plan())
+        read_judge_tables([first, path], _plan())
 
 
 def test_alpha_knows_perfect_agreement_and_what_is_not_defined() -> None:

@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.explorer.pairs import LabelledPairs, ranked
+from capgrade.explorer.pairs import LabelledPairs, rank_pairs
 from capgrade.explorer.plans import (
-    accepted_per_image,
-    information,
-    misses_again,
-    most_informative,
-    pooled,
+    estimate_accepted,
+    information_of,
+    plan_misses,
+    plan_most_informative,
+    plan_pool,
     write_plan,
 )
 from capgrade.explorer.ratings import ReviewRatings
-from capgrade.explorer.voices import matrix_voice
+from capgrade.explorer.voices import make_matrix_voice
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.reviews import PLAN, Item, ReviewPlan, read_plan
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
@@ -47,30 +47,30 @@ def every_pair(names: str = "ab") -> LabelledPairs:
 
 
 def informative(seed: int = 1) -> ReviewPlan:
-    return most_informative(every_pair("abc"), CAPTIONS, "corpus", 5, seed)
+    return plan_most_informative(every_pair("abc"), CAPTIONS, "corpus", 5, seed)
 
 
 def test_shares_and_information_by_hand() -> None:
     """Shares take no notice of the scale, ties share theirs; who agrees tells nothing."""
     for values in ([3, 1, 2, 2], [300, 0.1, 7, 7]):
-        shares = of([0] * 4, [0] * 4, a=values).shares("a")
+        shares = of([0] * 4, [0] * 4, a=values).rank_shares("a")
         np.testing.assert_allclose(shares, [3.5 / 4, 0.5 / 4, 2 / 4, 2 / 4])
-    assert len(of([], [], a=[]).shares("a")) == 0
+    assert len(of([], [], a=[]).rank_shares("a")) == 0
     crossed = 1 - (0.25 * np.log2(4) + 0.75 * np.log2(4 / 3))  # rank shares 1/4 and 3/4
     for b, expected in (([9, 3], crossed), ([3, 9], 0)):
         np.testing.assert_allclose(
-            information(of([0, 0], [0, 0], a=[1, 2], b=b)), [expected] * 2, atol=1e-12
+            information_of(of([0, 0], [0, 0], a=[1, 2], b=b)), [expected] * 2, atol=1e-12
         )
     with pytest.raises(InputError, match="1 measure"):
-        information(of([0], [0], a=[1]))
+        information_of(of([0], [0], a=[1]))
 
 
 def test_an_item_comes_no_more_often_than_allowed() -> None:
     pairs, strength = of([0, 0, 0, 1, 2], [0, 1, 2, 3, 3], a=[0] * 5), np.array([5.0, 4, 3, 2, 1])
-    assert ranked(pairs, strength, 10).tolist() == [0, 1, 3, 4]
-    assert ranked(pairs, strength, 10, per_item=1).tolist() == [0, 3]
-    assert ranked(pairs, strength, 1).tolist() == [0]
-    assert ranked(pairs, np.zeros(5), 2).tolist() == [0, 1], "equal ones keep their order"
+    assert rank_pairs(pairs, strength, 10).tolist() == [0, 1, 3, 4]
+    assert rank_pairs(pairs, strength, 10, per_item=1).tolist() == [0, 3]
+    assert rank_pairs(pairs, strength, 1).tolist() == [0]
+    assert rank_pairs(pairs, np.zeros(5), 2).tolist() == [0, 1], "equal ones keep their order"
 
 
 def test_the_most_informative_pairs_are_chosen() -> None:
@@ -83,7 +83,7 @@ def test_the_most_informative_pairs_are_chosen() -> None:
         not text.startswith(f"{image}#") for image, text in zip(images, texts, strict=True)
     ), "none is original"
     others = pairs.take(np.flatnonzero(~pairs.original))
-    best = others.take(np.array([information(others).argmax()]))
+    best = others.take(np.array([information_of(others).argmax()]))
     assert (CAPTIONS.image_ids[best.image[0]], CAPTIONS.caption_ids[best.caption[0]]) == (
         images[0],
         texts[0],
@@ -101,12 +101,12 @@ def test_the_most_informative_pairs_are_chosen() -> None:
 
 def test_semantic_map_takes_what_the_model_misses() -> None:
     scores = np.zeros((12, 24), np.float32)
-    model = matrix_voice("model", scores)
+    model = make_matrix_voice("model", scores)
     scores[CAPTIONS.owner, np.arange(24)] = 1
     scores[:, 5] = 12 - np.arange(12)  # caption 5 belongs to image 2: ranks third
     scores[:, 4] = np.arange(12)  # caption 4 too: its image ranks tenth
     scores[:, 0], scores[:, 23] = np.arange(12), 12 - np.arange(12)  # theirs rank last
-    plan = misses_again(model, CAPTIONS, "corpus", 10, 0, "t2i")
+    plan = plan_misses(model, CAPTIONS, "corpus", 10, 0, "t2i")
     assert plan.facts == {
         "model": "model",
         "k": 10,
@@ -124,22 +124,22 @@ def test_semantic_map_takes_what_the_model_misses() -> None:
         ["i0#0"] * 10 + ["i11#1"] * 10,
         ["i11#1"] * 10 + ["i0#0"] * 10,
     ), "a query is rated whole"
-    assert len(misses_again(model, CAPTIONS, "corpus", 1, 0, "t2i").items) == 10
+    assert len(plan_misses(model, CAPTIONS, "corpus", 1, 0, "t2i").items) == 10
     scores[:] = np.eye(12).repeat(2, axis=1)
     with pytest.raises(InputError, match="misses no caption"):
-        misses_again(model, CAPTIONS, "corpus", 10, 0, "t2i")
+        plan_misses(model, CAPTIONS, "corpus", 10, 0, "t2i")
 
 
 def test_semantic_map_is_of_images_and_their_captions_as_in_the_paper() -> None:
     """Section 6: image to text; a gallery of the first images is searched alone, as COCO-1k is of
     5,000."""
     scores = np.zeros((12, 24), np.float32)
-    model = matrix_voice("model", scores)
+    model = make_matrix_voice("model", scores)
     scores[CAPTIONS.owner, np.arange(24)] = 1
     scores[3] = 24 - np.arange(24)  # captions 6 and 7 are its own, seventh and eighth
     scores[7] = 24 - np.arange(24)  # 14 and 15 come after ten others
     scores[11] = np.arange(24) * (np.arange(24) < 22)  # its own are last; of the rest 21 is first
-    plan = misses_again(model, CAPTIONS, "corpus", 10, seed=0)
+    plan = plan_misses(model, CAPTIONS, "corpus", 10, seed=0)
     assert plan.facts == {
         "model": "model",
         "k": 10,
@@ -152,24 +152,24 @@ def test_semantic_map_is_of_images_and_their_captions_as_in_the_paper() -> None:
         *(("i7", CAPTIONS.caption_ids[c], "i7") for c in range(10)),
         *(("i11", CAPTIONS.caption_ids[c], "i11") for c in range(21, 11, -1)),
     ]
-    plan = misses_again(model, CAPTIONS, "corpus", 10, 0, "i2t", 8)
+    plan = plan_misses(model, CAPTIONS, "corpus", 10, 0, "i2t", 8)
     assert (plan.facts["queries"], plan.facts["hits"], plan.facts["images"]) == (8, 7, 8)
     assert {item.query for item in plan.items} == {"i7"}, (
         "an image beyond the gallery is not asked about"
     )
     scores[:, 23], scores[2:, 5] = 30, 40  # a caption beyond the gallery is never found
     texts = {
-        item.caption_id for item in misses_again(model, CAPTIONS, "corpus", 10, 0, "i2t", 8).items
+        item.caption_id for item in plan_misses(model, CAPTIONS, "corpus", 10, 0, "i2t", 8).items
     }
     assert "i11#1" not in texts and "i2#1" in texts
     scores[0, 0] = -1  # its own image ranks last
-    texts = misses_again(model, CAPTIONS, "corpus", 10, 0, "t2i", 11)
+    texts = plan_misses(model, CAPTIONS, "corpus", 10, 0, "t2i", 11)
     assert (texts.facts["queries"], texts.facts["hits"]) == (22, 21)
     assert sorted(item.image_id for item in texts.items) == sorted(f"i{k}" for k in range(1, 11))
     with pytest.raises(
         InputError, match="a gallery of 13 images, and 'model' has 12 -> set explore.gallery"
     ):
-        misses_again(model, CAPTIONS, "corpus", 10, 0, "i2t", 13)
+        plan_misses(model, CAPTIONS, "corpus", 10, 0, "i2t", 13)
 
 
 def best_by_hand(values: np.ndarray, depth: int, axis: int) -> set[tuple[int, int]]:
@@ -188,7 +188,7 @@ def best_by_hand(values: np.ndarray, depth: int, axis: int) -> set[tuple[int, in
 def test_strata_by_brute_force() -> None:
     pairs, S = every_pair(), np.random.default_rng(5).random((12, 24)).astype(np.float32)
     S[2, 1:] = -np.inf  # left out by a coarse model
-    plan = pooled(pairs, {"m": S}, CAPTIONS, "corpus", depth=2, count=30, seed=1)
+    plan = plan_pool(pairs, {"m": S}, CAPTIONS, "corpus", depth=2, count=30, seed=1)
     labels = [values.reshape(12, 24) for values in pairs.values.values()]
     expected = set.union(
         *(best_by_hand(values, 2, 1) for values in labels), *(best_by_hand(S, 2, a) for a in (0, 1))
@@ -210,10 +210,11 @@ def test_strata_by_brute_force() -> None:
     assert [len(some) for some in chosen.values()] == [10, 10, 10] and sizes["uncertain"] == 10
     assert {plan.probability(item) for item in plan.items if item.stratum == "uncertain"} == {1}
     again, other = (
-        pooled(pairs, {"m": S}, CAPTIONS, "corpus", depth=2, count=30, seed=seed) for seed in (1, 2)
+        plan_pool(pairs, {"m": S}, CAPTIONS, "corpus", depth=2, count=30, seed=seed)
+        for seed in (1, 2)
     )
     assert plan == again != other
-    whole = pooled(pairs, {"m": S}, CAPTIONS, "corpus", depth=2, count=999, seed=1)
+    whole = plan_pool(pairs, {"m": S}, CAPTIONS, "corpus", depth=2, count=999, seed=1)
     assert len(set(whole.items)) == 12 * 24 - 24, "all that are left can be drawn"
 
 
@@ -222,7 +223,7 @@ def test_each_pair_of_a_stratum_is_as_likely() -> None:
     five deviations."""
     pairs, seen = every_pair("a"), Counter[tuple[str, str]]()
     for seed in range(400):
-        plan = pooled(pairs, {}, CAPTIONS, "corpus", depth=3, count=12, seed=seed)
+        plan = plan_pool(pairs, {}, CAPTIONS, "corpus", depth=3, count=12, seed=seed)
         assert plan.facts["strata"]["uncertain"] == {
             "pairs": 0,
             "chosen": 0,
@@ -255,11 +256,11 @@ def test_intervals_cover_the_truth() -> None:
             for name, (size, share) in truth.items()
         }
         table = dict(enumerate(4.0 * np.concatenate([yes[name] for name in truth])))
-        found = accepted_per_image(plan, table, 4)
+        found = estimate_accepted(plan, table, 4)
         inside.append(found["low"] <= total <= found["high"])
     assert np.mean(inside) > 0.93
-    assert accepted_per_image(plan, {0: 5.0}, 4) is None, "a stratum without a rating says nothing"
-    rated = accepted_per_image(
+    assert estimate_accepted(plan, {0: 5.0}, 4) is None, "a stratum without a rating says nothing"
+    rated = estimate_accepted(
         replace(plan, facts={"images": 1, "strata": {"uncertain": strata["uncertain"]}}), table, 4
     )
     assert rated == {
@@ -268,7 +269,7 @@ def test_intervals_cover_the_truth() -> None:
         "high": 10,
     }, "nothing is left open where all are rated"
     only = replace(plan, facts={"images": 1, "strata": {"random": {"pairs": 1000, "chosen": 100}}})
-    found = accepted_per_image(only, dict.fromkeys(range(80, 180), 0.0), 4)
+    found = estimate_accepted(only, dict.fromkeys(range(80, 180), 0.0), 4)
     assert found["low"] == 0 and found["high"] == pytest.approx(
         37.0, abs=0.5
     )  # Brown, Cai, DasGupta 2001

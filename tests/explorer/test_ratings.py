@@ -25,13 +25,13 @@ def test_a_review_goes_on_where_it_stopped(ratings: ReviewRatings) -> None:
         ratings.rate("ann", item, score)
     again = ReviewRatings.open(ratings.folder)
     assert (
-        again.of("ann") == {order[0]: 0, order[1]: 1, order[2]: 2}
-        and again.following("ann") == order[3]
+        again.ratings_of("ann") == {order[0]: 0, order[1]: 1, order[2]: 2}
+        and again.next_item("ann") == order[3]
     )
-    assert again.following("bo") == PLAN.order("bo")[0], "another reviewer has rated nothing"
+    assert again.next_item("bo") == PLAN.order("bo")[0], "another reviewer has rated nothing"
     for item in order:
         again.rate("ann", item, 5)
-    assert again.following("ann") is None and set(again.of("ann").values()) == {5}, (
+    assert again.next_item("ann") is None and set(again.ratings_of("ann").values()) == {5}, (
         "a later rating replaces one"
     )
     for item, score in ((0, 6), (0, -1), (20, 3), (-1, 3)):
@@ -39,14 +39,14 @@ def test_a_review_goes_on_where_it_stopped(ratings: ReviewRatings) -> None:
             InputError, match=f"rating {score} of item {item} -> rate 0 to 5, one of 20"
         ):
             again.rate("di", item, score)
-    assert set(again.all()) == {"ann"}
+    assert set(again.read_all()) == {"ann"}
 
 
 def test_two_tabs_write_at_once(ratings: ReviewRatings) -> None:
     tabs = [ReviewRatings.open(ratings.folder) for _ in range(8)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda k: tabs[k % 8].rate("ann", k % 20, k % 6), range(160)))
-    assert sorted(ratings.of("ann")) == list(range(20))
+    assert sorted(ratings.ratings_of("ann")) == list(range(20))
     lines = next(ratings.folder.glob("ratings-*.jsonl")).read_bytes().splitlines()
     assert len(lines) == 160 and all(
         line.startswith(b"{") and line.endswith(b"}") for line in lines
@@ -61,9 +61,9 @@ def test_a_line_cut_short_by_a_crash_costs_that_click_alone(ratings: ReviewRatin
     first = whole.index(b"\n") + 1
     for cut in range(first, len(whole) - 1):
         path.write_bytes(whole[:cut])
-        assert ratings.of("ann") in ({4: 2}, {4: 2, 5: 3})
+        assert ratings.ratings_of("ann") in ({4: 2}, {4: 2, 5: 3})
         ratings.rate("ann", 6, 1)
-        assert {4: 2, 6: 1}.items() <= ratings.of("ann").items()
+        assert {4: 2, 6: 1}.items() <= ratings.ratings_of("ann").items()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_is_no_rating_is_named_by_its_row(ratings: ReviewRatings, line: byt
     path = next(ratings.folder.glob("ratings-*.jsonl"))
     path.write_bytes(path.read_bytes() + line + b"\n")
     with pytest.raises(InputError, match="row 2"):
-        ratings.of("ann")
+        ratings.ratings_of("ann")
 
 
 def test_ratings_that_a_copied_or_joined_file_would_hide_are_refused(
@@ -89,7 +89,7 @@ def test_ratings_that_a_copied_or_joined_file_would_hide_are_refused(
     ):
         (ratings.folder / "ratings-copy.jsonl").write_bytes(lines)
         with pytest.raises(InputError, match=said):
-            ratings.all()
+            ratings.read_all()
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "ünï çødé", "a/b", "<script>", ".", "CON"])
@@ -98,7 +98,7 @@ def test_any_visible_name_has_a_file_of_its_own_in_the_folder(
 ) -> None:
     ratings.rate(name, 1, 1)
     ratings.rate(f"  {name} ", 2, 1)
-    assert ratings.all() == {name: {1: 1, 2: 1}}
+    assert ratings.read_all() == {name: {1: 1, 2: 1}}
     assert {path.parent for path in ratings.folder.rglob("*")} == {ratings.folder}
     for none in ("", "  ", "x" * 65, "a\x00b", "\u202eevil"):
         with pytest.raises(InputError, match="no such name for a reviewer"):

@@ -18,7 +18,7 @@ from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.fit.train import scored_batch
 from capgrade.trainer.models import MODELS
 from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.search.encode import encode_captions, encode_images, scores
+from capgrade.trainer.search.encode import compute_scores, encode_captions, encode_images
 from tests.fake_gpu.device import DEVICE, FakeGpu
 from tests.trainer.conftest import Small, small  # noqa: F401  a fixture
 from tests.trainer.fit import runs
@@ -81,7 +81,7 @@ def test_encoding_and_scoring_a_split(name: str, bert: str) -> None:  # noqa: F8
         model.eval().to(device)
         pictures = encode_images(model, [images(), images((2, 1))])
         return torch.from_numpy(
-            scores(model, pictures, encode_captions(model, [texts(), texts((2, 3))]))
+            compute_scores(model, pictures, encode_captions(model, [texts(), texts((2, 3))]))
         )
 
     model = host(name, bert).float()

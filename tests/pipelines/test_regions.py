@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from capgrade.pictures.decode import decoded, plan
+from capgrade.pictures.decode import decode_pictures, plan_batches
 from capgrade.pictures.listing import read_pictures
 from capgrade.pictures.picture import Picture
 from capgrade.pipelines.captions import captions
@@ -120,7 +120,7 @@ def test_adaptive_boxes_and_proposals(images: Path, tmp_path: Path) -> None:
 def test_batches_are_of_one_prepared_size_and_of_every_picture(images: Path) -> None:
     pictures, prepare = read_pictures(images), CaffePrepare(64, 128)
     shards = [(0, range(8)), (1, range(8, 14))]
-    batches = list(plan(pictures, shards, prepare, 3))
+    batches = list(plan_batches(pictures, shards, prepare, 3))
     for shard, numbers in shards:
         mine = [batch for batch in batches if batch.shard == shard]
         assert sorted(n for batch in mine for n in batch.numbers) == list(numbers)
@@ -128,7 +128,7 @@ def test_batches_are_of_one_prepared_size_and_of_every_picture(images: Path) -> 
     assert any({0, 2} <= set(batch.numbers) for batch in batches), (
         "90 x 60 and 45 x 30 are prepared to one size"
     )
-    for each in decoded(pictures, batches, prepare, workers=0):
+    for each in decode_pictures(pictures, batches, prepare, workers=0):
         assert len(each.batch.numbers) <= 3 and not each.problems
         assert [prepared.numbers for prepared in each.prepared] == [each.batch.numbers]
         for number, image in zip(each.batch.numbers, each.prepared[0].images, strict=True):
@@ -221,7 +221,7 @@ def test_unreadable_pictures_are_named_after_all_others_are_done(
     capsys.readouterr()
     say._printed.clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("capgrade.pipelines.regions.decoded", None)
+        patch.setattr("capgrade.pipelines.regions.decode_pictures", None)
         left_out = run(folder, tmp_path / "skipped", unreadable="skip")["left_out"]
     assert [one["image_id"] for one in left_out] == ["003", "007"]
     assert (
@@ -350,8 +350,8 @@ class Dies:
 
 def test_a_dead_worker_is_one_error(images: Path) -> None:
     pictures = read_pictures(images)
-    batches = list(plan(pictures, [(0, range(2))], Dies(), 2))
+    batches = list(plan_batches(pictures, [(0, range(2))], Dies(), 2))
     with pytest.raises(
         InputError, match="a process that decodes pictures was ended from outside -> run again"
     ):
-        list(decoded(pictures, batches, Dies(), workers=1))
+        list(decode_pictures(pictures, batches, Dies(), workers=1))

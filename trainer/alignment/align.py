@@ -1,5 +1,5 @@
-"""Stage: what the words of a trained TERAN point at: a picture, and where true boxes are known, how
-often rightly."""
+"""Stage: the regions that the words of a trained TERAN point at, as a picture, and the pointing
+game where true boxes are known."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -9,14 +9,19 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from capgrade.pictures.listing import grid, opener
+from capgrade.pictures.listing import arrange_in_grid, make_opener
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, write_json, write_manifest
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.region_store import RegionStore
-from capgrade.trainer.alignment.pointing_game import Aligned, aligned, pointing, read_phrases
+from capgrade.trainer.alignment.pointing_game import (
+    WordAlignment,
+    align_words,
+    play_pointing_game,
+    read_phrases,
+)
 from capgrade.trainer.data.images import without_left_out
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.fit import VOCABULARY
@@ -41,8 +46,8 @@ _COLOURS = (
     "#3d4f9f",
     "#57606a",
 )
-SILENT = "#8c959f"  # words that take no part, or are like nothing in the image
-_LEAST = 1 / 3  # of the surest word's similarity: weaker words get no box
+SILENT = "#8c959f"  # colour of words without a box
+_MIN_SHARE = 1 / 3  # of the surest word's similarity, below which a word gets no box
 
 
 def align(
@@ -54,13 +59,10 @@ def align(
     pictures: Path,
     count: int = 6,
 ) -> dict[str, Any] | None:
-    """Write alignment.png, `count` images spread over the split, each with its first caption;
-    `pictures` are those of the images. Where the captions have true boxes, also pointing.json: its
-    content is returned, else None.
-
-    Raises InputError for a model that aligns no words, for an `out` that another stage wrote, and
-    for a run, captions and regions that do not fit together.
-    """
+    """Write alignment.png: `count` images spread over the split, each with its first caption;
+    `pictures` is the source of the images. Where the captions have true boxes, also write
+    pointing.json, and return its content; else None. Raises InputError for a model that aligns no
+    words, for an `out` of another stage, and for inputs that do not fit together."""
 
     def sources() -> dict[str, str]:
         model = {"model": run / weights_of(run), "vocabulary": run / VOCABULARY}
@@ -76,20 +78,23 @@ def align(
         captions, store = read_captions(captions_dir, split), RegionStore(regions_dir)
         require_dim(config["feature_dim"], store.metadata["dim"], regions_dir)
         captions, _ = without_left_out(captions, store)
-        own = list(alignments(model, Pairs(captions, store, tokens.encode(captions))))
-        shown = sorted(
+        by_caption = list(align_captions(model, Pairs(captions, store, tokens.encode(captions))))
+        chosen = sorted(
             {int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))}
         )
-        decode = opener(pictures, captions.image_files)
-        panels = [panel(decode(captions.image_ids[i]), own[captions.rows_of(i)[0]]) for i in shown]
+        decode = make_opener(pictures, captions.image_files)
+        panels = [
+            draw_panel(decode(captions.image_ids[i]), by_caption[captions.rows_of(i)[0]])
+            for i in chosen
+        ]
         with atomic(folder / _PICTURE) as temporary:
-            grid(panels).save(temporary, "PNG", optimize=True)
+            arrange_in_grid(panels).save(temporary, "PNG", optimize=True)
         game, names = None, [_PICTURE]
         if (phrases := read_phrases(captions_dir, captions)) is not None:
-            played = pointing(
-                zip(own, (phrases[caption] for caption in captions.caption_ids), strict=True)
+            scores = play_pointing_game(
+                zip(by_caption, (phrases[caption] for caption in captions.caption_ids), strict=True)
             )
-            game = {kind: asdict(one) for kind, one in played.items()}
+            game = {kind: asdict(score) for kind, score in scores.items()}
             write_json(folder / POINTING, game)
             names.append(POINTING)
         require_unchanged(inputs, sources())
@@ -104,16 +109,17 @@ def align(
         return game
 
 
-def align_none(out: Path) -> None:
-    """The folder of a pipeline that asks for no alignment: alignment.json, which says so.
-    InputError as `align`."""
+def write_no_alignment(out: Path) -> None:
+    """Write the output of a pipeline without alignment: alignment.json, which says so. InputError
+    for an `out` of another stage."""
     with output_folder(out, "alignment") as folder:
         write_json(folder / NO_RUN, {"run": None})
         write_manifest(folder, "alignment", params={}, inputs={}, rows={NO_RUN: 0})
 
 
-def alignments(model: TERAN, pairs: Pairs) -> Iterator[Aligned]:
-    """Each caption of a split against its own image, in order."""
+def align_captions(model: TERAN, pairs: Pairs) -> Iterator[WordAlignment]:
+    """The alignment of each caption of a split with its own image, in order. InputError for an
+    image without boxes."""
     captions, (images, texts) = pairs.captions, encode_split(model, pairs)
     pieces = word_pieces(captions.texts, model.config.text_model)
     for c, text in enumerate(captions.texts):
@@ -124,21 +130,22 @@ def alignments(model: TERAN, pairs: Pairs) -> Iterator[Aligned]:
             raise InputError(
                 problem, file=pairs.store.folder, remedy="extract its regions with capgrade regions"
             )
-        yield aligned(images[i : i + 1], texts[c : c + 1], boxes, text, pieces[c])
+        yield align_words(images[i : i + 1], texts[c : c + 1], boxes, text, pieces[c])
 
 
-def panel(image: Image.Image, given: Aligned) -> Image.Image:
+def draw_panel(image: Image.Image, alignment: WordAlignment) -> Image.Image:
     """The image with the regions that words point at, numbered, and the caption below. A word has
-    the colour and number of its best region, and its cosine; words much weaker than the surest are
-    grey, without a box."""
+    the colour and number of its best region, and their cosine. Words that take no part, or are much
+    weaker than the surest, are grey and have no box."""
     scale = ALIGNMENT_SIDE / max(image.size)
     image = image.convert("RGB").resize(
         [round(side * scale) for side in image.size], Image.Resampling.LANCZOS
     )
-    regions = [given.region(k) for k in range(len(given.words))]
-    values = [-np.inf if r is None else given.similarity[r, k] for k, r in enumerate(regions)]
-    least = _LEAST * max([0.0, *values])  # function words would box the whole image
-    regions = [r if value >= least else None for r, value in zip(regions, values, strict=True)]
+    regions = [alignment.region(k) for k in range(len(alignment.words))]
+    values = [-np.inf if r is None else alignment.similarity[r, k] for k, r in enumerate(regions)]
+    # Without a threshold, function words would put boxes all over the image.
+    threshold = _MIN_SHARE * max([0.0, *values])
+    regions = [r if value >= threshold else None for r, value in zip(regions, values, strict=True)]
     number = {
         region: k for k, region in enumerate(dict.fromkeys(r for r in regions if r is not None))
     }
@@ -146,11 +153,11 @@ def panel(image: Image.Image, given: Aligned) -> Image.Image:
     taken: list[tuple[float, float]] = []
     for region, k in number.items():
         pen.rectangle(
-            [x * scale for x in given.boxes[region].tolist()], outline=_colour(k), width=3
+            [x * scale for x in alignment.boxes[region].tolist()], outline=_colour(k), width=3
         )
-    for region, k in number.items():  # numbers above all boxes
-        left, top = (float(x) * scale for x in given.boxes[region, :2])
-        left, top = _free(
+    for region, k in number.items():  # Numbers are drawn after all boxes, on top of them.
+        left, top = (float(x) * scale for x in alignment.boxes[region, :2])
+        left, top = _free_place(
             min(max(left, 0), image.width - 24),
             min(max(top, 0), image.height - 24),
             taken,
@@ -162,30 +169,31 @@ def panel(image: Image.Image, given: Aligned) -> Image.Image:
             (left + 11, top + 11), str(k + 1), "white", ImageFont.load_default(16), anchor="mm"
         )
     font, small = ImageFont.load_default(18), ImageFont.load_default(12)
-    places, across, line = [], 0.0, 0
-    for word in given.words:
+    places, left_edge, row = [], 0.0, 0
+    for word in alignment.words:
         width = max(font.getlength(word) + 8, 44)
-        if across + width > ALIGNMENT_SIDE and across:
-            across, line = 0.0, line + 1
-        places.append((across, image.height + 8 + line * _LINE, width))
-        across += width + 4
-    canvas = Image.new("RGB", (ALIGNMENT_SIDE, image.height + 8 + (line + 1) * _LINE), "white")
+        if left_edge + width > ALIGNMENT_SIDE and left_edge:
+            left_edge, row = 0.0, row + 1
+        places.append((left_edge, image.height + 8 + row * _LINE, width))
+        left_edge += width + 4
+    canvas = Image.new("RGB", (ALIGNMENT_SIDE, image.height + 8 + (row + 1) * _LINE), "white")
     canvas.paste(image)
     pen = ImageDraw.Draw(canvas)
     for k, ((left, top, width), best) in enumerate(zip(places, regions, strict=True)):
         colour = SILENT if best is None else _colour(number[best])
-        pen.text((left + width / 2, top + 11), given.words[k], colour, font, anchor="mm")
+        pen.text((left + width / 2, top + 11), alignment.words[k], colour, font, anchor="mm")
         if best is not None:
             pen.line((left + 2, top + 22, left + width - 2, top + 22), colour, 3)
-            note = f"{number[best] + 1}: {given.similarity[best, k]:.2f}"
+            note = f"{number[best] + 1}: {alignment.similarity[best, k]:.2f}"
             pen.text((left + width / 2, top + 31), note, colour, small, anchor="mm")
     return canvas
 
 
-def _free(
+def _free_place(
     left: float, top: float, taken: list[tuple[float, float]], width: int
 ) -> tuple[float, float]:
-    """The place, or the next to the right or back to the left, where no number is yet."""
+    """The nearest place to the right that has no number yet, or to the left where the image
+    ends."""
     step = 24 if left + 24 * len(taken) < width - 24 else -24
     while any(abs(left - x) < 24 and abs(top - y) < 24 for x, y in taken):
         left += step

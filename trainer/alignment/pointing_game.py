@@ -1,11 +1,11 @@
-"""Which region each word points at, and whether it points right: the pointing game on scenes.
+"""Which region each word points at, and whether that is right: the pointing game on scenes.
 
-The rule: a phrase that speaks of objects (a span of meanings.arrow) points at the region most
-similar to its words, by the mean over the words that take part, a word being the mean over its word
-pieces. It points right if the centre of that region lies in the true box of one of the objects
-(Zhang et al. 2018 ask this of a point, in any object of the kind); the second, stricter rule asks
-for an IoU of 0.5 with one of the boxes. Chance is the share of the image's regions that would be
-right.
+A phrase that names objects (a span of meanings.arrow) points at the region most similar to it. Its
+similarity is the mean over the words that take part, and a word's the mean over its word pieces.
+By the first rule the phrase is right if the centre of the region lies in the true box of one of its
+objects (Zhang et al. 2018 test a point against all objects of the kind). The second, stricter rule
+demands an IoU of 0.5 with one of the boxes. Chance is the share of the image's regions that would
+be right.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,8 +28,8 @@ _TRUTH = ("scenes.arrow", "meanings.arrow")  # beside the captions of scenes
 
 
 @dataclass(frozen=True)
-class Aligned:
-    """A caption's words against an image's regions."""
+class WordAlignment:
+    """The similarities of a caption's words and an image's regions."""
 
     words: list[str]
     boxes: np.ndarray  # float32 [R, 4]: x1, y1, x2, y2 in pixels
@@ -43,8 +43,7 @@ class Aligned:
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words `start` to `end` (exclusive) of a caption, which speak of the objects in these
-    boxes."""
+    """Words `start` to `end` (exclusive) of a caption, which name the objects in these boxes."""
 
     start: int
     end: int
@@ -53,8 +52,8 @@ class Phrase:
 
 
 @dataclass(frozen=True)
-class Pointed:
-    """Means over phrases, in 0..1; of one phrase, what it scores."""
+class PointingScore:
+    """Means over phrases, in 0..1; of one phrase, its own scores."""
 
     phrases: int
     centre: float  # the centre of the region is in a box
@@ -63,64 +62,63 @@ class Pointed:
     iou_chance: float
 
 
-def aligned(
+def align_words(
     images: Encoded, captions: Encoded, boxes: np.ndarray, text: str, pieces: Pieces
-) -> Aligned:
-    """The first image and caption of two encodings; `boxes` of the image's regions in pixels, float
-    [R, 4]."""
+) -> WordAlignment:
+    """The alignment of the first image and the first caption of two encodings. boxes: of the
+    image's regions in pixels, float [R, 4]."""
     A = alignment_matrix(images, captions)[: len(boxes)].detach().cpu()  # [R, W]
     words = text.split()
     columns = np.full((len(boxes), len(words)), np.nan, np.float32)
-    of = np.array(pieces.words)
-    taking = (~A.isnan()).any(0)[: len(of)].numpy()
+    word_of_piece = np.array(pieces.words)
+    takes_part = (~A.isnan()).any(0)[: len(word_of_piece)].numpy()
     for k in range(len(words)):
-        if len(at := np.flatnonzero((of == k) & taking)):
-            columns[:, k] = A.numpy()[:, at].mean(1)
-    return Aligned(words, np.asarray(boxes, np.float32), columns)
+        if len(pieces_of_word := np.flatnonzero((word_of_piece == k) & takes_part)):
+            columns[:, k] = A.numpy()[:, pieces_of_word].mean(1)
+    return WordAlignment(words, np.asarray(boxes, np.float32), columns)
 
 
-def point(given: Aligned, phrase: Phrase) -> Pointed | None:
-    """None where no word of the phrase takes part, or the image has no region. Tied regions share
-    the point."""
-    columns = given.similarity[:, phrase.start : phrase.end]
+def score_phrase(alignment: WordAlignment, phrase: Phrase) -> PointingScore | None:
+    """The scores of a phrase, the mean over its best regions if several are tied; None where no
+    word of the phrase takes part, or the image has no region."""
+    columns = alignment.similarity[:, phrase.start : phrase.end]
     columns = columns[:, ~np.isnan(columns).any(0)]
     if not columns.size:
         return None
     mean = columns.mean(1)
     best = mean == mean.max()
-    inside = _inside(given.boxes, phrase.boxes).max(1)
-    overlap = iou(torch.tensor(given.boxes), torch.tensor(phrase.boxes), caffe=False).numpy()
-    near = (overlap >= IOU).max(1)  # NaN of two boxes without an area is not near
-    return Pointed(
+    inside = _inside(alignment.boxes, phrase.boxes).max(1)
+    overlap = iou(torch.tensor(alignment.boxes), torch.tensor(phrase.boxes), caffe=False).numpy()
+    near = (overlap >= IOU).max(1)  # The IoU of two boxes without area is NaN, which is not near.
+    return PointingScore(
         1, *(float(x) for x in (inside[best].mean(), inside.mean(), near[best].mean(), near.mean()))
     )
 
 
-def pointing(pairs: Iterable[tuple[Aligned, Sequence[Phrase]]]) -> dict[str, Pointed]:
-    """Pointing-game accuracy and chance: "all", then each kind of object by its number of phrases.
-
-    Phrases of stop words alone are left out, so `phrases` counts those that point.
-    """
-    results: dict[str, list[Pointed]] = {"all": []}
-    for given, phrases in pairs:
+def play_pointing_game(
+    pairs: Iterable[tuple[WordAlignment, Sequence[Phrase]]],
+) -> dict[str, PointingScore]:
+    """Pointing-game accuracy and chance: "all", then each kind of object, the most frequent first.
+    Phrases without a word that takes part are left out, also from `phrases`."""
+    results: dict[str, list[PointingScore]] = {"all": []}
+    for alignment, phrases in pairs:
         for phrase in phrases:
-            if (result := point(given, phrase)) is not None:
+            if (result := score_phrase(alignment, phrase)) is not None:
                 results["all"].append(result)
                 results.setdefault(phrase.kind, []).append(result)
     order = sorted(results, key=lambda kind: (kind != "all", -len(results[kind]), kind))
-    return {kind: _mean(results[kind]) for kind in order}
+    return {kind: _mean_of(results[kind]) for kind in order}
 
 
 def read_phrases(folder: Path, captions: Captions) -> dict[str, list[Phrase]] | None:
-    """Phrases by caption id; None for captions without the truth behind them: only scenes have
-    it."""
+    """caption id -> phrases; None for captions without true boxes, which only scenes have."""
     if not all((folder / name).is_file() for name in _TRUTH):
         return None
     scenes = read_arrow(folder / "scenes.arrow").select(["image_id", "objects"]).to_pylist()
     objects = {row["image_id"]: row["objects"] for row in scenes}
     meanings = read_arrow(folder / "meanings.arrow").select(["caption_id", "spans"]).to_pylist()
     spans = {row["caption_id"]: row["spans"] for row in meanings}
-    owners = [captions.image_ids[at] for at in captions.owner]
+    owners = [captions.image_ids[image] for image in captions.owner]
     return {
         caption_id: [
             _phrase(span, objects[image_id]) for span in spans[caption_id] if span["objects"]
@@ -130,10 +128,11 @@ def read_phrases(folder: Path, captions: Captions) -> dict[str, list[Phrase]] | 
 
 
 def _phrase(span: dict, objects: list[dict]) -> Phrase:
-    said = [objects[k] for k in span["objects"]]
-    kinds = {thing["kind"] for thing in said}
+    named = [objects[k] for k in span["objects"]]
+    kinds = {scene_object["kind"] for scene_object in named}
     boxes = np.array(
-        [[thing[side] for side in ("x0", "y0", "x1", "y1")] for thing in said], np.float32
+        [[scene_object[side] for side in ("x0", "y0", "x1", "y1")] for scene_object in named],
+        np.float32,
     )
     return Phrase(span["start"], span["end"], kinds.pop() if len(kinds) == 1 else _SEVERAL, boxes)
 
@@ -144,10 +143,10 @@ def _inside(regions: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     return ((centre >= boxes[:, :2]) & (centre <= boxes[:, 2:])).all(2)
 
 
-def _mean(results: list[Pointed]) -> Pointed:
-    names = [field.name for field in fields(Pointed)][1:]
+def _mean_of(results: list[PointingScore]) -> PointingScore:
+    names = [field.name for field in fields(PointingScore)][1:]
     means = (
-        float(np.mean([getattr(one, name) for one in results])) if results else float("nan")
+        float(np.mean([getattr(result, name) for result in results])) if results else float("nan")
         for name in names
     )
-    return Pointed(len(results), *means)
+    return PointingScore(len(results), *means)

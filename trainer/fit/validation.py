@@ -8,7 +8,7 @@ import torch
 from capgrade.evaluation import RECALL, SUMMED, evaluate
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.search.encode import encode_split, scores
+from capgrade.trainer.search.encode import compute_scores, encode_split
 
 _GRADED = ("ndcg@25", "asp", "kendall_tau_b")
 # What `train.best_by` may ask for beside these.
@@ -42,7 +42,9 @@ def validate(
     owner, size = pairs.captions.owner, fold or pairs.captions.n_images
     for first in range(0, pairs.captions.n_images, size):
         columns = np.flatnonzero((owner >= first) & (owner < first + size))
-        matrix = scores(model, images[first : first + size], captions[torch.from_numpy(columns)])
+        matrix = compute_scores(
+            model, images[first : first + size], captions[torch.from_numpy(columns)]
+        )
         known = None if relevance is None else relevance[first : first + size, columns]
         evaluation = evaluate(matrix, known, names, owner=owner[columns] - first, intervals=None)
         directions = [scored.mean for scored in evaluation.scored.values()]

@@ -1,9 +1,6 @@
 """A split through a trained model: encodings of every image and caption, in memory and on disk, and
-their scores.
-
-On disk they are .npy files that are filled row by row: what they hold need never be in memory as a
-whole.
-"""
+their scores. On disk they are .npy files that are filled row by row, so that they need not fit in
+memory."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -22,41 +19,40 @@ SIZE = 256  # images or captions encoded at a time
 
 
 def encode_images(model: RetrievalModel, batches: Iterable[Images]) -> Encoded:
-    """Every image in order, on the model's device."""
-    return _encoded(model, model.encode_images, batches)
+    """Encodings of every image, in order, on the model's device."""
+    return _encode_batches(model, model.encode_images, batches)
 
 
 def encode_captions(model: RetrievalModel, batches: Iterable[CaptionTokens]) -> Encoded:
-    """Every caption in order, on the model's device."""
-    return _encoded(model, model.encode_captions, batches)
+    """Encodings of every caption, in order, on the model's device."""
+    return _encode_batches(model, model.encode_captions, batches)
 
 
 @torch.inference_mode()
-def _encoded(
+def _encode_batches(
     model: RetrievalModel, encode: Callable[[_T], Encoded], batches: Iterable[_T]
 ) -> Encoded:
     device = next(model.parameters()).device
-    return joined([encode(to_device(batch, device)) for batch in batches])
+    return join_encodings([encode(to_device(batch, device)) for batch in batches])
 
 
 def encode_split(model: RetrievalModel, pairs: Pairs) -> tuple[Encoded, Encoded]:
-    """Every image and every caption of a split."""
-    return encode_images(model, pairs.image_batches(SIZE)), encode_captions(
-        model, pairs.caption_batches(SIZE)
-    )
+    """Encodings of every image and of every caption of a split."""
+    images = encode_images(model, pairs.image_batches(SIZE))
+    return images, encode_captions(model, pairs.caption_batches(SIZE))
 
 
 @torch.inference_mode()
-def scores(model: RetrievalModel, images: Encoded, captions: Encoded) -> np.ndarray:
-    """float32 [images, captions]; models bound the memory it takes themselves."""
+def compute_scores(model: RetrievalModel, images: Encoded, captions: Encoded) -> np.ndarray:
+    """Similarities, float32 [images, captions]. Each model bounds the memory that it takes."""
     return model.scores(images, captions).float().cpu().numpy()
 
 
-def joined(parts: list[Encoded]) -> Encoded:
-    """Encodings of one batch after the other, padded to the longest set."""
+def join_encodings(parts: list[Encoded]) -> Encoded:
+    """The encodings of several batches as one, padded to the longest set."""
     longest = max(0 if part.mask is None else part.mask.shape[1] for part in parts)
 
-    def of(name: str) -> torch.Tensor | None:
+    def join_tensors(name: str) -> torch.Tensor | None:
         tensors = [getattr(part, name) for part in parts]
         if tensors[0] is None:
             return None
@@ -64,11 +60,11 @@ def joined(parts: list[Encoded]) -> Encoded:
             tensors = [pad(x, (0, 0) * (x.ndim - 2) + (0, longest - x.shape[1])) for x in tensors]
         return torch.cat(tensors)
 
-    return Encoded(*map(of, ENCODED_PARTS))
+    return Encoded(*map(join_tensors, ENCODED_PARTS))
 
 
 def to_device(batch: _T, device: torch.device) -> _T:
-    """The batch on another device. Its memory is not pinned, so the copy is waited for."""
+    """The batch on another device. Its memory is not pinned, so the copy blocks."""
     return type(batch)(
         **{name: tensor.to(device) for name, tensor in vars(batch).items() if tensor is not None}
     )
@@ -78,8 +74,8 @@ ENCODED_PARTS = ("vector", "parts", "mask")
 
 
 def create_array(path: Path, shape: tuple[int, ...], dtype: type = np.float32) -> np.memmap:
-    """An .npy file of zeros as an array on disk, of which nothing is in memory. Its room is taken
-    first: OSError on a full disk, where the array would end the process."""
+    """A memory-mapped .npy file of zeros. Its space on the disk is reserved first: a full disk
+    raises OSError here, while a write to the array would kill the process."""
     array = np.lib.format.open_memmap(path, "w+", dtype, shape)
     reserve(path, path.stat().st_size)
     return array
@@ -88,8 +84,9 @@ def create_array(path: Path, shape: tuple[int, ...], dtype: type = np.float32) -
 def create_arrays(
     folder: Path, side: str, encoded: Encoded, rows: int, longest: int
 ) -> dict[str, np.memmap]:
-    """Arrays on disk for `rows` items encoded as these, sets padded to `longest`: "images.vector"
-    is in images.vector.npy; masks are bool, others float32. OSError as `create_array`."""
+    """Arrays on disk for `rows` items that are encoded as `encoded`, with sets padded to `longest`:
+    "images.vector" is in images.vector.npy. Masks are bool, others float32. OSError as
+    `create_array`."""
     arrays = {}
     for name in ENCODED_PARTS:
         if (tensor := getattr(encoded, name)) is not None:
@@ -99,8 +96,8 @@ def create_arrays(
     return arrays
 
 
-def fill(arrays: Mapping[str, np.ndarray], side: str, at: int, encoded: Encoded) -> None:
-    """Put encoded items at rows `at`..; what is behind a set stays zero."""
+def fill_arrays(arrays: Mapping[str, np.ndarray], side: str, at: int, encoded: Encoded) -> None:
+    """Write encoded items to the rows from `at` on; the padding of shorter sets stays zero."""
     for name in ENCODED_PARTS:
         if (tensor := getattr(encoded, name)) is not None:
             values = tensor.detach().cpu().numpy()

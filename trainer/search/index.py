@@ -1,5 +1,5 @@
-"""Stage: a split through a trained model, kept for searching: encodings, ids, texts and the
-similarity matrix."""
+"""Stage: the index of a split by a trained model, which has encodings, ids, texts and the
+similarity matrix, and the search in it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -43,12 +43,12 @@ from capgrade.trainer.models.base import Encoded, RetrievalModel
 from capgrade.trainer.search.encode import (
     ENCODED_PARTS,
     SIZE,
+    compute_scores,
     create_array,
     create_arrays,
     encode_captions,
     encode_images,
-    fill,
-    scores,
+    fill_arrays,
 )
 
 SIMILARITY = "similarity.npy"
@@ -67,24 +67,16 @@ def embed(
     images: Path | None = None,
     unreadable: str = "fail",
 ) -> dict[str, Any]:
-    """Write encodings (of images and captions: unit vectors, images.vector.npy, or sets of region
-    and word vectors with their masks), items.json (ids, texts, owners) and similarity.npy, float32
-    [n_images, n_captions]; returns the manifest.
+    """Write encodings (unit vectors in images.vector.npy, or sets of vectors with masks),
+    items.json (`IndexItems`) and similarity.npy, float32 [n_images, n_captions]; returns the
+    manifest, which lists images without regions or a readable picture (`unreadable` "skip").
 
-    With `best_by` the model is that of the best epoch by this measure (`train.also_best_by`). With
-    `pooling` a TERN or TERAN scores by that alignment (`trainer.models.alignment`), instead of its
-    own. With `coarse`, another model's similarity.npy, only the `top` best captions of each image
-    and images of each caption by it are scored; all other pairs get -inf, and the manifest says so.
-    Images that the stage before left out, with `unreadable` "skip" also those without a readable
-    picture, are no part of it; the manifest lists them. Raises InputError when the run, the
-    captions and the regions (`images`: the pictures, of a model that reads them) do not fit
-    together, and for an `out` that another stage wrote.
-    """
-    weights, captions, config = (
-        weights_of(run, best_by),
-        read_captions(captions_dir, split),
-        read_config(run),
-    )
+    `best_by`: a measure of `train.also_best_by`; `pooling`: another alignment of TERN or TERAN.
+    `coarse`: another model's similarity.npy, of which only the `top` captions of each image and
+    images of each caption are scored, others -inf; `images`: pictures, for a model that reads them.
+    Raises InputError for inputs that do not fit together, and for an `out` of another stage."""
+    weights, config = weights_of(run, best_by), read_config(run)
+    captions = read_captions(captions_dir, split)
     store = open_images(
         config["params"]["model"]["name"],
         config["model"],
@@ -93,11 +85,11 @@ def embed(
         unreadable,
         "evaluate.unreadable",
     )
-    whole = captions
+    split_captions = captions
 
     def sources() -> dict[str, str]:
         return {
-            **made_from(run, whole, image_digest(store, [whole]), weights),
+            **input_digests(run, split_captions, image_digest(store, [split_captions]), weights),
             **found_digests(coarse=coarse),
         }
 
@@ -105,13 +97,17 @@ def embed(
         inputs = sources()
         model, tokens, config = load_run(run, pooling=pooling, weights=weights)
         require_dim(config["feature_dim"], store.metadata["dim"], store.folder)
-        captions, without = without_left_out(whole, store)
+        captions, missing = without_left_out(split_captions, store)
         pairs = Pairs(captions, store, tokens.encode(captions))
         require_count(getattr(model, "config", None), pairs)
-        wanted = None if coarse is None else likely(_coarse(coarse, whole, without), top)
+        candidates = (
+            None
+            if coarse is None
+            else select_candidates(_read_coarse(coarse, split_captions, missing), top)
+        )
         with writing(out, allowed("--index")):
             matrix = create_array(folder / SIMILARITY, (captions.n_images, captions.n_captions))
-            encodings = _score(model, pairs, folder, matrix, wanted)
+            encodings = _score(model, pairs, folder, matrix, candidates)
             for array in (matrix, *encodings.values()):
                 array.flush()
         require_unchanged(inputs, sources())
@@ -130,38 +126,42 @@ def embed(
             {} if coarse is None else {COARSE_TOP: top}
         )
         left_out = [
-            {"image_id": image_id, "reason": reason} for image_id, reason in without.items()
+            {"image_id": image_id, "reason": reason} for image_id, reason in missing.items()
         ]
         return write_manifest(
             folder, INDEX, params=params, inputs=inputs, rows=counts, left_out=left_out
         )
 
 
-def _coarse(path: Path, captions: Captions, without: Mapping[str, str]) -> np.ndarray:
-    """Another model's similarity of the images that are scored. InputError where it lacks one of
-    them."""
-    if lacks := images_without(path).keys() - without.keys():
-        problem = f"has no scores of image {min(lacks)!r}, {len(lacks):,} such"
+def _read_coarse(path: Path, captions: Captions, missing: Mapping[str, str]) -> np.ndarray:
+    """Another model's similarity, without the images that are `missing` here. InputError where it
+    lacks one of the others."""
+    if unscored := images_without(path).keys() - missing.keys():
+        problem = f"has no scores of image {min(unscored)!r}, {len(unscored):,} such"
         raise InputError(problem, file=path, remedy="score the same images with both models")
-    images = np.array([image_id not in without for image_id in captions.image_ids])
+    images = np.array([image_id not in missing for image_id in captions.image_ids])
     return read_similarity(path, captions)[np.ix_(images, images[captions.owner])]
 
 
-def made_from(
+def input_digests(
     run: Path, captions: Captions, images: dict[str, str], weights: str = MODEL
 ) -> dict[str, str]:
-    """What an index of `embed` is of, by name: digests of the model, the vocabulary, the captions
-    and the images (`image_digest`)."""
+    """name -> digest of what an index depends on: the model, the vocabulary, the captions, the
+    split and the images (`image_digest`)."""
     files = found_digests(model=run / weights, vocabulary=run / VOCABULARY)
     return {**files, **images, "captions": captions.digest, "split": captions.split}
 
 
 def _score(
-    model: RetrievalModel, pairs: Pairs, folder: Path, matrix: np.ndarray, wanted: np.ndarray | None
+    model: RetrievalModel,
+    pairs: Pairs,
+    folder: Path,
+    matrix: np.ndarray,
+    candidates: np.ndarray | None,
 ) -> dict[str, np.memmap]:
-    """Fill the scores, and files of encodings in `folder`, which are returned, a block of captions
-    at a time: in memory are the images' encodings and those of one block. Each caption is scored
-    with the images that are `wanted` for it, others get -inf."""
+    """Fill `matrix` with scores, and write the encodings to files in `folder`, which are returned.
+    In memory are the encodings of all images and of one block of captions. With `candidates`, bool
+    [n_images, n_captions], other pairs get -inf."""
     (n_images, n_captions), longest = matrix.shape, max(map(len, pairs.tokens))
     with progress(f"encoding {n_images:,} images", n_images) as advance:
         of_images = counted(pairs.image_batches(SIZE), advance, lambda batch: len(batch.features))
@@ -169,22 +169,23 @@ def _score(
     arrays: dict[str, np.memmap] = {}
     with progress(f"scoring {n_captions:,} captions", n_captions) as advance:
         batches = counted(pairs.caption_batches(SIZE), advance, lambda batch: len(batch.tokens))
-        for at, batch in zip(range(0, n_captions, SIZE), batches, strict=True):
-            texts, columns = encode_captions(model, [batch]), slice(at, at + len(batch.tokens))
+        for start, batch in zip(range(0, n_captions, SIZE), batches, strict=True):
+            texts = encode_captions(model, [batch])
+            columns = slice(start, start + len(batch.tokens))
             if not arrays:
-                most = 0 if images.mask is None else images.mask.shape[1]
-                arrays = create_arrays(folder, "images", images, n_images, most)
+                longest_image = 0 if images.mask is None else images.mask.shape[1]
+                arrays = create_arrays(folder, "images", images, n_images, longest_image)
                 arrays |= create_arrays(folder, "captions", texts, n_captions, longest)
-                fill(arrays, "images", 0, images)
-            fill(arrays, "captions", at, texts)
-            if wanted is None:
-                matrix[:, columns] = scores(model, images, texts)
+                fill_arrays(arrays, "images", 0, images)
+            fill_arrays(arrays, "captions", start, texts)
+            if candidates is None:
+                matrix[:, columns] = compute_scores(model, images, texts)
                 continue
             matrix[:, columns] = -np.inf
             for k in range(len(texts)):
-                if len(some := np.flatnonzero(wanted[:, at + k])):
-                    matrix[some, at + k] = scores(
-                        model, images[torch.from_numpy(some)], texts[k : k + 1]
+                if len(rows := np.flatnonzero(candidates[:, start + k])):
+                    matrix[rows, start + k] = compute_scores(
+                        model, images[torch.from_numpy(rows)], texts[k : k + 1]
                     )[:, 0]
     return arrays
 
@@ -201,7 +202,7 @@ class Hit:
 
 
 class IndexItems(BaseModel):
-    """items.json: whose encodings an index holds."""
+    """items.json: the images and captions of an index, in its order."""
 
     image_ids: list[str]
     caption_ids: list[str]
@@ -211,7 +212,7 @@ class IndexItems(BaseModel):
 
 @dataclass(frozen=True)
 class Searcher:
-    """A trained model and what it made of a split (`embed`), loaded once for many questions."""
+    """A trained model with its index of a split (`embed`), loaded once for many queries."""
 
     model: RetrievalModel
     tokens: Tokens
@@ -223,23 +224,23 @@ class Searcher:
     owner: np.ndarray  # int64 [n_captions]
 
     def captions_of(self, image: int) -> list[str]:
-        """The texts of the captions of an image, by its number."""
+        """The texts of an image's own captions; `image` is its number in the index."""
         return [self.items.captions[k] for k in np.flatnonzero(self.owner == image)]
 
-    def of_text(self, text: str) -> np.ndarray:
-        """Score of every image for a caption in words: float32 [n_images]."""
+    def score_text(self, text: str) -> np.ndarray:
+        """Score of every image for a typed caption: float32 [n_images]."""
         encoded = encode_captions(self.model, [pad_texts(self.tokens.encode_texts([text]))])
-        return scores(self.model, self.images, encoded)[:, 0]
+        return compute_scores(self.model, self.images, encoded)[:, 0]
 
-    def of_caption(self, row: int) -> np.ndarray:
+    def score_caption(self, row: int) -> np.ndarray:
         """Score of every image for a caption of the index: float32 [n_images]."""
-        return scores(self.model, self.images, self.captions[row : row + 1])[:, 0]
+        return compute_scores(self.model, self.images, self.captions[row : row + 1])[:, 0]
 
-    def of_image(self, image: int) -> np.ndarray:
+    def score_image(self, image: int) -> np.ndarray:
         """Score of every caption for an image of the index: float32 [n_captions]."""
-        return scores(self.model, self.images[image : image + 1], self.captions)[0]
+        return compute_scores(self.model, self.images[image : image + 1], self.captions)[0]
 
-    def of_regions(self, regions: Regions) -> np.ndarray:
+    def score_regions(self, regions: Regions) -> np.ndarray:
         """Score of every caption for an image that is not in the index: float32 [n_captions].
         InputError for regions of another detector, and for a model that reads pictures."""
         if self.model.reads == "pictures":
@@ -250,12 +251,12 @@ class Searcher:
             )
         require_dim(self.feature_dim, regions.features.shape[1], self.folder)
         encoded = encode_images(self.model, [pad_images([regions])])
-        return scores(self.model, encoded, self.captions)[0]
+        return compute_scores(self.model, encoded, self.captions)[0]
 
 
 def open_search(run: Path, index_dir: Path) -> Searcher:
-    """InputError for a damaged run, a damaged or unfinished index, and for an index of another
-    model."""
+    """The searcher of a run and its index. InputError for a damaged run, for a damaged or
+    unfinished index, and for an index of another model."""
     manifest, remedy = read_manifest(index_dir, INDEX), "run `capgrade evaluate --run` again"
     weights, inputs = manifest["params"].get("weights", MODEL), manifest["inputs"]
     model, tokens, config = load_run(
@@ -269,17 +270,23 @@ def open_search(run: Path, index_dir: Path) -> Searcher:
         items = IndexItems.model_validate(content)
         tensors = _tensors(index_dir, manifest["files"])
     except ValidationError as error:
-        first = error.errors()[0]
-        problem = f"damaged: {ITEMS}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        first_error = error.errors()[0]
+        problem = (
+            f"damaged: {ITEMS}: {'.'.join(map(str, first_error['loc']))}: {first_error['msg']}"
+        )
         raise InputError(problem, file=index_dir, remedy=remedy) from error
-    except (ValueError, EOFError) as error:  # of numpy
+    except (ValueError, EOFError) as error:  # numpy raises these for a damaged file.
         raise InputError(
             f"damaged: {' '.join(str(error).split())}", file=index_dir, remedy=remedy
         ) from error
     counts = {"images": len(items.image_ids), "captions": len(items.caption_ids)}
     rows = {(name.partition(".")[0], len(tensor)) for name, tensor in tensors.items()}
-    alike = len(items.captions) == len(items.owner) == counts["captions"]
-    if rows != set(counts.items()) or not alike or set(items.owner) != set(range(counts["images"])):
+    counts_agree = len(items.captions) == len(items.owner) == counts["captions"]
+    if (
+        rows != set(counts.items())
+        or not counts_agree
+        or set(items.owner) != set(range(counts["images"]))
+    ):
         raise InputError(
             f"damaged: {ITEMS} is not of what is encoded", file=index_dir, remedy=remedy
         )
@@ -291,20 +298,20 @@ def open_search(run: Path, index_dir: Path) -> Searcher:
 
 
 def _tensors(folder: Path, files: Iterable[str]) -> dict[str, torch.Tensor]:
-    """The encodings of an index by their names, "images.vector". ValueError and EOFError for a
-    damaged file."""
+    """name, such as "images.vector" -> encodings of an index. ValueError and EOFError for a damaged
+    file."""
     arrays = (name for name in files if name.endswith(".npy") and name != SIMILARITY)
     return {name.removesuffix(".npy"): torch.from_numpy(np.load(folder / name)) for name in arrays}
 
 
 def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:
-    """The images nearest to a caption in words, best first; equal scores keep the order of the
+    """The images nearest to a typed caption, best first; equal scores keep the order of the
     index."""
     index = open_search(run, index_dir)
-    values = index.of_text(query)
+    values = index.score_text(query)
     best = np.argsort(-values, kind="stable")[:top].tolist()
-    sets = [index.captions_of(image) for image in best]
-    hits = zip(best, sets, _relevance([query], sets), strict=True)
+    captions_of_images = [index.captions_of(image) for image in best]
+    hits = zip(best, captions_of_images, _relevance_of([query], captions_of_images), strict=True)
     return [
         Hit(index.items.image_ids[i], texts[0], float(values[i]), query in texts, r)
         for i, texts, r in hits
@@ -312,8 +319,8 @@ def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:
 
 
 def search_captions(run: Path, index_dir: Path, image_id: str, top: int = 5) -> list[Hit]:
-    """The captions nearest to an image of the index, best first. InputError for an image it does
-    not have."""
+    """The captions nearest to an image of the index, best first. InputError for an image that it
+    does not have."""
     index = open_search(run, index_dir)
     items = index.items
     if image_id not in items.image_ids:
@@ -321,37 +328,41 @@ def search_captions(run: Path, index_dir: Path, image_id: str, top: int = 5) -> 
             f"no image '{image_id}'", file=index_dir, remedy="choose one of items.json"
         )
     image = items.image_ids.index(image_id)
-    values, own = index.of_image(image), index.owner == image
+    values, is_own = index.score_image(image), index.owner == image
     best = np.argsort(-values, kind="stable")[:top].tolist()
     hits = zip(
-        best, _relevance(index.captions_of(image), [[items.captions[c]] for c in best]), strict=True
+        best,
+        _relevance_of(index.captions_of(image), [[items.captions[c]] for c in best]),
+        strict=True,
     )
     return [
-        Hit(items.caption_ids[c], items.captions[c], float(values[c]), bool(own[c]), r)
+        Hit(items.caption_ids[c], items.captions[c], float(values[c]), bool(is_own[c]), r)
         for c, r in hits
     ]
 
 
-def _relevance(query: list[str], sets: list[list[str]]) -> list[float]:
-    """Largest cosine between a caption of the query and one of each set."""
-    texts = [*query, *(text for texts in sets for text in texts)]
+def _relevance_of(query: list[str], caption_sets: list[list[str]]) -> list[float]:
+    """For each set the largest cosine of one of its captions and one of the query's."""
+    texts = [*query, *(text for texts in caption_sets for text in texts)]
     vectors = sentence_vectors(texts, EMBEDDED)
-    ends = np.cumsum([len(query), *map(len, sets)])
+    ends = np.cumsum([len(query), *map(len, caption_sets)])
     return [
         float((vectors[: len(query)] @ vectors[a:b].T).max())
         for a, b in zip(ends, ends[1:], strict=False)
     ]
 
 
-_BLOCK = 512  # rows or columns looked at together
+_BLOCK = 512  # rows or columns that are sorted at once
 
 
-def likely(coarse: np.ndarray, top: int) -> np.ndarray:
+def select_candidates(coarse: np.ndarray, top: int) -> np.ndarray:
     """bool [n_images, n_captions]: the `top` best captions of each image and the `top` best images
-    of each caption by the coarse similarity; among equal scores the first."""
-    wanted = np.zeros(coarse.shape, np.bool_)
-    for values, marked in ((coarse, wanted), (coarse.T, wanted.T)):
-        for at in range(0, len(values), _BLOCK):
-            best = np.argsort(-np.asarray(values[at : at + _BLOCK]), axis=1, kind="stable")[:, :top]
-            np.put_along_axis(marked[at : at + _BLOCK], best, True, axis=1)
-    return wanted
+    of each caption by the coarse similarity; of equal scores the first."""
+    candidates = np.zeros(coarse.shape, np.bool_)
+    for values, chosen in ((coarse, candidates), (coarse.T, candidates.T)):
+        for start in range(0, len(values), _BLOCK):
+            best = np.argsort(-np.asarray(values[start : start + _BLOCK]), axis=1, kind="stable")[
+                :, :top
+            ]
+            np.put_along_axis(chosen[start : start + _BLOCK], best, True, axis=1)
+    return candidates

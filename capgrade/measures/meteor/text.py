@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from capgrade.text.words import Words, read_once
+from capgrade.text.words import Words, retokenize
 
 _ALPHA = "A-Za-zŠŽšžŸÀ-ÖØ-öø-žЀ-ӿԀ-ԧꙀ-ꙮ꙾-ꚗᴀ-ᵿ"
 _PLAIN = re.compile("[a-z0-9 ]*")  # what nothing below changes
@@ -47,7 +47,7 @@ def as_meteor_reads(tokens: Words, prefixes: Mapping[str, bool]) -> Words:
 
     Most tokens give the same words in any sentence, and are read once.
     """
-    return read_once(
+    return retokenize(
         tokens, _alone, lambda row: meteor_words(" ".join(tokens.sentence(row)), prefixes)
     )
 

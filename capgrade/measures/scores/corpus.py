@@ -16,8 +16,8 @@ from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 from capgrade.text.language import warn_of_scripts
-from capgrade.text.tokens import tokenized
-from capgrade.text.words import Words, split_at_white_space, without_empty_sentences
+from capgrade.text.tokens import tokenize_as_words
+from capgrade.text.words import Words, fill_empty_sentences, split_at_white_space
 
 
 def warn_of_one_image(n_images: int) -> None:
@@ -50,7 +50,7 @@ class Corpus:
         warn_of_scripts(self.candidates.texts, self.tokenizer)
         # pycocoevalcap hands candidates, then references to the tokenizer's jar.
         lists = (0, len(self.candidates.owner))
-        return without_empty_sentences(tokenized(self.candidates.texts, self.tokenizer, lists))
+        return fill_empty_sentences(tokenize_as_words(self.candidates.texts, self.tokenizer, lists))
 
     @cached_property
     def words(self) -> Words:

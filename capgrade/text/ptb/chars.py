@@ -1,8 +1,8 @@
-"""Characters by what Stanford's PTBLexer (CoreNLP 3.4.1) takes them for, as the inside of a `[...]`
-of `re`.
+"""Classes of characters as Stanford's PTBLexer (CoreNLP 3.4.1) has them, written as the inside of a
+`[...]` of `re`.
 
-The lexer was generated when Java had Unicode 6.1 and knows the basic plane only; all 65,536
-characters of it were compared with the jar.
+The lexer was generated when Java had Unicode 6.1, and knows only the basic plane. All 65,536
+characters of the plane were compared with the jar.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-# Letters and digits that Unicode has since 6.1.
+# Letters and digits that Unicode got after version 6.1.
 _NEWER = """
 037F 0528-052F 0560 0588 05EF 0860-086A 0870-0887 0889-088E 08A1 08AD-08C9 0978 0980 09FC 0AF9 0C34 0C5A 0C5D
 0C80 0CDD 0D04 0D54-0D56 0D5F 0DE6-0DEF 0E86 0E89 0E8C 0E8E-0E93 0E98 0EA0 0EA8-0EA9 0EAC 13F5 13F8-13FD
@@ -24,7 +24,7 @@ _MARKS = """
 07A6-07B0 07EB-07F3 0900-0903 093C 093E-094E 0951-0955 0962-0963 0981-0983 09BC 09BE-09C4 09C7-09C8 09CB-09CD
 09D7 09E2-09E3 0A01-0A03 0A3C 0A3E-0A4F 0A81-0A83 0ABC 0ABE-0ACF 0B82 0BBE-0BC2 0BC6-0BC8 0BCA-0BCD 0C01-0C03
 0C3E-0C56 0D3E-0D44 0D46-0D48 0E31 0E34-0E3A 0E47-0E4E 0EB1 0EB4-0EBC 0EC8-0ECD"""
-# Symbols that are a token by themselves; any other character that no rule names is dropped.
+# Symbols that are a token by themselves. Any other character that no rule names is dropped.
 _SYMBOLS = """
 0025-0026 002B 005C 005E 007C 007E 00A1 00A6-00A9 00AC 00AE-00B4 00B6-00BA 00BF 00D7 00F7 037E 0387 0589 05BE
 05C0 05C3 05C6 05F3-05F4 0600-0603 0606-060A 060C 0614 061B 061E-061F 066A 066D 06D4 0700-070D 07F6-07F8 07FA
@@ -49,7 +49,7 @@ def _span(codes: Iterable[int]) -> str:
 
 
 def _categories() -> list[str]:
-    """The Unicode category of every character, as far as the lexer knows them."""
+    """The Unicode category of every character as of version 6.1, "Cn" for later ones."""
     categories = [unicodedata.category(chr(code)) for code in range(1 << 16)]
     for code in _codes(_NEWER):
         categories[code] = "Cn"
@@ -59,13 +59,13 @@ def _categories() -> list[str]:
 _CATEGORIES = _categories()
 
 
-def _known(category: str) -> str:
-    return _span(code for code, known in enumerate(_CATEGORIES) if known.startswith(category))
+def _of_category(category: str) -> str:
+    return _span(code for code, name in enumerate(_CATEGORIES) if name.startswith(category))
 
 
-LETTER = _known("L") + r"\u1885\u1886"  # letters at the time, marks now
-CAPITAL = _known("Lu") + r"\u2160-\u216f\u24b6-\u24cf"
-DIGIT = _known("Nd")
+LETTER = _of_category("L") + r"\u1885\u1886"  # These two were letters then, and are marks now.
+CAPITAL = _of_category("Lu") + r"\u2160-\u216f\u24b6-\u24cf"
+DIGIT = _of_category("Nd")
 MARK = LETTER + _span(_codes(_MARKS))
 SYMBOL = _span(_codes(_SYMBOLS))
 SPACE = r" \t\xa0\u2000-\u200a\u3000"

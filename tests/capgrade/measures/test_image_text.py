@@ -12,7 +12,7 @@ from PIL import Image
 
 import capgrade
 from capgrade import Labels
-from capgrade.explorer.voices import measure_voices
+from capgrade.explorer.voices import fit_measure_voices
 from capgrade.measures import FITTED, choose, embeddings, image_text
 from capgrade.measures.image_text import ImageText, ImageTextParams
 from capgrade.measures.params import MeasuresParams
@@ -302,8 +302,8 @@ def test_a_pair_has_one_value_by_every_road(
     np.testing.assert_allclose(np.stack([typed(text) for text in texts], axis=1), matrix, atol=2e-6)
     with pytest.raises(InputError, match="no word in this caption"):
         typed(" ")
-    (voice,) = measure_voices(captions, ["image_text"], params)  # of the explorer
-    np.testing.assert_allclose(voice.of_text(texts[2]), matrix[:, 2], atol=2e-6)
+    (voice,) = fit_measure_voices(captions, ["image_text"], params)  # of the explorer
+    np.testing.assert_allclose(voice.score_text(texts[2]), matrix[:, 2], atol=2e-6)
     best = graded.neighbours("i0", top=3)
     assert [caption for caption, _ in best][0] == graded.caption_ids[int(np.argmax(matrix[0]))]
     fitted.save(tmp_path / "fit")

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from capgrade.explorer.judgements import read_judged
+from capgrade.explorer.judgements import read_judge_tables
 from capgrade.measures.imported import FittedImported, FittedJudged, Imported
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -183,7 +183,7 @@ def test_a_table_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
     fitted = Imported("people", str(path)).fit(CAPTIONS)
     assert fitted.score(np.array([3]), np.array([2])).tolist() == [[4]]
     plan = ReviewPlan(POOL, "", 0, (Item("i3", CAPTIONS.caption_ids[2]),))
-    assert read_judged([path], plan) == ({"m": {0: 4}}, (0, 5))
+    assert read_judge_tables([path], plan) == ({"m": {0: 4}}, (0, 5))
 
 
 def test_agree_compares_a_judge_with_people_and_with_measures(

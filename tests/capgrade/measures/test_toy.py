@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.explorer.voices import measure_voices
+from capgrade.explorer.voices import fit_measure_voices
 from capgrade.measures import MEASURES, choose
 from capgrade.measures.on_device import on_device
 from capgrade.measures.params import MeasuresParams
@@ -62,8 +62,8 @@ def test_every_road_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (own["length_left_out"] <= own["length"]).all() and (
         own["length_left_out"] < own["length"]
     ).any()
-    (voice,) = measure_voices(captions, ["length"], MeasuresParams())
-    assert np.array_equal(voice.of_image(2), wanted[2]) and np.array_equal(
-        voice.of_pairs(image, row), wanted.ravel()
+    (voice,) = fit_measure_voices(captions, ["length"], MeasuresParams())
+    assert np.array_equal(voice.score_image(2), wanted[2]) and np.array_equal(
+        voice.score_pairs(image, row), wanted.ravel()
     )
     assert on_device(fitted, "cpu") is fitted

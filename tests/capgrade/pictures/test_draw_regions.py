@@ -14,8 +14,8 @@ from capgrade.pictures.draw_regions import (
     _free_place,
     _touch,
     draw_regions,
-    label,
-    most_confident,
+    label_of,
+    select_boxes,
 )
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import Regions, write_regions
@@ -33,10 +33,10 @@ def test_the_most_confident_of_those_that_show_the_same() -> None:
     found = boxes_of(
         made("a", n=4), [near, [2, 2, 100, 100], far, [400, 0, 500, 90]], [0.5, 0.9, 0.4, 0.6]
     )
-    assert most_confident(found, 9) == [1, 3, 2]
-    assert most_confident(found, 2) == [1, 3]
-    assert most_confident(replace(found, confidences=None), 9) == [0, 2, 3]
-    assert most_confident(boxes_of(found, [near, far, near, far], [0.1, 0.2, 0.1, 0.1]), 9) == [1]
+    assert select_boxes(found, 9) == [1, 3, 2]
+    assert select_boxes(found, 2) == [1, 3]
+    assert select_boxes(replace(found, confidences=None), 9) == [0, 2, 3]
+    assert select_boxes(boxes_of(found, [near, far, near, far], [0.1, 0.2, 0.1, 0.1]), 9) == [1]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_part_is_drawn_when_it_is_another_class(classes: list[int], drawn: lis
     found = replace(
         boxes_of(made("a", n=3), boxes, [0.9, 0.8, 0.7]), classes=np.array(classes, np.int32)
     )
-    assert most_confident(found, 9) == drawn
+    assert select_boxes(found, 9) == drawn
 
 
 def test_labels() -> None:
@@ -57,10 +57,10 @@ def test_labels() -> None:
         confidences=np.array([0.876], np.float32),
     )  # fmt: skip
     names = {"classes": ["cat", "dog"], "attributes": ["red"]}
-    assert label(found, 0, names) == "red dog 0.88"
-    assert label(found, 0, {"classes": None}) == "attribute 0 class 1 0.88"
-    assert label(replace(found, attributes=None, confidences=None), 0, names) == "dog"
-    assert label(replace(found, classes=None), 0, names) == ""
+    assert label_of(found, 0, names) == "red dog 0.88"
+    assert label_of(found, 0, {"classes": None}) == "attribute 0 class 1 0.88"
+    assert label_of(replace(found, attributes=None, confidences=None), 0, names) == "dog"
+    assert label_of(replace(found, classes=None), 0, names) == ""
 
 
 corner = st.tuples(st.floats(0, 300), st.floats(0, 300))

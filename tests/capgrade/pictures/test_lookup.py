@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from capgrade.measures.params import MeasuresParams
-from capgrade.pictures.lookup import UNANSWERED, find
+from capgrade.pictures.lookup import MAX_UNANSWERED, find_pictures
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
@@ -87,13 +87,13 @@ def sources(world: Path, address: str) -> dict[str, str]:
 def test_each_source_has_the_same_pictures(
     world: Path, address: str, captions: Captions, kind: str, recwarn: pytest.WarningsRecorder
 ) -> None:
-    found = find(captions, sources(world, address)[kind])
+    found = find_pictures(captions, sources(world, address)[kind])
     shown = [found.image(one) for one in captions.image_ids]
     assert [i for i, one in enumerate(shown) if one is None] == [0, N - 1]
     assert [one.getpixel((5, 5)) for one in shown if one] == [
         (i * 20, 90, 200) for i in range(1, N - 1)
     ]
-    found.tell()
+    found.warn_of_missing()
     (error,) = [str(one.message) for one in recwarn]
     assert f"no picture of 2 of the {N} images" in error and "'0'" in error
 
@@ -138,28 +138,28 @@ def test_an_address_that_sends_on_to_another_host_is_not_followed(
     port = address.rpartition(":")[2]
     monkeypatch.setitem(MOVED, "away", place.format(port=port, file=FILES[0]))
     asked.clear()
-    found = find(captions, address + "/moved/away/{file}")
+    found = find_pictures(captions, address + "/moved/away/{file}")
     image_id = captions.image_ids[0]
     assert found.read(image_id) is None
     said = (
         r"302 (sends on to \S+, another host, which is not followed|.* Redirection to url 'file:.*'"
         r" is not allowed)"
     )
-    assert re.fullmatch(said, found.lost[image_id])
-    assert len(asked) == 1 and found.failed == 0
+    assert re.fullmatch(said, found.unavailable[image_id])
+    assert len(asked) == 1 and found.failures == 0
 
 
 def test_an_address_that_sends_on_within_its_host_is_followed(
     address: str, captions: Captions
 ) -> None:
-    found = find(captions, address + "/moved/{file}")
+    found = find_pictures(captions, address + "/moved/{file}")
     assert found.read(captions.image_ids[0]) == png(0)
 
 
 def test_addresses_that_do_not_answer_are_not_asked_for_ever(captions: Captions) -> None:
-    found = find(captions, "http://127.0.0.1:9/{id}")
+    found = find_pictures(captions, "http://127.0.0.1:9/{id}")
     assert [found.read(one) for one in captions.image_ids] == [None] * N
-    assert sum("not asked for" in why for why in found.lost.values()) == N - UNANSWERED
+    assert sum("not asked for" in why for why in found.unavailable.values()) == N - MAX_UNANSWERED
 
 
 def test_what_is_wrong_is_one_line(

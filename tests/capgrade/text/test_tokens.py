@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from capgrade.schemas.errors import InputError
 from capgrade.text import ptb, tokens
-from capgrade.text.tokens import one_line_each, tokenize, tokenized
+from capgrade.text.tokens import remove_line_breaks, tokenize, tokenize_as_words
 from tests.conftest import DATA
 
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here")
@@ -216,14 +216,14 @@ def test_a_list_in_order_equals_the_jar_at_the_ends_of_captions() -> None:
     random = Random(0)
     captions = [f"{random.choice(STARTS)} is {random.choice(ENDS)}" for _ in range(1500)]
     captions[::7] = ["", "A", "The"] * 71 + ["", ""]
-    jar, ours = tokenize("ptb", captions), tokenized(captions, "ptb_py", lists=(0,))
+    jar, ours = tokenize("ptb", captions), tokenize_as_words(captions, "ptb_py", lists=(0,))
     assert [captions[k : k + 3] for k in range(1500) if jar[k] != ours.sentence(k)] == []
     assert (
         sum(one != other for one, other in zip(jar, tokenize("ptb_py", captions), strict=True))
         > 100
     )
-    two = tokenized(captions, "ptb_py", lists=(0, 700))
-    first = tokenized(captions[:700], "ptb_py", lists=(0,))
+    two = tokenize_as_words(captions, "ptb_py", lists=(0, 700))
+    first = tokenize_as_words(captions[:700], "ptb_py", lists=(0,))
     assert [two.sentence(k) for k in range(700)] == [first.sentence(k) for k in range(700)]
 
 
@@ -270,7 +270,7 @@ CHUNKS = st.lists(st.sampled_from(PIECES), max_size=9).map(" ".join)
 @settings(max_examples=600, deadline=None)
 def test_chunks_that_are_read_alone_change_nothing(caption: str) -> None:
     """The quick way through a caption of plain chunks, against the lexer over the whole line."""
-    (line,) = one_line_each([caption])
+    (line,) = remove_line_breaks([caption])
     assert tokenize("ptb_py", [line]) == [ptb.ptb_tokens(line)]
 
 

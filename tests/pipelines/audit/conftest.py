@@ -26,10 +26,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shards."""
     folder: Path = tmp_path_factory.mktemp("audit")
     captions = write_captions_folder(folder / "captions", [caption_table(SETS)])
-    given, judged = (
-        ("--captions", captions, "--measures", "rouge_l,bleu"),
-        folder / "relevance" / "rouge_l.arrow",
-    )
+    given = ("--captions", captions, "--measures", "rouge_l,bleu")
+    judged = folder / "relevance" / "rouge_l.arrow"
     assert call("relevance", *given, "--out", folder / "relevance") == 0
     sizes = ("--set", "shards.top=5", "--set", "shards.uniform=20")
     assert call("shards", *given, *sizes, "--out", folder / "shards") == 0

@@ -24,18 +24,18 @@ from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines import audit as stage
 from capgrade.pipelines.audit import audit
-from capgrade.pipelines.audit.errors import BOTH_WAYS
-from capgrade.pipelines.audit.estimate import EDGES, Bands, PairCounts, mean_of
+from capgrade.pipelines.audit.errors import DIRECTIONS
+from capgrade.pipelines.audit.estimate import EDGES, PairCounts, ProbabilityBands, mean_of
 from capgrade.pipelines.audit.lists import (
-    distinct,
-    equal_captions,
-    groups,
-    near_duplicates,
-    suspects,
+    find_equal_captions,
+    find_near_duplicates,
+    find_suspects,
+    group_images,
+    select_distinct,
     write_lists,
 )
-from capgrade.pipelines.audit.page import answers, values_of
-from capgrade.pipelines.page import render
+from capgrade.pipelines.audit.page import summary_lines, values_of
+from capgrade.pipelines.page import render_page
 from capgrade.pipelines.page.parts import PageSection
 from capgrade.pipelines.report import report
 from capgrade.pipelines.sampling.plan import plan_of
@@ -85,16 +85,14 @@ def test_what_is_left_open_is_how_much_drawn_people_differ(share: int) -> None:
         a, b = (random.choice([-1, 1], 10) * np.sqrt(spread) for spread in (0.2, 0.3))
         counts[k] = (random.random(270) < p * (1 + a[image] + b[owner[caption]])).sum()
         sums[k] = share * p[random.random(270) < 1 / share].sum()
-    curve, found = (
-        Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.2, 0.3),
-        np.empty(200),
-    )
+    curve = Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.2, 0.3)
+    found = np.empty(200)
     for k in range(200):
         kept, read = random.random(270) < 1 / share, PairCounts(curve, 10, owner)
         read.add(
             ValuedPairs(image[kept], caption[kept], p[kept], np.full(kept.sum(), float(share)))
         )
-        found[k] = read.left_open() ** 2
+        found[k] = read.standard_deviation() ** 2
     assert found.mean() == pytest.approx(counts.var() + sums.var(), rel=0.1)
 
 
@@ -114,7 +112,7 @@ def test_people_accept_no_more_pairs_than_there_are() -> None:
             if weight == 2
             else found["high"] == pytest.approx(0.3 * weight)
         )
-        assert counts.left_open() ** 2 == pytest.approx(
+        assert counts.standard_deviation() ** 2 == pytest.approx(
             2.7 * weight * (0.1 + 0.9 * max(weight - 1, 0))
         )
 
@@ -129,10 +127,8 @@ def test_what_is_added_up_is_the_weight_times_the_probability(knots: int) -> Non
     curve = Curve(
         value.tolist(), [0.0] * knots, line[0].tolist(), draws.tolist(), 0.0, [], 1, 0.0, 0.0
     )
-    image, values = (
-        random.choice([0, 1, 2, 4], 500),
-        np.where(random.random(500) < 0.9, 0, random.random(500) * 9),
-    )
+    image = random.choice([0, 1, 2, 4], 500)
+    values = np.where(random.random(500) < 0.9, 0, random.random(500) * 9)
     pairs = ValuedPairs(image, image, values.astype(np.float32), random.random(500) * 5)
     counts = PairCounts(curve, 5, np.arange(5))
     for part in (slice(300), slice(300, 300), slice(300, None)):
@@ -140,32 +136,32 @@ def test_what_is_added_up_is_the_weight_times_the_probability(knots: int) -> Non
     accepted, *drawn = (
         pairs.weight * np.interp(pairs.value, value, one) for one in (*line, *draws)
     )
-    assert counts.accepted() == pytest.approx(np.bincount(image, accepted, 5))
-    counts.single = counts.squares = 0.0  # nothing is left open but the curve
-    assert counts.sums()[:3] == pytest.approx([one.sum() for one in drawn])
+    assert counts.expected_accepted() == pytest.approx(np.bincount(image, accepted, 5))
+    counts.variance = counts.squares = 0.0  # nothing is left open but the curve
+    assert counts.draw_sums()[:3] == pytest.approx([one.sum() for one in drawn])
 
 
 def test_pairs_are_counted_by_their_probability() -> None:
     """An edge belongs to what is above it; of chosen pairs no band has an expectation."""
     value, weight = np.array([0, 0.5, 0.95, 1], np.float32), np.array([1.0, 2, 3, 4])
     for random, counted in ((False, None), (True, [0.5, 0, 4.5])):
-        bands = Bands(LINE, 2, np.arange(4) // 2, random)
+        bands = ProbabilityBands(LINE, 2, np.arange(4) // 2, random)
         bands.add(ValuedPairs(np.zeros(4, int), np.arange(4), value, weight))
         assert (
             bands.by_tenth() == [0.5, 0, 0, 0, 0, 1, 0, 0, 0, 3.5]
             and bands.likely()["pairs"] == 4.5
         )
-        assert (told := bands.told()) == counted or [one["pairs"] for one in told or []] == counted
+        assert (told := bands.summarise()) == counted or [
+            one["pairs"] for one in told or []
+        ] == counted
 
 
 def test_shards_estimate_what_the_dense_matrix_has(
     world: Path, dense: tuple[dict, Path], given: Given, tmp_path: Path
 ) -> None:
     found, page = dense
-    some, one = (
-        audit(**given, out=tmp_path / "s.html", shards=world / "shards"),
-        found["likely_captions_per_image"],
-    )
+    some = audit(**given, out=tmp_path / "s.html", shards=world / "shards")
+    one = found["likely_captions_per_image"]
     assert one["low"] < one["accepted"] < one["high"]
     for band, sampled in zip(found["bands"], some["bands"], strict=True):
         assert sampled["low"] <= band["accepted"] <= sampled["high"]
@@ -284,10 +280,8 @@ def test_likely_pairs_that_are_no_news_are_counted_where_none_is_shown(
         == 0
     )
     own = {"captions_dir": captions, "relevance": tmp_path / "relevance"}
-    found, page = (
-        audit(**{**given, **own, "out": tmp_path / "a.html"}),
-        (tmp_path / "a.html").read_text(),
-    )
+    found = audit(**{**given, **own, "out": tmp_path / "a.html"})
+    page = (tmp_path / "a.html").read_text()
     assert found["likely_pairs"] == 4
     assert "All 4 likely pairs are of captions that the image&#39;s own captions have too." in page
     assert "No pair is likely." not in page
@@ -335,8 +329,8 @@ def test_of_chosen_pairs_there_is_an_upper_limit_alone(
     one, same = found["likely_captions_per_image"], random["likely_captions_per_image"]
     assert one == {"pairs": same["pairs"], "accepted": None, "low": 0.0, "high": same["high"]}
     assert found["bands"] is None and random["bands"] is not None
-    assert [random["model"][way].pop("at_least") is None for way in BOTH_WAYS] == [False, False]
-    assert [found["model"][way].pop("at_least") for way in BOTH_WAYS] == [None, None] and found[
+    assert [random["model"][way].pop("at_least") is None for way in DIRECTIONS] == [False, False]
+    assert [found["model"][way].pop("at_least") for way in DIRECTIONS] == [None, None] and found[
         "model"
     ] == random["model"]
     pages = [(tmp_path / f"{name}.html").read_text() for name in "ra"]
@@ -366,7 +360,10 @@ def test_of_chosen_pairs_there_is_an_upper_limit_alone(
     ]
     assert call(*line) == 0
     said = capsys.readouterr().out.splitlines()
-    assert answers(random)[0].startswith("At least ") and " and at most " in answers(random)[0]
+    assert (
+        summary_lines(random)[0].startswith("At least ")
+        and " and at most " in summary_lines(random)[0]
+    )
     assert len(said) == 6 and "chance" in said[4], "the matrix is of random numbers"
     assert "Up to" in said[0] and "chosen pairs" in said[0] and "R@1 errors" in said[3]
 
@@ -375,17 +372,15 @@ def test_duplicates_and_suspects() -> None:
     captions = make_captions([["a", "b"], ["c", "d"], ["e"]])
     image, caption = np.array([0, 0, 1, 1, 0, 2]), np.array([2, 3, 0, 1, 4, 0])
     pairs = ValuedPairs(image, caption, np.ones(6), np.ones(6))
-    assert near_duplicates(pairs, captions) == [(0, 1)]  # 2 takes one of 0's two captions
-    assert suspects(np.array([0.9, 0.15, np.nan, 0.05, 0.5]), LINE).tolist() == [3, 1]
+    assert find_near_duplicates(pairs, captions) == [(0, 1)]  # 2 takes one of 0's two captions
+    assert find_suspects(np.array([0.9, 0.15, np.nan, 0.05, 0.5]), LINE).tolist() == [3, 1]
 
 
 def test_no_caption_is_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
     texts = ["=HYPERLINK(A1)", "+a", "-1+cmd", "@SUM(A1)", "-0.5", "a, dog"]
     every, own = np.arange(6), np.full(6, -0.5, np.float32)
-    pairs, captions = (
-        ValuedPairs(every, every, own, np.ones(6)),
-        make_captions([[text] for text in texts]),
-    )
+    pairs = ValuedPairs(every, every, own, np.ones(6))
+    captions = make_captions([[text] for text in texts])
     sizes = write_lists(tmp_path, captions, LINE, pairs, [[0, 5], [1, 2, 3, 4]], every, own)
     assert sizes.pop("positives.json") == 6
     rows = {name: list(csv.reader((tmp_path / name).open(newline=""))) for name in sizes}
@@ -406,9 +401,12 @@ def test_an_image_with_equal_captions_stands_once() -> None:
     captions = make_captions(sets)
     image, caption = np.array([3, 3, 3, 3, 1, 3, 0, 2]), np.array([2, 3, 4, 5, 4, 1, 3, 1])
     pairs = ValuedPairs(image, caption, np.linspace(1, 0.5, 8), np.ones(8))
-    assert distinct(pairs, captions) == [(0, 3), (1, 1), (6, 1), (7, 1)]
-    assert equal_captions(captions) == [[0, 2, 4, 5], [1, 6]]
-    assert groups([(0, 3), (1, 4), (3, 5)], 7) == [[0, 3, 5], [1, 4]] and groups([], 4) == []
+    assert select_distinct(pairs, captions) == [(0, 3), (1, 1), (6, 1), (7, 1)]
+    assert find_equal_captions(captions) == [[0, 2, 4, 5], [1, 6]]
+    assert (
+        group_images([(0, 3), (1, 4), (3, 5)], 7) == [[0, 3, 5], [1, 4]]
+        and group_images([], 4) == []
+    )
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -459,7 +457,9 @@ def test_it_replaces_its_own_files_alone(world: Path, given: Given, tmp_path: Pa
     """A report of capgrade is not its page either; a folder of its page's name that it did not
     write stays."""
     given |= {"relevance": world / "relevance"}
-    page = render("Report", PageSection("opening", "", "", []), [], "capgrade", foot="", runs=[])
+    page = render_page(
+        "Report", PageSection("opening", "", "", []), [], "capgrade", foot="", runs=[]
+    )
     others = {
         "a.html": page,
         "b-lists/likely.csv": "mine\n",
@@ -485,10 +485,8 @@ def test_its_lists_are_a_finished_folder(
 ) -> None:
     """The manifest names every file; from shards of format 1, after relevance, no old list is
     left."""
-    lists, of_all = (
-        tmp_path / "a-lists",
-        {**given, "relevance": world / "relevance", "out": tmp_path / "a.html"},
-    )
+    lists = tmp_path / "a-lists"
+    of_all = {**given, "relevance": world / "relevance", "out": tmp_path / "a.html"}
     found = audit(**of_all)
     manifest = read_manifest(lists, "audit")
     assert (
@@ -573,10 +571,8 @@ def test_evaluate_takes_the_positives(world: Path, dense: tuple[dict, Path]) -> 
         0
     ].json()
     assert found["i2t"]["accepted_recall@1"] >= found["i2t"]["recall@1"]
-    lists, captions = (
-        json.loads(file.read_text())["image_to_caption"],
-        read_captions(world / "captions"),
-    )
+    lists = json.loads(file.read_text())["image_to_caption"]
+    captions = read_captions(world / "captions")
     best = np.load(world / "s.npy").argmax(axis=0)  # the first image of each caption
     hit = [captions.caption_ids[c] in lists[captions.image_ids[i]] for c, i in enumerate(best)]
     assert found["t2i"]["accepted_recall@1"] >= np.mean(hit) - 0.1
@@ -598,9 +594,9 @@ def test_labels_that_change_meanwhile(
     def meanwhile(*args: Any) -> Any:
         manifest = copied / "manifest.json"
         manifest.write_text(manifest.read_text() + " ")
-        return near_duplicates(*args)
+        return find_near_duplicates(*args)
 
-    monkeypatch.setattr(stage, "near_duplicates", meanwhile)
+    monkeypatch.setattr(stage, "find_near_duplicates", meanwhile)
     with pytest.raises(InputError, match="relevance: changed while this run read it"):
         audit(**given, out=tmp_path / "a.html", relevance=copied)
     assert [path.name for path in tmp_path.iterdir()] == [copied.name]
@@ -610,11 +606,9 @@ def test_labels_that_change_meanwhile(
 # audit of other scenes reads a measure alone: of all pairs, and of pairs sampled as `capgrade
 # shards` does.
 # scenes judged, and audited; random pairs; of true relevance
-IMAGES, JUDGED, ACCEPT = (
-    60,
-    6000,
-    0.5,
-)
+IMAGES = 60
+JUDGED = 6000
+ACCEPT = 0.5
 ROUGE_L = choose(("rouge_l",), MeasuresParams())
 
 
@@ -652,12 +646,10 @@ def test_what_is_printed_holds_the_truth(read: str) -> None:
             own = np.split(captions.refs, captions.ref_ptr[1:-1])
             keys = id_keys(captions.image_ids), id_keys(captions.caption_ids)
             kept = keep(plan_of(ROUGE_L.values(), params), *keys, own, values[None])
-            image, caption, weight = (
-                np.repeat(np.arange(IMAGES), np.diff(kept.ptr)),
-                kept.caption,
-                kept.weight,
-            )
-        counts = Bands(curve, IMAGES, captions.owner, random=True)
+            image = np.repeat(np.arange(IMAGES), np.diff(kept.ptr))
+            caption = kept.caption
+            weight = kept.weight
+        counts = ProbabilityBands(curve, IMAGES, captions.owner, random=True)
         counts.add(
             ValuedPairs(image, caption, values[image, caption], weight).of_others(captions.owner)
         )
@@ -671,7 +663,7 @@ def test_what_is_printed_holds_the_truth(read: str) -> None:
         bands.append(
             [
                 one["low"] <= t <= one["high"]
-                for one, t in zip(counts.told() or [], truths, strict=True)
+                for one, t in zip(counts.summarise() or [], truths, strict=True)
             ]
         )
     assert (
@@ -717,12 +709,13 @@ def test_the_band_of_chosen_pairs_holds_the_truth(hidden: float) -> None:
         curve = fit(value[people.image, people.caption], people, owner[people.caption], SCALE)
         for k, of in enumerate((seed, 1000 + seed)):
             value, accepted, owner, _ = _chosen_world(of, hidden)
-            bands, cells = Bands(curve, IMAGES, owner, random=False), np.arange(value.size)
+            bands = ProbabilityBands(curve, IMAGES, owner, random=False)
+            cells = np.arange(value.size)
             image, caption = np.divmod(cells, len(owner))
             bands.add(
                 ValuedPairs(image, caption, value.ravel(), np.ones(value.size)).of_others(owner)
             )
-            found = bands.accepted(people.score.sum() / IMAGES if k == 0 else None)
+            found = bands.accepted_range(people.score.sum() / IMAGES if k == 0 else None)
             truth = accepted[owner != np.arange(IMAGES)[:, None]].sum() / IMAGES
             held[seed, k] = (found["at_least"] or 0) <= truth <= found["at_most"]
             assert (found["at_least"] is None) == (k == 1) and 0 < found["below_half"] <= found[

@@ -21,7 +21,7 @@ from PIL import Image
 from capgrade.labels.published import measures_block
 from capgrade.measures.params import MeasuresParams
 from capgrade.params import load_params
-from capgrade.pipelines.page.charts import palette
+from capgrade.pipelines.page.charts import read_palette
 from capgrade.pipelines.publish.card import size_category
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import COLOURS, publish
@@ -76,7 +76,7 @@ def test_the_picture_is_drawn_and_shown(made: Path) -> None:
     assert "(figures/distributions.png)" in (made / "out" / "README.md").read_text()
     with Image.open(made / "out" / "figures" / "distributions.png") as image:
         assert image.width > 2 * image.height
-    assert tuple(palette()[f"series-{k}"] for k in (1, 2)) == COLOURS, "the pages'"
+    assert tuple(read_palette()[f"series-{k}"] for k in (1, 2)) == COLOURS, "the pages'"
 
 
 def blocks(card: Path, language: str) -> list[str]:

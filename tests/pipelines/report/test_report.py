@@ -16,7 +16,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 from capgrade.pictures.draw_regions import REGIONS_SIDE
-from capgrade.pipelines.page import render
+from capgrade.pipelines.page import render_page
 from capgrade.pipelines.page.charts import MEAN, colour_of
 from capgrade.pipelines.page.parts import (
     Chart,
@@ -25,23 +25,23 @@ from capgrade.pipelines.page.parts import (
     Note,
     PageSection,
     PageTable,
-    with_best,
+    mark_best,
 )
 from capgrade.pipelines.page.thumbnails import PageThumbnails
-from capgrade.pipelines.report import opening, report, sections_of
-from capgrade.pipelines.report.agreement import agreement, bins
-from capgrade.pipelines.report.cost import cost
-from capgrade.pipelines.report.data import ReportData, columns, own_and_other
-from capgrade.pipelines.report.embedding_map import embedding_map, layout
-from capgrade.pipelines.report.items import regions
-from capgrade.pipelines.report.labels import distributions, mined
+from capgrade.pipelines.report import opening_section, report, sections_of
+from capgrade.pipelines.report.agreement import agreement_section, mean_by_bin
+from capgrade.pipelines.report.cost import cost_section
+from capgrade.pipelines.report.data import ReportData, compare_own_and_other, read_columns
+from capgrade.pipelines.report.embedding_map import embedding_map_section, project_vectors
+from capgrade.pipelines.report.items import regions_section
+from capgrade.pipelines.report.labels import distributions_section, mined_section
 from capgrade.pipelines.report.runs import (
     DIRECTION_WORDS,
     SHORT_METRICS,
-    first_runs,
+    first_run_sentence,
+    format_metric,
     runs_section,
-    said,
-    training,
+    training_section,
 )
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -174,24 +174,28 @@ def _words(section: PageSection) -> str:
 def test_it_opens_with_what_the_numbers_say(data: Path) -> None:
     """The captions with a rival image by brute force, the best measure and the first run by what
     the files hold."""
-    one, matrix = ReportData(data), read_relevance(data / "relevance" / "rouge_l.arrow").matrix()
-    first = opening(one)
-    said, (headline, chart, trust, *_) = _words(first), first.parts
-    own = np.array(one.own_pairs["rouge_l_left_out"])
+    report_data = ReportData(data)
+    matrix = read_relevance(data / "relevance" / "rouge_l.arrow").matrix()
+    first = opening_section(report_data)
+    text, (headline, chart, trust, *_) = _words(first), first.parts
+    own = np.array(report_data.own_pairs["rouge_l_left_out"])
     as_good = np.array(
-        [(np.delete(matrix[:, c], i) >= own[c]).sum() for c, i in enumerate(one.captions.owner)]
+        [
+            (np.delete(matrix[:, c], i) >= own[c]).sum()
+            for c, i in enumerate(report_data.captions.owner)
+        ]
     )
     assert isinstance(headline, Headline) and isinstance(chart, Chart) and isinstance(trust, Note)
     assert (
         headline.figure == f"{np.mean(as_good > 0):.0%}"
-        and "another image that fits at least as well" in said
+        and "another image that fits at least as well" in text
     )
     shares = {row["images"]: row["captions"] for row in chart.spec["data"]["values"]}
     assert (
         shares["0"] == (as_good == 0).sum()
         and shares["2 to 5"] == ((as_good > 1) & (as_good < 6)).sum()
     )
-    assert "what the audit estimates" in said and f"audit --captions {data}/captions" in str(
+    assert "what the audit estimates" in text and f"audit --captions {data}/captions" in str(
         trust.command
     )
     figures = json.loads((data / "agreement.json").read_text())["measures"]
@@ -201,14 +205,14 @@ def test_it_opens_with_what_the_numbers_say(data: Path) -> None:
         if "non_original" in row["pearson"]
     }
     best = max(known, key=known.__getitem__)
-    assert f"{best} agrees best with" in said and f"{known[best]:.3f}" in said
+    assert f"{best} agrees best with" in text and f"{known[best]:.3f}" in text
     scores = {
         path.parent.name: json.loads(path.read_text())
         for path in (data / "evaluation").glob("*/metrics.json")
     }
     recall = {k: (run["i2t"]["recall@1"] + run["t2i"]["recall@1"]) / 2 for k, run in scores.items()}
-    assert f"By recall@1 {max(recall, key=recall.__getitem__)} is first of 2 runs" in said
-    assert "no graded metric" in said
+    assert f"By recall@1 {max(recall, key=recall.__getitem__)} is first of 2 runs" in text
+    assert "no graded metric" in text
 
 
 def test_the_page_in_a_browser(written: Path, browser: Browser) -> None:
@@ -317,7 +321,7 @@ def _metrics(rsum: float, *ncs: float, by: str = "cider") -> dict[str, Any]:
 def test_a_sentence_says_whether_metrics_agree(
     a: dict, b: dict, said: str, data: Path, tmp_path: Path
 ) -> None:
-    assert first_runs(_evaluated(tmp_path, data, a=a, b=b)) == said
+    assert first_run_sentence(_evaluated(tmp_path, data, a=a, b=b)) == said
 
 
 @pytest.mark.parametrize(
@@ -327,26 +331,26 @@ def test_a_first_run_is_said_with_a_test_of_its_lead(
     better: float, held: str, data: Path, tmp_path: Path
 ) -> None:
     """By what the queries of both say: a lead that chance gives is no lead."""
-    one = _evaluated(tmp_path, data, a=_metrics(250), b=_metrics(240))
-    random, images = np.random.default_rng(0), one.captions.n_images
+    report_data = _evaluated(tmp_path, data, a=_metrics(250), b=_metrics(240))
+    random, images = np.random.default_rng(0), report_data.captions.n_images
     for run, share in (("a", better), ("b", 0.5)):
         at = tmp_path / "evaluation" / run
         values = {
             f"{way}/recall@{k}": (
-                random.random(images if way == "i2t" else one.captions.n_captions) < share
+                random.random(images if way == "i2t" else report_data.captions.n_captions) < share
             )
             for way in DIRECTION_WORDS
             for k in (1, 5, 10)
         }
-        np.savez(at / "per_query.npz", owner=one.captions.owner, **values)
+        np.savez(at / "per_query.npz", owner=report_data.captions.owner, **values)
         inputs = {"captions": file_digest(tmp_path / "captions" / "manifest.json")}
         rows = {"metrics.json": 0, "per_query.npz": 0}
         write_manifest(at, "evaluation", params={}, inputs=inputs, rows=rows)
-    said = first_runs(ReportData(tmp_path))
+    sentence = first_run_sentence(ReportData(tmp_path))
     assert (
-        said.startswith("By rsum a is first of 2 runs (250.0; ")
-        and held in said
-        and "paired test" in said
+        sentence.startswith("By rsum a is first of 2 runs (250.0; ")
+        and held in sentence
+        and "paired test" in sentence
     )
 
 
@@ -371,12 +375,12 @@ def test_a_lead_by_a_graded_metric_is_tested_in_both_directions(
         write_manifest(
             at, "evaluation", params={}, inputs=inputs, rows={"metrics.json": 0, "per_query.npz": 0}
         )
-    said = first_runs(ReportData(tmp_path))
+    sentence = first_run_sentence(ReportData(tmp_path))
     assert (
-        said.startswith(
+        sentence.startswith(
             "By rsum a is first of 2 runs (250.0; not tested), but b is first by ncs@10"
         )
-        and held in said
+        and held in sentence
     )
 
 
@@ -423,7 +427,7 @@ def test_a_table_of_runs_is_whole_beside_the_rail_and_keeps_its_first_column(
         runs_section(_evaluated(tmp_path, data, scenes_bcls=one, scenes_teran=one)), open=True
     )
     (out := tmp_path / "page.html").write_text(
-        render("Runs", section, [section], "capgrade", foot="", runs=[])
+        render_page("Runs", section, [section], "capgrade", foot="", runs=[])
     )
     for width in (1280, 390):
         page, _ = opened_file(browser, out, viewport={"width": width, "height": 900})
@@ -464,7 +468,7 @@ def test_what_is_missing_is_one_list_with_its_commands(data: Path, tmp_path: Pat
         "no command makes it of these captions"
     )
     assert any(
-        one.startswith("precision of mined positives: people's lists") for one in done.missing
+        what.startswith("precision of mined positives: people's lists") for what in done.missing
     )
     assert f"capgrade relevance --captions {only}/captions --out {only}/relevance" in page
     assert (
@@ -492,28 +496,28 @@ def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Pa
         [chart.spec for section in shown for chart in _charts(section).values()]
     )
     others = [
-        one.split(":")[0]
-        for one in opened.lacking
-        if "made with other captions or another split" in one
+        what.split(":")[0]
+        for what in opened.missing
+        if "made with other captions or another split" in what
     ]
-    assert last.parts == list(opened.lacking.values())
+    assert last.parts == list(opened.missing.values())
     assert sorted(others) == [
         "stranger in embeddings",
         "stranger in runs",
         "stranger, val in evaluation",
     ], "each once"
-    assert "of 2 runs" in _words(opening(opened))
+    assert "of 2 runs" in _words(opening_section(opened))
     facts = json.loads((folder / "agreement.json").read_text())
     facts["judgements"]["captions"] = "0" * 64
     (folder / "agreement.json").write_text(json.dumps(facts))
     with pytest.raises(InputError, match="judged pairs of other captions"):
-        agreement(ReportData(folder))
+        agreement_section(ReportData(folder))
     # as `agree --json` prints it
     (folder / "agreement.json").write_text(json.dumps(facts["measures"]))
     with pytest.raises(
         InputError, match="not agreement figures of captions -> give what capgrade agree"
     ):
-        agreement(ReportData(folder))
+        agreement_section(ReportData(folder))
     write_captions_folder(tmp_path / "captions", [caption_table(random_sets(12, seed=9))])
     (tmp_path / "relevance").symlink_to(data / "relevance")
     with pytest.raises(InputError, match="compute it for these captions"):
@@ -523,7 +527,7 @@ def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Pa
 def test_regions_are_counted_drawn_and_refused_ones_named(data: Path, written: Path) -> None:
     """Against a plain loop over the store."""
     store = list(RegionStore(data / "regions"))
-    section = regions(ReportData(data), PageThumbnails(data / "captions"))
+    section = regions_section(ReportData(data), PageThumbnails(data / "captions"))
     rows = {name: chart.spec["data"]["values"] for name, chart in _charts(section).items()}
     for row in rows["regions-count"]:
         assert row["images"] == sum(len(one) == row["regions"] for one in store)
@@ -549,10 +553,8 @@ def test_regions_are_counted_drawn_and_refused_ones_named(data: Path, written: P
 
 
 def test_own_dots_are_drawn_last_and_dots_on_one_place_are_one(data: Path) -> None:
-    section, figures = (
-        agreement(ReportData(data)),
-        json.loads((data / "agreement.json").read_text())["measures"],
-    )
+    section = agreement_section(ReportData(data))
+    figures = json.loads((data / "agreement.json").read_text())["measures"]
     table = next(part for part in section.parts if isinstance(part, PageTable))
     ends = [figures[str(row[0])]["intervals"].get("pearson", {}).get("all") for row in table.rows]
     assert [row[1].note for row in table.rows] == [f"{low:.3f}–{high:.3f}" for low, high in ends]  # type: ignore[union-attr]
@@ -577,10 +579,10 @@ def test_a_map_has_no_gap_between_kinds_that_differ_by_a_shift() -> None:
     """Vectors of images, and the same ones moved far away as captions: both fall on the same
     places."""
     images = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
-    at = layout(images, images + 50)
+    at = project_vectors(images, images + 50)
     near = np.linalg.norm(at[:40, None] - at[None, 40:], axis=2).argmin(axis=1)
     assert (near == np.arange(40)).mean() > 0.9
-    assert (layout(images, images + 50) == at).all()
+    assert (project_vectors(images, images + 50) == at).all()
 
 
 def test_the_chart_of_runs_has_the_units_of_the_table_and_starts_with_recall(data: Path) -> None:
@@ -621,13 +623,14 @@ def test_the_chart_of_runs_has_the_units_of_the_table_and_starts_with_recall(dat
 def test_bold_is_what_no_other_run_comes_near(
     values: Sequence[float], ends: Sequence, best: list[bool]
 ) -> None:
-    cells = with_best(values, ends, partial(said, "recall@1"))
+    cells = mark_best(values, ends, partial(format_metric, "recall@1"))
     assert [cell.best for cell in cells] == best and cells[0].text == "50.0%"
 
 
 def test_distributions_are_of_captions_left_out(data: Path) -> None:
     """An own caption is compared without itself among the references."""
-    section, left_out = distributions(one := ReportData(data)), one.own_pairs["rouge_l_left_out"]
+    section = distributions_section(report_data := ReportData(data))
+    left_out = report_data.own_pairs["rouge_l_left_out"]
     table = next(part for part in section.parts if isinstance(part, PageTable))
     assert list(table.rows[1][:3]) == ["rouge_l", 1, pytest.approx(np.median(left_out))]
     rows = _charts(section)["distribution-rouge_l"].spec["data"]["values"]
@@ -642,31 +645,31 @@ def test_distributions_are_of_captions_left_out(data: Path) -> None:
 def test_own_and_other_captions_against_a_loop(dtype: str, tmp_path: Path) -> None:
     """Values with many ties; captions without a value when left out."""
     random = np.random.default_rng(3)
-    owner, matrix = (
-        np.sort(random.integers(0, 30, 97)),
-        random.normal(size=(30, 97)).round(1).astype(dtype),
-    )
+    owner = np.sort(random.integers(0, 30, 97))
+    matrix = random.normal(size=(30, 97)).round(1).astype(dtype)
     write_matrix(tmp_path / "m.arrow", matrix)
-    own, left_out = (
-        matrix[owner, np.arange(97)].astype(np.float32),
-        random.normal(size=97).round(2).astype(np.float32),
-    )
+    own = matrix[owner, np.arange(97)].astype(np.float32)
+    left_out = random.normal(size=97).round(2).astype(np.float32)
     left_out[::7] = np.nan
-    found = own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, left_out)
+    figures = compare_own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, left_out)
     others = [np.delete(matrix[:, c], owner[c]) for c in range(97)]
-    assert found.own == np.median(own) and found.left_out == pytest.approx(np.nanmedian(left_out))
+    assert figures.own == np.median(own) and figures.left_out == pytest.approx(
+        np.nanmedian(left_out)
+    )
     quantiles = np.quantile(np.concatenate(others).astype(np.float64), [0.5, 0.99])
-    assert (found.median, found.percentile_99) == pytest.approx(quantiles.tolist(), rel=1e-6)
+    assert (figures.median, figures.percentile_99) == pytest.approx(quantiles.tolist(), rel=1e-6)
     kept = [(others[c], left_out[c].astype(dtype)) for c in range(97) if c % 7]
-    assert found.above == pytest.approx(
+    assert figures.own_above_other == pytest.approx(
         np.mean([(r < mine).mean() + (r == mine).mean() / 2 for r, mine in kept])
     )
-    assert found.rivals.tolist() == [(r >= mine).sum() for r, mine in kept]
-    assert found.equalled == pytest.approx((found.rivals > 0).mean())
-    nothing = own_and_other(
+    assert figures.rivals.tolist() == [(r >= mine).sum() for r, mine in kept]
+    assert figures.share_with_rival == pytest.approx((figures.rivals > 0).mean())
+    nothing = compare_own_and_other(
         read_relevance(tmp_path / "m.arrow"), owner, own, np.full(97, np.nan, np.float32)
     )
-    assert np.isnan([nothing.left_out, nothing.above, nothing.equalled, nothing.images]).all()
+    assert np.isnan(
+        [nothing.left_out, nothing.own_above_other, nothing.share_with_rival, nothing.median_rivals]
+    ).all()
 
 
 def test_own_and_other_captions_hold_the_matrix_once(tmp_path: Path) -> None:
@@ -676,7 +679,7 @@ def test_own_and_other_captions_hold_the_matrix_once(tmp_path: Path) -> None:
     )
     owner, own = np.repeat(np.arange(images), captions // images), np.ones(captions, np.float32)
     tracemalloc.start()
-    own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, None)
+    compare_own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, None)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.3 * 4 * images * captions
@@ -686,15 +689,15 @@ def test_mined_positives_are_missed_for_the_reason_that_evaluate_gave(
     data: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(data, folder := tmp_path / "data", symlinks=True)
-    mined(opened := ReportData(folder))
-    assert "these captions are others" in " ".join(opened.lacking)
+    mined_section(opened := ReportData(folder))
+    assert "these captions are others" in " ".join(opened.missing)
     path = folder / "evaluation" / "first" / "metrics.json"
     note = "eccv left out: the ECCV Caption lists are not installed (pip install eccv-caption)"
     path.write_text(
         json.dumps({**json.loads(path.read_text()), "notes": ["no relevance given", note]})
     )
-    mined(opened := ReportData(folder))
-    words = " ".join(opened.lacking)
+    mined_section(opened := ReportData(folder))
+    words = " ".join(opened.missing)
     assert note in words and "others" not in words and "capgrade evaluate again" in words
 
 
@@ -706,7 +709,9 @@ def test_a_run_that_compares_sets_of_vectors_has_no_map(data: Path, tmp_path: Pa
     manifest = json.loads((folder / "manifest.json").read_text())
     rows = {name.replace("vector", "parts"): 0 for name in manifest["files"]}
     write_manifest(folder, "embeddings", params={}, inputs=manifest["inputs"], rows=rows)
-    section = embedding_map(ReportData(tmp_path / "data"), PageThumbnails(data / "captions"))
+    section = embedding_map_section(
+        ReportData(tmp_path / "data"), PageThumbnails(data / "captions")
+    )
     assert _words(section) == "No map of first: it compares sets of vectors, not one for an item."
 
 
@@ -716,40 +721,40 @@ def test_the_section_says_who_judged_what(kind: str | None, data: Path, tmp_path
     found["judgements"] |= {"by": "people", "of": kind, "file": "sts.csv"} if kind else {}
     shutil.copytree(data / "captions", tmp_path / "captions")
     (tmp_path / "agreement.json").write_text(json.dumps(found))
-    section = agreement(opened := ReportData(tmp_path))
+    section = agreement_section(opened := ReportData(tmp_path))
     assert section.title == (
         "Agreement with human judgements" if kind else "Agreement with another matrix"
     )
     assert section.intro.startswith(f"Judged pairs of {kind or 'image and caption'}.")
     assert ("sts.csv" if kind else "cider.arrow") in section.intro
-    assert len(opened.lacking) == (
+    assert len(opened.missing) == (
         0 if kind else 1
     )  # pairs of one kind have no table of judged pairs
 
 
 def test_means_of_bins_and_tables_that_are_none(data: Path, tmp_path: Path) -> None:
     """Training is drawn by the share of its steps."""
-    for chart in _charts(training(ReportData(data))).values():
+    for chart in _charts(training_section(ReportData(data))).values():
         rows = chart.spec["data"]["values"]
         for run in {row["run"] for row in rows}:
             done = [row["done"] for row in rows if row["run"] == run]
             assert done == sorted(done) and done[0] > 0 and done[-1] == 1
     value, score = np.repeat([0.0, 1.0], 30), np.concatenate([np.tile([0.0, 1.0], 15), np.ones(30)])
-    first, last = bins(value, score)
+    first, last = mean_by_bin(value, score)
     assert (first["at"], first["mean"], first["pairs"]) == (0, 0.5, 30)
     assert first["mean"] - first["low"] == pytest.approx(
         1.96 * score[:30].std(ddof=1) / np.sqrt(30)
     )
     assert (last["low"], last["high"]) == (1, 1)
-    assert bins(value[:40], score[:40])[-1]["at"] == 0  # ten pairs are too few
+    assert mean_by_bin(value[:40], score[:40])[-1]["at"] == 0  # ten pairs are too few
     for text in (b"epoch,loss\n1,high\n", b"epoch,loss\n1,\n", b"epoch,loss\n1\n", b"\xff\n"):
         (tmp_path / "epochs.csv").write_bytes(text)
         with pytest.raises(InputError, match="not a table of numbers"):
-            columns(tmp_path / "epochs.csv")
+            read_columns(tmp_path / "epochs.csv")
 
 
 def test_times_are_kept_where_they_are_wanted_and_drawn(data: Path, tmp_path: Path) -> None:
-    section = cost(opened := ReportData(data))
+    section = cost_section(opened := ReportData(data))
     table = next(part for part in section.parts if isinstance(part, PageTable))
     known = {str(row[0]): row[4].text for row in table.rows if row[4].text != "–"}  # type: ignore[union-attr]
     drawn = {
@@ -760,7 +765,7 @@ def test_times_are_kept_where_they_are_wanted_and_drawn(data: Path, tmp_path: Pa
         "shards": "shards",
         "agreement.json": "agree",
     } and set(known) == set(drawn)
-    assert next(iter(opened.lacking)).startswith(
+    assert next(iter(opened.missing)).startswith(
         f"times of {len(table.rows) - 3} of {len(table.rows)} outputs"
     )
     shutil.copytree(data, audited := tmp_path / "audited", symlinks=True)
@@ -770,13 +775,15 @@ def test_times_are_kept_where_they_are_wanted_and_drawn(data: Path, tmp_path: Pa
         page.touch()
         (audited / "audit-lists").mkdir()
         write_manifest(audited / "audit-lists", "audit", params={}, inputs={}, rows={})
-    (listed,) = (row for part in cost(ReportData(audited)).parts if isinstance(part, PageTable)
+    (listed,) = (row for part in cost_section(ReportData(audited)).parts if isinstance(part, PageTable)
                  for row in part.rows if row[0] == "audit-lists")  # fmt: skip
     assert listed[4].text != "–"  # type: ignore[union-attr]
     shutil.copytree(data, other := tmp_path / "other", symlinks=True)
     shutil.rmtree(other / ".times")
     (other / "notes.json").write_text("{}")
-    (plain,) = (part for part in cost(ReportData(other)).parts if isinstance(part, PageTable))
+    (plain,) = (
+        part for part in cost_section(ReportData(other)).parts if isinstance(part, PageTable)
+    )
     assert plain.columns == ("output", "rows", "files", "MB"), "no column of dashes"
     assert [row[0] for row in plain.rows] == [row[0] for row in table.rows], (
         "a JSON of somebody's is no output"

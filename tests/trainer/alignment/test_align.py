@@ -16,15 +16,15 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_arrow
 from capgrade.schemas.params import CaptionsParams, ModelParams, ScenesParams, TrainParams
 from capgrade.schemas.regions import Regions, write_regions
-from capgrade.trainer.alignment.align import ALIGNMENT_SIDE, align, panel
+from capgrade.trainer.alignment.align import ALIGNMENT_SIDE, align, draw_panel
 from capgrade.trainer.alignment.pointing_game import (
-    Aligned,
     Phrase,
-    Pointed,
-    aligned,
-    point,
-    pointing,
+    PointingScore,
+    WordAlignment,
+    align_words,
+    play_pointing_game,
     read_phrases,
+    score_phrase,
 )
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
@@ -110,7 +110,7 @@ def test_a_picture_and_the_pointing_game(
         (run / "vocabulary.json").write_text((run / "vocabulary.json").read_text() + " ")
         return lambda image_id: Image.new("RGB", (64, 64), "white")
 
-    monkeypatch.setattr("capgrade.trainer.alignment.align.opener", rewrites)
+    monkeypatch.setattr("capgrade.trainer.alignment.align.make_opener", rewrites)
     with pytest.raises(InputError, match="vocabulary: changed while this run read it"):
         align(
             run,
@@ -157,7 +157,7 @@ BOXES = np.array([[0, 0, 40, 40], [0, 0, 40, 16], [60, 60, 100, 100], [0, 0, 100
 DOG = np.array([[2, 2, 40, 40]], np.float32)
 CAT = np.array([[62, 60, 100, 98]], np.float32)
 NAN = np.nan
-GIVEN = Aligned(
+GIVEN = WordAlignment(
     ["a", "dog", "sees", "the", "cat"],
     BOXES,
     #         a    dog  sees the  cat
@@ -171,24 +171,24 @@ GIVEN = Aligned(
 def test_each_word_has_its_best_region_and_a_phrase_points_at_one():
     """Ties share the point; words that take no part do not point."""
     assert [GIVEN.region(k) for k in range(5)] == [None, 0, 3, None, 3]
-    assert point(GIVEN, Phrase(0, 2, "dog", DOG)) == Pointed(
+    assert score_phrase(GIVEN, Phrase(0, 2, "dog", DOG)) == PointingScore(
         1, 1.0, 0.5, 1.0, 0.25
     )  # half the regions have centres in
-    assert point(GIVEN, Phrase(3, 5, "cat", CAT)) == Pointed(
+    assert score_phrase(GIVEN, Phrase(3, 5, "cat", CAT)) == PointingScore(
         1, 0.0, 0.25, 0.0, 0.25
     )  # at the whole picture
     assert (
-        point(GIVEN, Phrase(3, 5, "cat", np.vstack([DOG, CAT]))).centre_chance == 0.75
+        score_phrase(GIVEN, Phrase(3, 5, "cat", np.vstack([DOG, CAT]))).centre_chance == 0.75
     )  # either will do
-    assert point(GIVEN, Phrase(1, 5, "dog", DOG)) == Pointed(
+    assert score_phrase(GIVEN, Phrase(1, 5, "dog", DOG)) == PointingScore(
         1, 1.0, 0.5, 1.0, 0.25
     )  # means: 0.4, 0.2, 0.33, 0.37
-    flat = Aligned(GIVEN.words, BOXES, np.zeros((4, 5), np.float32))
-    result = point(flat, Phrase(0, 2, "dog", DOG))
+    flat = WordAlignment(GIVEN.words, BOXES, np.zeros((4, 5), np.float32))
+    result = score_phrase(flat, Phrase(0, 2, "dog", DOG))
     assert (result.centre, result.iou) == (result.centre_chance, result.iou_chance) == (0.5, 0.25)
-    assert point(GIVEN, Phrase(0, 1, "dog", DOG)) is None
-    none = Aligned(["a"], np.zeros((0, 4), np.float32), np.zeros((0, 1), np.float32))
-    assert point(none, Phrase(0, 1, "dog", DOG)) is None and none.region(0) is None
+    assert score_phrase(GIVEN, Phrase(0, 1, "dog", DOG)) is None
+    none = WordAlignment(["a"], np.zeros((0, 4), np.float32), np.zeros((0, 1), np.float32))
+    assert score_phrase(none, Phrase(0, 1, "dog", DOG)) is None and none.region(0) is None
 
 
 def test_means_by_kind():
@@ -198,13 +198,13 @@ def test_means_by_kind():
         Phrase(0, 1, "cat", CAT),
         Phrase(1, 2, "dog", DOG),
     ]
-    result = pointing([(GIVEN, phrases[:2]), (GIVEN, phrases[2:]), (GIVEN, [])])
+    result = play_pointing_game([(GIVEN, phrases[:2]), (GIVEN, phrases[2:]), (GIVEN, [])])
     assert list(result) == ["all", "dog", "cat"]
-    assert result["all"] == Pointed(
+    assert result["all"] == PointingScore(
         3, pytest.approx(2 / 3), pytest.approx(1.25 / 3), pytest.approx(2 / 3), 0.25
     )
-    assert result["dog"] == Pointed(2, 1.0, 0.5, 1.0, 0.25) and result["cat"].phrases == 1
-    assert pointing([])["all"].phrases == 0
+    assert result["dog"] == PointingScore(2, 1.0, 0.5, 1.0, 0.25) and result["cat"].phrases == 1
+    assert play_pointing_game([])["all"].phrases == 0
 
 
 def test_words_are_means_of_their_pieces():
@@ -214,7 +214,7 @@ def test_words_are_means_of_their_pieces():
     words[0, 1, 0], words[0, 2, 1], words[0, 3, 1], words[0, 4, 1] = 1.0, 0.5, 1.0, 9.0
     mask = torch.tensor([[False, True, True, True, False, False, False]])
     images = Encoded(None, parts, torch.tensor([[True, True]]))
-    given = aligned(
+    given = align_words(
         images,
         Encoded(None, words, mask),
         BOXES[:2],
@@ -225,5 +225,5 @@ def test_words_are_means_of_their_pieces():
 
 
 def test_panel():
-    drawn = panel(Image.new("RGB", (100, 80), "white"), GIVEN)
+    drawn = draw_panel(Image.new("RGB", (100, 80), "white"), GIVEN)
     assert drawn.width == ALIGNMENT_SIDE and len(set(drawn.getdata())) > 10

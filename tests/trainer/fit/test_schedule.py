@@ -24,7 +24,7 @@ from capgrade.trainer.fit import train as module
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.train import scored_batch, train
 from capgrade.trainer.fit.validation import validate
-from capgrade.trainer.search.encode import encode_split, scores
+from capgrade.trainer.search.encode import compute_scores, encode_split
 from capgrade.trainer.search.index import embed
 from tests.conftest import call
 from tests.trainer.fit import runs
@@ -133,7 +133,7 @@ def test_validation_is_the_mean_of_both_ways_and_of_folds(small, fold) -> None:
     }
     owner, folds = setup.validation.captions.owner, []
     found = validate(setup.model, setup.validation, labels, fold, names)
-    whole = scores(setup.model, *encode_split(setup.model.eval(), setup.validation))
+    whole = compute_scores(setup.model, *encode_split(setup.model.eval(), setup.validation))
     for first in range(0, 8, size := fold or 8):
         columns = np.flatnonzero(owner // size == first // size)
         part = np.ix_(range(first, first + size), columns)

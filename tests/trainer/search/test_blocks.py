@@ -15,8 +15,8 @@ from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.evaluation.task import load_task
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.search import index
-from capgrade.trainer.search.encode import encode_split, scores
-from capgrade.trainer.search.index import likely
+from capgrade.trainer.search.encode import compute_scores, encode_split
+from capgrade.trainer.search.index import select_candidates
 from tests.trainer.fit import runs
 
 SIZES = {"vse": "{embed: 16, word: 8}", "saf": "{embed: 16, word: 8, similarity: 8}"}
@@ -35,7 +35,7 @@ def at_once(small, run: Path):
     captions = read_captions(small.data.captions, "test")
     pairs = Pairs(captions, RegionStore(small.data.regions), tokens.encode(captions))
     images, texts = encode_split(model, pairs)
-    return images, texts, scores(model, images, texts)
+    return images, texts, compute_scores(model, images, texts)
 
 
 def test_blocks_are_the_whole(small, run: Path, tmp_path: Path, monkeypatch) -> None:
@@ -44,7 +44,9 @@ def test_blocks_are_the_whole(small, run: Path, tmp_path: Path, monkeypatch) -> 
     seen = []
     monkeypatch.setattr(index, "SIZE", 3)
     monkeypatch.setattr(
-        index, "scores", lambda model, a, b: (seen.append(len(b)), scores(model, a, b))[1]
+        index,
+        "compute_scores",
+        lambda model, a, b: (seen.append(len(b)), compute_scores(model, a, b))[1],
     )
     index.embed(run, small.data.captions, small.data.regions, "test", tmp_path / "index")
     images, texts, want = at_once(small, run)
@@ -116,4 +118,8 @@ def test_an_index_may_refine_itself(small, run: Path, tmp_path: Path) -> None:
 
 
 def test_equal_scores_keep_their_order() -> None:
-    assert likely(np.zeros((3, 2)), 1).tolist() == [[True, True], [True, False], [True, False]]
+    assert select_candidates(np.zeros((3, 2)), 1).tolist() == [
+        [True, True],
+        [True, False],
+        [True, False],
+    ]

@@ -17,7 +17,7 @@ from capgrade.measures.scores.candidates import pair_candidates
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.schemas.errors import InputError
 from capgrade.scoring import MEASURES, scored
-from capgrade.text.tokens import tokenize, tokenized
+from capgrade.text.tokens import tokenize, tokenize_as_words
 from capgrade.text.words import number_words
 from tests.capgrade.measures.test_definitions import slow_cider
 
@@ -165,7 +165,7 @@ def test_tokens_are_those_of_the_tokeniser(texts: list[str]) -> None:
     """Pieces that are read once for all captions, others by themselves; writable, as kernels are
     compiled for such."""
     for name in ("ptb_py", "lower_split", "none"):
-        words = tokenized(texts, name)
+        words = tokenize_as_words(texts, name)
         expected = [text.split(" ") for text in texts] if name == "none" else tokenize(name, texts)
         assert [words.sentence(k) for k in range(len(texts))] == expected
         assert words.word.dtype == np.int32 and words.ptr.dtype == np.int64
