@@ -15,7 +15,7 @@ from sentence_transformers import CrossEncoder
 import capgrade
 from capgrade import Labels
 from capgrade.explorer.corpus import read_labels
-from capgrade.explorer.plans import most_informative, pooled
+from capgrade.explorer.plans import plan_most_informative, plan_pool
 from capgrade.measures import FITTED, choose, meaning_of, parts_of, reranker
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import Captions, read_captions
@@ -309,7 +309,7 @@ def test_the_explorer_asks_of_what_every_measure_knows(made: World) -> None:
     here = made.here
     corpus = read_labels(here / "shards", MeasuresParams(), captions_dir=here / "captions")
     captions, wanted = corpus.captions, scored_pairs(corpus.captions)
-    plan = most_informative(corpus.pairs, captions, "x", 10, seed=0)
+    plan = plan_most_informative(corpus.pairs, captions, "x", 10, seed=0)
     assert len(plan.items) == 10
     for item in plan.items:
         image, caption = (
@@ -317,7 +317,7 @@ def test_the_explorer_asks_of_what_every_measure_knows(made: World) -> None:
             captions.caption_numbers[item.caption_id],
         )
         assert wanted[image, caption]
-    pool = pooled(corpus.pairs, {}, captions, "x", depth=2, count=30, seed=0)
+    pool = plan_pool(corpus.pairs, {}, captions, "x", depth=2, count=30, seed=0)
     assert pool.facts["strata"]["uncertain"]["chosen"]
     pages = corpus.pairs.take(np.arange(20))
     assert np.isnan(pages.values["reranker"]).any()
