@@ -230,14 +230,14 @@ def with_metadata(schema: pa.Schema, metadata: dict[str, Any]) -> pa.Schema:
     return schema.with_metadata({_METADATA: text.encode()})
 
 
-def metadata_of(schema: pa.Schema) -> dict[str, Any]:
-    """What `with_metadata` stored, or an empty dict. InputError when that cannot be read."""
+def metadata_of(schema: pa.Schema, file: Path | None = None) -> dict[str, Any]:
+    """What `with_metadata` stored, or an empty dict. InputError, about `file`, when that cannot be
+    read."""
     try:
         found = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
     except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"the metadata of an Arrow file are damaged ({error})", remedy=_AGAIN
-        ) from error
+        problem = f"the metadata of an Arrow file are damaged ({error})"
+        raise InputError(problem, file=file, remedy=_AGAIN) from error
     return found if isinstance(found, dict) else {}
 
 
@@ -276,6 +276,7 @@ class ArrowFile:
             self.schema: pa.Schema = self._reader.schema
             self.num_record_batches: int = self._reader.num_record_batches
             self.columns = dict(zip(self.schema.names, self.schema.types, strict=True))
+        metadata_of(self.schema, path)  # Damaged ones are refused here, where the file is known.
 
     def get_batch(self, k: int) -> pa.RecordBatch:
         """One record batch. InputError for a damaged one."""

@@ -100,9 +100,8 @@ class Columns(ParamsBlock):
     """Names of the columns of a table or Hugging Face dataset that hold each field; of tars, the
     keys of KEY.json."""
 
-    image_id: str | None = (
-        None  # None: "image_id"; a Hugging Face dataset without an id has "<split>-<row>"
-    )
+    # None: "image_id"; a Hugging Face dataset without an id has "<split>-<row>"
+    image_id: str | None = None
     caption_id: str | None = None  # None: "caption_id" where it exists, else "<image_id>#<k>"
     caption: str | None = None  # None: "caption", a text or a list of texts; of tars, KEY.txt
     split: str | None = None  # None: "split" where it exists, else the split asked for
@@ -124,9 +123,8 @@ class CaptionsParams(ParamsBlock):
     """`capgrade captions`: where captions come from and how they are tokenised."""
 
     source: _Source = "scenes"
-    input: str | tuple[str, ...] | None = (
-        None  # a file, a folder, a list of them or, for `hub`, a dataset id
-    )
+    # a file, a folder, a list of them or, for `hub`, a dataset id
+    input: str | tuple[str, ...] | None = None
     split: str | None = None  # keep this split; or the name of the split where the source has none
     config: str | None = None  # of a Hugging Face dataset that has several
     revision: str | None = None  # of a dataset on the hub: a commit makes the run repeatable
@@ -185,9 +183,8 @@ class RelevanceParams(ParamsBlock):
     dtype: Literal["float32", "float16"] = "float32"
     device: MeasureDevice = "cpu"  # of blocks; on a GPU values differ by up to 1e-5
     block_images: Positive = 64  # images that a worker scores together
-    exchange: str | None = (
-        None  # URL that workers on other machines exchange files by; None: they see --out
-    )
+    # URL that workers on other machines exchange files by; None: they see --out
+    exchange: str | None = None
 
 
 class WindowsParams(ParamsBlock):
@@ -200,9 +197,8 @@ class WindowsParams(ParamsBlock):
     width: Share = 0.1
     stride: Annotated[float, Field(ge=1e-4, le=1)] = 0.05
     per_window: Natural = 4
-    among: Share | Literal["all"] = (
-        "all"  # the share of the captions, drawn for each image, that windows draw from
-    )
+    # the share of the captions, drawn for each image, that windows draw from
+    among: Share | Literal["all"] = "all"
 
 
 class Sampling(ParamsBlock):
@@ -239,14 +235,12 @@ class ShardsParams(Sampling):
 
     split: str | None = None
     measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
-    device: MeasureDevice = (
-        "cpu"  # of blocks; on a GPU values differ by up to 1e-5, and pairs at edges of windows
-    )
+    # of blocks; on a GPU values differ by up to 1e-5, and pairs at edges of windows
+    device: MeasureDevice = "cpu"
     target_mb: Positive = 64  # size of a shard, about
     block_images: Positive = 64  # images that a worker scores together
-    exchange: str | None = (
-        None  # URL that workers on other machines exchange files by; None: they see --out
-    )
+    # URL that workers on other machines exchange files by; None: they see --out
+    exchange: str | None = None
 
 
 # Of `regions`: where files lie, and how the work is spread.
@@ -271,9 +265,8 @@ class FeaturesParams(ParamsBlock):
     input: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]  # or one alone
     # of npy: a text file of image ids for each input
     ids: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
-    input_dtype: Literal["float16", "float32", "float64"] | None = (
-        None  # of tsv and lxmert; None: told by the values
-    )
+    # of tsv and lxmert; None: told by the values
+    input_dtype: Literal["float16", "float32", "float64"] | None = None
     dtype: Literal["float16", "float32"] = "float32"
 
 
@@ -284,41 +277,32 @@ class RegionsParams(ParamsBlock):
     images: str | None = None  # pictures, as --images takes them
     features: FeaturesParams | None = None  # instead of pictures and a detector
     image_column: str | None = None  # of Parquet files or a dataset that has several of pictures
-    image_id: str | None = (
-        None  # the column of ids there; None: image_id, else the picture's path or row
-    )
-    detector: str = (
-        "scenes"  # or bottom_up, detectron2, patches; asked for where the pictures are no scenes
-    )
+    # the column of ids there; None: image_id, else the picture's path or row
+    image_id: str | None = None
+    # or bottom_up, detectron2, patches; asked for where the pictures are no scenes
+    detector: str = "scenes"
     weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
     config: str | None = None  # of detectron2: a file, or a name of its model zoo
-    model: str | None = (
-        None  # of patches: a vision transformer of transformers, its folder or hub id
-    )
-    boxes_of: str | None = (
-        None  # of patches: a regions folder whose boxes are pooled over, instead of a grid
-    )
+    # of patches: a vision transformer of transformers, its folder or hub id
+    model: str | None = None
+    # of patches: a regions folder whose boxes are pooled over, instead of a grid
+    boxes_of: str | None = None
     seed: Natural = 0  # of random weights
-    boxes: Annotated[str, BeforeValidator(str), Field(pattern=r"^[1-9]\d*(-[1-9]\d*)?$")] = (
-        "36"  # N, or MIN-MAX
-    )
-    selection: Literal["bottom_up", "airsplay"] = (
-        "bottom_up"  # airsplay: MAX regressed boxes, as LXMERT's features
-    )
-    confidence: Annotated[float, Field(ge=0, le=1)] = (
-        0.2  # a box that passes counts towards MIN and MAX
-    )
+    # N, or MIN-MAX
+    boxes: Annotated[str, BeforeValidator(str), Field(pattern=r"^[1-9]\d*(-[1-9]\d*)?$")] = "36"
+    # airsplay: MAX regressed boxes, as LXMERT's features
+    selection: Literal["bottom_up", "airsplay"] = "bottom_up"
+    # a box that passes counts towards MIN and MAX
+    confidence: Annotated[float, Field(ge=0, le=1)] = 0.2
     nms_threshold: Share = 0.3  # of the suppression within each class
     proposals: Positive | None = None  # None: as many as the checkpoint was made with
-    precision: Precision | None = (
-        None  # of convolutions and products; None: bf16 on a GPU, else float32
-    )
+    # of convolutions and products; None: bf16 on a GPU, else float32
+    precision: Precision | None = None
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     batch: Positive = 8  # pictures of one size at a time
     workers: Natural = 2  # processes that decode and resize; 0: none beside the model's
-    unreadable: Literal["fail", "skip"] = (
-        "fail"  # pictures that are missing or damaged; skip: left out and counted
-    )
+    # pictures that are missing or damaged; skip: left out and counted
+    unreadable: Literal["fail", "skip"] = "fail"
     split: str | None = None  # with captions: of these splits, such as val+test; None: all
     dtype: Literal["float16", "float32"] = "float16"
     target_mb: Positive = 64  # a shard at most, about; what a stop can lose
@@ -361,51 +345,42 @@ class TrainParams(ParamsBlock):
     loss: Annotated[tuple[dict[str, Any], ...], Field(min_length=1)] = ({"name": "triplet"},)
     measure: str = "sbert"  # relevance, where a loss asks for it
     relevance: Literal["exact", "shards"] = "exact"  # computed for each batch, or looked up
-    unknown: Literal["estimate", "mask", "bound"] = (
-        "estimate"  # what a looked-up pair gets that was not sampled
-    )
-    relevance_of: Literal["image_set", "caption"] = (
-        "image_set"  # to all captions of the image, or to the paired one
-    )
+    # what a looked-up pair gets that was not sampled
+    unknown: Literal["estimate", "mask", "bound"] = "estimate"
+    # to all captions of the image, or to the paired one
+    relevance_of: Literal["image_set", "caption"] = "image_set"
     split: str = "train"
     validation: str | None = "val"  # None: no validation, the last epoch is kept
     images: Share = 1.0  # share of the images of the split
     captions_per_image: Positive | None = None  # None: all
     batch_size: Annotated[int, Field(ge=2)] = 128
-    composition: Literal["random", "seeded"] = (
-        "random"  # seeded: with captions sampled as relevant to others
-    )
+    # seeded: with captions sampled as relevant to others
+    composition: Literal["random", "seeded"] = "random"
     unique_images: bool = False  # no image twice in a batch
-    drop_last: bool = (
-        True  # false: the pairs that are left over at the end of an epoch make a smaller batch
-    )
+    # false: the pairs that are left over at the end of an epoch make a smaller batch
+    drop_last: bool = True
     min_count: Positive = 1  # of a word in the training captions
     epochs: Positive = 20
     lr: Annotated[float, Field(gt=0)] = 5e-4
     encoder_lr: Annotated[float, Field(gt=0)] | None = None  # of a pretrained encoder; None: lr
-    layer_decay: Share | None = (
-        None  # of its rate, from each layer to the one below; None: one rate for all
-    )
+    # of its rate, from each layer to the one below; None: one rate for all
+    layer_decay: Share | None = None
     accumulate: Positive = 1  # batches whose mean gradient makes a step
-    ema: Annotated[float, Field(gt=0, lt=1)] | None = (
-        None  # decay of averaged weights, which are validated and kept
-    )
+    # decay of averaged weights, which are validated and kept
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     init: str | None = None  # a run's folder: its weights to start from, and its vocabulary
     init_strict: bool = True  # false: weights that do not match start afresh, and are named
     decay_after: tuple[Positive, ...] = ()  # epochs after which the rate falls to a tenth
     warmup: Natural = 0  # steps of linear rise
     weight_decay: Annotated[float, Field(ge=0)] = 0.0  # AdamW's; 0: Adam
-    all_negatives_first: Natural = (
-        0  # epochs in which triplets of the hardest negative sum over all negatives
-    )
+    # epochs in which triplets of the hardest negative sum over all negatives
+    all_negatives_first: Natural = 0
     clip: Annotated[float, Field(gt=0)] | None = 2.0  # norm of the gradient
     precision: Precision = "float32"  # of products; tf32: on a GPU
-    validation_images: Positive | None = (
-        None  # the first so many of the validation split, where it has more; None: all
-    )
-    validation_fold: Positive | None = (
-        None  # validate in folds of so many images and average: 1000 is COCO 1K
-    )
+    # the first so many of the validation split, where it has more; None: all
+    validation_images: Positive | None = None
+    # validate in folds of so many images and average: 1000 is COCO 1K
+    validation_fold: Positive | None = None
     best_by: BestBy = "rsum"
     also_best_by: BestBy | None = None  # the best epoch by this one too, beside the other
     patience: Positive | None = None  # epochs without a better validation
@@ -433,9 +408,8 @@ class EvaluateParams(ParamsBlock):
     """`capgrade evaluate`: what stands for the images, and which metrics at which depths."""
 
     split: str | None = None
-    stand_in: Natural | None = (
-        None  # this caption of each image stands for the image and leaves the gallery
-    )
+    # this caption of each image stands for the image and leaves the gallery
+    stand_in: Natural | None = None
     k: tuple[Positive, ...] = (1, 5, 10)
     p: Positive = 25  # depth of NDCG
     m: tuple[Positive, ...] = (5, 10)  # sizes of the extension set of semantic recall
@@ -445,17 +419,13 @@ class EvaluateParams(ParamsBlock):
     samples: Natural = 1000  # bootstrap draws of the intervals; 0: none
     seed: Natural = 0
     instances: str | None = None  # COCO's instances json, for PMRP
-    pooling: str | None = (
-        # with --run: score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own
-        None
-    )
-    best_by: BestBy | None = (
-        None  # with --run: the best epoch by train.also_best_by; None: by train.best_by
-    )
+    # with --run: score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own
+    pooling: str | None = None
+    # with --run: the best epoch by train.also_best_by; None: by train.best_by
+    best_by: BestBy | None = None
     unreadable: Literal["fail", "skip"] = "fail"  # with --run on pictures, as regions.unreadable
-    coarse: str | None = (
-        None  # with --run: similarity of another model; only what it ranks first is scored
-    )
+    # with --run: similarity of another model; only what it ranks first is scored
+    coarse: str | None = None
     coarse_top: Positive = 100  # captions per image and images per caption that `coarse` keeps
     test: Literal["permutation", "bootstrap"] = "permutation"  # of --compare with two evaluations
 
@@ -464,9 +434,8 @@ class PublishParams(ParamsBlock):
     """`capgrade publish`: what the dataset card says that the data cannot."""
 
     name: str = "capgrade-scenes"
-    version: Annotated[str, Field(pattern=r"^\w(\.?[\w-])*$", max_length=64)] = (
-        "1.0.0"  # the tag it is published under
-    )
+    # the tag it is published under
+    version: Annotated[str, Field(pattern=r"^\w(\.?[\w-])*$", max_length=64)] = "1.0.0"
     license: str | None = None  # required to publish
     license_name: str | None = None  # of a licence the hub has no identifier for, `license: other`
     license_link: str | None = None
@@ -475,17 +444,14 @@ class PublishParams(ParamsBlock):
     language: LanguageTag | tuple[LanguageTag, ...] | None = None
     description: str = ""
     authors: tuple[str, ...] = ()
-    date: Annotated[str, BeforeValidator(str), Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = (
-        None  # YYYY-MM-DD
-    )
+    # YYYY-MM-DD
+    date: Annotated[str, BeforeValidator(str), Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None
     citation: str = ""
     repository: str | None = None  # USER/NAME on the hub, for the examples of the card
-    left_out: bool = (
-        True  # own pairs also without the caption among its references, where the shards have that
-    )
-    layout: Literal["pairs", "mteb"] = (
-        "pairs"  # mteb: a retrieval benchmark, with grades of one measure
-    )
+    # own pairs also without the caption among its references, where the shards have that
+    left_out: bool = True
+    # mteb: a retrieval benchmark, with grades of one measure
+    layout: Literal["pairs", "mteb"] = "pairs"
     measure: str | None = None  # of mteb's grades; None: the only one
     # of mteb: names of rising thresholds; how many a value reaches is its grade
     grades: dict[str, Finite] = {}
@@ -526,18 +492,14 @@ class JudgedColumns(ParamsBlock):
 class AgreeParams(ParamsBlock):
     """`capgrade agree`: the judgements and how they are read."""
 
-    judgements: str | None = (
-        None  # as --judgements takes them; null in a params.yaml: there are none
-    )
-    accept: float | None = (
-        None  # score from which a person accepts a pair; None: 3 of 5, or half of the shares of yes
-    )
-    scale: Annotated[str, Field(pattern=r"^\S+\.\.\S+$")] | None = (
-        None  # LOW..HIGH, where the file does not say
-    )
-    sampling: Literal["random", "chosen"] | None = (
-        None  # random: any pair was as likely to be judged; None: chosen
-    )
+    # as --judgements takes them; null in a params.yaml: there are none
+    judgements: str | None = None
+    # score from which a person accepts a pair; None: 3 of 5, or half of the shares of yes
+    accept: float | None = None
+    # LOW..HIGH, where the file does not say
+    scale: Annotated[str, Field(pattern=r"^\S+\.\.\S+$")] | None = None
+    # random: any pair was as likely to be judged; None: chosen
+    sampling: Literal["random", "chosen"] | None = None
     columns: JudgedColumns = JudgedColumns()
 
 
@@ -560,21 +522,18 @@ class ExploreParams(ParamsBlock):
     """`capgrade explore`: what the page shows beside the labels, and how pairs to rate are chosen
     (--sample)."""
 
-    detector: str | None = (
-        None  # for uploaded pictures: scenes or bottom_up, with the settings of `regions`
-    )
+    # for uploaded pictures: scenes or bottom_up, with the settings of `regions`
+    detector: str | None = None
     judgements: str | None = None  # people's scores, as `agree` reads them
     host: str = "127.0.0.1"  # address to listen on; the default is this machine only
     port: Annotated[int, Field(ge=0, le=65535)] = 7860  # 0 takes a free one
     count: Positive = 100  # --sample: pairs; with --run, missed queries of ten pairs each
-    direction: Literal["i2t", "t2i"] = (
-        "i2t"  # --sample --run: whose misses: i2t of images, t2i of captions
-    )
+    # --sample --run: whose misses: i2t of images, t2i of captions
+    direction: Literal["i2t", "t2i"] = "i2t"
     gallery: Positive | None = None  # --sample --run: search the first so many images alone
     seed: Natural = 0  # --sample: of the drawing and of each reviewer's order
-    pool: Positive | None = (
-        None  # --sample: so many best of each label and similarity, unsure and random pairs
-    )
+    # --sample: so many best of each label and similarity, unsure and random pairs
+    pool: Positive | None = None
     similarity: tuple[str, ...] = ()  # models' similarity matrices: on the pages, or of a pool
 
 

@@ -131,9 +131,8 @@ def test_an_installed_wheel_works_outside_the_checkout(built: Path, tmp_path: Pa
     (tmp_path / "work").mkdir()
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     variables["NUMBA_CACHE_DIR"] = str(tmp_path / "kernels")
-    variables["NUMBA_OPT"] = (
-        "0"  # a new environment has no compiled kernels: half the time to make them
-    )
+    # a new environment has no compiled kernels: half the time to make them
+    variables["NUMBA_OPT"] = "0"
     ran = {"cwd": tmp_path / "work", "env": variables, "capture_output": True, "text": True}
     done = subprocess.run([python, "-c", RUN], input=json.dumps(LINES), **ran)  # type: ignore[call-overload]
     assert done.returncode == 0, done.stderr[-3000:]

@@ -33,16 +33,13 @@ class ScoredBatch:
 
     scores: Tensor  # float [B, C], similarity of image i and caption j
     own: Tensor  # bool [B, C], caption j is one of image i's
-    relevance: Tensor | None = (
-        None  # float [B, C], of caption j to image i (train.relevance_of says to what of it)
-    )
+    # float [B, C], of caption j to image i (train.relevance_of says to what of it)
+    relevance: Tensor | None = None
     known: Tensor | None = None  # bool [B, C], where `relevance` is known; None: everywhere
-    weights: Tensor | None = (
-        None  # float [B, C], how many pairs a known one stands for (shards); None: 1
-    )
-    images: Tensor | None = (
-        None  # float [P, D], one vector for each pair's image, of models that have one
-    )
+    # float [B, C], how many pairs a known one stands for (shards); None: 1
+    weights: Tensor | None = None
+    # float [P, D], one vector for each pair's image, of models that have one
+    images: Tensor | None = None
     captions: Tensor | None = None  # float [P, D]
     image_logits: Tensor | None = None  # float [P, K], of models with a classifier
     caption_logits: Tensor | None = None
@@ -52,9 +49,8 @@ class ScoredBatch:
     # scalars that the model makes, by name
     own_losses: Mapping[str, Tensor] = field(default_factory=dict)
     in_order: bool | None = None  # None: read from `own`, for which a device is waited for
-    hinges: list[Tensor] | None = (
-        None  # losses add int64 [2] on the device: how many are active, how many there are
-    )
+    # losses add int64 [2] on the device: how many are active, how many there are
+    hinges: list[Tensor] | None = None
 
     def __post_init__(self) -> None:
         self._fit(("own", "relevance", "known", "weights"), tuple(self.scores.shape))

@@ -21,9 +21,8 @@ from capgrade.metrics.base import (
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.errors import InputError
 
-COLLAPSE = (
-    0.1  # of a cosine: less between the best candidate and the average one is called collapsed
-)
+# of a cosine: less between the best candidate and the average one is called collapsed
+COLLAPSE = 0.1
 
 
 def lambda_of(block: QueryBlock, k: int, removes: bool = False) -> Array:

@@ -17,9 +17,8 @@ from capgrade.schemas.pictures import SIDEWAYS, decode_image, open_picture, orie
 from capgrade.schemas.tars import Member
 
 _MOST_BYTES = 2**28  # of a picture in a zip, which may be small packed and endless unpacked
-_GROUPS = (
-    4  # row groups of Parquet files that are kept: pictures are mostly asked for in their order
-)
+# row groups of Parquet files that are kept: pictures are mostly asked for in their order
+_GROUPS = 4
 
 
 @dataclass(frozen=True, slots=True)

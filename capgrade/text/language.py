@@ -41,9 +41,8 @@ _ENGLISH = pa.array(
         "into",
     ]
 )
-MOST_OTHER = (
-    0.15  # of captions without any of these; Flickr30K .027, Flickr8k .035, German Flickr30K .997
-)
+# of captions without any of these; Flickr30K .027, Flickr8k .035, German Flickr30K .997
+MOST_OTHER = 0.15
 _FEW = 40  # captions, of which more than half have to be without
 _FIRST = 50  # words of each caption that are looked at
 

@@ -32,9 +32,8 @@ class DescribedProposals:
     features: Tensor  # (R, D), >= 0
     classes: Tensor  # (R, n_classes + 1) probabilities
     deltas: Tensor | None = None  # (R, 4 (n_classes + 1)), where a rule regresses boxes
-    attributes: Tensor | None = (
-        None  # (R, n_attributes + 1) probabilities, of a model that has them
-    )
+    # (R, n_attributes + 1) probabilities, of a model that has them
+    attributes: Tensor | None = None
 
 
 Chosen = tuple[Tensor, Tensor, Tensor]  # boxes (B, K, 4), rows (B, K), how many count (B,)
@@ -53,9 +52,8 @@ class SelectionRule:
     max_boxes: int
     confidence: float = 0.2
     nms_threshold: float = 0.3
-    regresses: ClassVar[bool] = (
-        False  # boxes are moved by the deltas of their class, which are not computed otherwise
-    )
+    # boxes are moved by the deltas of their class, which are not computed otherwise
+    regresses: ClassVar[bool] = False
 
     def choose(
         self,

@@ -202,9 +202,8 @@ _LAYOUTS = {
 
 
 _REMEDY = "give a checkpoint of the bottom-up model (docs/regions.md says which)"
-OLD_TORCH = (
-    b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the number that torch.save wrote first before 1.6
-)
+# the number that torch.save wrote first before 1.6
+OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 MILVLG_HEAD = tuple(f"roi_heads.box_predictor.{layer}" for layer in ("cls_embed.", "attr_linear"))
 ATTRIBUTES = [f"head.{layer}.{kind}" for layer in AIRSPLAY_HEAD for kind in ("weight", "bias")]
 _STAGES = ("backbone.res2", "backbone.res3", "backbone.res4", "head.res5")

@@ -55,6 +55,15 @@ def test_truncated_arrow_is_refused(tmp_path: Path, cut: int) -> None:
         open_arrow(tmp_path / "a.arrow")
 
 
+def test_damaged_metadata_are_told_with_their_file(tmp_path: Path) -> None:
+    write_arrow(tmp_path / "a.arrow", SCHEMA, batches())
+    data = (tmp_path / "a.arrow").read_bytes()
+    (tmp_path / "a.arrow").write_bytes(data.replace(b'"kind":', b'"kind"]'))
+    with pytest.raises(InputError, match="metadata of an Arrow file are damaged") as refused:
+        open_arrow(tmp_path / "a.arrow")
+    assert str(tmp_path / "a.arrow") in str(refused.value)
+
+
 def test_manifest_guards_the_folder(tmp_path: Path) -> None:
     (tmp_path / "captions.token").write_text("1.jpg#0\ta dog\n")
     with pytest.raises(

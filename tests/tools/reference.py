@@ -130,11 +130,21 @@ def _comments_in(source: str) -> dict[tuple[str, str], str]:
     for node in ast.parse(source).body:
         for item in node.body if isinstance(node, ast.ClassDef) else []:
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-                _, _, comment = lines[(item.end_lineno or 1) - 1].rpartition("  # ")
-                told = comment if "  # " in lines[(item.end_lineno or 1) - 1] else ""
                 name = "MeasuresParams" if node.name == "_Shared" else node.name
-                found[name, item.target.id] = re.sub(r"\bNone\b", "null", told)
+                comment = _comment_of(lines, item.lineno, item.end_lineno or item.lineno)
+                found[name, item.target.id] = re.sub(r"\bNone\b", "null", comment)
     return found
+
+
+def _comment_of(lines: list[str], first: int, last: int) -> str:
+    """The comment behind a field, or the lines of comments above it."""
+    _, mark, behind = lines[last - 1].rpartition("  # ")
+    if mark:
+        return behind
+    above = first - 1
+    while lines[above - 1].strip().startswith("# "):
+        above -= 1
+    return " ".join(line.strip().removeprefix("# ") for line in lines[above : first - 1])
 
 
 def _list(rows: Iterator[str]) -> str:

@@ -64,9 +64,8 @@ class Task:
     positives: Mapping[str, Pair] = field(default_factory=dict)
     codes: Array | None = None  # (n_images, n_classes)
     kept: Array | None = None  # (n_captions,) rows of the captions table; None for all of them
-    images: Array | None = (
-        None  # (n_images,) their numbers in the captions table; None for all of them
-    )
+    # (n_images,) their numbers in the captions table; None for all of them
+    images: Array | None = None
     # images by reason, and captions, that are not here
     left_out: Mapping[str, Any] = field(default_factory=dict)
 

@@ -50,9 +50,8 @@ class Data:
 
     captions: Path
     regions: Path | None = None
-    shards: Path | None = (
-        None  # labels made before: shards, dense or published, or USER/NAME of the hub
-    )
+    # labels made before: shards, dense or published, or USER/NAME of the hub
+    shards: Path | None = None
     images: Path | None = None  # pictures, of a model that reads them
 
 

@@ -122,9 +122,8 @@ class CvseConfig(GruConfig):
     fusion: Fraction = 0.85  # share of the instance in the fused vector
     evaluated_fusion: Fraction | None = None  # the same in evaluation; None: as in training
     evaluated_consensus: Fraction = 0.0  # in evaluation: share of the consensus' cosine in a score
-    labels: Fraction = (
-        0.35  # share of the concepts that are said in those that a caption is taken to speak of
-    )
+    # share of the concepts that are said in those that a caption is taken to speak of
+    labels: Fraction = 0.35
     # initial word vectors: uniform Xavier, or a file of GloVe's vectors of `word` numbers
     words: str = "xavier"
     dropout: Fraction = 0.4

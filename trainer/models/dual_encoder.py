@@ -34,12 +34,10 @@ class DualEncoderConfig:
     """Sizes of a random model, those of OpenAI's ViT-B/32; a checkpoint has its own. Perceptrons
     are four times as wide as their layers."""
 
-    pretrained: str | None = (
-        None  # a transformers dual encoder: folder or hub id; None: random weights
-    )
-    embed: Positive | None = (
-        None  # None: 512 of CLIP; SigLIP's vectors are as wide as its image layers
-    )
+    # a transformers dual encoder: folder or hub id; None: random weights
+    pretrained: str | None = None
+    # None: 512 of CLIP; SigLIP's vectors are as wide as its image layers
+    embed: Positive | None = None
     image: Positive = 224  # pixels of a side
     patch: Positive = 32
     image_width: Positive = 768

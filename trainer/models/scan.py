@@ -28,15 +28,13 @@ EPS = 1e-8
 
 @dataclass(frozen=True)
 class ScanConfig(GruConfig):
-    direction: _Direction = (
-        "t2i"  # t2i: every word attends to the regions; i2t: every region to the words
-    )
+    # t2i: every word attends to the regions; i2t: every region to the words
+    direction: _Direction = "t2i"
     pooling: _Pooling = "lse"  # of the cosines of the words (t2i) or regions (i2t)
     temperature: float = 9.0  # lambda of the attention; the authors take 9 (t2i) and 4 (i2t)
     sharpness: float = 6.0  # lambda of lse; the authors take 6 (t2i) and 5 or 20 (i2t)
-    first_norm: FirstNorm = (
-        "clipped_l2norm"  # of the products before the attention, over those who ask
-    )
+    # of the products before the attention, over those who ask
+    first_norm: FirstNorm = "clipped_l2norm"
 
 
 class Scan(RetrievalModel):

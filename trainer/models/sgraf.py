@@ -48,9 +48,8 @@ class SgrafConfig(GruConfig):
     steps: Positive = 3  # of SGR
     dropout: Fraction = 0.4
     region_norm: RegionNorm = "features"  # "authors": by place, exactly 36 regions
-    text_model: str | None = (
-        None  # None: a GRU of both directions; else a pretrained BERT, whose word pieces are words
-    )
+    # None: a GRU of both directions; else a pretrained BERT, whose word pieces are words
+    text_model: str | None = None
     text_layers: int | None = None
     freeze_text: bool = False
 

@@ -17,9 +17,8 @@ from capgrade.trainer.models.encoders import linear
 
 @dataclass(frozen=True)
 class SingleStreamConfig:
-    classes: (
-        int  # of the softmax: an image with its captions is one, so the number of training images
-    )
+    # of the softmax: an image with its captions is one, so the number of training images
+    classes: int
     embed: Positive = 128
     side: Positive = 8  # cells of a picture in one direction: up to 64 words or regions
     cell: Positive = 4  # pixels of a cell in one direction: a word vector is 3 * 4 * 4 = 48 numbers

@@ -74,9 +74,8 @@ class VseInfinityConfig(GruConfig):
     text_layers: int | None = None
     freeze_text: bool = False
     drop: Annotated[float, Field(ge=0, lt=1)] = 0.2  # share of regions and words drawn in training
-    padding: Literal["ignored", "authors"] = (
-        "ignored"  # authors: the batch norm counts padded regions too
-    )
+    # authors: the batch norm counts padded regions too
+    padding: Literal["ignored", "authors"] = "ignored"
 
 
 class VseInfinity(RetrievalModel):
