@@ -20,8 +20,8 @@ import yaml
 from capgrade.measures.sbert import SbertParams
 from capgrade.params import Params
 from capgrade.pictures.listing import list_pictures, match_pictures
-from capgrade.pipelines.features.convert import list_found
-from capgrade.pipelines.features.rows import BadRows
+from capgrade.pipelines.features.convert import list_images
+from capgrade.pipelines.features.rows import GoodImages
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
@@ -179,7 +179,7 @@ def _with_features(found: DatasetSummary, features: Mapping[str, Any]) -> Datase
     sources, files = [Path(path) for path in params.input], [Path(path) for path in params.ids]
     ids = [
         one.image_id
-        for one in islice(list_found(params.format, sources, files, params.input_dtype), _FIRST)
+        for one in islice(list_images(params.format, sources, files, params.input_dtype), _FIRST)
     ]
     matched = match_images(found.files, ids)
     if not matched.numbers:
@@ -191,7 +191,7 @@ def _with_features(found: DatasetSummary, features: Mapping[str, Any]) -> Datase
             problem, file=params.input[0], remedy="give the features of these captions' images"
         )
     # can be read
-    next(BadRows("skip").good(list_found(params.format, sources, files, params.input_dtype)))
+    next(GoodImages("skip").read(list_images(params.format, sources, files, params.input_dtype)))
     note = f"of the first {len(ids)} images with features, {len(matched.numbers)} have captions"
     return replace(found, notes=[note])
 
