@@ -25,7 +25,7 @@ from capgrade.pipelines.detectors.bottom_up import STRIDE, BottomUp, BottomUpCon
 from capgrade.pipelines.detectors.checkpoint import refuse_weights, save_bottom_up
 from capgrade.pipelines.detectors.resnet import ConvNorm
 from capgrade.pipelines.detectors.rpn import ProposalRule, encode_boxes, place_anchors
-from capgrade.pipelines.detectors.weights import NORM, folded
+from capgrade.pipelines.detectors.weights import NORM, fold_norm
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.progress import progress
 from studies.scene_objects import Annotated, Truth, measure, read_annotated
@@ -296,7 +296,7 @@ class TrainedConvNorm(nn.Module):
     def fold(self) -> ConvNorm:
         """The frozen layer with the same output as this one in eval mode."""
         norm = self.norm.state_dict()
-        scale, shift = folded(*(norm[name].double() for name in NORM))
+        scale, shift = fold_norm(*(norm[name].double() for name in NORM))
         self.frozen.scale.copy_(scale)
         self.frozen.shift.copy_(shift)
         return self.frozen
