@@ -19,7 +19,7 @@ from capgrade.schemas.lines import read_json
 from capgrade.text.tokens import tokenize
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.models.base import END_TOKEN, FIRST_WORD, START_TOKEN, UNKNOWN_WORD, Config
-from capgrade.trainer.models.text_encoder import cut, load_tokenizer, word_pieces
+from capgrade.trainer.models.text_encoder import load_tokenizer, tokenize_texts, word_pieces
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ModelTokens:
         rows = (
             [row.ids for row in word_pieces(texts, self.model)]
             if pieces
-            else cut(texts, self.model)["input_ids"]
+            else tokenize_texts(texts, self.model)["input_ids"]
         )
         return [np.array(row, np.int64) for row in rows]
 
