@@ -17,7 +17,7 @@ from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.region_store import RegionStore
 from capgrade.trainer.alignment.pointing_game import Aligned, aligned, pointing, read_phrases
-from capgrade.trainer.data.images import without_left_out
+from capgrade.trainer.data.images import drop_left_out
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.fit import VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, require_dim, weights_of
@@ -75,7 +75,7 @@ def align(
             )
         captions, store = read_captions(captions_dir, split), RegionStore(regions_dir)
         require_dim(config["feature_dim"], store.metadata["dim"], regions_dir)
-        captions, _ = without_left_out(captions, store)
+        captions, _ = drop_left_out(captions, store)
         own = list(alignments(model, Pairs(captions, store, tokens.encode(captions))))
         shown = sorted(
             {int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))}

@@ -272,7 +272,7 @@ class Ground(Pen):
                     self.flat((x, y, x + 0.016, y + 0.022), window)
 
 
-def draw_scene(scene: Scene) -> Image.Image:
+def draw(scene: Scene) -> Image.Image:
     """The picture of a scene: RGB, `scene.size` pixels square, with the same pixels every time."""
     side = scene.size * SUPERSAMPLING
     image = Image.new("RGB", (side, side))
@@ -295,7 +295,7 @@ def _draw_object(canvas: ImageDraw.ImageDraw, item: SceneObject, stroke: int) ->
 
 
 def encode_png(scene: Scene) -> bytes:
-    """The picture of `draw_scene` as a PNG file."""
+    """The picture of `draw` as a PNG file."""
     out = BytesIO()
-    draw_scene(scene).save(out, "PNG", compress_level=4)
+    draw(scene).save(out, "PNG", compress_level=4)
     return out.getvalue()
