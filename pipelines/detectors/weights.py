@@ -73,11 +73,11 @@ AIRSPLAY_HEAD = {
 }
 
 
-def add_background_deltas(theirs: Tensor) -> Tensor:
+def add_background_deltas(deltas: Tensor) -> Tensor:
     """The rows of a layer of deltas, divided by BOX_WEIGHTS, with rows of 0 for background in front
     of them: (4 K, ...) -> (4 (K + 1), ...)."""
-    weights = theirs.new_tensor(BOX_WEIGHTS).reshape(4, *[1] * (theirs.ndim - 1))
-    moves = (theirs.unflatten(0, (-1, 4)) / weights).flatten(0, 1)
+    weights = deltas.new_tensor(BOX_WEIGHTS).reshape(4, *[1] * (deltas.ndim - 1))
+    moves = (deltas.unflatten(0, (-1, 4)) / weights).flatten(0, 1)
     return torch.cat([torch.zeros_like(moves[:4]), moves])
 
 

@@ -166,8 +166,8 @@ def _match_pictures(summary: DatasetSummary, images: str) -> DatasetSummary:
             "the stage `regions` stops there, unless --set regions.unreadable=skip leaves such"
             " images out"
         )
-    found, total = len(matches.numbers), len(summary.files)
-    return replace(summary, with_picture=found, looked_for=total, notes=notes)
+    with_picture, looked_for = len(matches.numbers), len(summary.files)
+    return replace(summary, with_picture=with_picture, looked_for=looked_for, notes=notes)
 
 
 def _match_features(summary: DatasetSummary, features: Mapping[str, Any]) -> DatasetSummary:

@@ -49,13 +49,13 @@ def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int
     does not fit.
     """
     kind = get_type_hints(model_of(name).__init__)["config"]
-    known = {field.name for field in fields(kind)}
-    unknown = sorted(options.keys() - known)
+    names = {field.name for field in fields(kind)}
+    unknown = sorted(options.keys() - names)
     if unknown:
-        remedy = f"known: {', '.join(sorted(known - {*DECIDED}))}"
+        remedy = f"known: {', '.join(sorted(names - {*DECIDED}))}"
         raise InputError(f"model '{name}' has no option '{unknown[0]}'", remedy=remedy)
     values = zip(DECIDED, (feature_dim, classes), strict=True)
-    decided = {key: value for key, value in values if key in known}
+    decided = {key: value for key, value in values if key in names}
     try:
         return TypeAdapter(kind).validate_python({**decided, **options})
     except ValidationError as error:

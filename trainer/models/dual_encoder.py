@@ -56,14 +56,14 @@ class DualEncoderConfig:
             problem += ", which has its own sizes"
             remedy = "leave them out of train.model.options, or set pretrained=null"
             raise InputError(problem, remedy=remedy)
-        for parts, whole in (
+        for part, total in (
             ("patch", "image"),
             ("image_heads", "image_width"),
             ("text_heads", "text_width"),
         ):
-            if getattr(self, whole) % getattr(self, parts):
-                sizes = getattr(self, parts), getattr(self, whole)
-                problem = f"{parts} {sizes[0]} does not divide {whole} {sizes[1]}"
+            if getattr(self, total) % getattr(self, part):
+                sizes = getattr(self, part), getattr(self, total)
+                problem = f"{part} {sizes[0]} does not divide {total} {sizes[1]}"
                 raise InputError(problem, remedy="change one of them in train.model.options")
 
 
