@@ -138,7 +138,7 @@ def _train(
     if not restart:
         finished, state = run_on_first(lambda: find_state(folder, out, setup.key))
     history = History(out, folder, setup.key, state)
-    # `over` comes before any change, because it raises an error for too many epochs.
+    # `is_finished` comes before any change, because it raises an error for too many epochs.
     if history.is_finished(params) and finished is not None:
         return finished
     model = setup.model.to(device)
