@@ -1,1 +1,1 @@
-"""Benchmarks: us and a peer in one process run, and the ratio. `capgrade bench` runs them."""
+"""Benchmarks of capgrade beside a peer in one run, and their ratio. `capgrade bench` runs them."""

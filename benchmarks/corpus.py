@@ -1,10 +1,10 @@
-"""Any number of captions with the statistics of --captions, to time stages on; not for training.
+"""Any number of captions with the statistics of --captions, to time stages with; not for training.
 
 A generated image takes the caption set of a real one as its template. Each of its captions starts
 as one of the template's and is a walk through the real captions: after every word it goes on in the
-caption it is in or, with a probability, in another one where the last two words stand as well (a
-trigram model). Rare words split into variants as the corpus grows, as real vocabularies do. Nothing
-is drawn anew in another run.
+same caption or, with a probability, in another one that has the last two words too (a trigram
+model). Rare words split into variants as the corpus grows, because real vocabularies grow. The
+same parameters make the same corpus.
 """
 
 from pathlib import Path
@@ -21,31 +21,31 @@ from capgrade.schemas.files import atomic, with_metadata, write_arrow, write_man
 from capgrade.schemas.output import output_folder
 
 PER_IMAGE = 5  # captions, as in COCO
-LEAVE = 0.2  # probability of going on in another caption, after each word
-NOVEL = 0.06  # probability that a word is another, drawn by frequency
-RARE = 5  # words of at most so many images split into variants
-GROWTH = 0.6  # variants grow with this power of the size
+LEAVE = 0.2  # probability that a walk goes on in another caption, after each word
+NOVEL = 0.06  # probability that a word is replaced by one that is drawn by frequency
+RARE = 5  # a word of at most so many images splits into variants
+GROWTH = 0.6  # the number of variants is the relative size to this power
 _LONGEST = 40
-SPARE = 6  # a walk is cut short at the length of some real caption and so many words more
-_DIM = 384  # of stand-in vectors, as of all-MiniLM-L6-v2
+SPARE = 6  # a walk ends at the latest with the length of a random real caption and so many more
+_DIM = 384  # numbers of a stand-in vector, as in all-MiniLM-L6-v2
 _SPLIT, VECTORS = "train", "vectors.npy"
 _SEED = 0
 
 
 class Walks(NamedTuple):
-    """Real captions as word numbers, a mark before each and another behind, and where every word
-    pair stands."""
+    """Real captions as word numbers, with one mark before each and another after it, and the places
+    of every word pair."""
 
-    flat: np.ndarray  # int64 [n]; marks are above all words
-    begin: np.ndarray  # int64 [captions]: place of the mark before it
+    flat: np.ndarray  # int64 [n]: words and marks, whose numbers are above all words
+    begin: np.ndarray  # int64 [captions]: the place of the mark before each caption
     place: np.ndarray  # int64 [n]: places sorted by (word before, word)
-    first: np.ndarray  # int64 [n]: where the pair of this place starts in `place`
-    occurrences: np.ndarray  # int64 [n]: how many places have it
+    first: np.ndarray  # int64 [n]: for each place, the start of its pair in `place`
+    occurrences: np.ndarray  # int64 [n]: for each place, how many places have its pair
 
 
 def walks_of(word: np.ndarray, sizes: np.ndarray, mark: int) -> Walks:
-    """From the words of all captions, one after the other, and how many each has."""
-    # one without words is the one before it: every walk has words
+    """The walks of captions, from the words of all in order and the number of words of each."""
+    # A caption without words is replaced by the one before it, so that every walk has words.
     caption = np.cumsum(sizes > 0) - 1
     sizes = sizes[sizes > 0]
     begin = np.cumsum(sizes) - sizes + 2 * np.arange(len(sizes))
@@ -63,12 +63,9 @@ def walks_of(word: np.ndarray, sizes: np.ndarray, mark: int) -> Walks:
 def generate(source: Captions, images: int) -> tuple[pa.ListArray, list[str]]:
     """Tokens of the captions of so many images, and their texts."""
     random, (codes, start) = np.random.default_rng(_SEED), source.tokens()
-    known, sizes, word = (
-        codes.dictionary.to_pylist(),
-        np.diff(start),
-        codes.indices.to_numpy().astype(np.int64),
-    )
-    mark, walks = len(known), walks_of(word, sizes, len(known))
+    vocabulary, sizes = codes.dictionary.to_pylist(), np.diff(start)
+    word = codes.indices.to_numpy().astype(np.int64)
+    mark, walks = len(vocabulary), walks_of(word, sizes, len(vocabulary))
     in_images = np.unique(np.repeat(source.owner, sizes) * mark + word) % mark
     rare = np.bincount(in_images, minlength=mark) <= RARE
     variants = max(1.0, (images / source.n_images) ** GROWTH)
@@ -84,13 +81,15 @@ def generate(source: Captions, images: int) -> tuple[pa.ListArray, list[str]]:
         other = walks.place[walks.first[at] + (to * walks.occurrences[at]).astype(np.int64)]
         at = np.where(leaves < LEAVE, other, at) + 1
         going &= (walks.flat[at] != mark) & (step < most)
-        at[~going] = 1  # the first word of all, which is not read
+        at[~going] = 1  # An ended walk stays at some place, which is not read.
         chosen = np.where(novel < NOVEL, random.choice(word, len(at)), walks.flat[at])
         split = np.where(rare[chosen], (variant * variants).astype(np.int64), 0)
         words[:, step] = np.where(going, chosen + mark * split, -1)
 
     numbers, place = np.unique(words[words >= 0], return_inverse=True)
-    names = [known[k % mark] + (f"x{k // mark}" if k >= mark else "") for k in numbers.tolist()]
+    names = [
+        vocabulary[k % mark] + (f"x{k // mark}" if k >= mark else "") for k in numbers.tolist()
+    ]
     flat = pa.DictionaryArray.from_arrays(pa.array(place, pa.int32()), names).dictionary_decode()
     offsets = np.concatenate([[0], np.cumsum((words >= 0).sum(axis=1))]).astype(np.int32)
     tokens = pa.ListArray.from_arrays(pa.array(offsets), flat)
@@ -98,27 +97,22 @@ def generate(source: Captions, images: int) -> tuple[pa.ListArray, list[str]]:
 
 
 def bench(asked: Asked) -> Rows:
-    """Make the corpus that the parameters ask for: images, captions, and where they are."""
-    wanted = asked.bench
-    if wanted.images is None:
+    """Make the corpus of the parameters; returns its images, captions and folder."""
+    params = asked.bench
+    if params.images is None:
         raise InputError("how many images?", remedy="give --set bench.images=N")
-    if wanted.out is None:
+    if params.out is None:
         raise InputError("where to?", remedy="give --set bench.out=DIR")
-    real = read_captions(asked.captions, wanted.split)
-    corpus(real, wanted.images, Path(wanted.out), wanted.vectors)
-    return {
-        "corpus": {
-            "images": wanted.images,
-            "captions": PER_IMAGE * wanted.images,
-            "out": wanted.out,
-        }
-    }
+    source = read_captions(asked.captions, params.split)
+    write_corpus(source, params.images, Path(params.out), params.vectors)
+    facts = {"images": params.images, "captions": PER_IMAGE * params.images, "out": params.out}
+    return {"corpus": facts}
 
 
-def corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:
+def write_corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:
     """Write a captions folder of `images` generated images of split `train`, and with `vectors`
-    stand-ins for embeddings, vectors.npy, which the manifest names too. InputError where either is
-    there and is not of such a run."""
+    stand-ins for their embeddings, vectors.npy. InputError where `out` is anything but such a
+    corpus."""
     tokens, texts = generate(source, images)
     ids = [f"image-{i:07d}" for i in range(images)]
     metadata = {
@@ -138,32 +132,31 @@ def corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:
     table = pa.table(columns, schema=with_metadata(SCHEMA, metadata))
     params = {"images": images, "leave": LEAVE, "novel": NOVEL, "growth": GROWTH}
     inputs = {"source": source.digest, "split": source.split}
-    stage = "bench corpus"  # never in the place of captions of another source
+    stage = "bench corpus"  # The name keeps a corpus from replacing real captions.
     with output_folder(out, stage) as folder:
         rows = {}
         if vectors:
             with atomic(folder / VECTORS) as temporary, temporary.open("wb") as file:
-                np.save(file, stand_ins(Captions(table, _SPLIT, source.tokenizer, "")))
+                np.save(file, stand_in_vectors(Captions(table, _SPLIT, source.tokenizer, "")))
             rows[VECTORS] = table.num_rows
         rows[CAPTIONS_FILE] = write_arrow(folder / CAPTIONS_FILE, table.schema, table.to_batches())
         facts = {"images": images, "splits": {_SPLIT: table.num_rows}, "stage": stage}
         write_manifest(folder, "captions", params=params, inputs=inputs, rows=rows, **facts)
 
 
-def stand_ins(captions: Captions) -> np.ndarray:
-    """Unit vectors float32 [captions, 384] for timing alone: sums of random vectors of the words,
-    the rarer the longer. Captions of like words are near, the same text has the same vector; they
-    are no sentence embeddings."""
+def stand_in_vectors(captions: Captions) -> np.ndarray:
+    """Unit vectors float32 [captions, 384] in place of sentence embeddings, for timing alone: sums
+    of the words' random vectors, which are longer for rarer words. Equal texts have equal vectors,
+    and texts with words in common near ones."""
     codes, start = captions.tokens()
     word = codes.indices.to_numpy(zero_copy_only=False)
     weight = np.log(len(codes) / np.bincount(word))[:, None]
-    table = (np.random.default_rng(0).standard_normal((len(weight), _DIM)) * weight).astype(
-        np.float32
-    )
+    noise = np.random.default_rng(0).standard_normal((len(weight), _DIM))
+    word_vectors = (noise * weight).astype(np.float32)
     out = np.empty((captions.n_captions, _DIM), np.float32)
-    for at in range(0, len(out), 8192):
-        stop = min(at + 8192, len(out))
-        mine = table[word[start[at] : start[stop]]]
-        out[at:stop] = np.add.reduceat(mine, start[at:stop] - start[at])
-        out[at:stop] /= np.linalg.norm(out[at:stop], axis=1, keepdims=True)
+    for first in range(0, len(out), 8192):
+        last = min(first + 8192, len(out))
+        vectors = word_vectors[word[start[first] : start[last]]]
+        out[first:last] = np.add.reduceat(vectors, start[first:last] - start[first])
+        out[first:last] /= np.linalg.norm(out[first:last], axis=1, keepdims=True)
     return out

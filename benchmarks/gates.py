@@ -1,9 +1,7 @@
-"""The gates of speed and memory: each figure beside the one of November 2026 and beside what it
-must reach.
+"""The gates of speed and memory: each figure beside that of November 2026 and beside its limit.
 
-Speeds are those of MS-COCO's 5K test captions. Large figures are of an eighth of COCO-train's size,
-a corpus of `bench corpus` with stand-ins for sentence embeddings. The same bytes on every road and
-processor are a matter of tests (tests/pipelines), the time of `make test` of the clock.
+Speeds are those of MS-COCO's 5K test captions. Large figures are of a corpus of `bench corpus` with
+an eighth of COCO-train's size and stand-ins for sentence embeddings.
 """
 
 import tempfile
@@ -17,12 +15,12 @@ from capgrade.benchmarks.harness import Asked, Rows
 from capgrade.schemas.params import BenchParams
 
 EIGHTH = 14_161  # images of an eighth of COCO-train
-_FEW = 200  # images of a first run, most of which is compiling
+_FEW = 200  # images of a first run, most of whose time is compiling
 _PLAN = ("shards.top=64", "shards.windows.among=0.01")  # the best 64, and windows drawn from 1 %
 _DENSE = ("cider", "rouge_l", "sbert")
 AT_LEAST, AT_MOST = "at least", "at most"
 
-# What is measured, in this order -> its figure of November 2026, and what it must reach.
+# Each figure, in the order of `_figures` -> its value in November 2026, and its limit.
 GATES: dict[str, tuple[float, str, float]] = {
     "CIDEr-D, COCO 5K, times pycocoevalcap": (145_000, AT_LEAST, 90_000),
     "ROUGE-L, COCO 5K, times pycocoevalcap": (38_700, AT_LEAST, 19_000),
@@ -39,8 +37,8 @@ GATES: dict[str, tuple[float, str, float]] = {
 
 
 def bench(asked: Asked) -> Rows:
-    """Of each gate: before, now, the gate, and whether it holds. `bench.flickr` names a captions
-    folder of Flickr30K; without it the last gate is left out."""
+    """For each gate: the figure before, the figure now, the limit, and whether it holds.
+    `bench.flickr` names a captions folder of Flickr30K; without it the last gate is left out."""
     result = {}
     for (name, (before, side, limit)), now in zip(GATES.items(), _figures(asked), strict=False):
         holds = now >= limit if side == AT_LEAST else now <= limit
@@ -57,12 +55,11 @@ def _figures(asked: Asked) -> Iterator[float]:
     peers = relevance.bench(replace(asked, measures=("cider", "rouge_l")))
     yield from (peers[name]["ratio"] for name in ("cider", "rouge_l"))
     yield score.bench(asked)["total"]["ratio"]
-    with (
-        tempfile.TemporaryDirectory() as folder
-    ):  # what a large run writes would be in the difference of two
-        few = Path(folder) / "corpus"
-        corpus.bench(_with(asked, out=str(few), images=_FEW))
-        stages = start.bench(_with(replace(asked, captions=few), split=None))
+    # The corpus is small, because the time of writing much would hide that of compiling.
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "corpus"
+        corpus.bench(_with(asked, out=str(out), images=_FEW))
+        stages = start.bench(_with(replace(asked, captions=out), split=None))
     yield from (stages["shards"][name] for name in ("modules", "import_seconds"))
     yield from (stages[name]["first_seconds"] for name in ("relevance", "shards"))
     with tempfile.TemporaryDirectory() as folder:
@@ -71,19 +68,18 @@ def _figures(asked: Asked) -> Iterator[float]:
         large = replace(asked, captions=out, measures=_DENSE)
         large = _with(large, embeddings=str(out / "vectors.npy"), split=None)
         yield relevance.all_pairs(large)["times_the_product"]
-        plain, best = (
+        default, best = (
             shards.bench(replace(large, sets=[*asked.sets, *plan]))["shards"]
             for plan in ((), _PLAN)
         )
-        yield best["seconds"] / plain["seconds"]
-        yield plain["peak_mb"]
+        yield best["seconds"] / default["seconds"]
+        yield default["peak_mb"]
     if asked.bench.flickr is not None:
-        yield shards.bench(replace(asked, captions=Path(asked.bench.flickr), measures=_DENSE))[
-            "shards"
-        ]["seconds"]
+        flickr = replace(asked, captions=Path(asked.bench.flickr), measures=_DENSE)
+        yield shards.bench(flickr)["shards"]["seconds"]
 
 
 def _with(asked: Asked, **changed: Any) -> Asked:
-    """The same with other parameters of benchmarks."""
+    """The same request with other values of the block `bench`."""
     block = BenchParams.model_validate(asked.bench.model_dump() | changed)
     return replace(asked, params=asked.params.model_copy(update={"bench": block}))

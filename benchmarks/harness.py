@@ -1,5 +1,4 @@
-"""What all benchmarks share: what they are asked, how work is timed, and the one table that shows
-their figures."""
+"""What all benchmarks share: their request, the timing of work, and the table of their figures."""
 
 import os
 import re
@@ -18,31 +17,23 @@ from capgrade.schemas.console import console, print_table
 from capgrade.schemas.params import BenchParams
 from capgrade.schemas.times import peak_mb
 
-ROUNDS = 3  # the best is taken, of ours and of the peer's: other work on the machine only adds time
-_DIM = 384  # of the product, as of all-MiniLM-L6-v2
-# references that the product takes at a time, and at most; more count in proportion
-_ROWS, PRODUCT_ROWS = (
-    1280,
-    12_800,
-)
+ROUNDS = 3  # The best round counts, because other work on the machine only adds time.
+_DIM = 384  # numbers of a vector in the product, as in all-MiniLM-L6-v2
+# Rows that the product takes at a time, and at most; the time of more is extrapolated.
+_ROWS, PRODUCT_ROWS = 1280, 12_800
 _T = TypeVar("_T")
-Rows = dict[str, dict[str, Any]]  # by what was timed, its figures by name
-Texts = Mapping[Any, list[str]]  # by image: references, or one candidate
-# of references and candidates: the corpus' score, and each image's
+Rows = dict[str, dict[str, Any]]  # what was timed -> its figures by name
+Texts = Mapping[Any, list[str]]  # image -> its references, or one candidate
+# References and candidates -> the corpus' score, and each image's.
 _Scorer = Callable[[Texts, Texts], tuple[Any, Any]]
-# pycocoevalcap's scorers
-COCO = {
-    "bleu": "Bleu",
-    "cider": "Cider",
-    "meteor": "Meteor",
-    "rouge_l": "Rouge",
-}
+# pycocoevalcap's scorers by our names of the measures.
+COCO = {"bleu": "Bleu", "cider": "Cider", "meteor": "Meteor", "rouge_l": "Rouge"}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a benchmark may read. `sets` and `params_file` are what the parameters came from, for
-    other processes."""
+    """The request to a benchmark. `params_file` and `sets` made the parameters, and make them again
+    in other processes."""
 
     captions: Path
     measures: tuple[str, ...]
@@ -57,7 +48,7 @@ class Asked:
 
 
 class Round(NamedTuple):
-    """Seconds of a piece of work: by the clock, and of the processor, to which other work on the
+    """Seconds of a piece of work by the clock, and of processor time, to which other work on the
     machine adds less."""
 
     seconds: float
@@ -65,37 +56,37 @@ class Round(NamedTuple):
 
 
 def once(work: Callable[..., _T], *arguments: Any) -> tuple[Round, _T]:
-    """How long a piece of work takes, and its result."""
+    """Do a piece of work once; returns its time and its result."""
     start, busy = time.perf_counter(), time.process_time()
     result = work(*arguments)
     return Round(time.perf_counter() - start, time.process_time() - busy), result
 
 
 def best(work: Callable[[], _T]) -> tuple[float, _T]:
-    """Seconds of the best of three runs, after one that warms up and compiles kernels, and the
-    result."""
+    """Do a piece of work to compile kernels, and then ROUNDS times; returns the seconds of the best
+    round, and the result."""
     work()
     rounds = [once(work) for _ in range(ROUNDS)]
-    return min(took.seconds for took, _ in rounds), rounds[-1][1]
+    return min(time.seconds for time, _ in rounds), rounds[-1][1]
 
 
 def product_seconds(n_captions: int) -> float:
     """Seconds of numpy's float32 product of as many unit vectors with themselves, block by
     block."""
     vectors = np.random.default_rng(0).standard_normal((n_captions, _DIM), np.float32)
-    multiplied = min(n_captions, PRODUCT_ROWS)
-    vectors[:_ROWS] @ vectors.T
+    n_rows = min(n_captions, PRODUCT_ROWS)
+    vectors[:_ROWS] @ vectors.T  # The first product starts the threads.
 
     def multiply() -> None:
-        for at in range(0, multiplied, _ROWS):
-            vectors[at : min(at + _ROWS, multiplied)] @ vectors.T
+        for start in range(0, n_rows, _ROWS):
+            vectors[start : min(start + _ROWS, n_rows)] @ vectors.T
 
-    return once(multiply)[0].seconds * n_captions / multiplied
+    return once(multiply)[0].seconds * n_captions / n_rows
 
 
 def coco_scorer(name: str) -> _Scorer:
-    """One of pycocoevalcap's, by our name of the measure. METEOR's jar has started and read its
-    data."""
+    """A scorer of pycocoevalcap, by our name of the measure. METEOR's jar is started, so that it
+    has read its data."""
     kind = COCO[name]
     scorer = getattr(import_module(f"pycocoevalcap.{kind.lower()}.{kind.lower()}"), kind)()
     score = partial(scorer.compute_score, verbose=0) if name == "bleu" else scorer.compute_score
@@ -105,29 +96,21 @@ def coco_scorer(name: str) -> _Scorer:
 
 
 def show(title: str, rows: Rows) -> None:
-    """Print the figures as a table, the longer list down the page, and below it the processor, how
-    many there are, and the most memory that this process has had."""
+    """Print the figures as a table, the longer list down the page; then the name and number of
+    processors, and the peak memory of this process."""
     figures = list(dict.fromkeys(name for row in rows.values() for name in row))
     cells = [[_cell(row.get(name)) for name in figures] for row in rows.values()]
     down, across = list(rows), figures
     if len(figures) > len(rows):
-        down, across, cells = (
-            figures,
-            list(rows),
-            [list(column) for column in zip(*cells, strict=True)],
-        )
+        down, across = across, down
+        cells = [list(column) for column in zip(*cells, strict=True)]
     lines = [[name.replace("_", " "), *line] for name, line in zip(down, cells, strict=True)]
     print_table(title, ["", *(name.replace("_", " ") for name in across)], lines)
     cpu = Path("/proc/cpuinfo")
-    names = (
-        re.search(r"model name\s*: (.*)", cpu.read_text(encoding="utf-8"))
-        if cpu.is_file()
-        else None
-    )
-    said = (
-        f"{names[1] if names else 'processor'} x {os.cpu_count()}; peak memory {peak_mb():,.0f} MB"
-    )
-    console().print(said, highlight=False)
+    text = cpu.read_text(encoding="utf-8") if cpu.is_file() else ""
+    match = re.search(r"model name\s*: (.*)", text)
+    processors = f"{match[1] if match else 'processor'} x {os.cpu_count()}"
+    console().print(f"{processors}; peak memory {peak_mb():,.0f} MB", highlight=False)
 
 
 def _cell(value: Any) -> str:
@@ -135,10 +118,6 @@ def _cell(value: Any) -> str:
         return value or ""
     if isinstance(value, bool):
         return "yes" if value else "NO"
-    return (
-        f"{value:,}"
-        if isinstance(value, int)
-        else f"{value:,.0f}"
-        if abs(value) >= 1000
-        else f"{value:.3g}"
-    )
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,9 +1,9 @@
 """Scores of captions beside pycocoevalcap, tokens and all, in one run on the same captions.
 
-Of each image the first caption is the candidate and the others are the references. Seconds of the
-peer include the start of its JVM, which it starts for every tokenisation and for METEOR;
-`peer_seconds_started` leaves the start out. Ours are of a process that has scored before;
-`first_seconds` is of the first call, which reads METEOR's data.
+The first caption of each image is the candidate, and the others are the references. Seconds of the
+peer include the starts of its JVM, for every tokenisation and for METEOR; `peer_seconds_started`
+leaves them out. Our seconds are of a process that has scored before; `first_seconds` is the first
+call, which reads METEOR's data.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ _NAMES = ("bleu", "meteor", "rouge_l", "cider")
 
 
 def bench(asked: Asked) -> Rows:
-    """Of the tokeniser, each measure and all together: seconds of both, their ratio, the same
+    """For the tokeniser, each measure and all together: seconds of both, their ratio, the same
     without the JVM's start, and the largest difference of corpus and sentence values. InputError
     for an image with one caption."""
     candidates, references = _split(read_captions(asked.captions, asked.bench.split))
@@ -37,12 +37,11 @@ def bench(asked: Asked) -> Rows:
     for name in _NAMES:
         result[name] = _measure(name, corpus, tokens, *lines)
     seconds, _ = best(lambda: scored(corpus(), _NAMES))
-    peer, started = (
-        sum(row[key] for row in result.values()) for key in ("peer_seconds", "peer_seconds_started")
-    )
+    peer = sum(row["peer_seconds"] for row in result.values())
+    started = sum(row["peer_seconds_started"] for row in result.values())
     largest = max(row["max_abs_diff"] for row in result.values())
-    rest = {"first_seconds": first.seconds, "images": len(candidates)}
-    result["total"] = _row(seconds, peer, started, largest) | rest
+    facts = {"first_seconds": first.seconds, "images": len(candidates)}
+    result["total"] = _row(seconds, peer, started, largest) | facts
     return result
 
 
@@ -50,12 +49,13 @@ def _split(captions: Captions) -> tuple[dict[str, list[str]], dict[str, list[str
     """The first caption of each image, and the others."""
     texts = captions.texts
     sets = [[texts[row] for row in own] for own in np.split(captions.refs, captions.ref_ptr[1:-1])]
-    lonely = [image for image, own in zip(captions.image_ids, sets, strict=True) if len(own) < 2]
-    if lonely:
-        problem = f"image '{lonely[0]}' has one caption: a candidate without references"
+    by_image = dict(zip(captions.image_ids, sets, strict=True))
+    single = [image for image, own in by_image.items() if len(own) < 2]
+    if single:
+        problem = f"image '{single[0]}' has one caption: a candidate without references"
         raise InputError(problem, remedy="give captions with two or more for each image")
-    named = list(zip(captions.image_ids, sets, strict=True))
-    return {image: own[:1] for image, own in named}, {image: own[1:] for image, own in named}
+    candidates = {image: own[:1] for image, own in by_image.items()}
+    return candidates, {image: own[1:] for image, own in by_image.items()}
 
 
 def _row(seconds: float, peer: float, started: float, difference: float) -> dict[str, Any]:
@@ -72,18 +72,16 @@ def _row(seconds: float, peer: float, started: float, difference: float) -> dict
 def _tokenizer(
     tokens: Corpus, candidates: Texts, references: Texts
 ) -> tuple[dict[str, Any], list[Texts]]:
-    """The tokeniser's row, and the peer's lines of references and candidates."""
+    """The tokeniser's row, and the peer's tokenised references and candidates."""
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
-    def tokenized(*sets: Texts) -> list[Texts]:
-        return [
-            PTBTokenizer().tokenize({i: [{"caption": t} for t in own] for i, own in some.items()})
-            for some in sets
-        ]
+    def tokenize(texts: Texts) -> Texts:
+        entries = {i: [{"caption": text} for text in own] for i, own in texts.items()}
+        return PTBTokenizer().tokenize(entries)
 
-    peer, (gts, res) = once(tokenized, references, candidates)
-    start, _ = best(lambda: tokenized({"1": ["a dog"]}))
-    lines = [text for some in (res, gts) for own in some.values() for text in own]
+    peer, (gts, res) = once(lambda: (tokenize(references), tokenize(candidates)))
+    start, _ = best(lambda: tokenize({"1": ["a dog"]}))
+    lines = [text for texts in (res, gts) for own in texts.values() for text in own]
     different = sum(" ".join(tokens.tokens.sentence(k)) != line for k, line in enumerate(lines))
     seconds, _ = best(lambda: Corpus(pair_candidates(candidates, references)).tokens)
     row = _row(seconds, peer.seconds, max(peer.seconds - 2 * start, 0.0), float(different > 0))
@@ -91,18 +89,18 @@ def _tokenizer(
 
 
 def _measure(name: str, corpus: Any, tokens: Corpus, gts: Texts, res: Texts) -> dict[str, Any]:
-    """A measure on tokens that both have already."""
+    """A measure's row, from tokens that are ready for both sides."""
 
-    def ours() -> Any:
+    def score() -> Any:
         fresh = corpus()
-        fresh.__dict__["tokens"] = tokens.tokens
+        fresh.__dict__["tokens"] = tokens.tokens  # as the cached property would set it
         return MEASURES[name]().of_corpus(fresh).values()
 
-    seconds, scores = best(ours)
-    begun, scorer = once(coco_scorer, name)
-    took, (whole, each) = once(scorer, gts, res)
+    seconds, scores = best(score)
+    start, scorer = once(coco_scorer, name)
+    peer, (peer_corpus, peer_sentences) = once(scorer, gts, res)
     differences = [
-        np.abs(np.ravel([getattr(one, kind) for one in scores]) - np.ravel(theirs)).max()
-        for kind, theirs in (("sentences", each), ("corpus", whole))
+        np.abs(np.ravel([getattr(part, kind) for part in scores]) - np.ravel(peer_values)).max()
+        for kind, peer_values in (("sentences", peer_sentences), ("corpus", peer_corpus))
     ]
-    return _row(seconds, begun.seconds + took.seconds, took.seconds, float(max(differences)))
+    return _row(seconds, start.seconds + peer.seconds, peer.seconds, float(max(differences)))

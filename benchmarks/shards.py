@@ -1,7 +1,7 @@
-"""The whole stage in a process of its own, beside the float32 product of the same pairs alone.
+"""The stage `shards` in a process of its own, beside the float32 product of the same pairs.
 
-Seconds are from the start of the process to the manifest. With `embeddings`, stand-ins of `capgrade
-bench corpus` take the place of sentence embeddings; real ones are made before the clock starts.
+Seconds are from the start of the process to its end. With `embeddings`, stand-ins of `capgrade
+bench corpus` replace sentence embeddings; real ones are computed before the clock starts.
 """
 
 import os
@@ -24,7 +24,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.shards import read_shards
 from capgrade.schemas.times import peak_mb, processor_seconds
 
-LOOK = 0.02  # seconds between looks at the memory of the stage
+LOOK = 0.02  # seconds between two readings of the stage's memory
 
 
 def bench(asked: Asked) -> Rows:
@@ -35,16 +35,10 @@ def bench(asked: Asked) -> Rows:
     params_file = ["--params", str(asked.params_file)] if asked.params_file else []
     with tempfile.TemporaryDirectory() as scratch, embedded(captions.texts, asked):
         out = Path(scratch) / "shards"
-        given = [
-            "--captions",
-            str(asked.captions),
-            "--split",
-            captions.split,
-            "--measures",
-            ",".join(asked.measures),
-        ]
-        sets = [word for one in asked.sets for word in ("--set", one)]
-        took = run("shards", [*given, "--out", str(out), *params_file, *sets])
+        options = ["--captions", str(asked.captions), "--split", captions.split]
+        options += ["--measures", ",".join(asked.measures), "--out", str(out), *params_file]
+        options += [word for text in asked.sets for word in ("--set", text)]
+        cost = run("shards", options)
         shards = read_shards(out)
     pairs, product = captions.n_images * captions.n_captions, product_seconds(captions.n_captions)
     return {
@@ -52,10 +46,10 @@ def bench(asked: Asked) -> Rows:
             "images": captions.n_images,
             "captions": captions.n_captions,
             "pairs": pairs,
-            **took,
-            "ns_per_pair": 1e9 * took["seconds"] / pairs,
+            **cost,
+            "ns_per_pair": 1e9 * cost["seconds"] / pairs,
             "product_seconds": product,
-            "times_the_product": took["seconds"] / product,
+            "times_the_product": cost["seconds"] / product,
             "kept_pairs": shards.manifest["pairs"],
             "output_bytes": sum(entry["bytes"] for entry in shards.manifest["files"].values()),
         }
@@ -63,8 +57,8 @@ def bench(asked: Asked) -> Rows:
 
 
 def run(command: str, options: Sequence[str], **environment: str) -> dict[str, float]:
-    """Of a command in a process of its own: seconds, processor_seconds (looks at its memory
-    included) and peak_mb. InputError when it fails."""
+    """Run a command in a process of its own; returns its seconds, processor_seconds (with the
+    readings of its memory) and peak_mb. InputError where it fails."""
     line = [sys.executable, "-m", "capgrade.pipelines.cli", command, *options]
     before, start, peak = processor_seconds(), time.perf_counter(), 0.0
     process = subprocess.Popen(line, stdout=sys.stderr, env={**os.environ, **environment})
@@ -73,13 +67,13 @@ def run(command: str, options: Sequence[str], **environment: str) -> dict[str, f
         time.sleep(LOOK)
     if process.returncode:
         raise InputError(f"capgrade {command} ended with status {process.returncode}")
-    took = time.perf_counter() - start
-    return {"seconds": took, "processor_seconds": processor_seconds() - before, "peak_mb": peak}
+    seconds, busy = time.perf_counter() - start, processor_seconds() - before
+    return {"seconds": seconds, "processor_seconds": busy, "peak_mb": peak}
 
 
 @contextmanager
 def embedded(texts: list[str], asked: Asked) -> Iterator[None]:
-    """Meanwhile the embeddings of these texts are in the cache that the stage reads."""
+    """Inside the block, the embeddings of these texts are in the cache that the stage reads."""
     if asked.bench.embeddings is None:
         if "sbert" in asked.measures:
             embed(texts, EMBEDDED)
@@ -88,16 +82,12 @@ def embedded(texts: list[str], asked: Asked) -> Iterator[None]:
     vectors = np.load(asked.bench.embeddings, mmap_mode="r", allow_pickle=False)
     if len(vectors) != len(texts):
         problem = f"{len(vectors)} vectors for {len(texts)} captions"
-        raise InputError(
-            problem, file=asked.bench.embeddings, remedy="make both with capgrade bench corpus"
-        )
+        remedy = "make both with capgrade bench corpus"
+        raise InputError(problem, file=asked.bench.embeddings, remedy=remedy)
     with tempfile.TemporaryDirectory() as cache, patch.dict(os.environ, CAPGRADE_CACHE=cache):
-        rows = np.unique(texts, return_index=True)[1]  # equal texts have equal vectors
-        chosen = [texts[row] for row in rows]
-        store(
-            cache_folder() / cache_name(EMBEDDED),
-            chosen,
-            np.asarray(vectors[rows], np.float32),
-            [0] * len(rows),
-        )
+        rows = np.unique(texts, return_index=True)[1]  # Equal texts have equal vectors.
+        unique_texts = [texts[row] for row in rows]
+        unique_vectors = np.asarray(vectors[rows], np.float32)
+        file = cache_folder() / cache_name(EMBEDDED)
+        store(file, unique_texts, unique_vectors, [0] * len(rows))
         yield

@@ -1,4 +1,4 @@
-"""What importing the stages takes, and what their first run compiles; give few captions."""
+"""The time to import stages, and to compile kernels in their first run; give few captions."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from capgrade.benchmarks.harness import Asked, Rows
 from capgrade.benchmarks.shards import run
 
 _STAGES = ("relevance", "shards")
-_MEASURES = "cider,rouge_l"  # the encoder of sbert would take most of the time
+_MEASURES = "cider,rouge_l"  # The encoder of sbert would take most of the time.
 IMPORT = """
 import json, sys, time
 start = time.perf_counter()
@@ -21,22 +21,20 @@ print(json.dumps({{"seconds": seconds, "modules": modules}}))
 
 
 def bench(asked: Asked) -> Rows:
-    """Of each stage: import_seconds, modules (of this project), first_seconds of a run that finds
-    no compiled kernels, seconds of the next run, compile_seconds, their difference, and the memory
-    of both."""
+    """For each stage: import_seconds, modules (of this project), first_seconds of a run without
+    compiled kernels, seconds of the next run, compile_seconds (their difference), and the peak
+    memory of both."""
     result = {}
-    given = ["--captions", str(asked.captions), "--measures", _MEASURES]
-    given += ["--split", asked.bench.split] if asked.bench.split else []
+    options = ["--captions", str(asked.captions), "--measures", _MEASURES]
+    options += ["--split", asked.bench.split] if asked.bench.split else []
     for stage in _STAGES:
         command = [sys.executable, "-c", IMPORT.format(stage=stage)]
-        imported = json.loads(
-            subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        )
+        process = subprocess.run(command, capture_output=True, text=True, check=True)
+        imported = json.loads(process.stdout)
         with tempfile.TemporaryDirectory() as scratch:
+            kernels = f"{scratch}/kernels"
             first, second = (
-                run(
-                    stage, [*given, "--out", f"{scratch}/{k}"], NUMBA_CACHE_DIR=f"{scratch}/kernels"
-                )
+                run(stage, [*options, "--out", f"{scratch}/{k}"], NUMBA_CACHE_DIR=kernels)
                 for k in range(2)
             )
         result[stage] = {

@@ -31,7 +31,7 @@ from capgrade.pipelines.execution.folder import Folder, fetch_finished
 from capgrade.pipelines.execution.job import Job, run_name, share
 from capgrade.pipelines.execution.runners import SHARES, MeasureDoFn, local_processes, shares
 from capgrade.pipelines.shards import open_shards_run, save_shards_job, schema_of
-from capgrade.pipelines.sources.fields import Id, Text, entry
+from capgrade.pipelines.sources.fields import Id, Text, validate_entry
 from capgrade.schemas.captions import SCHEMA, Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
@@ -318,7 +318,7 @@ def key_by_share(element: Element) -> tuple[int, Fields]:
     shown = reprlib.repr(element)
     if not isinstance(element, Mapping):
         raise InputError("no caption", file=WHERE, row=shown, remedy=_REMEDY)
-    caption = entry(CaptionFields, dict(element), WHERE, shown, _REMEDY)
+    caption = validate_entry(CaptionFields, dict(element), WHERE, shown, _REMEDY)
     fields = (caption.image_id, caption.caption_id, caption.caption)
     return crc32(caption.image_id.encode()) % SHARES, fields
 

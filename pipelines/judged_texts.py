@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, Field, create_model
 
 from capgrade.agreement.coefficients import coefficients, intervals
 from capgrade.agreement.judgements import Judgements
-from capgrade.pipelines.sources.fields import Text, TextList, entry, listed_cell
-from capgrade.pipelines.sources.table import table_rows
+from capgrade.pipelines.sources.fields import Text, TextList, parse_list_cell, validate_entry
+from capgrade.pipelines.sources.table import read_table_rows
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import LARGEST_FLOAT32
 from capgrade.schemas.params import JudgedColumns
@@ -89,12 +89,12 @@ def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[
     kinds: dict[str, Any] = {"candidate": Text, "references": References}
     rows: list[dict[str, Any]] = []
     fields: dict[str, Any] = {}
-    for row, record in table_rows(table, table.suffix, chosen):
+    for row, record in read_table_rows(table, table.suffix, chosen):
         if not rows:
             for k, (field, name) in enumerate(column.items()):
                 fields[f"f{k}"] = kinds.get(field, Number), Field(alias=name)
             model = create_model("Judged", **fields)
-        values = entry(model, record, table, row, _REMEDY)
+        values = validate_entry(model, record, table, row, _REMEDY)
         rows.append(dict(zip(column, vars(values).values(), strict=True)))
     if not rows:
         raise InputError("no rows", file=table, remedy=_REMEDY)
@@ -102,6 +102,7 @@ def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[
 
 
 References = Annotated[
-    TextList, BeforeValidator(lambda value: listed_cell(value) if isinstance(value, str) else value)
+    TextList,
+    BeforeValidator(lambda value: parse_list_cell(value) if isinstance(value, str) else value),
 ]
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-LARGEST_FLOAT32, le=LARGEST_FLOAT32)]

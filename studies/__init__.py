@@ -1,5 +1,5 @@
-"""Studies behind pages of docs, and the training of the small detector: run from a checkout, not in
-the wheel."""
+"""The studies behind pages of docs, and the training of the small detector. They run from a
+checkout and are not in the wheel."""
 
 import argparse
 from collections.abc import Iterable
@@ -11,25 +11,24 @@ from capgrade.schemas.output import refuse_file, starting
 
 
 def arguments(doc: str | None, head: str, *paths: str, **options: Any) -> argparse.Namespace:
-    """Of a study: `paths` that it needs and `options` of its own. An --out that holds something
-    else than a table with this `head` is refused."""
+    """The arguments of a study: `paths` that it needs, and its own `options`. InputError where
+    --out is anything but a table with this `head`."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for name in paths:
         parser.add_argument(f"--{name}", type=Path, required=True)
-    for name, more in options.items():
-        parser.add_argument(f"--{name}", **more)
+    for name, option in options.items():
+        parser.add_argument(f"--{name}", **option)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    if given.out:
-        refuse_file(given.out, "table of a study", starting(head.encode()))
-    return given
+    values = parser.parse_args()
+    if values.out:
+        refuse_file(values.out, "table of a study", starting(head.encode()))
+    return values
 
 
 def write_rows(rows: Iterable[str], out: Path | None) -> None:
-    """The lines of a Markdown table: printed one by one, and written to `out` once all are
-    there."""
+    """Print the lines of a Markdown table one by one, and write them to `out` after the last."""
     lines = []
     for row in rows:
         print(row, flush=True)

@@ -1,10 +1,10 @@
-"""What training from sampled labels costs against exact ones, on scenes, where the true relevance
-is known.
+"""Training from sampled labels beside training from exact ones, on scenes, whose true relevance is
+known.
 
     python -m studies.looked_up --captions DIR --regions DIR --runs DIR --out looked_up.md
 
-Shards of several shares of the pairs are made with the runs, and a model is trained on each,
-`--seeds` times. With the same `--runs` a stopped command goes on where it was.
+It writes shards of several shares of the pairs, and trains a model on each, `--seeds` times. With
+the same `--runs` a stopped command goes on.
 """
 
 from collections.abc import Sequence
@@ -21,18 +21,19 @@ from capgrade.schemas.params import RelevanceParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.fit.setup import Data
 from studies import arguments, write_rows
-from studies.results import PRESETS, RUNS, kept, table
-from studies.results import result as trained
+from studies.results import PRESETS, RUNS, open_runs, table
+from studies.results import result as train_and_score
 
-HEAD = "| loss | labels | kept | "  # how the table begins
+HEAD = "| loss | labels | kept | "  # the beginning of the table
 COLUMNS = ("rsum", "ndcg@25", "asp", "kendall_tau_b")
-# captions that the plan of shards keeps of 5,000: 16 at the top, 16 uniformly, one for each window
+# About how many captions an image keeps by the plan of shards with 16 at the top, 16 uniform ones,
+# and one for each window.
 BETWEEN = 50
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a run's labels come from: exact, permuted, or shards that hold a share of the pairs."""
+    """The origin of a run's labels: exact, permuted, or shards with a share of the pairs."""
 
     unknown: str  # exact, permuted, mask, estimate, bound
     share: float = 1.0
@@ -53,14 +54,14 @@ ORIGINS = {
 }
 
 
-def made(captions: Path, folder: Path, labels: Origin, measure: str) -> Path:
-    """Shards of about a share of the pairs of `train`, made once."""
+def write_shards(captions: Path, folder: Path, labels: Origin, measure: str) -> Path:
+    """Write shards of about a share of the pairs of `train`, unless they exist."""
     scale = labels.share * read_captions(captions, "train").n_captions / BETWEEN
-    kept = {"top": 16 * scale, "uniform": 16 * scale, "windows.per_window": max(1.0, scale)}
+    plan = {"top": 16 * scale, "uniform": 16 * scale, "windows.per_window": max(1.0, scale)}
     sets = [
         f"shards.measures=[{measure}]",
         "shards.split=train",
-        *(f"shards.{k}={round(v)}" for k, v in kept.items()),
+        *(f"shards.{key}={round(value)}" for key, value in plan.items()),
     ]
     params = load_params(None, sets)
     out = folder / f"shards-{measure}-{labels.share:g}"
@@ -68,9 +69,9 @@ def made(captions: Path, folder: Path, labels: Origin, measure: str) -> Path:
     return out
 
 
-def permuted(captions: Path, folder: Path, measure: str) -> Path:
-    """Dense labels called `<measure>_permuted`: those of an image's own captions are exact, and
-    those of all others are in random order."""
+def write_permuted(captions: Path, folder: Path, measure: str) -> Path:
+    """Write dense labels `<measure>_permuted`: those of an image's own captions are exact, and
+    those of all others are permuted."""
     name, params = f"{measure}_permuted", load_params(None, [])
     exact, file, out = folder / f"exact-{measure}", folder / f"{name}.npy", folder / name
     relevance(captions, exact, RelevanceParams(split="train", measures=(measure,)), params.measures)
@@ -79,8 +80,8 @@ def permuted(captions: Path, folder: Path, measure: str) -> Path:
     for image, row in enumerate(values):
         row[owner != image] = rng.permutation(row[owner != image])
     np.save(file, values)
-    given = params.measures.model_copy(update={"imported": {name: str(file)}})
-    relevance(captions, out, RelevanceParams(split="train", measures=(name,)), given)
+    measures = params.measures.model_copy(update={"imported": {name: str(file)}})
+    relevance(captions, out, RelevanceParams(split="train", measures=(name,)), measures)
     return out
 
 
@@ -88,41 +89,34 @@ def result(
     data: Data, loss: str, labels: Origin, sets: Sequence[str], runs: Path, seed: int
 ) -> dict[str, float]:
     """Train and score one run, a folder of `runs`: see `results.result`."""
-    measure = load_params(
-        PRESETS, [f"train.{each}" for each in (f"preset={loss}", *sets)]
-    ).train.measure
-    told, folder = [f"measure={measure}"], None
+    overrides = [f"train.{text}" for text in (f"preset={loss}", *sets)]
+    measure = load_params(PRESETS, overrides).train.measure
+    of_labels, folder = [f"measure={measure}"], None
     if labels.unknown == "permuted":
-        folder, told = (
-            permuted(data.captions, runs, measure),
-            [f"measure={measure}_permuted", "relevance=shards"],
-        )
+        folder = write_permuted(data.captions, runs, measure)
+        of_labels = [f"measure={measure}_permuted", "relevance=shards"]
     elif labels.unknown != "exact":
-        folder = made(data.captions, runs, labels, measure)
-        told += [f"unknown={labels.unknown}", "relevance=shards"]
-    return trained(
-        replace(data, shards=folder), runs / f"{labels.share:g}", loss, [*sets, *told], seed
-    )
+        folder = write_shards(data.captions, runs, labels, measure)
+        of_labels += [f"unknown={labels.unknown}", "relevance=shards"]
+    data, runs = replace(data, shards=folder), runs / f"{labels.share:g}"
+    return train_and_score(data, runs, loss, [*sets, *of_labels], seed)
 
 
 def main() -> None:
-    more = {"action": "append", "default": [], "help": "of all runs, such as epochs=2"}
-    given = arguments(__doc__, HEAD, "captions", "regions", **RUNS, set=more)
-    data = Data(given.captions, given.regions)
-    with kept(given.runs) as runs:
-        found = (
+    option = {"action": "append", "default": [], "help": "of all runs, such as epochs=2"}
+    args = arguments(__doc__, HEAD, "captions", "regions", **RUNS, set=option)
+    data, seeds = Data(args.captions, args.regions), range(args.seeds)
+    with open_runs(args.runs) as runs:
+        rows = (
             (
                 f"| {loss} | {labels.unknown} | {labels.share:.0%} | ",
-                [
-                    result(data, loss, labels, given.set, Path(runs), seed)
-                    for seed in range(given.seeds)
-                ],
+                [result(data, loss, labels, args.set, Path(runs), seed) for seed in seeds],
             )
             for loss, origins in ORIGINS.items()
             for labels in origins
-            if f"{loss} {labels.unknown} {labels.share:g}".startswith(given.only)
+            if f"{loss} {labels.unknown} {labels.share:g}".startswith(args.only)
         )
-        write_rows(table(HEAD, COLUMNS, found), given.out)
+        write_rows(table(HEAD, COLUMNS, rows), args.out)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Features of the real shape for captions without pictures, from the captions' words, so that they
-can be learnt.
+"""Features of the usual shape for captions without pictures, made from the captions' words, so that
+a model can learn from them.
 
     python -m studies.made_features --captions DIR --out FOLDER
 
@@ -19,17 +19,17 @@ from capgrade.schemas.progress import progress
 from studies import arguments
 
 REGIONS, WIDTH = 36, 2048
-NOISE = 1.0  # standard deviation, beside a word vector's 1
+NOISE = 1.0  # standard deviation; that of a word's vector is 1
 
 
 def word_vector(word: str) -> np.ndarray:
-    """float32 [WIDTH], standard normal, the same for a word wherever it stands."""
+    """The random vector of a word, standard normal: float32 [WIDTH]."""
     seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
     return np.random.default_rng(seed).standard_normal(WIDTH, np.float32)
 
 
 def make(captions_dir: Path, out: Path) -> dict[str, int]:
-    """Write the features of every split; images by split."""
+    """Write the features of every split; returns the number of images by split."""
     vectors: dict[str, np.ndarray] = {}
     counts = {}
     for split in splits_of(captions_dir):
@@ -40,26 +40,23 @@ def make(captions_dir: Path, out: Path) -> dict[str, int]:
             atomic(out / f"{split}_ims.npy") as temporary,
             progress(f"features of {split}", captions.n_images) as advance,
         ):
-            rows = np.lib.format.open_memmap(
-                temporary, "w+", np.float16, (captions.n_images, REGIONS, WIDTH)
-            )
+            shape = (captions.n_images, REGIONS, WIDTH)
+            rows = np.lib.format.open_memmap(temporary, "w+", np.float16, shape)
             for image, image_id in enumerate(captions.image_ids):
                 words = sorted({word for row in captions.rows_of(image) for word in tokens[row]})
                 rng = np.random.default_rng(int.from_bytes(image_id.encode()[-8:], "little"))
                 chosen = rng.choice(words, REGIONS)
-                known = [vectors.setdefault(word, word_vector(word)) for word in chosen]
-                rows[image] = np.stack(known) + NOISE * rng.standard_normal(
-                    (REGIONS, WIDTH), np.float32
-                )
+                region_words = [vectors.setdefault(word, word_vector(word)) for word in chosen]
+                noise = NOISE * rng.standard_normal((REGIONS, WIDTH), np.float32)
+                rows[image] = np.stack(region_words) + noise
                 advance(1)
             rows.flush()
-        write_text(
-            out / f"{split}_ids.txt", "".join(f"{image_id}\n" for image_id in captions.image_ids)
-        )
+        ids = "".join(f"{image_id}\n" for image_id in captions.image_ids)
+        write_text(out / f"{split}_ids.txt", ids)
         counts[split] = captions.n_images
     return counts
 
 
 if __name__ == "__main__":
-    given = arguments(__doc__, "", "captions")
-    print(make(given.captions, given.out))
+    args = arguments(__doc__, "", "captions")
+    print(make(args.captions, args.out))

@@ -1,13 +1,13 @@
-"""How many mined hard negatives people accept: by the labels' rule, by a relative margin, on
-MS-COCO's 5K test split.
+"""The share of mined hard negatives that people accept, by the labels' rule and by a relative
+margin, on MS-COCO's 5K test split.
 
     python -m studies.negatives --captions DIR --relevance DIR \
         --judgements cxc_sits_test.csv --out negatives.md
 
-All rows mine with the same sentence vectors: an image's first caption is the anchor, and what is
-mined are captions of other images, `--k` per anchor and positive. People are those of Crisscrossed
-Captions, who judged some of the pairs (accepted: 3 of 5 or more), and of ECCV Caption's lists,
-which have some of the images.
+All rows mine with the same sentence vectors: an image's first caption is the anchor, and `--k`
+captions of other images are mined for each anchor and positive. People are those of Crisscrossed
+Captions, who judged some of the pairs (a score of 3 of 5 accepts), and of ECCV Caption, which has
+lists of some of the images.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,23 +27,23 @@ from capgrade.metrics import human_lists
 from capgrade.metrics.base import Positives
 from studies import arguments, write_rows
 
-HEAD = "| mined by | pairs | mean cosine | judged | of them accepted |"  # how the table begins
+HEAD = "| mined by | pairs | mean cosine | judged | of them accepted |"  # the table's beginning
 MARGINS = (0.05, 0.1)
 BELOW = {"sbert": (0.6, 0.5), "rouge_l": (0.5, 0.4), "cider": (1.0, 0.5)}
-LIKED = 3.0
+ACCEPTED = 3.0  # the least score of an accepted pair
 
 
 class Vectors:
-    """A model whose sentence vectors are there already, as `mine_hard_negatives` calls one."""
+    """A model with ready sentence vectors, with the methods that `mine_hard_negatives` calls."""
 
     device = torch.device("cpu")
     similarity, similarity_pairwise = staticmethod(cos_sim), staticmethod(pairwise_cos_sim)
 
     def __init__(self, texts: Sequence[str], vectors: np.ndarray) -> None:
-        self.of = dict(zip(texts, vectors, strict=True))
+        self.vector_of = dict(zip(texts, vectors, strict=True))
 
     def encode_query(self, texts: Sequence[str], **_: Any) -> np.ndarray:
-        return np.stack([self.of[text] for text in texts])
+        return np.stack([self.vector_of[text] for text in texts])
 
     encode_document = encode_query
 
@@ -51,18 +51,18 @@ class Vectors:
 def accepted(
     pairs: np.ndarray, judged: Judgements, lists: Positives
 ) -> tuple[int, float, int, float]:
-    """Of pairs int64 [n, 2], image rows and caption rows: those that CxC judged, the share
-    accepted; those of images with a list of ECCV Caption, the share in it."""
+    """For pairs int64 [n, 2] of image rows and caption rows: how many CxC judged, and the share
+    that it accepted; how many have an image with a list of ECCV Caption, and the share in it."""
     scores = zip(judged.image, judged.caption, judged.score, strict=True)
-    liked = {(image, caption): score >= LIKED for image, caption, score in scores}
-    found = [liked[pair] for pair in map(tuple, pairs.tolist()) if pair in liked]
-    of = pairs[lists.sizes[pairs[:, 0]] > 0]
+    verdict_of = {(image, caption): score >= ACCEPTED for image, caption, score in scores}
+    verdicts = [verdict_of[pair] for pair in map(tuple, pairs.tolist()) if pair in verdict_of]
+    with_list = pairs[lists.sizes[pairs[:, 0]] > 0]
     listed = {*zip(lists.queries.tolist(), lists.indices.tolist(), strict=True)}
-    inside = [pair in listed for pair in map(tuple, of.tolist())]
-    return len(found), float(np.mean(found)), len(of), float(np.mean(inside))
+    inside = [pair in listed for pair in map(tuple, with_list.tolist())]
+    return len(verdicts), float(np.mean(verdicts)), len(with_list), float(np.mean(inside))
 
 
-def by_margin(labels: Labels, vectors: np.ndarray, margin: float, k: int) -> np.ndarray:
+def mine_by_margin(labels: Labels, vectors: np.ndarray, margin: float, k: int) -> np.ndarray:
     """The pairs that sentence-transformers mines: int64 [n, 2], images and captions."""
     texts, owner = labels.texts, labels.owner
     first = np.unique(owner, return_index=True)[1]
@@ -86,20 +86,19 @@ def by_margin(labels: Labels, vectors: np.ndarray, margin: float, k: int) -> np.
     return np.unique([(image[anchor], caption[negative]) for anchor, negative in rows], axis=0)
 
 
-def by_labels(
+def mine_by_labels(
     labels: Labels, vectors: np.ndarray, measure: str, below: float, k: int
 ) -> np.ndarray:
     """The pairs that `Labels.negatives` mines."""
     first = np.unique(labels.owner, return_index=True)[1]
-    found = labels.negatives(
-        k, accepted_below=below, measure=measure, scores=(vectors[first], vectors)
-    )
-    anchors = np.repeat(found.anchors, k)
-    return np.unique(np.stack([anchors, found.documents[:, 1:].ravel()], axis=1), axis=0)
+    scores = vectors[first], vectors
+    mined = labels.negatives(k, accepted_below=below, measure=measure, scores=scores)
+    anchors = np.repeat(mined.anchors, k)
+    return np.unique(np.stack([anchors, mined.documents[:, 1:].ravel()], axis=1), axis=0)
 
 
 def table(captions: Path, relevance: Path, judgements: Path, k: int) -> Iterator[str]:
-    """Row by row."""
+    """The lines of the Markdown table."""
     labels = Labels.load(relevance, captions=captions)
     assert labels.captions is not None
     vectors = embed(labels.texts, EMBEDDED)
@@ -107,30 +106,29 @@ def table(captions: Path, relevance: Path, judgements: Path, k: int) -> Iterator
     judged = read_judgements(judgements, labels.captions)
     first = np.unique(labels.owner, return_index=True)[1]
     yield f"{HEAD} in ECCV Caption's lists |\n|---|---:|---:|---:|---:|---:|"
-    rows = [("no filter", by_labels(labels, vectors, "rouge_l", np.inf, k))]
+    rows = [("no filter", mine_by_labels(labels, vectors, "rouge_l", np.inf, k))]
     rows += [
-        (f"`relative_margin={margin:g}`", by_margin(labels, vectors, margin, k))
+        (f"`relative_margin={margin:g}`", mine_by_margin(labels, vectors, margin, k))
         for margin in MARGINS
     ]
     rows += [
-        (f"`{name}`, `accepted_below={below:g}`", by_labels(labels, vectors, name, below, k))
+        (f"`{name}`, `accepted_below={below:g}`", mine_by_labels(labels, vectors, name, below, k))
         for name, thresholds in BELOW.items()
         for below in thresholds
     ]
     for name, pairs in rows:
         cosine = np.mean(np.sum(vectors[first[pairs[:, 0]]] * vectors[pairs[:, 1]], axis=1))
-        known, share, listed, inside = accepted(pairs, judged, lists)
+        n_judged, share, n_listed, inside = accepted(pairs, judged, lists)
         yield (
-            f"| {name} | {len(pairs):,} | {cosine:.3f} | {known:,} | {share:.1%} | {inside:.1%} of"
-            f" {listed:,} |"
+            f"| {name} | {len(pairs):,} | {cosine:.3f} | {n_judged:,} | {share:.1%} |"
+            f" {inside:.1%} of {n_listed:,} |"
         )
 
 
 def main() -> None:
-    given = arguments(
-        __doc__, HEAD, "captions", "relevance", "judgements", k={"type": int, "default": 5}
-    )
-    write_rows(table(given.captions, given.relevance, given.judgements, given.k), given.out)
+    option = {"type": int, "default": 5}
+    args = arguments(__doc__, HEAD, "captions", "relevance", "judgements", k=option)
+    write_rows(table(args.captions, args.relevance, args.judgements, args.k), args.out)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What graded losses and models gain over their baselines on scenes, where true relevance is known:
-mean and spread.
+"""Graded losses and models beside their baselines on scenes, whose true relevance is known: means
+and standard deviations.
 
     python -m studies.results --captions DIR --regions DIR --out results.md
 
 Each comparison trains a baseline and its challengers on the same data, `--seeds` times, and scores
-the test split by the truth of the scenes. With `--runs` the runs are kept, and a stopped command
-goes on where it was.
+the test split by the true relevance. With `--runs` the runs are kept, and a stopped command goes
+on.
 """
 
 import tempfile
@@ -45,13 +45,13 @@ METRICS = (
     "kendall_tau_b",
 )
 PRESETS = Path(__file__).with_suffix(".yaml")
-HEAD = "| | run | "  # how a table of results begins
+HEAD = "| | run | "  # the beginning of the table
 COLUMNS = ("rsum", "nsum", "recall@1", "ndcg@25", "asp", "kendall_tau_b")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Presets of results.yaml, the baseline first, and what of `train` is set for all."""
+    """Presets of results.yaml, the baseline first, and values of `train` for all of them."""
 
     title: str
     presets: tuple[str, ...]
@@ -91,9 +91,9 @@ COMPARISONS = (
 
 
 def result(data: Data, runs: Path, preset: str, sets: Sequence[str], seed: int) -> dict[str, float]:
-    """Train and score one run, a folder of `runs`: rsum, nsum of 0 to 600, others as means of both
-    directions."""
-    overrides = [f"train.{each}" for each in (f"preset={preset}", f"seed={seed}", *sets)]
+    """Train and score one run, a folder of `runs`: rsum and nsum of 0 to 600, and the other metrics
+    as means over both directions."""
+    overrides = [f"train.{text}" for text in (f"preset={preset}", f"seed={seed}", *sets)]
     params = load_params(PRESETS, overrides)
     run = runs / "-".join([preset, *sets, f"seed={seed}"])
     train(data, run, params.train, params.measures)
@@ -102,19 +102,19 @@ def result(data: Data, runs: Path, preset: str, sets: Sequence[str], seed: int) 
     store = open_images(config["params"]["model"]["name"], config["model"], data.regions, None)
     pairs = Pairs(captions, store, tokens.encode(captions))
     truth = read_relevance(data.captions / "truth-test.arrow").matrix()
-    task = Task(
-        compute_scores(model, *encode_split(model, pairs)), captions.owner, {"truth": truth}
-    )
-    found = score(task, EvaluateParams(samples=0, metric=METRICS))
-    ways = [scored.mean for scored in found.scored.values()]
-    return {**found.sums, **{name: float(np.mean([way[name] for way in ways])) for name in METRICS}}
+    similarity = compute_scores(model, *encode_split(model, pairs))
+    task = Task(similarity, captions.owner, {"truth": truth})
+    evaluation = score(task, EvaluateParams(samples=0, metric=METRICS))
+    directions = [scored.mean for scored in evaluation.scored.values()]
+    means = {name: float(np.mean([mean[name] for mean in directions])) for name in METRICS}
+    return {**evaluation.sums, **means}
 
 
 def rows(
     comparisons: Sequence[Comparison], data: Data, runs: Path, seeds: int
 ) -> Iterator[tuple[str, list[dict[str, float]]]]:
-    """The head of a row, and the numbers of each seed."""
-    # a baseline serves several challengers
+    """The head of each row, and the numbers of each seed."""
+    # Comparisons share baselines, which are trained once.
     done: dict[tuple[str, tuple[str, ...]], list[dict[str, float]]] = {}
     for comparison in comparisons:
         for preset in comparison.presets:
@@ -127,7 +127,7 @@ def rows(
 def table(
     head: str, columns: Sequence[str], rows: Iterable[tuple[str, list[dict[str, float]]]]
 ) -> Iterator[str]:
-    """Markdown, row by row: mean ± standard deviation over seeds, sums of percent and percent."""
+    """The lines of a Markdown table of mean ± standard deviation over seeds, in percent."""
     yield head + " | ".join(columns) + " |"
     yield "|" + "---|" * (head.count("|") - 1) + "---:|" * len(columns)
     for first, runs in rows:
@@ -142,8 +142,8 @@ def cell(name: str, values: Sequence[float]) -> str:
     return f"{percent.mean():.1f} ± {percent.std():.1f}"
 
 
-def kept(runs: Path | None) -> AbstractContextManager[str | Path]:
-    """The folder of the runs, which is gone afterwards where none was named."""
+def open_runs(runs: Path | None) -> AbstractContextManager[str | Path]:
+    """The folder of the runs: `runs`, or without it a temporary one."""
     if runs is None:
         return tempfile.TemporaryDirectory()
     runs.mkdir(parents=True, exist_ok=True)
@@ -158,14 +158,14 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    given = arguments(__doc__, HEAD, "captions", "regions", **RUNS)
-    chosen = [c for c in COMPARISONS if c.title.startswith(given.only)]
+    args = arguments(__doc__, HEAD, "captions", "regions", **RUNS)
+    chosen = [c for c in COMPARISONS if c.title.startswith(args.only)]
     if not chosen:
         remedy = f"the start of one of: {', '.join(c.title for c in COMPARISONS)}"
-        raise InputError(f"no comparison begins with '{given.only}'", remedy=remedy)
-    with kept(given.runs) as runs:
-        found = rows(chosen, Data(given.captions, given.regions), Path(runs), given.seeds)
-        write_rows(table(HEAD, COLUMNS, found), given.out)
+        raise InputError(f"no comparison begins with '{args.only}'", remedy=remedy)
+    with open_runs(args.runs) as runs:
+        results = rows(chosen, Data(args.captions, args.regions), Path(runs), args.seeds)
+        write_rows(table(HEAD, COLUMNS, results), args.out)
 
 
 if __name__ == "__main__":

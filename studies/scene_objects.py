@@ -1,5 +1,5 @@
-"""How well a detector finds what is drawn in scenes: average precision of its boxes, accuracy of
-its attributes."""
+"""The quality of a detector on scenes: average precision of its boxes, and accuracy of its classes
+and attributes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, read_arrow
 from capgrade.schemas.pictures import decode_image
 
-SCORE, NMS_THRESHOLD, MOST = 0.05, 0.5, 100  # what counts as a detection, as detectron2 has it
+SCORE, NMS_THRESHOLD, MOST = 0.05, 0.5, 100  # detectron2's limits for detections of a picture
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,17 +37,16 @@ class Truth:
     classes: Tensor  # int64 (G,), 1 .. n_classes
     attributes: Tensor  # int64 (G,), 1 .. n_attributes
 
-    def shown(self, scale: float, device: torch.device | str) -> Truth:
-        """Of the picture shown at `scale`."""
-        return Truth(
-            (self.boxes * scale).to(device), self.classes.to(device), self.attributes.to(device)
-        )
+    def rescale(self, scale: float, device: torch.device | str) -> Truth:
+        """The objects of the picture resized by `scale`, on a device."""
+        boxes = (self.boxes * scale).to(device)
+        return Truth(boxes, self.classes.to(device), self.attributes.to(device))
 
 
 @dataclasses.dataclass(frozen=True)
 class Annotated:
-    """Pictures of one split with their objects; `classes` and `attributes` name the numbers, from
-    1."""
+    """Pictures of one split with their objects; `classes` and `attributes` are the names of the
+    numbers from 1."""
 
     png: Sequence[pa.Scalar]
     truths: list[Truth]  # boxes in pixels of the picture
@@ -58,13 +57,13 @@ class Annotated:
         return len(self.truths)
 
     def picture(self, k: int) -> np.ndarray:
-        """uint8 (H, W, 3), RGB."""
+        """Picture k, uint8 (H, W, 3) RGB."""
         return decode_image(self.png[k].as_py(), "images.arrow", k)
 
 
 def read_annotated(folder: Path, split: str) -> Annotated:
-    """The scenes of a split: kinds are classes, colours attributes. InputError for other captions
-    folders."""
+    """The scenes of a split: kinds are classes, colours attributes. InputError for a folder of
+    other captions."""
     paths = folder / "images.arrow", folder / "scenes.arrow"
     for path in paths:
         if not path.is_file():
@@ -72,9 +71,8 @@ def read_annotated(folder: Path, split: str) -> Annotated:
             raise InputError("no pictures with known objects here", file=path, remedy=remedy)
     images, scenes = (table.filter(pc.field("split") == split) for table in map(read_arrow, paths))
     if not len(images) or images["image_id"] != scenes["image_id"]:
-        raise InputError(
-            f"no scenes of split '{split}'", file=folder, remedy="make them with capgrade captions"
-        )
+        remedy = "make them with capgrade captions"
+        raise InputError(f"no scenes of split '{split}'", file=folder, remedy=remedy)
     names = metadata_of(scenes.schema)["vocabulary"]
     classes, attributes = names["kinds"], names["colours"]
     truths = [
@@ -90,8 +88,8 @@ def read_annotated(folder: Path, split: str) -> Annotated:
 
 @dataclasses.dataclass(frozen=True)
 class Precision:
-    """AP as COCO defines it, 0..1; recall of 100 proposals at IoU 0.5; attribute accuracy on the
-    true boxes, given the true class and given the predicted one; and class accuracy there."""
+    """AP as COCO defines it, 0..1; recall of 100 proposals at IoU 0.5; and on the true boxes the
+    accuracy of classes, and of attributes given the predicted or the true class."""
 
     pictures: int
     objects: int
@@ -107,39 +105,28 @@ class Precision:
 @torch.inference_mode()
 def measure(model: BottomUp, data: Annotated) -> Precision:
     """The figures of a detector on a split of scenes; COCOeval of pycocotools computes AP."""
-    found: list[dict[str, Any]] = []
-    right = np.zeros(4)
+    results: list[dict[str, Any]] = []
+    n_right = np.zeros(4)
     for k, objects in enumerate(data.truths):
         image, scale = model.config.prepare(data.picture(k))
-        truth = objects.shown(scale, model.anchors.device)
+        truth = objects.rescale(scale, model.anchors.device)
         features = model.backbone(image[None].to(model.anchors.device))
         proposals = model.propose(features, (image.shape[1], image.shape[2]), [scale])
-        for box, score, label in zip(
-            *detections(model.describe(features, proposals)[0], image), strict=True
-        ):
-            found.append(
-                {
-                    "image_id": k + 1,
-                    "category_id": label,
-                    "score": score,
-                    "bbox": _xywh(box / scale),
-                }
-            )
-        # Found by a proposal; and, given the true boxes, right classes and attributes (class
-        # predicted, true).
+        columns = detections(model.describe(features, proposals)[0], image)
+        for box, score, label in zip(*columns, strict=True):
+            ids = {"image_id": k + 1, "category_id": label}
+            results.append({**ids, "score": score, "bbox": _xywh(box / scale)})
+        # In the order of `Precision`: objects with a proposal, and on the true boxes right classes
+        # and right attributes by the predicted and by the true class.
         vectors = model.roi_features(features, functional.pad(truth.boxes, (1, 0)))
         predicted = model.head.cls_score(vectors).argmax(dim=1)
-        named = [
-            model.head.attribute_logits(vectors, c)[:, 1:].argmax(dim=1) + 1
-            for c in (predicted, truth.classes)
-        ]
-        hits = iou(proposals[0][0], truth.boxes).amax(dim=0) >= 0.5
-        right += [
-            int(x.sum())
-            for x in (hits, predicted == truth.classes, *(n == truth.attributes for n in named))
-        ]
+        right = [iou(proposals[0][0], truth.boxes).amax(dim=0) >= 0.5, predicted == truth.classes]
+        for classes in (predicted, truth.classes):
+            attributes = model.head.attribute_logits(vectors, classes)[:, 1:].argmax(dim=1) + 1
+            right.append(attributes == truth.attributes)
+        n_right += [int(mask.sum()) for mask in right]
     count = sum(len(objects.boxes) for objects in data.truths)
-    return Precision(len(data), count, *_coco_ap(data, found), *(right / count).tolist())
+    return Precision(len(data), count, *_coco_ap(data, results), *(n_right / count).tolist())
 
 
 def detections(
@@ -147,31 +134,28 @@ def detections(
 ) -> tuple[np.ndarray, list[float], list[int]]:
     """Regressed boxes (K, 4) in network pixels, scores and classes (from 1), after suppression
     class by class."""
-    assert regions.deltas is not None  # `describe` computes them unless told not to
+    assert regions.deltas is not None  # `describe` computes them by default.
     boxes = clip_boxes(decode_boxes(regions.boxes, regions.deltas), image.shape[1], image.shape[2])
-    # class by class
-    boxes, scores = (
-        boxes.unflatten(1, (-1, 4))[:, 1:].transpose(0, 1),
-        regions.classes[:, 1:].T,
-    )
+    # The first axis is the class, so that a batch of suppressions is one for each class.
+    boxes = boxes.unflatten(1, (-1, 4))[:, 1:].transpose(0, 1)
+    scores = regions.classes[:, 1:].T
     kept, count = nms_batch(boxes, scores, NMS_THRESHOLD, scores > SCORE, MOST)
-    labels, places = (torch.arange(kept.shape[1], device=kept.device) < count[:, None]).nonzero(
-        as_tuple=True
-    )
+    is_kept = torch.arange(kept.shape[1], device=kept.device) < count[:, None]
+    labels, places = is_kept.nonzero(as_tuple=True)
     rows = kept[labels, places]
     best = scores[labels, rows].argsort(descending=True, stable=True)[:MOST]
     labels, rows = labels[best], rows[best]
     return boxes[labels, rows].cpu().numpy(), scores[labels, rows].tolist(), (labels + 1).tolist()
 
 
-def _coco_ap(data: Annotated, found: list[dict[str, Any]]) -> tuple[float, float, float]:
+def _coco_ap(data: Annotated, results: list[dict[str, Any]]) -> tuple[float, float, float]:
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
     boxes = [
         (k, int(c), _xywh(box))
-        for k, one in enumerate(data.truths)
-        for box, c in zip(one.boxes, one.classes, strict=True)
+        for k, objects in enumerate(data.truths)
+        for box, c in zip(objects.boxes, objects.classes, strict=True)
     ]
     truth = [
         {
@@ -184,7 +168,7 @@ def _coco_ap(data: Annotated, found: list[dict[str, Any]]) -> tuple[float, float
         }
         for i, (k, c, box) in enumerate(boxes, start=1)
     ]
-    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints as it goes
+    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress.
         gold = COCO()
         gold.dataset = {
             "images": [{"id": k + 1} for k in range(len(data))],
@@ -192,9 +176,9 @@ def _coco_ap(data: Annotated, found: list[dict[str, Any]]) -> tuple[float, float
             "categories": [{"id": c + 1, "name": name} for c, name in enumerate(data.classes)],
         }
         gold.createIndex()
-        if not found:
+        if not results:
             return 0.0, 0.0, 0.0
-        run = COCOeval(gold, gold.loadRes(found), "bbox")
+        run = COCOeval(gold, gold.loadRes(results), "bbox")
         run.evaluate()
         run.accumulate()
         run.summarize()
@@ -202,6 +186,6 @@ def _coco_ap(data: Annotated, found: list[dict[str, Any]]) -> tuple[float, float
 
 
 def _xywh(box: np.ndarray | Tensor) -> list[float]:
-    """x, y, width, height of a box that holds both its border pixels."""
+    """x, y, width, height of a box that includes both border pixels."""
     x1, y1, x2, y2 = (float(v) for v in box)
     return [x1, y1, x2 - x1 + 1, y2 - y1 + 1]

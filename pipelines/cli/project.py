@@ -63,8 +63,8 @@ def init(
     It reads the captions and finds pictures for them before it writes. On a terminal it asks for
     what is not given.
     """
-    from capgrade.pipelines.project.init import init as write
-    from capgrade.pipelines.project.init import look, params_of
+    from capgrade.pipelines.project.init import inspect_dataset, params_of
+    from capgrade.pipelines.project.init import write_project as write
     from capgrade.schemas.extras import require
 
     require("dvc")
@@ -88,7 +88,7 @@ def init(
     else:
         refuse("without --template", data=data)
         dataset = _own(own)
-    found = look(dataset)
+    found = inspect_dataset(dataset)
     name, presets = folder.resolve().name, preset or ["triplet"]
     tree = params_of(
         dataset, found, name, presets, licence or "unknown", language, given.sets or []
@@ -133,14 +133,14 @@ def _of_template(template: str, data: Path | None, features: list[str] | None) -
 def _own(own: dict[str, Any]) -> Any:
     """A dataset by its own options; paths as they are from anywhere, as experiments run in other
     folders."""
-    from capgrade.pipelines.project.init import Dataset, absolute
+    from capgrade.pipelines.project.init import Dataset, absolute_path
 
     captions: dict[str, Any] = {"source": own["source"]}
     if own["input"]:
-        inputs = [absolute(one) for one in own["input"]]
+        inputs = [absolute_path(one) for one in own["input"]]
         captions["input"] = inputs if len(inputs) > 1 else inputs[0]
     if lists := pairs(own["split-list"], "--split-list"):
-        captions["split_lists"] = {split: absolute(path) for split, path in lists.items()}
+        captions["split_lists"] = {split: absolute_path(path) for split, path in lists.items()}
     if columns := pairs(own["column"], "--column"):
         captions["columns"] = columns
     if (own["images"] is None) == (not own["features"]):
@@ -148,16 +148,16 @@ def _own(own: dict[str, Any]) -> Any:
             "pictures or features, one of them", remedy="give --images, or --features FORMAT=PATH"
         )
     if own["images"] is not None:
-        return Dataset(captions, images=absolute(own["images"]))
+        return Dataset(captions, images=absolute_path(own["images"]))
     return Dataset(captions, features=_features(own["features"]))
 
 
 def _features(given: list[str]) -> dict[str, Any]:
     """A block `regions.features`. InputError for another form than FORMAT=PATH."""
-    from capgrade.pipelines.project.init import absolute
+    from capgrade.pipelines.project.init import absolute_path
 
     formats = {one.partition("=")[0] for one in given}
-    paths = [absolute(one.partition("=")[2]) for one in given if "=" in one]
+    paths = [absolute_path(one.partition("=")[2]) for one in given if "=" in one]
     if len(formats) != 1 or len(paths) != len(given):
         raise InputError(f"--features {' '.join(given)}: not FORMAT=PATH, all of one format")
     return {"format": formats.pop(), "input": paths if len(paths) > 1 else paths[0]}

@@ -572,10 +572,10 @@ def reproduce(
 
     `--set` takes train.KEY=VALUE of all runs, or runs.NAME.KEY=VALUE.
     """
-    from capgrade.pipelines.reproduce.recipe import listing, load_recipe, settings_of
+    from capgrade.pipelines.reproduce.recipe import list_recipes, load_recipe, settings_of
 
     if listed:
-        recipes = listing()
+        recipes = list_recipes()
         lines = [
             f"{key:22}{one['paper']}, table {one['table']}; needs {', '.join(one['needs'])}; "
             f"verified: {one['verified']}{'; ' if one['network'] else ''}{one['network'] or ''}"
@@ -599,7 +599,7 @@ def reproduce(
     measures |= {one.measure for one in recipe.rows if one.measure}
     require_all("torch", measures=measures, params=settings.measures)
     from capgrade.pipelines.reproduce.stage import reproduce as stage
-    from capgrade.pipelines.reproduce.table import markdown
+    from capgrade.pipelines.reproduce.table import table_markdown
 
     table = stage(
         name,
@@ -614,5 +614,7 @@ def reproduce(
         small=small,
     )
     typer.echo(
-        json.dumps(table, indent=2) if given.as_json else f"{markdown(table)}\n-> {out / name}"
+        json.dumps(table, indent=2)
+        if given.as_json
+        else f"{table_markdown(table)}\n-> {out / name}"
     )

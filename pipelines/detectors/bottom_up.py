@@ -11,7 +11,7 @@ from torch.nn import functional
 from capgrade.devices import autocast, precision_of
 from capgrade.pipelines.detectors.pooling import roi_pool
 from capgrade.pipelines.detectors.preprocess import LONG_SIDE, SHORT_SIDE, CaffePrepare
-from capgrade.pipelines.detectors.resnet import ResNetC4, fold_norms, make_stage, scaled
+from capgrade.pipelines.detectors.resnet import ResNetC4, fold_norms, make_stage, scale_channels
 from capgrade.pipelines.detectors.rpn import (
     Conventions,
     ProposalRule,
@@ -28,15 +28,15 @@ STRIDE = 16
 
 @dataclasses.dataclass(frozen=True)
 class BottomUpConfig:
-    """The published model by default; smaller ones by width, blocks and counts.
+    """The published model by default; smaller ones have other widths, blocks and counts.
 
-    Source: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention.
-    rois_at_once bounds memory: 1.6 MB a roi and activation at full width.
+    `rois_at_once` bounds memory: a roi takes 1.6 MB for each activation at full width. Source:
+    models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention.
     """
 
     n_classes: int = 1600  # without background
-    n_attributes: int = 400  # without none; 0: no attribute head
-    width: float = 1.0  # of every ResNet channel
+    n_attributes: int = 400  # without "none"; 0 for a model without an attribute head
+    width: float = 1.0  # factor of the channels of every ResNet layer
     blocks: tuple[int, int, int, int] = (3, 4, 23, 3)
     rpn_channels: int = 512
     anchor_base: int = 16
@@ -53,18 +53,18 @@ class BottomUpConfig:
 
     @property
     def n_features(self) -> int:
-        """Numbers of a region feature: 2,048 at full width."""
-        return scaled(2048, self.width)
+        """The length of a region's feature: 2,048 at full width."""
+        return scale_channels(2048, self.width)
 
     @property
     def prepare(self) -> CaffePrepare:
-        """What makes a picture an input of the model."""
+        """The function that turns a picture into the model's input."""
         return CaffePrepare(self.short_side, self.long_side)
 
     def anchors(self) -> Tensor:
-        """float32 (A, 4), about one cell."""
-        sides = self.anchor_base, self.anchor_scales, self.anchor_ratios
-        return torch.from_numpy(make_anchors(self.conventions, *sides))
+        """The anchors of one cell: float32 (A, 4)."""
+        shapes = self.anchor_base, self.anchor_scales, self.anchor_ratios
+        return torch.from_numpy(make_anchors(self.conventions, *shapes))
 
 
 class RegionHead(nn.Module):
@@ -74,9 +74,9 @@ class RegionHead(nn.Module):
     def __init__(self, config: BottomUpConfig) -> None:
         super().__init__()
         features, classes = config.n_features, config.n_classes + 1
-        # Stride 1 and dilation 2 as in the prototxt, in airsplay's roi_heads.py (RES5HALVE False),
-        # and in MILVLG's, whose make_stage takes stride 1 wherever it dilates.
-        inputs, middle = scaled(1024, config.width), scaled(512, config.width)
+        # Stride 1 and dilation 2 are those of the prototxt, of airsplay's roi_heads.py (RES5HALVE
+        # False), and of MILVLG's make_stage, which takes stride 1 wherever it dilates.
+        inputs, middle = scale_channels(1024, config.width), scale_channels(512, config.width)
         self.res5 = make_stage(config.blocks[3], inputs, middle, features, stride=1, dilation=2)
         self.cls_score = nn.Linear(features, classes)
         self.bbox_pred = nn.Linear(features, 4 * classes)
@@ -99,20 +99,19 @@ class RegionHead(nn.Module):
     def attribute_logits(self, features: Tensor, classes: Tensor) -> Tensor:
         """(R, D), class numbers (R,) with 0 = background -> (R, n_attributes + 1), 0 = none.
 
-        Inference gives it the arg max of the class scores, background included; training the true
-        classes.
+        `classes` are the true ones in training, and in inference those of the largest score,
+        background included.
         """
         joined = torch.cat([features, self.cls_embed(classes)], dim=1)
         return self.attr_linear2(functional.relu(self.attr_linear1(joined)))
 
 
 class BottomUp(nn.Module):
-    """Pictures of one size -> their regions: (B, 3, H, W) from `preprocess` and B scales -> B
-    `DescribedProposals`.
+    """(B, 3, H, W) from `preprocess` and B scales -> B `DescribedProposals`.
 
-    No padding, so that a picture's features do not depend on its neighbours; a batch holds equal
-    sizes only. Source: the prototxt named in `BottomUpConfig`; parts of MILVLG's modeling/ carry
-    the same names.
+    A batch has pictures of one size and no padding, so that features do not depend on the other
+    pictures. Source: the prototxt named in `BottomUpConfig`; modules have the names of MILVLG's
+    modeling/.
     """
 
     anchors: Tensor
@@ -122,7 +121,9 @@ class BottomUp(nn.Module):
         self.config = config = config or BottomUpConfig()
         self.register_buffer("anchors", config.anchors(), persistent=False)
         self.backbone = ResNetC4(config.blocks[:3], config.width)
-        self.rpn = RPNHead(scaled(1024, config.width), config.rpn_channels, len(self.anchors))
+        self.rpn = RPNHead(
+            scale_channels(1024, config.width), config.rpn_channels, len(self.anchors)
+        )
         self.head = RegionHead(config)
 
     def forward(
@@ -136,11 +137,10 @@ class BottomUp(nn.Module):
     def propose(
         self, features: Tensor, image: tuple[int, int], scales: Sequence[float]
     ) -> list[tuple[Tensor, Tensor]]:
-        """Boxes (R, 4) and objectness (R,) of each picture, float32; no gradient goes through
-        proposals.
+        """Boxes (R, 4) and objectness (R,) of each picture, float32, without a gradient.
 
-        Objectness is a probability; by airsplay's conventions its logit, as detectron2 sorts and
-        stores it.
+        Objectness is a probability, or by airsplay's conventions its logit, by which detectron2
+        sorts.
         """
         logits, deltas = self.rpn.logits(features)
         caffe = self.config.conventions == "caffe"
@@ -155,23 +155,21 @@ class BottomUp(nn.Module):
         if not len(rois):
             return rois.new_zeros(0, self.config.n_features)
         pool = roi_pool(features, rois, self.config.pooled, 1 / STRIDE)
-        starts, step = range(0, len(rois), self.config.rois_at_once), self.config.rois_at_once
-        return torch.cat([self.head.features(pool(slice(at, at + step))) for at in starts])
+        step = self.config.rois_at_once
+        parts = (slice(start, start + step) for start in range(0, len(rois), step))
+        return torch.cat([self.head.features(pool(part)) for part in parts])
 
     def describe(
         self, features: Tensor, proposals: list[tuple[Tensor, Tensor]], *, deltas: bool = True
     ) -> list[DescribedProposals]:
-        """Feature, class, attribute and, with `deltas`, box predictions of given boxes, picture by
-        picture.
+        """Features, classes, attributes and, with `deltas`, box deltas of each picture's boxes.
 
-        Under autocast all but the feature is computed in float32: a class score decides which
-        regions are kept.
+        Under autocast only the features have its precision: the rest is float32, because class
+        scores decide which regions are kept.
         """
         counts = [len(boxes) for boxes, _ in proposals]
-        numbered = [
-            functional.pad(boxes, (1, 0), value=i) for i, (boxes, _) in enumerate(proposals)
-        ]
-        vectors = self.roi_features(features, torch.cat(numbered))
+        rois = [functional.pad(boxes, (1, 0), value=i) for i, (boxes, _) in enumerate(proposals)]
+        vectors = self.roi_features(features, torch.cat(rois))
         columns = {"features": vectors}
         with autocast("float32", features.device):
             logits = self.head.cls_score(vectors)
@@ -179,9 +177,8 @@ class BottomUp(nn.Module):
             if deltas:
                 columns["deltas"] = self.head.bbox_pred(vectors)
             if self.config.n_attributes:
-                columns["attributes"] = self.head.attribute_logits(
-                    vectors, logits.argmax(dim=1)
-                ).softmax(dim=1)
+                attribute_logits = self.head.attribute_logits(vectors, logits.argmax(dim=1))
+                columns["attributes"] = attribute_logits.softmax(dim=1)
         rows = zip(*(column.split(counts) for column in columns.values()), strict=True)
         return [
             DescribedProposals(boxes, **dict(zip(columns, row, strict=True)))
@@ -190,12 +187,11 @@ class BottomUp(nn.Module):
 
 
 class BottomUpDetector(ProposalDetector):
-    """`BottomUp` as a detector; the model is moved to `device` and kept.
+    """`BottomUp` as a detector; the model is moved to `device`.
 
-    precision: as `precision_of` has it; bf16: convolutions by autocast, while the layers that give
-    scores and boxes work in float32. Features are float32. proposals: fewer or more than the model
-    was made with, which changes which regions there are to choose from, and no feature of those
-    that stay.
+    `precision` is as in `precision_of`: bf16 runs convolutions under autocast, while scores and
+    boxes are computed in float32. Features are float32. `proposals` replaces the model's number of
+    proposals; it changes which regions the rule chooses from, but no feature.
     """
 
     def __init__(
@@ -213,16 +209,17 @@ class BottomUpDetector(ProposalDetector):
         self.name, self.classes, self.attributes, self.rule = name, classes, attributes, rule
         self.device, self.precision = torch.device(device), precision
         if proposals is not None:
-            wanted = dataclasses.replace(model.config.proposals, after_nms=proposals)
-            model.config = dataclasses.replace(model.config, proposals=wanted)
+            rule_of_proposals = dataclasses.replace(model.config.proposals, after_nms=proposals)
+            model.config = dataclasses.replace(model.config, proposals=rule_of_proposals)
         fold_norms(model)
         self.model = model.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.n_features = model.config.n_features
         self.prepare = model.config.prepare
 
-    def regions(self, images: Tensor, scales: Sequence[float]) -> list[DescribedProposals]:
+    def describe_proposals(
+        self, images: Tensor, scales: Sequence[float]
+    ) -> list[DescribedProposals]:
         with precision_of(self.precision, self.device), autocast(self.precision, self.device):
-            images = images.to(self.device, non_blocking=True).contiguous(
-                memory_format=torch.channels_last
-            )
+            images = images.to(self.device, non_blocking=True)
+            images = images.contiguous(memory_format=torch.channels_last)
             return self.model(images, scales, deltas=self.rule.regresses)

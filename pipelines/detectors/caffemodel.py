@@ -1,5 +1,4 @@
-"""The weights in a .caffemodel: protocol buffers of BVLC's caffe.proto, as far as weights need
-it."""
+"""The weights in a .caffemodel, a protocol buffer of BVLC's caffe.proto."""
 
 import math
 from pathlib import Path
@@ -11,7 +10,8 @@ from google.protobuf.message import DecodeError
 
 from capgrade.schemas.errors import InputError
 
-# Of src/caffe/proto/caffe.proto. Packed numbers are taken as the bytes that they are.
+# The messages of src/caffe/proto/caffe.proto that hold weights. Packed numbers are declared as
+# bytes, which numpy then reads.
 PROTO = """
 message_type { name: "BlobShape" field { name: "dim" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
 message_type {
@@ -47,20 +47,18 @@ def read_caffemodel(path: Path) -> dict[str, np.ndarray]:
             for k, blob in enumerate(layer.blobs)
         }
     except (DecodeError, ValueError) as error:
-        raise InputError(
-            f"not a whole caffemodel ({error})", file=path, remedy="fetch the file again"
-        ) from error
+        problem = f"not a whole caffemodel ({error})"
+        raise InputError(problem, file=path, remedy="fetch the file again") from error
     if net.layers or not net.layer:
-        remedy = "upgrade_net_proto_binary of Caffe brings older files up to date"
+        remedy = "upgrade it with Caffe's upgrade_net_proto_binary"
         raise InputError("no layers of caffe.proto's present form", file=path, remedy=remedy)
     return weights
 
 
 def _array(blob: Any) -> np.ndarray:
-    doubles = blob.HasField("double_data")
-    values = np.frombuffer(
-        blob.double_data if doubles else blob.data, "<f8" if doubles else "<f4"
-    ).astype(np.float32)
+    is_double = blob.HasField("double_data")
+    data = blob.double_data if is_double else blob.data
+    values = np.frombuffer(data, "<f8" if is_double else "<f4").astype(np.float32)
     if math.prod(blob.shape.dim) != len(values):
         raise ValueError(f"{len(values)} values of shape {list(blob.shape.dim)}")
     return values.reshape(tuple(blob.shape.dim))

@@ -1,4 +1,4 @@
-"""The detectors by name, made from the parameters of the stage."""
+"""The detectors by name, and how each is made from the stage's parameters."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 
 from capgrade.devices import device_of, require_precision
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
-from capgrade.pipelines.detectors.detectron import config_file, config_files
+from capgrade.pipelines.detectors.detectron import find_config, list_config_files
 from capgrade.pipelines.detectors.patches import PatchDetector
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detector, RegionRule, SelectionRule
 from capgrade.pipelines.detectors.weights import load_bottom_up
@@ -17,26 +17,23 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.params import Precision, RegionsParams
 
-# made by studies/train_detector.py
-SCENES_DETECTOR = Path(__file__).with_name("scenes.safetensors")
-_RANDOM = "random"  # in place of a weights file
+SCENES_DETECTOR = Path(__file__).with_name("scenes.safetensors")  # by studies/train_detector.py
+_RANDOM = "random"  # the value of --weights for a model without trained weights
 
 
 def make_detector(params: RegionsParams, local: int = 0) -> Detector:
-    """The detector that the parameters name, on its device; `local` numbers this process on its
-    machine.
+    """The detector that the parameters name, on its device; `local` is the number of this process
+    on its machine.
 
-    Raises InputError for an unknown name, and when it needs weights, a package or a device that are
-    not there.
+    Raises InputError for an unknown name, and for missing weights, a missing package or device.
     """
     if params.detector not in DETECTORS:
-        raise InputError(
-            f"unknown detector '{params.detector}'", remedy=f"choose from: {', '.join(DETECTORS)}"
-        )
+        remedy = f"choose from: {', '.join(DETECTORS)}"
+        raise InputError(f"unknown detector '{params.detector}'", remedy=remedy)
     unread = {"patches": ("weights", "config", "proposals"), "detectron2": ("model", "boxes_of")}
-    others = unread.get(params.detector, ("model", "boxes_of", "config"))
-    if unused := [name for name in others if getattr(params, name) is not None]:
-        problem = f"detector {params.detector} does not read regions.{unused[0]}"
+    names = unread.get(params.detector, ("model", "boxes_of", "config"))
+    if useless := [name for name in names if getattr(params, name) is not None]:
+        problem = f"detector {params.detector} does not read regions.{useless[0]}"
         raise InputError(problem, remedy="leave it out, or choose another detector")
     device = device_of(params.device, local)
     require_precision(precision_for(params, device), device)
@@ -44,7 +41,7 @@ def make_detector(params: RegionsParams, local: int = 0) -> Detector:
 
 
 def rule_of(params: RegionsParams) -> RegionRule:
-    """Which regions are kept, by name."""
+    """The rule by which regions are kept."""
     if params.selection == "airsplay":
         return AirsplayRule(params.box_range[1])
     return SelectionRule(
@@ -53,16 +50,14 @@ def rule_of(params: RegionsParams) -> RegionRule:
 
 
 def input_digests(params: RegionsParams) -> dict[str, str]:
-    """SHA-256 of what the detector is read from, by name, for the manifest."""
+    """SHA-256 of the files of the detector, by name, for the manifest."""
     if params.detector == "scenes":
         return {"weights": digest(SCENES_DETECTOR)}
-    files = (
-        {"weights": Path(params.weights)}
-        if params.weights and Path(params.weights).is_file()
-        else {}
-    )
+    files: dict[str, Path] = {}
+    if params.weights and Path(params.weights).is_file():
+        files["weights"] = Path(params.weights)
     if params.config is not None:
-        files["config"], *bases = config_files(config_file(params.config))
+        files["config"], *bases = list_config_files(find_config(params.config))
         files |= {f"config base {k}": path for k, path in enumerate(bases, start=1)}
     if params.boxes_of is not None:
         files["boxes"] = Path(params.boxes_of) / MANIFEST
@@ -70,27 +65,27 @@ def input_digests(params: RegionsParams) -> dict[str, str]:
     return {name: digest(path) for name, path in files.items()} | models
 
 
-def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
-    """The model of a checkpoint or with random weights; scenes is the small one that comes with the
-    package."""
-    scenes, given = params.detector == "scenes", params.weights
-    if scenes and given:
+def _make_bottom_up(params: RegionsParams, device: torch.device) -> Detector:
+    """The bottom-up model of a checkpoint or with random weights; `scenes` is the small one that
+    comes with the package."""
+    is_scenes, weights = params.detector == "scenes", params.weights
+    if is_scenes and weights:
         remedy = "give --detector bottom_up with these weights"
-        raise InputError("detector scenes has weights of its own", file=given, remedy=remedy)
-    if not scenes and given is None:
+        raise InputError("detector scenes has weights of its own", file=weights, remedy=remedy)
+    if not is_scenes and weights is None:
         remedy = (
             "give --weights FILE, a checkpoint of the bottom-up model (docs/regions.md says which)"
         )
         raise InputError("detector bottom_up has no weights", remedy=remedy)
     name, facts = params.detector, dict[str, Any]()
-    if given == _RANDOM:
-        # right for speed and limits, nothing else
+    if weights == _RANDOM:
+        # Random weights serve to measure speed and memory.
         name = f"{name}, random weights, seed {params.seed}"
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(params.seed)
             model = BottomUp()
     else:
-        model, facts = load_bottom_up(Path(given) if given else SCENES_DETECTOR)
+        model, facts = load_bottom_up(Path(weights) if weights else SCENES_DETECTOR)
     return BottomUpDetector(
         model,
         rule_of(params),
@@ -104,14 +99,14 @@ def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
 
 
 def precision_for(params: RegionsParams, device: torch.device) -> Precision:
-    """The precision that the parameters name; without one bf16 on a GPU, else float32; detectron2's
-    float32."""
+    """The precision that the parameters name. The default is bf16 on a GPU, and float32 on a CPU
+    and for detectron2."""
     if params.precision is not None:
         return params.precision
     return "bf16" if device.type == "cuda" and params.detector != "detectron2" else "float32"
 
 
-def _detectron2(params: RegionsParams, device: torch.device) -> Detector:
+def _make_detectron2(params: RegionsParams, device: torch.device) -> Detector:
     if params.config is None or params.weights is None:
         remedy = (
             "give --weights FILE and --set regions.config=COCO-Detection/faster_rcnn_R_50_C4_1x, or"
@@ -128,25 +123,22 @@ def _detectron2(params: RegionsParams, device: torch.device) -> Detector:
     )
 
 
-def _patches(params: RegionsParams, device: torch.device) -> Detector:
+def _make_patches(params: RegionsParams, device: torch.device) -> Detector:
     if params.model is None:
-        raise InputError(
-            "detector patches has no model",
-            remedy="give --model, a folder or a hub id of transformers",
-        )
+        remedy = "give --model, a folder or a hub id of transformers"
+        raise InputError("detector patches has no model", remedy=remedy)
     low, high = params.box_range
     if params.boxes_of is None and low != high:
-        raise InputError(
-            f"{params.boxes} boxes are no grid", remedy="give --boxes 36 or another square number"
-        )
+        remedy = "give --boxes 36 or another square number"
+        raise InputError(f"{params.boxes} boxes are no grid", remedy=remedy)
     boxes = high if params.boxes_of is None else Path(params.boxes_of)
     precision = precision_for(params, device)
     return PatchDetector(params.model, boxes, device=device, precision=precision)
 
 
 DETECTORS: dict[str, Callable[[RegionsParams, torch.device], Detector]] = {
-    "scenes": _bottom_up,
-    "bottom_up": _bottom_up,
-    "detectron2": _detectron2,
-    "patches": _patches,
+    "scenes": _make_bottom_up,
+    "bottom_up": _make_bottom_up,
+    "detectron2": _make_detectron2,
+    "patches": _make_patches,
 }

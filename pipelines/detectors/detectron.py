@@ -1,5 +1,5 @@
-"""detectron2's own models as a detector, where it is installed: a config of its zoo or a file, with
-a checkpoint."""
+"""detectron2's own models as a detector, where it is installed: a config of its model zoo or from a
+file, with a checkpoint."""
 
 import dataclasses
 import importlib
@@ -27,21 +27,20 @@ ZOO = "name one of its model zoo"
 _REMEDY = "give a checkpoint of detectron2's model zoo"
 
 
-def need_detectron2() -> None:
-    """InputError when detectron2 is not there, or does not import with this torch."""
+def require_detectron2() -> None:
+    """InputError where detectron2 is not installed, or does not import with this torch."""
     try:
         importlib.import_module("detectron2.modeling")
     except ModuleNotFoundError as error:
         missing = error.name or "detectron2"
-        absent = missing.startswith("detectron2")
-        problem = "detectron2 is not installed" if absent else f"detectron2 needs {missing}"
-        remedy = INSTALL if absent else "install that"
+        is_absent = missing.startswith("detectron2")
+        problem = "detectron2 is not installed" if is_absent else f"detectron2 needs {missing}"
+        remedy = INSTALL if is_absent else "install that"
         raise InputError(problem, remedy=f"{remedy}, or --detector bottom_up") from error
     except (ImportError, RuntimeError, OSError) as error:
         problem = f"detectron2 does not import ({str(error).splitlines()[0]})"
-        raise InputError(
-            problem, remedy="install it and torchvision for this torch, or --detector bottom_up"
-        ) from error
+        remedy = "install it and torchvision for this torch, or --detector bottom_up"
+        raise InputError(problem, remedy=remedy) from error
 
 
 def read_config(config: str, weights: str | Path, device: str, proposals: int | None) -> Any:
@@ -50,85 +49,76 @@ def read_config(config: str, weights: str | Path, device: str, proposals: int | 
     from detectron2.config import get_cfg
 
     if not Path(weights).is_file():
-        raise InputError(
-            "no such checkpoint",
-            file=weights,
-            remedy="download it from detectron2's model zoo first",
-        )
-    path = config_file(config)
+        remedy = "download it from detectron2's model zoo first"
+        raise InputError("no such checkpoint", file=weights, remedy=remedy)
+    path = find_config(config)
     if not path.is_file():
         raise InputError("not a detectron2 config (no such file)", file=config, remedy=ZOO)
-    config_files(path)
+    list_config_files(path)
     cfg = get_cfg()
     try:
         cfg.merge_from_file(str(path), allow_unsafe=False)
-    except Exception as error:  # of values of another type detectron2 raises anything
-        raise refused("not a detectron2 config", path, error) from error
+    except Exception as error:  # detectron2 raises any type of error for a wrong value.
+        raise config_error("not a detectron2 config", path, error) from error
     if cfg.INPUT.FORMAT not in ("BGR", "RGB"):
-        raise InputError(
-            f"pictures as {cfg.INPUT.FORMAT}", file=path, remedy="give a config of BGR or RGB"
-        )
+        problem = f"pictures as {cfg.INPUT.FORMAT}"
+        raise InputError(problem, file=path, remedy="give a config of BGR or RGB")
     cfg.MODEL.DEVICE = device
     if proposals is not None:
         cfg.MODEL.RPN.POST_NMS_TOPK_TEST = proposals
     return cfg
 
 
-def refused(problem: str, file: str | Path, error: Exception) -> InputError:
-    """What to raise for a config on which detectron2 fails; its own error may be a whole config
-    long."""
+def config_error(problem: str, file: str | Path, error: Exception) -> InputError:
+    """The error for a config on which detectron2 fails. Its own text is cut, because it may hold
+    all of the config."""
     text = " ".join(str(error).split())
     return InputError(f"{problem} ({text:.200})", file=file, remedy=ZOO)
 
 
-def config_file(config: str) -> Path:
-    """The file of a config: the one that it names, or where detectron2 has one of this name in its
-    model zoo. Its own `model_zoo` needs a setuptools before 82."""
+def find_config(config: str) -> Path:
+    """The path of a config: a file of this name, else its place in detectron2's model zoo."""
     if Path(config).is_file():
         return Path(config)
     import detectron2
 
-    return (
-        Path(detectron2.__file__).parent
-        / "model_zoo"
-        / "configs"
-        / f"{config.removesuffix('.yaml')}.yaml"
-    )
+    # detectron2's own function for this, `model_zoo.get_config_file`, needs a setuptools before 82.
+    configs = Path(detectron2.__file__).parent / "model_zoo" / "configs"
+    return configs / f"{config.removesuffix('.yaml')}.yaml"
 
 
-def config_files(path: Path, above: tuple[Path, ...] = ()) -> list[Path]:
-    """A config and the files that it starts from (`_BASE_`), the nearest first.
+def list_config_files(path: Path, above: tuple[Path, ...] = ()) -> list[Path]:
+    """A config and the files that it starts from (`_BASE_`), the nearest first; `above` are the
+    configs that start from this one.
 
     InputError for YAML that names code, which detectron2 itself would run, and for a base that is
-    no file on the disk.
+    not a file.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise refused("not a detectron2 config", path, error) from error
+        raise config_error("not a detectron2 config", path, error) from error
     bases = content.get("_BASE_", []) if isinstance(content, dict) else []
     bases = [bases] if isinstance(bases, str) else bases
     if not isinstance(bases, list) or not all(isinstance(name, str) for name in bases):
         raise InputError("_BASE_ is neither a file nor a list of files", file=path, remedy=ZOO)
-    files, up = [path], (*above, path.resolve())
+    files, above = [path], (*above, path.resolve())
     for name in bases:
         base = path.parent / Path(name).expanduser()
         if not base.is_file():
-            raise InputError(
-                f"starts from {name}, which is no file", file=path, remedy="put its base beside it"
-            )
-        if base.resolve() in up:
-            raise InputError(
-                "starts from itself", file=path, remedy="take _BASE_ out of one of its files"
-            )
-        files += config_files(base, up)
+            problem = f"starts from {name}, which is no file"
+            raise InputError(problem, file=path, remedy="put its base beside it")
+        if base.resolve() in above:
+            remedy = "take _BASE_ out of one of its files"
+            raise InputError("starts from itself", file=path, remedy=remedy)
+        files += list_config_files(base, above)
     return files
 
 
 def read_weights(path: Path) -> dict[str, Any]:
-    """A checkpoint as detectron2's checkpointer hands it to a model: "model" has numpy arrays or
-    tensors by name, those of Caffe2 with the mark that they are to be renamed. InputError for a
-    file of anything else; none of it is run."""
+    """A checkpoint as detectron2's checkpointer passes it to a model: "model" has numpy arrays or
+    tensors by name, and a checkpoint of Caffe2 is marked, so that its names are changed. InputError
+    for a file of anything else. No code in the file is run."""
     content = read_content(path)
     checkpoint = dict(content) if isinstance(content, Mapping) else {}
     if "blobs" in checkpoint:
@@ -148,24 +138,23 @@ def read_weights(path: Path) -> dict[str, Any]:
     }
     for name, value in state.items():
         if not isinstance(value, np.ndarray | torch.Tensor):
-            raise InputError(
-                f"{name} is no array but {type(value).__name__}", file=path, remedy=_REMEDY
-            )
+            problem = f"{name} is no array but {type(value).__name__}"
+            raise InputError(problem, file=path, remedy=_REMEDY)
     return {**checkpoint, "model": OrderedDict(state)}
 
 
 def make_model(cfg: Any, config: str) -> tuple[Any, int]:
-    """The model of a config in eval mode, and how many numbers it has of a region. InputError for a
-    model that has no single vector of a region, or that proposes none."""
+    """The model of a config in eval mode, and the length of a region's feature. InputError for a
+    model that has no proposals, or not one feature for each."""
     from detectron2.modeling import build_model
     from detectron2.modeling.proposal_generator import RPN
     from detectron2.modeling.roi_heads import Res5ROIHeads, StandardROIHeads
 
     try:
         model = build_model(cfg).eval()
-    except Exception as error:  # of a config that no model can have detectron2 raises anything
-        raise refused("no model of this config", config, error) from error
-    # By their very types: subclasses have cascades, or rotated boxes.
+    except Exception as error:  # detectron2 raises any type of error for a config without a model.
+        raise config_error("no model of this config", config, error) from error
+    # The types are compared exactly, because subclasses have cascades or rotated boxes.
     heads: Any = getattr(model, "roi_heads", None)
     if type(getattr(model, "proposal_generator", None)) is RPN:
         if type(heads) is Res5ROIHeads:
@@ -180,13 +169,14 @@ def make_model(cfg: Any, config: str) -> tuple[Any, int]:
 
 
 def load_weights(model: Any, path: Path) -> None:
-    """Take a checkpoint, which must have every parameter of the model, and all of them finite."""
+    """Load a checkpoint. InputError where it lacks a parameter of the model, or one is not
+    finite."""
     from detectron2.checkpoint import DetectionCheckpointer
 
     checkpoint = read_weights(path)
     if any(isinstance(value, torch.Tensor) for value in checkpoint["model"].values()):
-        # Without it torch's files would count as of the first detectron2, where norms may lack
-        # statistics.
+        # Without this version number detectron2 takes a torch file for one of its first release,
+        # whose norms may lack statistics.
         checkpoint["model"]._metadata = model.state_dict()._metadata
     incompatible = DetectionCheckpointer(model)._load_model(checkpoint)
     lacking = [*incompatible.missing_keys, *(key for key, *_ in incompatible.incorrect_shapes)]
@@ -200,8 +190,9 @@ def load_weights(model: Any, path: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class DetectronPrepare:
-    """DefaultPredictor's: 8-bit pixels resized by Pillow, in the model's channel order; the model
-    takes its mean."""
+    """Prepares pictures as detectron2's DefaultPredictor does: uint8 (H, W, 3) RGB, resized by
+    Pillow as 8-bit pixels -> float32 (3, h, w) in the model's channel order, and the scale. The
+    model itself subtracts the mean."""
 
     short: int
     long: int
@@ -214,21 +205,21 @@ class DetectronPrepare:
         height, width = rgb.shape[:2]
         resize = ResizeShortestEdge([self.short, self.short], self.long).get_transform(image)
         try:
-            shown = resize.apply_image(image).transpose(2, 0, 1)
-        except ValueError as error:  # of Pillow, for a side of no pixel
-            raise InputError(
-                f"{width} x {height} pixels are too narrow for the detector"
-            ) from error
-        # Of the longer side, where a rounded pixel weighs least.
-        return torch.from_numpy(shown.astype(np.float32)), max(shown.shape[1:]) / max(height, width)
+            resized = resize.apply_image(image).transpose(2, 0, 1)
+        except ValueError as error:  # Pillow refuses a side of no pixel.
+            problem = f"{width} x {height} pixels are too narrow for the detector"
+            raise InputError(problem) from error
+        # The scale is that of the longer side, where rounding to a pixel changes it least.
+        scale = max(resized.shape[1:]) / max(height, width)
+        return torch.from_numpy(resized.astype(np.float32)), scale
 
 
 class DetectronDetector(ProposalDetector):
-    """A Faster or Mask R-CNN of detectron2 with one box head: C4, DC5 or FPN; float32.
+    """A Faster or Mask R-CNN of detectron2 with one box head (C4, DC5 or FPN) in float32.
 
-    A region is a proposal with the vector its box head predicts from: res5 averaged (C4), the last
-    fully connected layer (others). There are no attributes. Raises InputError for what detectron2
-    cannot build or load whole.
+    The feature of a proposal is the vector that the box head predicts from: res5 averaged (C4), or
+    the last fully connected layer (others). There are no attributes. Raises InputError for what
+    detectron2 cannot build or load completely.
     """
 
     name = "detectron2"
@@ -243,50 +234,49 @@ class DetectronDetector(ProposalDetector):
         device: torch.device | str = "cpu",
         proposals: int | None = None,
     ) -> None:
-        need_detectron2()
+        require_detectron2()
         from detectron2.data import MetadataCatalog
 
         self.rule, self.device = rule, torch.device(device)
         self.config = read_config(config, weights, str(self.device), proposals)
         self.model, self.n_features = make_model(self.config, config)
         load_weights(self.model, Path(weights))
-        tested = self.config.DATASETS.TEST
-        names = (
-            MetadataCatalog.get(tested[0]).get("thing_classes") if tested and tested[0] else None
-        )
-        self.classes = (
-            names if names and len(names) == self.config.MODEL.ROI_HEADS.NUM_CLASSES else None
-        )
-        sides = self.config.INPUT
-        self.prepare = DetectronPrepare(sides.MIN_SIZE_TEST, sides.MAX_SIZE_TEST, sides.FORMAT)
+        dataset = next(iter(self.config.DATASETS.TEST), None)
+        names = MetadataCatalog.get(dataset).get("thing_classes") if dataset else None
+        is_complete = names and len(names) == self.config.MODEL.ROI_HEADS.NUM_CLASSES
+        self.classes = names if is_complete else None
+        sizes = self.config.INPUT
+        self.prepare = DetectronPrepare(sizes.MIN_SIZE_TEST, sizes.MAX_SIZE_TEST, sizes.FORMAT)
 
-    def regions(self, images: Tensor, scales: Sequence[float]) -> list[DescribedProposals]:
+    def describe_proposals(
+        self, images: Tensor, scales: Sequence[float]
+    ) -> list[DescribedProposals]:
         with precision_of("float32", self.device):
             batch = self.model.preprocess_image([{"image": image} for image in images])
             features = self.model.backbone(batch.tensor)
             proposals = self.model.proposal_generator(batch, features, None)[0]
-            heads, boxes = self.model.roi_heads, [each.proposal_boxes for each in proposals]
+            heads, boxes = self.model.roi_heads, [picture.proposal_boxes for picture in proposals]
             if hasattr(heads, "res5"):
-                shared = heads._shared_roi_transform(
-                    [features[name] for name in heads.in_features], boxes
-                )
-                vectors = shared.mean(dim=(2, 3))
+                levels = [features[name] for name in heads.in_features]
+                vectors = heads._shared_roi_transform(levels, boxes).mean(dim=(2, 3))
             else:
-                vectors = heads.box_head(
-                    heads.box_pooler([features[name] for name in heads.box_in_features], boxes)
-                )
-            return as_regions(heads.box_predictor, vectors, proposals)
+                levels = [features[name] for name in heads.box_in_features]
+                vectors = heads.box_head(heads.box_pooler(levels, boxes))
+            return convert_predictions(heads.box_predictor, vectors, proposals)
 
 
-def as_regions(predictor: Any, vectors: Tensor, proposals: list[Any]) -> list[DescribedProposals]:
-    """detectron2's predictions as ours: background first instead of last, deltas without their
-    weights."""
+def convert_predictions(
+    predictor: Any, vectors: Tensor, proposals: list[Any]
+) -> list[DescribedProposals]:
+    """detectron2's predictions as `DescribedProposals`: background becomes the first class instead
+    of the last, and deltas are divided by their weights."""
     logits, deltas = predictions = predictor(vectors)
-    boxes = [each.proposal_boxes.tensor for each in proposals]
-    counts = [len(each) for each in boxes]
+    boxes = [picture.proposal_boxes.tensor for picture in proposals]
+    counts = [len(part) for part in boxes]
     classes = torch.cat(predictor.predict_probs(predictions, proposals)).roll(1, dims=1)
     moves = deltas.unflatten(1, (-1, 4)) / deltas.new_tensor(predictor.box2box_transform.weights)
-    moves = moves.expand(-1, classes.shape[1] - 1, -1).flatten(1)  # of one box for all classes too
+    # Some models predict one box for all classes, which is then that of each class.
+    moves = moves.expand(-1, classes.shape[1] - 1, -1).flatten(1)
     columns = (vectors, classes, functional.pad(moves, (4, 0)))
     rows = zip(boxes, *(column.split(counts) for column in columns), strict=True)
     return [DescribedProposals(*row) for row in rows]

@@ -19,7 +19,7 @@ from capgrade.schemas.params import Precision
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
 
-_LEAST = 1e-3  # of a patch: a box without an area is pooled over the patch that it lies in
+_LEAST = 1e-3  # patches: the side of a box without area, so that it is pooled over its own patch
 _REMEDY = (
     "name a vision transformer of transformers, such as DINOv2, CLIP or SigLIP 2 of one resolution"
 )
@@ -27,11 +27,10 @@ _REMEDY = (
 
 @dataclasses.dataclass(frozen=True)
 class PatchPrepare:
-    """uint8 (H, W, 3) RGB -> float32 (3, side, side) as the model's image processor has it, and the
-    scale side / H.
+    """uint8 (H, W, 3) RGB -> float32 (3, side, side) by the model's image processor, and the scale
+    side / H.
 
-    The whole picture is resized to the square: nothing is cut off, as every box must lie in what
-    the model sees.
+    The picture is resized to a square and not cropped, because the model must see every box.
     """
 
     processor: Any
@@ -39,17 +38,15 @@ class PatchPrepare:
 
     def __call__(self, rgb: np.ndarray) -> tuple[Tensor, float]:
         square = {"height": self.side, "width": self.side}
-        made = self.processor(
+        batch = self.processor(
             rgb,
             size=square,
             do_center_crop=False,
             input_data_format="channels_last",
             return_tensors="np",
         )
-        return (
-            torch.from_numpy(made["pixel_values"][0].astype(np.float32)),
-            self.side / rgb.shape[0],
-        )
+        pixels = torch.from_numpy(batch["pixel_values"][0].astype(np.float32))
+        return pixels, self.side / rgb.shape[0]
 
     def size(self, width: int, height: int) -> tuple[int, int]:
         """Height and width of the prepared picture."""
@@ -57,14 +54,12 @@ class PatchPrepare:
 
 
 class PatchDetector(Detector):
-    """A vision transformer of transformers: a region is the mean of the patches that its box
-    covers, weighted by area.
+    """A vision transformer of transformers: a region is the area-weighted mean of the patches (last
+    hidden states without CLS and registers) that its box covers.
 
-    Patches are the last hidden states [patches, D], less what stands before them (CLS, registers).
-    Boxes are the n x n cells of a grid over the picture, or those that a regions folder has for the
-    same image id. `model` is a folder or a hub id. Raises InputError for a model that cannot be
-    loaded or has no square of patches, a number of boxes that is no square, and, while detecting,
-    for an image that the folder lacks.
+    Boxes are the n x n cells of a grid over the picture, or those of the same image in a regions
+    folder. `model` is a folder or a hub id. Raises InputError for a model that cannot be loaded or
+    has no square of patches, a number of boxes that is no square, and an image without boxes.
     """
 
     name = "patches"
@@ -79,70 +74,65 @@ class PatchDetector(Detector):
         device: torch.device | str = "cpu",
         precision: Precision = "float32",
     ) -> None:
-        whole = load_weights("vision transformer", model)
-        self.model = getattr(whole, "vision_model", whole).eval().to(device)
+        loaded = load_weights("vision transformer", model)
+        self.model = getattr(loaded, "vision_model", loaded).eval().to(device)
         self.device, self.precision = torch.device(device), precision
-        processor = from_pretrained(
-            "AutoImageProcessor", "image processor of", model, backend="pil"
-        )
-        square = processor(
-            np.zeros((64, 64, 3), np.uint8), input_data_format="channels_last", return_tensors="np"
-        )
-        channels, *sides = square["pixel_values"][0].shape
+        kind = "AutoImageProcessor"
+        processor = from_pretrained(kind, "image processor of", model, backend="pil")
+        black = np.zeros((64, 64, 3), np.uint8)
+        batch = processor(black, input_data_format="channels_last", return_tensors="np")
+        channels, *sides = batch["pixel_values"][0].shape
         if channels != 3 or len(sides) != 2 or sides[0] != sides[1]:
-            problem = (
-                f"the image processor of '{model}' gives {[channels, *sides]} of a square picture"
-            )
+            shape = [channels, *sides]
+            problem = f"the image processor of '{model}' gives {shape} of a square picture"
             raise InputError(problem, remedy=_REMEDY)
         self.prepare = PatchPrepare(processor, sides[0])
         self.store = RegionStore(boxes) if isinstance(boxes, Path) else None
-        self.rows: dict[str, int] = {}  # of the store, by image id
+        self.rows: dict[str, int] = {}  # image id -> its row in the store
         self.grid = 0 if isinstance(boxes, Path) else math.isqrt(boxes)
         if not isinstance(boxes, Path) and self.grid**2 != boxes:
-            raise InputError(
-                f"{boxes} boxes are no square grid",
-                remedy="give --boxes 36 or another square number",
-            )
+            remedy = "give --boxes 36 or another square number"
+            raise InputError(f"{boxes} boxes are no square grid", remedy=remedy)
         patch = getattr(self.model.config, "patch_size", None)
         if not isinstance(patch, int) or not hasattr(self.model.config, "hidden_size"):
             raise InputError(f"model '{model}' has no square patches", remedy=_REMEDY)
         self.per_side = self.prepare.side // patch
         self.n_features = self.model.config.hidden_size
 
-    def patches(self, images: Tensor) -> Tensor:
+    def patch_states(self, images: Tensor) -> Tensor:
         """Hidden states of the patches, row by row: (B, 3, side, side) -> float32 (B, rows,
         columns, D)."""
+        images = images.to(self.device, non_blocking=True)
         with precision_of(self.precision, self.device), autocast(self.precision, self.device):
-            hidden = self.model(
-                pixel_values=images.to(self.device, non_blocking=True)
-            ).last_hidden_state
-        before = hidden.shape[1] - self.per_side**2
-        if before < 0:
-            raise InputError(
-                f"{hidden.shape[1]} hidden states, {self.per_side**2} patches", remedy=_REMEDY
-            )
-        return hidden[:, before:].float().unflatten(1, (self.per_side, self.per_side))
+            hidden = self.model(pixel_values=images).last_hidden_state
+        n_patches = self.per_side**2
+        first = hidden.shape[1] - n_patches
+        if first < 0:
+            problem = f"{hidden.shape[1]} hidden states, {n_patches} patches"
+            raise InputError(problem, remedy=_REMEDY)
+        return hidden[:, first:].float().unflatten(1, (self.per_side, self.per_side))
 
-    def found(
+    def find_regions(
         self,
         images: Tensor,
         scales: Sequence[float],
         sizes: Sequence[tuple[int, int]],
         image_ids: Sequence[str],
     ) -> list[Regions]:
-        out = []
-        for k, (patches, size) in enumerate(zip(self.patches(images), sizes, strict=True)):
-            boxes = (
-                grid_boxes(self.grid, size)
-                if self.store is None
-                else self._given(image_ids[k], size)
-            )
-            features = pooled(patches, torch.from_numpy(boxes).to(self.device), size).cpu().numpy()
-            out.append(Regions(image_ids[k], *size, boxes, features))
-        return out
+        regions = []
+        for image_id, patches, size in zip(
+            image_ids, self.patch_states(images), sizes, strict=True
+        ):
+            if self.store is None:
+                boxes = grid_boxes(self.grid, size)
+            else:
+                boxes = self._read_boxes(self.store, image_id, size)
+            features = pool_patches(patches, torch.from_numpy(boxes).to(self.device), size)
+            regions.append(Regions(image_id, *size, boxes, features.cpu().numpy()))
+        return regions
 
     def expect(self, images: Mapping[str, str | None]) -> None:
-        """InputError where given boxes lack an image."""
+        """InputError where the folder of boxes lacks an image."""
         if self.store is not None:
             match = self.store.match(images)
             if match.missing:
@@ -150,22 +140,19 @@ class PatchDetector(Detector):
                 raise InputError(match.lines("boxes")[0], file=self.store.folder, remedy=remedy)
             self.rows = match.numbers
 
-    def _given(self, image_id: str, size: tuple[int, int]) -> np.ndarray:
-        assert self.store is not None  # where there is no grid
-        found = self.store[self.rows[image_id]]
-        if found.boxes is None:
+    def _read_boxes(self, store: RegionStore, image_id: str, size: tuple[int, int]) -> np.ndarray:
+        regions = store[self.rows[image_id]]
+        if regions.boxes is None:
             problem, remedy = f"image {image_id!r} has no boxes", "give regions that have boxes"
-            raise InputError(problem, file=self.store.folder, remedy=remedy)
-        if found.width is not None and (found.width, found.height) != size:
+            raise InputError(problem, file=store.folder, remedy=remedy)
+        if regions.width is not None and (regions.width, regions.height) != size:
             problem = (
-                f"boxes of image {image_id!r} are of {found.width} x {found.height} pixels, the"
-                " picture has "
+                f"boxes of image {image_id!r} are of {regions.width} x {regions.height} pixels, the"
+                f" picture has {size[0]} x {size[1]}"
             )
-            problem += f"{size[0]} x {size[1]}"
-            raise InputError(
-                problem, file=self.store.folder, remedy="give the pictures that the boxes are of"
-            )
-        return np.array(found.boxes)
+            remedy = "give the pictures that the boxes are of"
+            raise InputError(problem, file=store.folder, remedy=remedy)
+        return np.array(regions.boxes)
 
 
 def grid_boxes(n: int, size: tuple[int, int]) -> np.ndarray:
@@ -176,7 +163,7 @@ def grid_boxes(n: int, size: tuple[int, int]) -> np.ndarray:
     return np.stack([x[columns], y[rows], x[columns + 1], y[rows + 1]], axis=1).astype(np.float32)
 
 
-def pooled(patches: Tensor, boxes: Tensor, size: tuple[int, int]) -> Tensor:
+def pool_patches(patches: Tensor, boxes: Tensor, size: tuple[int, int]) -> Tensor:
     """The mean of the patches under each box, weighted by the area that lies in it: (rows, columns,
     D), (K, 4) in pixels of a picture of `size` (width, height) -> float32 (K, D)."""
     rows, columns = patches.shape[:2]
@@ -192,7 +179,6 @@ def _overlaps(low: Tensor, high: Tensor, n: int) -> Tensor:
     low = low.clamp(0, n - _LEAST)
     high = torch.maximum(high.clamp(max=n), low + _LEAST)
     cells = torch.arange(n, device=low.device)
-    shared = (torch.minimum(high[:, None], cells + 1) - torch.maximum(low[:, None], cells)).clamp(
-        min=0
-    )
+    shared = torch.minimum(high[:, None], cells + 1) - torch.maximum(low[:, None], cells)
+    shared = shared.clamp(min=0)
     return shared / shared.sum(dim=1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Pictures as the detector wants them: BGR less its mean, then resized as OpenCV does."""
+"""Pictures as input of the bottom-up detector: BGR less its mean, then resized as OpenCV does."""
 
 import dataclasses
 
@@ -8,32 +8,26 @@ from torch import Tensor
 
 from capgrade.schemas.errors import InputError
 
-# B, G, R: lib/fast_rcnn/config.py, bottom-up-attention
-PIXEL_MEANS = (
-    102.9801,
-    115.9465,
-    122.7717,
-)
+PIXEL_MEANS = (102.9801, 115.9465, 122.7717)  # B, G, R: lib/fast_rcnn/config.py
 SHORT_SIDE, LONG_SIDE = 600, 1000
-NARROWEST = 3  # prepared pixels, of which the stem's convolution makes the two that its pool needs
+# The least side of a prepared picture: the stem's convolution makes of 3 pixels the 2 that its pool
+# needs.
+NARROWEST = 3
 
 
 def resize_scale(
     height: int, width: int, *, short: int = SHORT_SIDE, long: int = LONG_SIDE
 ) -> float:
-    """Factor that makes the short side 600 px, or the long side 1000 px where it would become
-    longer.
-
-    Source: _get_image_blob, lib/fast_rcnn/test.py, bottom-up-attention.
-    """
+    """The factor that makes the short side `short` pixels, or less where the long side would be
+    longer than `long`. Source: _get_image_blob, lib/fast_rcnn/test.py, bottom-up-attention."""
     scale = short / min(height, width)
     if round(scale * max(height, width)) > long:
         scale = long / max(height, width)
     return scale
 
 
-def resized(height: int, width: int, scale: float) -> tuple[int, int]:
-    """Height and width after a resize. Halves go to even, as cvRound does."""
+def resized_size(height: int, width: int, scale: float) -> tuple[int, int]:
+    """Height and width after a resize; halves are rounded to even, as cvRound does."""
     return max(1, round(height * scale)), max(1, round(width * scale))
 
 
@@ -41,11 +35,11 @@ def resize(image: Tensor, scale: float) -> Tensor:
     """Bilinear without antialiasing: float32 (C, H, W) -> (C, round(H scale), round(W scale)).
 
     Equals cv2.resize(image, None, fx=scale, fy=scale, interpolation=INTER_LINEAR): output pixel d
-    reads (d + 0.5) / scale - 0.5, found in float64, cut to the image. torch's `interpolate` with
-    the output size divides by round(H scale) / H instead of scale, which shifts the far border by
-    up to 0.5 / scale pixels, and with the factor it rounds the size down.
+    reads (d + 0.5) / scale - 0.5, computed in float64 and cut to the image.
     """
-    height, width = resized(image.shape[-2], image.shape[-1], scale)
+    # torch's `interpolate` has no such mode: given the output size, it divides by round(H scale) /
+    # H instead of scale, and given the factor, it rounds the size down.
+    height, width = resized_size(image.shape[-2], image.shape[-1], scale)
     left, right, share = _taps(width, image.shape[-1], scale, image.device)
     image = torch.lerp(image[..., left], image[..., right], share)
     top, bottom, share = _taps(height, image.shape[-2], scale, image.device)
@@ -84,4 +78,6 @@ class CaffePrepare:
 
     def size(self, width: int, height: int) -> tuple[int, int]:
         """Height and width of the prepared picture."""
-        return resized(height, width, resize_scale(height, width, short=self.short, long=self.long))
+        return resized_size(
+            height, width, resize_scale(height, width, short=self.short, long=self.long)
+        )

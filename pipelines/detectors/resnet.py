@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-def scaled(channels: int, width: float) -> int:
+def scale_channels(channels: int, width: float) -> int:
     """Channels of a narrower network: a multiple of 8, at least 8."""
     return max(8, round(channels * width / 8) * 8)
 
@@ -14,10 +14,9 @@ class ConvNorm(nn.Module):
     """Convolution without bias, then a frozen batch norm: conv(x) * scale + shift, per output
     channel.
 
-    `scale` and `shift` are buffers: of a trained norm, weight / sqrt(var + 1e-5) and bias - mean *
-    scale (Caffe's BatchNorm + Scale with global statistics). The scale goes into the kernel in
-    `forward`, which saves a pass over the activations and stays differentiable in `weight`;
-    `fold_norms` does it once for all.
+    The buffers `scale` and `shift` of a trained norm are weight / sqrt(var + 1e-5) and bias - mean
+    * scale (Caffe's BatchNorm + Scale with global statistics). `forward` multiplies the kernel by
+    the scale, which saves a pass over the activations; `fold_norms` does so once for all calls.
     """
 
     folded = False
@@ -49,8 +48,7 @@ class ConvNorm(nn.Module):
 
 @torch.no_grad()
 def fold_norms(model: nn.Module) -> None:
-    """Multiply every scale into its kernel: the same outputs from then on, without a product a
-    call."""
+    """Multiply every kernel by its scale, for the same outputs without a product in each call."""
     for layer in model.modules():
         if isinstance(layer, ConvNorm):
             layer.weight.mul_(layer.scale[:, None, None, None])
@@ -67,7 +65,7 @@ class Stem(nn.Module):
     def __init__(self, outputs: int) -> None:
         super().__init__()
         self.conv1 = ConvNorm(3, outputs, 7, stride=2, padding=3)
-        # Without trained statistics pixels of -120..150 must come down to about 1.
+        # A model without trained statistics needs pixels of -120..150 scaled to about 1.
         self.conv1.scale.fill_(1 / 64)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -89,7 +87,7 @@ class Bottleneck(nn.Module):
         self.conv1 = ConvNorm(inputs, middle, 1, stride=stride)
         self.conv2 = ConvNorm(middle, middle, 3, padding=dilation, dilation=dilation)
         self.conv3 = ConvNorm(middle, outputs, 1)
-        # Without trained statistics each block would double the variance.
+        # In a model without trained statistics each block would else double the variance.
         self.conv3.scale.fill_(0.25)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -117,8 +115,8 @@ class ResNetC4(nn.Module):
 
     def __init__(self, blocks: tuple[int, int, int] = (3, 4, 23), width: float = 1.0) -> None:
         super().__init__()
-        stem, *outputs = (scaled(c, width) for c in (64, 256, 512, 1024))
-        middles = [scaled(c, width) for c in (64, 128, 256)]
+        stem, *outputs = (scale_channels(c, width) for c in (64, 256, 512, 1024))
+        middles = [scale_channels(c, width) for c in (64, 128, 256)]
         self.stem = Stem(stem)
         self.res2 = make_stage(blocks[0], stem, middles[0], outputs[0], stride=1)
         self.res3 = make_stage(blocks[1], outputs[0], middles[1], outputs[1], stride=2)

@@ -1,5 +1,5 @@
-"""The region proposal network: anchors, its head, and which proposals go on. All boxes are in
-network pixels."""
+"""The region proposal network: anchors, its head, and the choice of proposals. All boxes are in
+network pixels, those of the resized picture."""
 
 import dataclasses
 import math
@@ -14,10 +14,10 @@ from torch.nn import functional
 from capgrade.devices import autocast
 from capgrade.pipelines.detectors.ops import nms_batch
 
-# Whose rules of boxes a model follows. Caffe's boxes hold both border pixels, so a side is x2 - x1
-# + 1. airsplay's (py-bottom-up-attention, detectron2 of 2020) have sides x2 - x1 and end at (width,
-# height); its anchors are not rounded, but with "airsplay_rounded", where a checkpoint brings
-# Caffe's in their place. Sources: lib/rpn and lib/fast_rcnn of bottom-up-attention;
+# The code base whose rules of boxes a model follows. Caffe's boxes hold both border pixels, so that
+# a side is x2 - x1 + 1. airsplay's (py-bottom-up-attention, detectron2 of 2020) have sides x2 - x1
+# and end at (width, height). Its anchors are not rounded, except with "airsplay_rounded", for
+# checkpoints that bring Caffe's anchors. Sources: lib/rpn and lib/fast_rcnn of bottom-up-attention;
 # anchor_generator.py, box_regression.py and proposal_generator/proposal_utils.py of
 # detectron2/modeling.
 Conventions = Literal["caffe", "airsplay", "airsplay_rounded"]
@@ -26,12 +26,9 @@ LARGEST_LOG_GROWTH = math.log(1000 / 16)
 
 @dataclasses.dataclass(frozen=True)
 class ProposalRule:
-    """How many proposals and which. Source: lib/fast_rcnn/config.py (TEST.RPN_*),
-    bottom-up-attention.
-
-    before_nms, after_nms: best scores kept before and after suppression; min_side in original
-    pixels.
-    """
+    """Which proposals are kept: the `before_nms` best before suppression, the `after_nms` best
+    after it, and none with a side below `min_side` original pixels. Source: lib/fast_rcnn/config.py
+    (TEST.RPN_*), bottom-up-attention."""
 
     before_nms: int = 6000
     after_nms: int = 300
@@ -42,11 +39,11 @@ class ProposalRule:
 def make_anchors(
     conventions: Conventions, base: int, scales: tuple[float, ...], ratios: tuple[float, ...]
 ) -> np.ndarray:
-    """The anchors of a cell, float32 (ratios x scales, 4), of each ratio (height / width).
+    """The anchors of a cell, float32 (ratios x scales, 4); a ratio is height / width.
 
-    Caffe's lie about the cell 0..base-1, ratio by ratio; sides are +1 (a box holds both borders)
-    and rounded before the scale multiplies them (lib/rpn/generate_anchors.py, bottom-up-attention).
-    airsplay's lie about (0, 0), scale by scale, of area (base * scale)^2 (generate_cell_anchors,
+    Caffe's have their centre at (base - 1) / 2, ratio by ratio; sides are +1 and are rounded before
+    they are scaled (lib/rpn/generate_anchors.py, bottom-up-attention). airsplay's have theirs at
+    (0, 0), scale by scale, with area (base * scale)^2 (generate_cell_anchors,
     detectron2/modeling/anchor_generator.py).
     """
     shapes = np.array(ratios, np.float64)
@@ -56,10 +53,8 @@ def make_anchors(
         centre, half = 0.0, np.stack([widths, np.tile(shapes, len(scales)) * widths], axis=1) / 2
     else:
         widths = np.round(np.sqrt(base * base / shapes))
-        sides = (
-            np.stack([widths, np.round(widths * shapes)], axis=1)[:, None]
-            * np.array(scales, np.float64)[:, None]
-        )
+        sides = np.stack([widths, np.round(widths * shapes)], axis=1)
+        sides = sides[:, None] * np.array(scales, np.float64)[:, None]
         centre, half = (base - 1) / 2, (sides.reshape(-1, 2) - 1) / 2
     return np.concatenate([centre - half, centre + half], axis=1).astype(np.float32)
 
@@ -76,10 +71,11 @@ def place_anchors(anchors: Tensor, height: int, width: int, stride: int) -> Tens
 
 
 def decode_boxes(boxes: Tensor, deltas: Tensor, *, caffe: bool = True) -> Tensor:
-    """Boxes moved by dx dy dw dh: (N, 4), (N, 4 K) -> (N, 4 K), sides +1 with `caffe`.
+    """Boxes moved by deltas dx dy dw dh: (N, 4), (N, 4 K) -> (N, 4 K), sides +1 with `caffe`.
 
-    Growth is cut at 1000/16 as in MILVLG's box_regression.py. Caffe's bbox_transform_inv does not
-    cut; after clipping to the picture both agree unless such a box misses the picture on one side.
+    A side grows at most 1000/16 times, as in MILVLG's box_regression.py. Caffe's
+    bbox_transform_inv has no limit; after clipping both agree, unless such a box does not reach
+    both borders of the picture.
     """
     sides = boxes[:, None, 2:] - boxes[:, None, :2] + int(caffe)
     centres = boxes[:, None, :2] + 0.5 * sides
@@ -93,7 +89,7 @@ def encode_boxes(boxes: Tensor, targets: Tensor) -> Tensor:
     """The deltas that move boxes onto targets, (N, 4), (N, 4) -> (N, 4): bbox_transform of
     bottom-up-attention.
 
-    `decode_boxes` gives x2 and y2 one pixel more: Caffe's inverse does not take the +1 back.
+    `decode_boxes` returns x2 and y2 larger by one pixel, because Caffe's inverse keeps the +1.
     """
     sides, target_sides = (b[:, 2:] - b[:, :2] + 1 for b in (boxes, targets))
     shift = (targets[:, :2] + 0.5 * target_sides - boxes[:, :2] - 0.5 * sides) / sides
@@ -101,8 +97,8 @@ def encode_boxes(boxes: Tensor, targets: Tensor) -> Tensor:
 
 
 def clip_boxes(boxes: Tensor, height: float, width: float, *, caffe: bool = True) -> Tensor:
-    """Corners cut to 0..width-1 and 0..height-1, without `caffe` to width and height: (N, 4 K) ->
-    (N, 4 K).
+    """Corners cut to 0..width-1 and 0..height-1, or without `caffe` to 0..width and 0..height:
+    (N, 4 K) -> (N, 4 K).
 
     Sources: lib/fast_rcnn/bbox_transform.py, bottom-up-attention; Boxes.clip,
     detectron2/structures/boxes.py.
@@ -149,15 +145,14 @@ def select_proposals(
     conventions: Conventions = "caffe",
 ) -> list[tuple[Tensor, Tensor]]:
     """Proposals of each picture by falling score: (B, N), (B, N, 4), anchors (N, 4) -> B times
-    boxes (R, 4) and scores (R,), R <= after_nms. All pictures are shown at one size, `image`
-    (height, width), each at a scale of its own.
+    boxes (R, 4) and scores (R,), R <= after_nms. `image` (height, width) is the size of all resized
+    pictures, `scales` their factors.
 
-    Decode, clip to `image`, drop sides below min_side * scale, take the best, suppress, take the
-    best. Equal scores: the earlier anchor first (Caffe's order is arbitrary). Source:
-    lib/rpn/proposal_layer.py, bottom-up-attention; MILVLG's rpn_outputs.py drops sides equal to the
-    minimum too. In airsplay's code the best are taken before the small are dropped;
-    find_top_rpn_proposals, detectron2/modeling/proposal_generator.
-    """
+    Caffe decodes, clips, drops sides below min_side * scale, takes the best, suppresses, takes the
+    best (lib/rpn/proposal_layer.py, bottom-up-attention). airsplay takes the best before it drops
+    (find_top_rpn_proposals of detectron2). Of equal scores the earlier anchor is first."""
+    # MILVLG's rpn_outputs.py also drops sides equal to the minimum. Caffe's order of equal scores
+    # is arbitrary.
     caffe = conventions == "caffe"
     anchors = anchors.expand(len(scores), -1, -1)
     if not caffe:
@@ -165,17 +160,15 @@ def select_proposals(
         scores, deltas, anchors = (take(x, best) for x in (scores, deltas, anchors))
     boxes = decode_boxes(anchors.flatten(0, 1), deltas.flatten(0, 1), caffe=caffe)
     boxes = clip_boxes(boxes, *image, caffe=caffe).view_as(anchors)
-    least = torch.tensor([rule.min_side * scale for scale in scales], device=boxes.device)[
-        :, None, None
-    ]
+    min_sides = torch.tensor([rule.min_side * scale for scale in scales], device=boxes.device)
+    min_sides = min_sides[:, None, None]
     sides = boxes[..., 2:] - boxes[..., :2]
-    there = (sides + 1 >= least if caffe else sides > least).all(dim=2)
+    valid = (sides + 1 >= min_sides if caffe else sides > min_sides).all(dim=2)
     if caffe:
-        order = scores.masked_fill(~there, -torch.inf).argsort(dim=1, descending=True, stable=True)
-        scores, boxes, there = (
-            take(x, order[:, : rule.before_nms]) for x in (scores, boxes, there)
-        )
-    kept, count = nms_batch(boxes, scores, rule.nms_threshold, there, rule.after_nms, caffe=caffe)
+        order = scores.masked_fill(~valid, -torch.inf).argsort(dim=1, descending=True, stable=True)
+        best = order[:, : rule.before_nms]
+        scores, boxes, valid = (take(x, best) for x in (scores, boxes, valid))
+    kept, count = nms_batch(boxes, scores, rule.nms_threshold, valid, rule.after_nms, caffe=caffe)
     pictures = zip(take(boxes, kept), take(scores, kept), count.tolist(), strict=True)
     return [(box[:n], score[:n]) for box, score, n in pictures]
 

@@ -1,4 +1,4 @@
-"""What a model says of a picture, which of its regions are kept, and what every detector offers."""
+"""Predictions for proposals, the rules by which some become regions, and the base of detectors."""
 
 from __future__ import annotations
 
@@ -21,67 +21,60 @@ from capgrade.schemas.regions import Regions
 
 @dataclasses.dataclass(frozen=True)
 class DescribedProposals:
-    """What a model says of one picture's R proposals, or of B pictures' padded to the most, with B
-    in front; boxes in network pixels, everything float32.
+    """A model's predictions for the R proposals of a picture, float32; or of B pictures, padded to
+    the largest R, with B as the first axis. Boxes are in network pixels.
 
-    classes has 0 = background, attributes 0 = none, as the Caffe model and MILVLG's conversion
-    number them.
+    Class 0 is background and attribute 0 is none, as in the Caffe model and MILVLG's conversion.
     """
 
     boxes: Tensor  # (R, 4) x1 y1 x2 y2, by falling objectness, not regressed
     features: Tensor  # (R, D), >= 0
     classes: Tensor  # (R, n_classes + 1) probabilities
-    deltas: Tensor | None = None  # (R, 4 (n_classes + 1)), where a rule regresses boxes
-    # (R, n_attributes + 1) probabilities, of a model that has them
-    attributes: Tensor | None = None
+    deltas: Tensor | None = None  # (R, 4 (n_classes + 1)), for a rule that regresses boxes
+    attributes: Tensor | None = None  # (R, n_attributes + 1) probabilities
 
 
-Chosen = tuple[Tensor, Tensor, Tensor]  # boxes (B, K, 4), rows (B, K), how many count (B,)
+Selection = tuple[Tensor, Tensor, Tensor]  # boxes (B, K, 4), rows (B, K), how many count (B,)
 
 
 @dataclasses.dataclass(frozen=True)
 class SelectionRule:
-    """Regions with a class score >= confidence after suppression; at least min_boxes, at most
-    max_boxes.
-
-    Fewer proposals than min_boxes give fewer regions. Source: tools/generate_tsv.py,
-    bottom-up-attention.
-    """
+    """Regions with a class score >= confidence after suppression, at least min_boxes where there
+    are as many proposals, at most max_boxes. Source: tools/generate_tsv.py, bottom-up-attention."""
 
     min_boxes: int
     max_boxes: int
     confidence: float = 0.2
     nms_threshold: float = 0.3
-    # boxes are moved by the deltas of their class, which are not computed otherwise
+    # A rule that regresses moves boxes by the deltas of their class; else none are computed.
     regresses: ClassVar[bool] = False
 
     def choose(
         self,
         batch: DescribedProposals,
-        there: Tensor,
+        valid: Tensor,
         scales: Sequence[float],
         sizes: Sequence[tuple[int, int]],
-    ) -> Chosen:
-        """Boxes in pixels of pictures of `sizes` (width, height) and their rows, padded; `there`
-        (B, R): no padding."""
+    ) -> Selection:
+        """Boxes in pixels of pictures of `sizes` (width, height), their rows and their numbers;
+        `valid` (B, R) is False for padding."""
         boxes = batch.boxes / batch.boxes.new_tensor(scales)[:, None, None]
-        # max_conf: the best score over the classes in which a region survives suppression, by its
-        # unregressed box
+        # This is max_conf upstream: a region's best score over the classes in which its box, not
+        # regressed, survives suppression.
         foreground = batch.classes[..., 1:]
-        keep = nms_per_class(boxes, foreground, self.nms_threshold, there)
+        keep = nms_per_class(boxes, foreground, self.nms_threshold, valid)
         scores = foreground.masked_fill(~keep, 0).amax(dim=2)
-        # Between min_boxes and max_boxes pass: those, in proposal order. Otherwise the best
-        # min_boxes or max_boxes by falling score, equal ones by row (the upstream order of equal
-        # scores is arbitrary). So with 36/36 the rows are sorted unless exactly 36 pass.
-        passing = (scores >= self.confidence) & there
+        # If min_boxes to max_boxes regions pass, those are kept in the order of proposals. Else the
+        # best min_boxes or max_boxes are kept by falling score, and of equal scores the earlier row
+        # (upstream their order is arbitrary). So with 36/36 rows are sorted unless just 36 pass.
+        passing = (scores >= self.confidence) & valid
         number = passing.sum(1)
         within = (number >= self.min_boxes) & (number <= self.max_boxes)
         in_order = (~passing).byte().argsort(dim=1, stable=True)
-        by_score = scores.masked_fill(~there, -torch.inf).argsort(
-            dim=1, descending=True, stable=True
-        )
+        by_score = scores.masked_fill(~valid, -torch.inf)
+        by_score = by_score.argsort(dim=1, descending=True, stable=True)
         rows = torch.where(within[:, None], in_order, by_score)[:, : self.max_boxes]
-        count = torch.minimum(number.clamp(self.min_boxes, self.max_boxes), there.sum(1))
+        count = torch.minimum(number.clamp(self.min_boxes, self.max_boxes), valid.sum(1))
         return take(boxes, rows), rows, count
 
 
@@ -92,50 +85,45 @@ def select_regions(
     image_ids: Sequence[str],
     rule: RegionRule,
 ) -> list[Regions]:
-    """The rule on the regions of B pictures; scales are network pixels per picture pixel, sizes
-    (width, height).
+    """The regions that the rule keeps of B pictures, perhaps none of one; scales are network pixels
+    per picture pixel, sizes (width, height).
 
-    Of each region the likeliest class and attribute, background and none left out. A picture may
-    keep no region. A few copies bring everything back from the device, whatever B.
+    A region has its likeliest class and attribute, other than background and none. The number of
+    copies from the device does not depend on B.
     """
     padded: dict[str, Tensor | None] = {}
     for name in (field.name for field in dataclasses.fields(DescribedProposals)):
-        parts = [getattr(regions, name) for regions in proposals]
-        padded[name] = (
-            None if any(part is None for part in parts) else pad_sequence(parts, batch_first=True)
-        )
-    batch = DescribedProposals(**padded)  # type: ignore[arg-type]  # those that are never None are there
-    numbers = torch.tensor([len(regions.boxes) for regions in proposals], device=batch.boxes.device)
-    there = torch.arange(batch.boxes.shape[1], device=numbers.device) < numbers[:, None]
-    boxes, rows, count = rule.choose(batch, there, scales, sizes)
+        parts = [getattr(picture, name) for picture in proposals]
+        is_absent = any(part is None for part in parts)
+        padded[name] = None if is_absent else pad_sequence(parts, batch_first=True)
+    batch = DescribedProposals(**padded)  # type: ignore[arg-type]  # mypy knows no field's name
+    numbers = torch.tensor([len(picture.boxes) for picture in proposals], device=batch.boxes.device)
+    valid = torch.arange(batch.boxes.shape[1], device=numbers.device) < numbers[:, None]
+    boxes, rows, count = rule.choose(batch, valid, scales, sizes)
     columns = {"boxes": boxes, "features": take(batch.features, rows)}
     columns["confidences"], classes = take(batch.classes, rows)[..., 1:].max(dim=2)
     columns["classes"] = classes.int()
     if batch.attributes is not None:
-        columns["attribute_confidences"], attributes = take(batch.attributes, rows)[..., 1:].max(
-            dim=2
-        )
+        confidences, attributes = take(batch.attributes, rows)[..., 1:].max(dim=2)
+        columns["attribute_confidences"] = confidences
         columns["attributes"] = attributes.int()
     arrays = {name: column.cpu().numpy() for name, column in columns.items()}
-    pictures = enumerate(zip(image_ids, sizes, count.tolist(), strict=True))
-    return [
-        Regions(
-            image_id, width, height, **{name: array[b, :n].copy() for name, array in arrays.items()}
-        )
-        for b, (image_id, (width, height), n) in pictures
-    ]
+    regions = []
+    for b, n in enumerate(count.tolist()):
+        kept = {name: array[b, :n].copy() for name, array in arrays.items()}
+        width, height = sizes[b]
+        regions.append(Regions(image_ids[b], width, height, **kept))
+    return regions
 
 
 @dataclasses.dataclass(frozen=True)
 class AirsplayRule:
-    """`count` regions by falling score of their best class, background left out; no score is too
-    low.
+    """`count` regions by falling score of their best class other than background, however low.
 
-    Boxes are regressed for that class and suppress each other whatever their classes, at 0.3, 0.4,
-    ... 0.9 until `count` stay; fewer when even 0.9 leaves fewer. Features are the proposal's, so a
-    box and its feature do not match exactly. Of the kept, boxes without area are left out; upstream
-    drops the box and keeps its feature. Source: demo/detectron2_mscoco_proposal_maxnms.py,
-    airsplay/py-bottom-up-attention.
+    Boxes are regressed for that class and suppress each other across classes at threshold 0.3, 0.4,
+    ... 0.9 until `count` are left, or at 0.9 fewer. Features are those of the proposal, not of the
+    regressed box. Source: demo/detectron2_mscoco_proposal_maxnms.py,
+    airsplay/py-bottom-up-attention, which drops boxes without area but keeps their features.
     """
 
     count: int = 36
@@ -144,49 +132,48 @@ class AirsplayRule:
     def choose(
         self,
         batch: DescribedProposals,
-        there: Tensor,
+        valid: Tensor,
         scales: Sequence[float],
         sizes: Sequence[tuple[int, int]],
-    ) -> Chosen:
+    ) -> Selection:
         scores, classes = batch.classes[..., 1:].max(dim=2)
-        # Moved for their class, in picture pixels; both sides end at the picture's.
+        # Boxes are moved in picture pixels. Each axis has its own factor, because the resized
+        # picture is rounded to pixels.
         to_pixels = [
             [side / max(1, round(side * scale)) for side in size] * 2
             for size, scale in zip(sizes, scales, strict=True)
         ]
         assert batch.deltas is not None  # computed for a rule that `regresses`
-        placed = batch.boxes * batch.boxes.new_tensor(to_pixels)[:, None]
+        in_pixels = batch.boxes * batch.boxes.new_tensor(to_pixels)[:, None]
         deltas = batch.deltas.unflatten(2, (batch.classes.shape[2], 4))
         deltas = deltas.gather(2, (classes + 1)[..., None, None].expand(-1, -1, 1, 4))[:, :, 0]
-        moved = decode_boxes(placed.flatten(0, 1), deltas.flatten(0, 1), caffe=False).view_as(
-            placed
-        )
-        ends = placed.new_tensor([[*size, *size] for size in sizes])[:, None]
-        boxes = torch.minimum(moved, ends).clamp(min=0)
-        rows, count = self.kept(boxes, scores, there)
-        good = take((boxes[..., 2:] > boxes[..., :2]).all(dim=2), rows)
-        good &= torch.arange(rows.shape[1], device=rows.device) < count[:, None]
-        # those with an area first
-        rows = rows.gather(1, (~good).byte().argsort(dim=1, stable=True))
-        return take(boxes, rows), rows, good.sum(1)
+        moved = decode_boxes(in_pixels.flatten(0, 1), deltas.flatten(0, 1), caffe=False)
+        ends = in_pixels.new_tensor([[*size, *size] for size in sizes])[:, None]
+        boxes = torch.minimum(moved.view_as(in_pixels), ends).clamp(min=0)
+        rows, count = self.suppress(boxes, scores, valid)
+        has_area = take((boxes[..., 2:] > boxes[..., :2]).all(dim=2), rows)
+        has_area &= torch.arange(rows.shape[1], device=rows.device) < count[:, None]
+        # Rows of boxes with an area come first, and only these are counted.
+        rows = rows.gather(1, (~has_area).byte().argsort(dim=1, stable=True))
+        return take(boxes, rows), rows, has_area.sum(1)
 
-    def kept(self, boxes: Tensor, scores: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of each picture, (B, K), and how many count (B,), at its first threshold that leaves
-        enough."""
+    def suppress(self, boxes: Tensor, scores: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of each picture (B, K), of which the first `count` (B,) are kept, at the picture's
+        first threshold that leaves enough."""
         rows = count = scores.new_zeros(len(scores), dtype=torch.long)
         for k, threshold in enumerate(np.arange(0.3, 1.0, 0.1)):
-            looser, number = nms_batch(
-                boxes, scores, float(threshold), there, self.count, caffe=False
+            more_rows, number = nms_batch(
+                boxes, scores, float(threshold), valid, self.count, caffe=False
             )
             enough = count >= self.count
-            rows = looser if k == 0 else torch.where(enough[:, None], rows, looser)
+            rows = more_rows if k == 0 else torch.where(enough[:, None], rows, more_rows)
             count = torch.where(enough, count, number)
             if bool((count >= self.count).all()):
                 break
         return rows, count
 
 
-RegionRule = SelectionRule | AirsplayRule  # which regions of each picture are kept
+RegionRule = SelectionRule | AirsplayRule
 
 
 class Detector(ABC):
@@ -199,22 +186,23 @@ class Detector(ABC):
     name: str  # goes into the manifest
     device: torch.device
     n_features: int
-    classes: Sequence[str] | None  # names of the class numbers, where the weights came with them
+    classes: Sequence[str] | None  # names of the class numbers, where the weights have them
     attributes: Sequence[str] | None
     prepare: Prepare
 
-    def expect(self, images: Mapping[str, str | None]) -> None:  # noqa: B027  # most need not know
-        """Told once which images will come, each with its file where it is known."""
+    def expect(self, images: Mapping[str, str | None]) -> None:  # noqa: B027  # few detectors use it
+        """Called once before the first batch with the ids of all images and, where known, their
+        files."""
 
     @abstractmethod
-    def found(
+    def find_regions(
         self,
         images: Tensor,
         scales: Sequence[float],
         sizes: Sequence[tuple[int, int]],
         image_ids: Sequence[str],
     ) -> list[Regions]:
-        """As `detect`, where memory suffices."""
+        """The regions of `detect`, which calls it and reports a lack of memory."""
 
     @torch.inference_mode()
     def detect(
@@ -224,35 +212,35 @@ class Detector(ABC):
         sizes: Sequence[tuple[int, int]],
         image_ids: Sequence[str],
     ) -> list[Regions]:
-        """The regions, not yet checked, of each picture of one prepared size: (B, 3, h, w) on the
-        CPU, with their scales, original (width, height) and ids, which given boxes go by.
-        InputError when the device's memory does not hold the batch."""
+        """The regions, not yet checked, of B prepared pictures of one size, (B, 3, h, w) on the
+        CPU. `sizes` are the original (width, height). InputError where the device's memory does not
+        hold the batch."""
         try:
-            return self.found(images, scales, sizes, image_ids)
+            return self.find_regions(images, scales, sizes, image_ids)
         except torch.OutOfMemoryError as error:
-            problem = (
-                f"{self.device} is out of memory with {len(images)} pictures of"
-                f" {tuple(images.shape[2:])}"
-            )
-            raise InputError(
-                problem, remedy="lower regions.batch or regions.proposals; run again to go on"
-            ) from error
+            shape = tuple(images.shape[2:])
+            problem = f"{self.device} is out of memory with {len(images)} pictures of {shape}"
+            remedy = "lower regions.batch or regions.proposals; run again to go on"
+            raise InputError(problem, remedy=remedy) from error
 
 
 class ProposalDetector(Detector):
-    """A detector that describes proposals, of which its rule keeps some."""
+    """A detector that describes proposals, some of which its rule keeps."""
 
     rule: RegionRule
 
     @abstractmethod
-    def regions(self, images: Tensor, scales: Sequence[float]) -> list[DescribedProposals]:
-        """What the model says of every proposal, before the rule."""
+    def describe_proposals(
+        self, images: Tensor, scales: Sequence[float]
+    ) -> list[DescribedProposals]:
+        """The model's predictions for every proposal of each picture."""
 
-    def found(
+    def find_regions(
         self,
         images: Tensor,
         scales: Sequence[float],
         sizes: Sequence[tuple[int, int]],
         image_ids: Sequence[str],
     ) -> list[Regions]:
-        return select_regions(self.regions(images, scales), scales, sizes, image_ids, self.rule)
+        proposals = self.describe_proposals(images, scales)
+        return select_regions(proposals, scales, sizes, image_ids, self.rule)

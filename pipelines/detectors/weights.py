@@ -1,5 +1,5 @@
-"""Checkpoints of the bottom-up model by what is in them: ours, and the layouts that others have
-published.
+"""Checkpoints of the bottom-up model in our layout and in those that others have published, told by
+their content.
 
 Sources: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt of bottom-up-attention;
 bua/caffe/modeling of MILVLG/bottom-up-attention.pytorch; detectron2/modeling of
@@ -37,18 +37,13 @@ from capgrade.schemas.lines import read_lines
 
 Shapes = Mapping[str, tuple[int, ...]]
 NORM_EPSILON = 1e-5
-NORM = ("running_mean", "running_var", "weight", "bias")  # of torch's
-FACTOR = "factor"  # of Caffe's, which divides mean and var
-# MODEL.ROI_BOX_HEAD.BBOX_REG_WEIGHTS: inference divides deltas by them
-BOX_WEIGHTS = (
-    10.0,
-    10.0,
-    5.0,
-    5.0,
-)
+NORM = ("running_mean", "running_var", "weight", "bias")  # tensors of torch's batch norm
+FACTOR = "factor"  # a tensor of Caffe's norm, which divides mean and var
+# detectron2's inference divides deltas by its MODEL.ROI_BOX_HEAD.BBOX_REG_WEIGHTS.
+BOX_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 CELL_ANCHORS = "proposal_generator.anchor_generator.cell_anchors.0"
-# In checkpoints of detectron2, but no weights.
-_BESIDE = re.compile(r"(.*\.num_batches_tracked|pixel_(mean|std))")
+# Tensors in checkpoints of detectron2 that are not weights.
+_NO_WEIGHTS = re.compile(r"(.*\.num_batches_tracked|pixel_(mean|std))")
 
 CAFFE_NAMES = {
     "backbone.stem.conv1": "conv1",
@@ -65,7 +60,7 @@ CAFFE_NORM = dict(
     zip((*NORM, FACTOR), ("bn{}.0", "bn{}.1", "scale{}.0", "scale{}.1", "bn{}.2"), strict=True)
 )
 CAFFE_BRANCHES = {"shortcut": "1", "conv1": "2a", "conv2": "2b", "conv3": "2c"}
-_PARTS = {
+_DETECTRON_PARTS = {
     "backbone": "backbone",
     "rpn": "proposal_generator.rpn_head",
     "head.res5": "roi_heads.res5",
@@ -78,27 +73,27 @@ AIRSPLAY_HEAD = {
 }
 
 
-def moved_from_zero(theirs: Tensor) -> Tensor:
-    """Deltas with background's, which are to be divided by BOX_WEIGHTS: (4 K, ...) -> (4 (K + 1),
-    ...)."""
-    weights = theirs.new_tensor(BOX_WEIGHTS).reshape(4, *[1] * (theirs.ndim - 1))
-    moves = (theirs.unflatten(0, (-1, 4)) / weights).flatten(0, 1)
+def add_background_deltas(deltas: Tensor) -> Tensor:
+    """The rows of a layer of deltas, divided by BOX_WEIGHTS, with rows of 0 for background in front
+    of them: (4 K, ...) -> (4 (K + 1), ...)."""
+    weights = deltas.new_tensor(BOX_WEIGHTS).reshape(4, *[1] * (deltas.ndim - 1))
+    moves = (deltas.unflatten(0, (-1, 4)) / weights).flatten(0, 1)
     return torch.cat([torch.zeros_like(moves[:4]), moves])
 
 
+# By our layer: the number of the file's rows, from that of ours, and our rows from the file's.
 _Rows = Mapping[str, tuple[Callable[[int], int], Callable[[Tensor], Tensor]]]
-# By our layer: how many of our n rows detectron2 has, and ours of its. Classes, their embeddings
-# and attributes count background and none last instead of first. A logit x through a sigmoid is the
-# softmax of 0 and x.
+# detectron2 has background and "none" as the last class, embedding and attribute instead of the
+# first. Its objectness is one logit x, whose sigmoid is the softmax of 0 and x.
 BACKGROUND_LAST: _Rows = {
     "rpn.objectness_logits": (lambda n: n // 2, lambda x: torch.cat([torch.zeros_like(x), x])),
-    "head.bbox_pred": (lambda n: n - 4, moved_from_zero),
+    "head.bbox_pred": (lambda n: n - 4, add_background_deltas),
     **dict.fromkeys(
         ("head.cls_score", "head.cls_embed", "head.attr_linear2"),
         (int, lambda x: x.roll(1, dims=0)),
     ),
 }
-# Of the RPN: its outputs with their anchors in our order, from (2 A, ...) scores and (4 A, ...)
+# By layer of the RPN: its rows in our order of anchors, (2 A, ...) for scores, (4 A, ...) for
 # deltas.
 IN_ORDER: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "rpn.objectness_logits": lambda x, order: x.unflatten(0, (2, -1))[:, order].flatten(0, 1),
@@ -108,10 +103,10 @@ IN_ORDER: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclasses.dataclass(frozen=True)
 class WeightLayout:
-    """How one code base names tensors, and which rows of them it has otherwise.
+    """How one code base names the tensors of the model, and which of their rows differ.
 
-    tensor: its name of our `{layer}.weight`, `{layer}.bias` and `{layer}.norm.{kind}` with a kind
-    of `norm`.
+    `tensor` maps our names `{layer}.weight`, `{layer}.bias` and `{layer}.norm.{kind}` to its names,
+    where `kind` is one of `norm`.
     """
 
     name: str
@@ -121,38 +116,38 @@ class WeightLayout:
     rows: _Rows = dataclasses.field(default_factory=dict)
 
     def sources(self, shapes: Shapes) -> dict[str, dict[str, tuple[int, ...]]]:
-        """The tensors of a file that each of ours is made of, with their shapes, for a model of
-        these shapes."""
+        """For each of our tensors, whose shapes these are: the file's tensors that it is made of,
+        with their shapes."""
         sources: dict[str, dict[str, tuple[int, ...]]] = {}
         for name, shape in shapes.items():
             layer, kind = name.rsplit(".", 1)
             if kind in ("scale", "shift"):
-                kinds = {
-                    f"{layer}.norm.{kind}": (1,) if kind == FACTOR else shape for kind in self.norm
+                sources[name] = {
+                    self.tensor(f"{layer}.norm.{part}"): (1,) if part == FACTOR else shape
+                    for part in self.norm
                 }
-                sources[name] = {self.tensor(ours): shape for ours, shape in kinds.items()}
             else:
                 count, _ = self.rows.get(layer, (int, None))
                 sources[name] = {self.tensor(name): (count(shape[0]), *shape[1:])}
         return sources
 
-    def translated(self, ours: str, theirs: Sequence[Tensor], order: Tensor | None) -> Tensor:
-        """One of our tensors from its checked sources; `order` has their number of each of our
+    def translate(self, name: str, sources: Sequence[Tensor], order: Tensor | None) -> Tensor:
+        """Our tensor `name` from the file's; `order` has the file's number of each of our
         anchors."""
-        layer, kind = ours.rsplit(".", 1)
+        layer, kind = name.rsplit(".", 1)
         if kind in ("scale", "shift"):
-            return folded(*(tensor.double() for tensor in theirs))[kind == "shift"].float()
-        tensor = theirs[0].float()
+            return fold_norm(*(tensor.double() for tensor in sources))[kind == "shift"].float()
+        tensor = sources[0].float()
         if layer in self.rows:
             tensor = self.rows[layer][1](tensor)
         return tensor if order is None or layer not in IN_ORDER else IN_ORDER[layer](tensor, order)
 
 
-def folded(
+def fold_norm(
     mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, factor: Tensor | None = None
 ) -> tuple[Tensor, ...]:
-    """scale and shift of a norm with fixed statistics, (C,) each; a factor of 0 leaves no
-    statistics (Caffe's rule)."""
+    """scale and shift, (C,) each, of a norm with fixed statistics. With a factor of 0 mean and var
+    are 0, as in Caffe."""
     if factor is not None:
         inverse = 1 / factor if factor.item() else torch.zeros_like(factor)
         mean, var = mean * inverse, var * inverse
@@ -160,39 +155,37 @@ def folded(
     return scale, bias - mean * scale
 
 
-def _caffe_layer(ours: str) -> str:
-    if ours in CAFFE_NAMES:
-        return CAFFE_NAMES[ours]
-    stage, block, branch = ours.split(".")[-3:]
-    letter = (
-        chr(ord("a") + int(block)) if stage in ("res2", "res5") or block == "0" else f"b{block}"
-    )
-    return f"{stage}{letter}_branch{CAFFE_BRANCHES[branch]}"
+def _caffe_layer(name: str) -> str:
+    if name in CAFFE_NAMES:
+        return CAFFE_NAMES[name]
+    stage, block, branch = name.split(".")[-3:]
+    has_letters = stage in ("res2", "res5") or block == "0"
+    suffix = chr(ord("a") + int(block)) if has_letters else f"b{block}"
+    return f"{stage}{suffix}_branch{CAFFE_BRANCHES[branch]}"
 
 
-def _caffe_tensor(ours: str) -> str:
-    layer, kind = ours.rsplit(".", 1)
-    theirs = _caffe_layer(layer.removesuffix(".norm"))
+def _caffe_tensor(name: str) -> str:
+    layer, kind = name.rsplit(".", 1)
+    caffe_layer = _caffe_layer(layer.removesuffix(".norm"))
     if layer.endswith(".norm"):
-        return CAFFE_NORM[kind].format(
-            f"_{theirs}" if theirs == "conv1" else theirs.removeprefix("res")
-        )
-    return f"{theirs}.{('weight', 'bias').index(kind)}"
+        is_stem = caffe_layer == "conv1"
+        return CAFFE_NORM[kind].format("_conv1" if is_stem else caffe_layer.removeprefix("res"))
+    return f"{caffe_layer}.{('weight', 'bias').index(kind)}"
 
 
-def _detectron_tensor(ours: str) -> str:
-    part = next(part for part in _PARTS if ours.startswith(f"{part}."))
-    return _PARTS[part] + ours.removeprefix(part)
+def _detectron_tensor(name: str) -> str:
+    part = next(part for part in _DETECTRON_PARTS if name.startswith(f"{part}."))
+    return _DETECTRON_PARTS[part] + name.removeprefix(part)
 
 
-def _airsplay_tensor(ours: str) -> str:
-    above, layer, kind = _detectron_tensor(ours).rsplit(".", 2)
-    return f"{above}.{AIRSPLAY_HEAD.get(layer, layer)}.{kind}"
+def _airsplay_tensor(name: str) -> str:
+    parent, layer, kind = _detectron_tensor(name).rsplit(".", 2)
+    return f"{parent}.{AIRSPLAY_HEAD.get(layer, layer)}.{kind}"
 
 
 PUBLISHED = BottomUpConfig()
-# configs/VG-Detection/faster_rcnn_R_101_C4_caffemaxpool.yaml and
-# demo/detectron2_mscoco_proposal_maxnms.py
+# Its sources are configs/VG-Detection/faster_rcnn_R_101_C4_caffemaxpool.yaml and
+# demo/detectron2_mscoco_proposal_maxnms.py.
 AIRSPLAY = BottomUpConfig(conventions="airsplay", proposals=ProposalRule(min_side=0.0))
 _LAYOUTS = {
     "caffe": WeightLayout("caffe", PUBLISHED, _caffe_tensor, tuple(CAFFE_NORM)),
@@ -202,25 +195,26 @@ _LAYOUTS = {
 
 
 _REMEDY = "give a checkpoint of the bottom-up model (docs/regions.md says which)"
-# the number that torch.save wrote first before 1.6
+# The pickled number that begins a file of torch.save before torch 1.6.
 OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 MILVLG_HEAD = tuple(f"roi_heads.box_predictor.{layer}" for layer in ("cls_embed.", "attr_linear"))
 ATTRIBUTES = [f"head.{layer}.{kind}" for layer in AIRSPLAY_HEAD for kind in ("weight", "bias")]
 _STAGES = ("backbone.res2", "backbone.res3", "backbone.res4", "head.res5")
-SAME_ANCHOR = 1e-2  # pixels
+SAME_ANCHOR = 1e-2  # pixels: the largest difference between corners of equal anchors
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors in a file by name, by its content, not its ending; and its metadata, if it is a
-    safetensors."""
+    """The tensors of a file by name, and its metadata, which only a safetensors has. The content
+    decides the kind of file, not the ending."""
     with path.open("rb") as file:
         start = file.read(9)
-    return read_safetensors(path) if start[8:] == b"{" else (_state(read_content(path), path), {})
+    if start[8:] == b"{":
+        return read_safetensors(path)
+    return _collect_tensors(read_content(path), path), {}
 
 
 def read_content(path: Path) -> Any:
-    """What a torch, pickle or Caffe file holds, by its content, not its ending. No code in it is
-    run."""
+    """The content of a torch, pickle or Caffe file, whatever its ending. No code in it is run."""
     with path.open("rb") as file:
         start = file.read(len(OLD_TORCH))
     if start.startswith(b"PK") or start == OLD_TORCH:
@@ -230,71 +224,65 @@ def read_content(path: Path) -> Any:
     if start.startswith(b"\n"):
         return read_caffemodel(path)
     remedy = "give a checkpoint that docs/regions.md names"
-    raise InputError(
-        "neither a safetensors, torch, pickle nor Caffe file", file=path, remedy=remedy
-    )
+    problem = "neither a safetensors, torch, pickle nor Caffe file"
+    raise InputError(problem, file=path, remedy=remedy)
 
 
-def _state(content: Any, path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint: under "model", or the file itself; Caffe's blobs may be lists,
-    layer by layer."""
+def _collect_tensors(content: Any, path: Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, which are under "model" or at the top. A layer of Caffe may have
+    a list of blobs."""
     state = content.get("model", content) if isinstance(content, Mapping) else None
     if not isinstance(state, Mapping) or not state:
         raise InputError("no tensors by name in this file", file=path, remedy=_REMEDY)
     tensors: dict[str, Tensor] = {}
     for name, value in state.items():
-        many = isinstance(value, list | tuple)
-        named = (
-            {f"{name}.{i}": blob for i, blob in enumerate(value)} if many else {str(name): value}
-        )
-        for key, one in named.items():
-            if isinstance(one, np.ndarray | np.generic) and one.dtype.kind in "fiu":
-                one = torch.from_numpy(np.array(one, one.dtype.newbyteorder("=")))
-            if not isinstance(one, Tensor):
-                raise InputError(
-                    f"{name} is no tensor but {type(one).__name__}", file=path, remedy=_REMEDY
-                )
-            if not _BESIDE.fullmatch(key):
-                tensors[key] = one
+        values = {str(name): value}
+        if isinstance(value, list | tuple):
+            values = {f"{name}.{i}": blob for i, blob in enumerate(value)}
+        for key, tensor in values.items():
+            if isinstance(tensor, np.ndarray | np.generic) and tensor.dtype.kind in "fiu":
+                tensor = torch.from_numpy(np.array(tensor, tensor.dtype.newbyteorder("=")))
+            if not isinstance(tensor, Tensor):
+                problem = f"{name} is no tensor but {type(tensor).__name__}"
+                raise InputError(problem, file=path, remedy=_REMEDY)
+            if not _NO_WEIGHTS.fullmatch(key):
+                tensors[key] = tensor
     return tensors
 
 
 def layout_of(tensors: Mapping[str, Tensor], path: Path) -> WeightLayout:
-    """Whose names these are: Caffe's, or detectron2's with the attribute head of MILVLG or of
-    airsplay."""
+    """The layout that has these names: Caffe's, or detectron2's with the attribute head of MILVLG
+    or of airsplay. InputError for other names."""
     if any(name.startswith(("bn_conv1.", "scale_conv1.", "rpn_cls_score.")) for name in tensors):
         return _LAYOUTS["caffe"]
     if any(name.startswith("roi_heads.box_predictor.") for name in tensors):
-        return _LAYOUTS[
-            "milvlg" if any(name.startswith(MILVLG_HEAD) for name in tensors) else "airsplay"
-        ]
-    some = ", ".join(sorted(tensors)[:3])
-    raise InputError(
-        f"no layout of the bottom-up model that is known: it has {some}", file=path, remedy=_REMEDY
-    )
+        is_milvlg = any(name.startswith(MILVLG_HEAD) for name in tensors)
+        return _LAYOUTS["milvlg" if is_milvlg else "airsplay"]
+    first = ", ".join(sorted(tensors)[:3])
+    problem = f"no layout of the bottom-up model that is known: it has {first}"
+    raise InputError(problem, file=path, remedy=_REMEDY)
 
 
-def published(layout: WeightLayout, tensors: Mapping[str, Tensor], path: Path) -> BottomUp:
-    """A model of somebody else's tensors. InputError as in `check_tensors`, with the names in the
+def build_published(layout: WeightLayout, tensors: Mapping[str, Tensor], path: Path) -> BottomUp:
+    """The model of a published checkpoint. InputError as in `check_tensors`, with the names in the
     file."""
     config = config_of(layout, tensors)
     weights = {name: tensor for name, tensor in tensors.items() if name != CELL_ANCHORS}
     sources = layout.sources(shapes_of(config))
-    check_tensors(
-        {name: shape for each in sources.values() for name, shape in each.items()}, weights, path
-    )
+    shapes = {name: shape for parts in sources.values() for name, shape in parts.items()}
+    check_tensors(shapes, weights, path)
     order = None
     if CELL_ANCHORS in tensors:
-        config, order = with_anchors(config, tensors[CELL_ANCHORS], path)
+        config, order = match_anchors(config, tensors[CELL_ANCHORS], path)
     state = {
-        ours: layout.translated(ours, [weights[name] for name in each], order)
-        for ours, each in sources.items()
+        name: layout.translate(name, [weights[part] for part in parts], order)
+        for name, parts in sources.items()
     }
     return built(config, state, path)
 
 
 def config_of(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> BottomUpConfig:
-    """The layout's configuration with the sizes of these tensors; the default's size for one that
+    """The layout's configuration with the sizes of these tensors, or the default's where a tensor
     is missing."""
     config = layout.config
 
@@ -303,72 +291,70 @@ def config_of(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> BottomUpCo
         return tensor.shape[axis] if tensor is not None and tensor.ndim > axis else default
 
     def blocks(stage: str) -> int:
-        """Up to the last that has any of its kernels; at least one."""
+        """The number of blocks up to the last that has any kernel, at least one."""
         kernels = ("conv1", "conv2", "conv3")
-        there = [
+        present = [
             i
             for i in range(MOST_BLOCKS)
             for k in kernels
             if layout.tensor(f"{stage}.{i}.{k}.weight") in tensors
         ]
-        return max(there, default=0) + 1
+        return max(present, default=0) + 1
 
-    # airsplay's faster_rcnn_from_caffe.pkl has no tensor of an attribute head
-    named = any(layout.tensor(name) in tensors for name in ATTRIBUTES)
+    # airsplay's faster_rcnn_from_caffe.pkl has no attribute head.
+    has_attributes = any(layout.tensor(name) in tensors for name in ATTRIBUTES)
+    n_attributes = size("head.attr_linear2", 0, config.n_attributes + 1) - 1
     res2, res3, res4, res5 = map(blocks, _STAGES)
     return dataclasses.replace(
         config,
         width=size("head.cls_score", 1, config.n_features) / 2048,
         blocks=(res2, res3, res4, res5),
         n_classes=size("head.cls_score", 0, config.n_classes + 1) - 1,
-        n_attributes=size("head.attr_linear2", 0, config.n_attributes + 1) - 1 if named else 0,
+        n_attributes=n_attributes if has_attributes else 0,
         rpn_channels=size("rpn.conv", 0, config.rpn_channels),
         embedding=size("head.cls_embed", 1, config.embedding),
         attribute_hidden=size("head.attr_linear1", 0, config.attribute_hidden),
     )
 
 
-def with_anchors(
-    config: BottomUpConfig, theirs: Tensor, path: Path
+def match_anchors(
+    config: BottomUpConfig, anchors: Tensor, path: Path
 ) -> tuple[BottomUpConfig, Tensor]:
-    """The configuration with the anchors of this file, (A, 4), and the file's row of each of our
-    anchors.
+    """The configuration that makes a file's anchors (A, 4), and the file's row of each of its
+    anchors. InputError where none does.
 
-    detectron2 before 0.4 kept anchors among its weights, and those in a file took the place of the
-    configured.
+    detectron2 before 0.4 kept anchors among its weights, and took those of a file.
     """
-    same: tuple[Conventions, ...] = (config.conventions,)
-    if config.conventions == "airsplay":
-        same = "airsplay", "airsplay_rounded"  # the same code with Caffe's anchors in the file
-    for conventions in same:
-        config_of_these = dataclasses.replace(config, conventions=conventions)
-        ours = config_of_these.anchors().double()
-        if theirs.shape == ours.shape:
-            gaps = (ours[:, None] - theirs.double()).abs().amax(dim=2)
+    candidates: tuple[Conventions, ...] = (config.conventions,)
+    if config.conventions == "airsplay":  # Its code also runs with Caffe's anchors in the file.
+        candidates = "airsplay", "airsplay_rounded"
+    for conventions in candidates:
+        candidate = dataclasses.replace(config, conventions=conventions)
+        ours = candidate.anchors().double()
+        if anchors.shape == ours.shape:
+            gaps = (ours[:, None] - anchors.double()).abs().amax(dim=2)
             if (gaps.amin(dim=1) < SAME_ANCHOR).all():
-                return config_of_these, gaps.argmin(dim=1)
-    raise InputError(
-        f"{CELL_ANCHORS} holds other anchors than {config.conventions}'s", file=path, remedy=_REMEDY
-    )
+                return candidate, gaps.argmin(dim=1)
+    problem = f"{CELL_ANCHORS} holds other anchors than {config.conventions}'s"
+    raise InputError(problem, file=path, remedy=_REMEDY)
 
 
 def load_bottom_up(path: Path) -> tuple[BottomUp, dict[str, Any]]:
-    """A model in eval mode, and what is known of it: layout, digest, n_classes, n_attributes,
-    classes, attributes.
+    """A model in eval mode, and facts about it: layout, digest, n_classes, n_attributes, classes,
+    attributes.
 
-    InputError for a file of no known layout, and for tensors that are missing, misshapen or not
-    finite.
+    InputError for a file of no known layout, and for tensors that are missing, of a wrong shape or
+    not finite.
     """
     if not path.is_file():
-        raise InputError(
-            "no such file", file=path, remedy="give --weights a checkpoint of the bottom-up model"
-        )
+        remedy = "give --weights a checkpoint of the bottom-up model"
+        raise InputError("no such file", file=path, remedy=remedy)
     tensors, metadata = read_tensors(path)
     if metadata.get("format") == CHECKPOINT_LAYOUT:
         model, facts = read_checkpoint(tensors, metadata, path)
     else:
         layout = layout_of(tensors, path)
-        model, facts = published(layout, tensors, path), {"layout": layout.name}
+        model, facts = build_published(layout, tensors, path), {"layout": layout.name}
     config = model.config
     counts = {"n_classes": config.n_classes, "n_attributes": config.n_attributes}
     return model, {"classes": None, "attributes": None, **facts, **counts, "digest": digest(path)}
@@ -381,20 +367,19 @@ def convert(
     classes_file: Path | None = None,
     attributes_file: Path | None = None,
 ) -> dict[str, Any]:
-    """Any checkpoint that `load_bottom_up` reads as one of ours, with names: layout, n_classes,
-    n_attributes.
+    """Write a checkpoint that `load_bottom_up` reads in our layout, with the names of classes and
+    attributes; returns its layout, n_classes and n_attributes.
 
     The names are those of Visual Genome's objects_vocab.txt and attributes_vocab.txt, in the
-    model's order. InputError also for a file at `out` that is something else.
+    model's order. InputError also where `out` is another kind of file.
     """
     refuse_weights(out)
     model, facts = load_bottom_up(source)
-    classes = read_names(classes_file, facts["n_classes"]) if classes_file else facts["classes"]
-    attributes = (
-        read_names(attributes_file, facts["n_attributes"])
-        if attributes_file
-        else facts["attributes"]
-    )
+    classes, attributes = facts["classes"], facts["attributes"]
+    if classes_file:
+        classes = read_names(classes_file, facts["n_classes"])
+    if attributes_file:
+        attributes = read_names(attributes_file, facts["n_attributes"])
     origin = {
         "source": source.name,
         "source_layout": facts["layout"],
@@ -411,9 +396,6 @@ def read_names(path: Path, count: int) -> list[str]:
     if "" in names:
         raise InputError("a line without a name", file=path, row=names.index("") + 1)
     if len(names) != count:
-        raise InputError(
-            f"{len(names)} names where the model has {count}",
-            file=path,
-            remedy="give one name per line",
-        )
+        problem = f"{len(names)} names where the model has {count}"
+        raise InputError(problem, file=path, remedy="give one name per line")
     return names

@@ -1,18 +1,17 @@
-"""Other people's feature files: one module per format, a path in and regions out, and the
-catalogues."""
+"""Readers and writers of other code bases' feature files, by the name of the format."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from capgrade.pipelines.features.damage import Found
+from capgrade.pipelines.features.damage import ImageEntry
 from capgrade.pipelines.features.npz import read_npz, read_teran, write_npz
 from capgrade.pipelines.features.scan import read_h5, read_npy, read_scan, write_scan
 from capgrade.pipelines.features.tsv import read_lxmert, read_tsv, write_tsv
 from capgrade.schemas.regions import Regions
 
-# A path and, of teran's boxes and npy's ids, another one beside it; tsv and lxmert take
-# `input_dtype` too.
-READERS: dict[str, Callable[..., Iterator[Found]]] = {
+# A reader takes the path of a file or folder. teran takes the folder of boxes as well, and npy the
+# file of ids; tsv and lxmert take `input_dtype`.
+READERS: dict[str, Callable[..., Iterator[ImageEntry]]] = {
     "tsv": read_tsv,
     "npz": read_npz,
     "teran": read_teran,
@@ -21,7 +20,7 @@ READERS: dict[str, Callable[..., Iterator[Found]]] = {
     "lxmert": read_lxmert,
     "npy": read_npy,
 }
-# Images to a path; returned are the rows or files written.
+# A writer takes a path and images, and returns the number of rows or files that it has written.
 WRITERS: dict[str, Callable[[Path, Iterable[Regions]], int]] = {
     "tsv": write_tsv,
     "scan": write_scan,

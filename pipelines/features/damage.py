@@ -1,5 +1,5 @@
-"""What readers share: an image and its place, and what libraries raise on damaged files as the one
-error users see."""
+"""What readers of feature files share: an image's place in its file, and InputError in place of
+what libraries raise on damaged files."""
 
 import struct
 import tokenize
@@ -16,7 +16,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import LISTS, Regions
 
 FETCH_AGAIN = "download or make the file again"
-# What MILVLG's npz files and LXMERT's rows call the lists of `Regions`.
+# MILVLG's npz files and LXMERT's rows have these names for the lists of `Regions`.
 KEYS_OF_LISTS = dict(
     zip(("objects_id", "objects_conf", "attrs_id", "attrs_conf"), LISTS, strict=True)
 )
@@ -38,18 +38,17 @@ _RAISED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An image of a feature file and its place, not read yet: `read` gives its regions, or raises
-    InputError."""
+class ImageEntry:
+    """An image of a feature file, not read yet: `read` returns its regions or raises InputError."""
 
-    image_id: str  # empty where the row does not even give that
+    image_id: str  # empty where the row is too damaged to have one
     file: Path
     row: int | str | None
     read: Callable[[], Regions]
 
 
 @contextmanager
-def refused(path: Path, row: int | str | None = None) -> Iterator[None]:
+def translate_errors(path: Path, row: int | str | None = None) -> Iterator[None]:
     """Turn an error of numpy, zipfile, h5py or the system inside the block into InputError about
     `path`."""
     try:
@@ -57,24 +56,22 @@ def refused(path: Path, row: int | str | None = None) -> Iterator[None]:
     except FileNotFoundError:
         raise InputError("no such file", file=path, row=row, remedy="check the path") from None
     except IsADirectoryError:
-        raise InputError(
-            "a folder where a file is needed", file=path, row=row, remedy="name the file in it"
-        ) from None
+        problem = "a folder where a file is needed"
+        raise InputError(problem, file=path, row=row, remedy="name the file in it") from None
     except _RAISED as error:
         text = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(
-            f"cannot be read ({text})", file=path, row=row, remedy=FETCH_AGAIN
-        ) from None
+        problem = f"cannot be read ({text})"
+        raise InputError(problem, file=path, row=row, remedy=FETCH_AGAIN) from None
 
 
-def quoted(names: Iterable[object]) -> str:
-    """What a file has, quoted: a damaged one may have names that are not printable, or not text."""
+def quote_names(names: Iterable[object]) -> str:
+    """Names in a file, quoted, because those of a damaged one may be unprintable or no text."""
     return ", ".join(map(repr, names)) or "none"
 
 
 def feature_array(array: np.ndarray, what: str, path: Path) -> np.ndarray:
-    """float16 or float32 as it is, in the machine's byte order; float64 rounded to float32, what is
-    beyond it to infinity, which is refused later. InputError for any other type."""
+    """Features as float16 or float32 in the machine's byte order. float64 becomes float32, and what
+    is beyond its range infinity, which `Regions.check` refuses. InputError for any other type."""
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
         remedy = "convert it with numpy: astype('float32')"
         raise InputError(f"{what} is of type {array.dtype}, not float32", file=path, remedy=remedy)
@@ -85,7 +82,7 @@ def feature_array(array: np.ndarray, what: str, path: Path) -> np.ndarray:
 
 
 def box_array(array: np.ndarray, what: str, path: Path) -> np.ndarray:
-    """Boxes as float32; whole numbers and float64 are accepted, to within float32's 1e-4 of a
+    """Boxes as float32, from floats or integers. Rounding moves a corner by less than 1e-4
     pixel."""
     if array.dtype.kind not in "fiu":
         raise InputError(
@@ -94,23 +91,22 @@ def box_array(array: np.ndarray, what: str, path: Path) -> np.ndarray:
     return np.ascontiguousarray(array, np.float32)
 
 
-def exact(
+def cast_exactly(
     array: np.ndarray, dtype: str, what: str, path: Path, row: int | None = None
 ) -> np.ndarray:
-    """The same numbers as `dtype`; InputError where they are not."""
+    """The array as `dtype`; InputError where that changes a number."""
     if array.dtype.kind in "fiu":
         with np.errstate(all="ignore"):
-            same: np.ndarray = array.astype(dtype)
-        if np.array_equal(same, array, equal_nan=True):
-            return same
+            cast: np.ndarray = array.astype(dtype)
+        if np.array_equal(cast, array, equal_nan=True):
+            return cast
     raise InputError(
         f"{what} of type {array.dtype} is not {dtype}", file=path, row=row, remedy=FETCH_AGAIN
     )
 
 
 def files_in(folder: Path, pattern: str) -> list[Path]:
-    """The files of a folder in order of name. InputError when there is no such folder or none in
-    it."""
+    """The files of a folder in order of name. InputError where there is no folder or no file."""
     if not folder.is_dir():
         raise InputError("no such folder", file=folder, remedy="check the path")
     paths = sorted(folder.glob(pattern))
@@ -122,7 +118,7 @@ def files_in(folder: Path, pattern: str) -> list[Path]:
 
 
 def require_boxes(regions: Regions) -> None:
-    """InputError for regions without boxes or image size, which a layout needs."""
+    """InputError for regions without boxes or image size, which the layouts tsv and npz need."""
     if regions.boxes is None or regions.width is None or regions.height is None:
         problem = f"image {regions.image_id!r} has no boxes or no size, and this layout needs both"
         raise InputError(problem, remedy="export as scan, which needs neither")

@@ -1,14 +1,14 @@
-"""Which float type the bytes of a feature file hold, where the file does not say it."""
+"""The float type of features, guessed from their bytes where the file does not say it."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 FLOATS = {"float16": "<f2", "float32": "<f4", "float64": "<f8"}
-# Features stay below a few thousand; half of all float32 bytes that are no such numbers lie beyond
-# it.
+# Features stay below a few thousand, while half of all random float32 bit patterns are larger.
 LARGEST_FEATURE = 1e6
-# binary exponents, as standard deviation: features have 1 to 4, and 8 times that in a type too wide
+# The largest standard deviation of binary exponents. Features have 1 to 4, and 8 times that when
+# their bytes are read as too wide a type.
 WIDEST = 10.0
 
 
@@ -16,48 +16,45 @@ def size_of(dtype: str) -> int:
     return np.dtype(FLOATS[dtype]).itemsize
 
 
-def plausible(values: np.ndarray) -> bool:
-    """Are all numbers finite, and none absurdly large?"""
+def is_plausible(values: np.ndarray) -> bool:
+    """Whether all numbers are finite and none is beyond LARGEST_FEATURE."""
     return float(np.abs(values).max(initial=0)) <= LARGEST_FEATURE
 
 
 def float_types(rows: Sequence[bytes], step: int) -> list[str]:
-    """The float types in which the features of images, `step` bytes a region, are plausible; one
-    where it is clear.
+    """The float types that the features of images, `step` bytes a region, may have; only one where
+    the bytes decide.
 
-    A type is out if its size does not divide `step`, if in half of the images a number is not
-    `plausible`, or if the magnitudes are scattered: bits of a narrower type read as a wider one
-    are. It is out too if it only sees the parts of a wider type, the lower of which hold fewer
-    different values. Of those left, a type whose magnitudes lie twice as close together as in any
-    other is clear.
+    A type is out if its size does not divide `step`, if half of the images fail `is_plausible`, if
+    magnitudes are scattered, as bits of a narrower type are, or if it reads the parts of a wider
+    type. Of the others, one is certain if its magnitudes lie twice as close as the next's.
     """
     spreads: dict[str, float] = {}
     for dtype, code in FLOATS.items():
         if step % size_of(dtype):
             continue
-        good = [values for row in rows if plausible(values := np.frombuffer(row, code))]
+        good = [values for row in rows if is_plausible(values := np.frombuffer(row, code))]
         if len(good) * 2 <= len(rows):
             continue
         sizes = np.abs(np.concatenate(good).astype(np.float64))
         spread = float(np.log2(sizes[sizes > 0]).std()) if sizes.any() else 0.0
         if spread <= WIDEST:
             spreads[dtype] = spread
-    whole = b"".join(rows)
-    found = [
+    content = b"".join(rows)
+    types = [
         a
         for a in spreads
-        if not any(_parts(whole, a, b) for b in spreads if size_of(b) > size_of(a))
+        if not any(_reads_parts(content, a, b) for b in spreads if size_of(b) > size_of(a))
     ]
-    found.sort(key=spreads.__getitem__)
-    clear = len(found) > 1 and spreads[found[0]] * 2 < spreads[found[1]]
-    return found[:1] if clear else sorted(found, key=list(FLOATS).index)
+    types.sort(key=spreads.__getitem__)
+    certain = len(types) > 1 and spreads[types[0]] * 2 < spreads[types[1]]
+    return types[:1] if certain else sorted(types, key=list(FLOATS).index)
 
 
-def _parts(whole: bytes, narrow: str, wide: str) -> bool:
-    """Do the lower parts of `wide` numbers, read as `narrow`, hold at most half as many values as
-    the highest?"""
-    words = np.frombuffer(whole, f"<u{size_of(narrow)}").reshape(
-        -1, size_of(wide) // size_of(narrow)
-    )
+def _reads_parts(content: bytes, narrow: str, wide: str) -> bool:
+    """Whether type `narrow` reads the parts of `wide` numbers: then the lower parts have few
+    different values, at most half as many as the highest."""
+    words = np.frombuffer(content, f"<u{size_of(narrow)}")
+    words = words.reshape(-1, size_of(wide) // size_of(narrow))
     *lower, highest = (len(np.unique(part)) for part in words.T)
     return min(lower) * 2 <= highest

@@ -9,7 +9,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from capgrade.pipelines.features.damage import FETCH_AGAIN, Found, feature_array, quoted, refused
+from capgrade.pipelines.features.damage import (
+    FETCH_AGAIN,
+    ImageEntry,
+    feature_array,
+    quote_names,
+    translate_errors,
+)
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.regions import Regions
@@ -21,57 +27,56 @@ OF_ANY_NUMBER = (
     "export as tsv or npz, which hold any number of regions: a small picture may have fewer than"
     " --boxes asked for"
 )
-# numbers per image: far beyond any, and a damaged shape asks for more memory than there is
+# Numbers of one image: none has as many, but a damaged shape may claim more than fits in memory.
 _LARGEST = 2**28
 
 
-def read_scan(path: Path) -> Iterator[Found]:
-    """`{split}_ims.npy` float32 [rows, n, d], mapped and not loaded, and the image ids of
+def read_scan(path: Path) -> Iterator[ImageEntry]:
+    """`{split}_ims.npy` float32 [rows, n, d], memory-mapped, with the image ids of
     `{split}_ids.txt` beside it.
 
-    A row is an image, or five equal rows in turn are; the ids tell which: see `read_ids`. Boxes and
-    sizes are None. Raises InputError for a truncated array, another shape or type, ids that do not
-    fit its rows, and five rows that differ.
+    An image is a row or five equal rows, as the ids tell: see `read_ids`. Boxes and sizes are None.
+    Raises InputError for a truncated array, another shape or type, ids that do not fit its rows,
+    and five rows that differ.
     """
     ids_path = ids_file(path, SUFFIX)
-    rows = _mapped(path)
+    rows = _map_array(path)
     yield from read_rows(rows, path, lambda: read_ids(ids_path, len(rows), WHAT))
 
 
-def read_npy(path: Path, ids_path: Path | None = None) -> Iterator[Found]:
-    """One's own array [N, n, d], or [N, d] with one region an image: a .npy file, and one id a line
-    in `ids_path`; or an .npz file of two arrays, the other one `ids` [N]. Rows may come five times
-    in turn, as in `read_scan`.
+def read_npy(path: Path, ids_path: Path | None = None) -> Iterator[ImageEntry]:
+    """A user's own array [N, n, d], or [N, d] with one region an image: a .npy file with one id a
+    line in `ids_path`, or an .npz file that also holds `ids` [N]. An image may be five equal rows,
+    as in `read_scan`.
 
     Raises InputError as `read_scan` does, and where the ids are missing.
     """
-    rows, stored = _of_npz(path) if path.suffix == ".npz" else (_mapped(path), None)
+    rows, stored = _load_npz(path) if path.suffix == ".npz" else (_map_array(path), None)
     if (stored is None) == (ids_path is None):
-        problem = (
-            "an array without its image ids"
-            if stored is None
-            else "--ids beside a file that has ids"
-        )
+        problem = "--ids beside a file that has ids"
+        if stored is None:
+            problem = "an array without its image ids"
         remedy = (
             "give --ids FILE, a text file with one id a line in the order of the array, or leave it"
             " out of an .npz"
         )
         raise InputError(problem, file=path, remedy=remedy)
-    if ids_path is None:
-        ids = [str(one) for one in ([] if stored is None else stored.tolist())]
-        names: Callable[[], tuple[list[str], int]] = lambda: match_ids(ids, len(rows), WHAT, path)  # noqa: E731
-    else:
-        if not ids_path.is_file():
-            raise InputError("no such file", file=ids_path, remedy="check the path")
-        where = ids_path
-        names = lambda: read_ids(where, len(rows), WHAT)  # noqa: E731
-    yield from read_rows(rows[:, None] if rows.ndim == 2 else rows, path, names)
+    if ids_path is not None and not ids_path.is_file():
+        raise InputError("no such file", file=ids_path, remedy="check the path")
+
+    def ids_of() -> tuple[list[str], int]:
+        if ids_path is not None:
+            return read_ids(ids_path, len(rows), WHAT)
+        assert stored is not None  # else the ids were missing
+        return match_ids([str(image_id) for image_id in stored.tolist()], len(rows), WHAT, path)
+
+    yield from read_rows(rows[:, None] if rows.ndim == 2 else rows, path, ids_of)
 
 
-def _mapped(path: Path) -> np.ndarray:
-    """The array of a .npy file, which is not loaded; InputError for one that is cut short or goes
-    on."""
-    with refused(path):
+def _map_array(path: Path) -> np.ndarray:
+    """The array of a .npy file, memory-mapped; InputError for a file that is too short or too
+    long."""
+    with translate_errors(path):
         rows = np.lib.format.open_memmap(path, mode="r")
     extra = path.stat().st_size - rows.offset - rows.nbytes
     if extra:
@@ -79,29 +84,27 @@ def _mapped(path: Path) -> np.ndarray:
     return rows
 
 
-def _of_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _load_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """The features and the ids of an .npz file."""
-    with refused(path), np.load(path, allow_pickle=False) as npz:
+    with translate_errors(path), np.load(path, allow_pickle=False) as npz:
         others = [key for key in npz.files if key != "ids"]
         if len(others) != 1 or "ids" not in npz.files:
             remedy = "save it with np.savez(file, features=array, ids=ids)"
-            raise InputError(
-                f"not one array and `ids`: it has {quoted(npz.files)}", file=path, remedy=remedy
-            )
+            problem = f"not one array and `ids`: it has {quote_names(npz.files)}"
+            raise InputError(problem, file=path, remedy=remedy)
         features, ids = npz[others[0]], npz["ids"]
     if ids.ndim != 1 or ids.dtype.kind not in "iuU":
         problem = f"ids of shape {ids.shape} and type {ids.dtype}, not a list of numbers or texts"
-        raise InputError(
-            problem, file=path, remedy="save ids as one array of whole numbers or texts"
-        )
+        remedy = "save ids as one array of whole numbers or texts"
+        raise InputError(problem, file=path, remedy=remedy)
     return features, ids
 
 
 def write_scan(path: Path, images: Iterable[Regions]) -> int:
     """Write `{split}_ims.npy` and `{split}_ids.txt`; returns the rows.
 
-    float16 becomes float32, the same numbers. InputError when images differ in their number of
-    regions: this layout has one for all.
+    float16 becomes float32 without a change. InputError where images differ in their number of
+    regions, because one array holds them all.
     """
     ids_path = ids_file(path, SUFFIX)
     rows = 0
@@ -116,7 +119,7 @@ def write_scan(path: Path, images: Iterable[Regions]) -> int:
         for regions in images:
             x = regions.check().features.astype("<f4")
             if shape is None:
-                shape, start = x.shape, _header(f, (0, *x.shape))
+                shape, start = x.shape, _write_header(f, (0, *x.shape))
             if x.shape != shape:
                 problem = f"image {regions.image_id!r} has {x.shape} features, {shape} before"
                 raise InputError(problem, remedy=OF_ANY_NUMBER)
@@ -126,27 +129,24 @@ def write_scan(path: Path, images: Iterable[Regions]) -> int:
         if shape is None:
             raise InputError("no image to write", file=path, remedy="check the input")
         f.seek(0)
-        if _header(f, (rows, *shape)) != start:
+        if _write_header(f, (rows, *shape)) != start:
             raise RuntimeError("numpy's header of a longer array has another length")
     return rows
 
 
-def _header(f: BinaryIO, shape: tuple[int, ...]) -> int:
+def _write_header(f: BinaryIO, shape: tuple[int, ...]) -> int:
     """Write an npy header, which numpy pads so that the first side can grow; returns where the data
     begins."""
-    np.lib.format.write_array_header_1_0(
-        f, {"descr": "<f4", "fortran_order": False, "shape": shape}
-    )
+    fields = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(f, fields)
     return f.tell()
 
 
 def ids_file(path: Path, suffix: str) -> Path:
     """`{split}_ids.txt` beside `{split}` + suffix. InputError for another name."""
     if not path.name.endswith(suffix):
-        remedy = (
-            f"name the file itself, {{split}}{suffix}; its ids are read from {{split}}_ids.txt"
-            " beside it"
-        )
+        remedy = f"name the file itself, {{split}}{suffix}"
+        remedy += "; its ids are read from {split}_ids.txt beside it"
         remedy += "; for an array of your own: --format npy --ids FILE" if suffix == SUFFIX else ""
         raise InputError(f"not a {suffix} file", file=path, remedy=remedy)
     return path.with_name(path.name.removesuffix(suffix) + "_ids.txt")
@@ -154,79 +154,65 @@ def ids_file(path: Path, suffix: str) -> Path:
 
 def read_rows(
     rows: Any, path: Path, ids_of: Callable[[], tuple[list[str], int]]
-) -> Iterator[Found]:
-    """Images of an array-like [rows, n, d] that is read a few rows at a time; `ids_of` gives their
-    ids, and how many rows in turn are an image."""
+) -> Iterator[ImageEntry]:
+    """Images of an array-like [rows, n, d] that is read a few rows at a time; `ids_of` returns
+    their ids, and how many equal rows each image has."""
     if len(rows.shape) != 3 or 0 in rows.shape or math.prod(rows.shape[1:]) > _LARGEST:
-        raise InputError(
-            f"an array of shape {rows.shape}, not [images, regions, d]",
-            file=path,
-            remedy=FETCH_AGAIN,
-        )
-    feature_array(np.empty(0, rows.dtype), "the array", path)  # before any object in it is made
+        problem = f"an array of shape {rows.shape}, not [images, regions, d]"
+        raise InputError(problem, file=path, remedy=FETCH_AGAIN)
+    # The type is checked here, before a row of it is read: Python objects could be in it.
+    feature_array(np.empty(0, rows.dtype), "the array", path)
     ids, times = ids_of()
     for k, image_id in enumerate(ids):
-        row = f"[{k * times}]"
-        yield Found(
-            image_id, path, row, partial(_read_rows, rows, k * times, times, image_id, path, row)
-        )
+        first, row = k * times, f"[{k * times}]"
+        read = partial(_read_image, rows, first, times, image_id, path, row)
+        yield ImageEntry(image_id, path, row, read)
 
 
-def _read_rows(rows: Any, first: int, times: int, image_id: str, path: Path, row: str) -> Regions:
-    with refused(path, row):
+def _read_image(rows: Any, first: int, times: int, image_id: str, path: Path, row: str) -> Regions:
+    with translate_errors(path, row):
         block = np.asarray(rows[first : first + times])
     block = feature_array(block, "the array", path)
     if np.isfinite(block[0]).all() and not (block == block[0]).all():
         problem = f"rows {first} to {first + times - 1} are one image by their ids and differ"
-        raise InputError(
-            problem, file=path, row=row, remedy="give the ids that belong to this array"
-        )
+        remedy = "give the ids that belong to this array"
+        raise InputError(problem, file=path, row=row, remedy=remedy)
     return Regions(image_id, None, None, None, block[0])
 
 
 DATASET = "feat"
-_MOST_BYTES = 2**30  # of a chunk, unpacked: it is read whole for one row
+_MOST_BYTES = 2**30  # of an unpacked chunk, all of which is read for one row
 
 
-def read_h5(path: Path) -> Iterator[Found]:
+def read_h5(path: Path) -> Iterator[ImageEntry]:
     """Dataset `feat` float32 [rows, n, d] of `{split}.h5`, read a few rows at a time (DAA,
     np2h.py).
 
-    It is `{split}_ims.npy` under another name, so the image ids are those of SCAN's
-    `{split}_ids.txt`, which has to lie beside it, and rows may come five times. Raises InputError
-    as `read_scan` does, and for a missing dataset. Known limit: libhdf5 itself may not return from
-    opening a dataset whose headers are damaged.
+    It is `{split}_ims.npy` in another format: image ids are those of SCAN's `{split}_ids.txt`
+    beside it, and an image may be five equal rows. Raises InputError as `read_scan` does, and for a
+    missing dataset. libhdf5 itself may hang on a dataset whose headers are damaged.
     """
-    import h5py  # only this format needs it
+    import h5py  # Only this format needs h5py.
 
     ids_path = ids_file(path, ".h5")
-    with refused(path):
-        path.open("rb").close()  # h5py's words for a missing file are long
+    with translate_errors(path):
+        path.open("rb").close()  # This raises a shorter error for a missing file than h5py does.
         file = h5py.File(path, "r")
     with file:
-        with refused(path):
+        with translate_errors(path):
             names = list(file)
-            dataset = (
-                file.get(DATASET)
-                if isinstance(file.get(DATASET, getlink=True), h5py.HardLink)
-                else None
-            )
-            elsewhere = isinstance(dataset, h5py.Dataset) and (
+            is_hard = isinstance(file.get(DATASET, getlink=True), h5py.HardLink)
+            dataset = file.get(DATASET) if is_hard else None
+            is_elsewhere = isinstance(dataset, h5py.Dataset) and (
                 dataset.external or dataset.is_virtual
             )
-        if elsewhere:
-            raise InputError(
-                f"{DATASET!r} takes its numbers from other files",
-                file=path,
-                remedy="copy them into it",
-            )
+        if is_elsewhere:
+            problem = f"{DATASET!r} takes its numbers from other files"
+            raise InputError(problem, file=path, remedy="copy them into it")
         if not isinstance(dataset, h5py.Dataset):
-            problem = f"no dataset {DATASET!r}: it has {quoted(names)}"
+            problem = f"no dataset {DATASET!r}: it has {quote_names(names)}"
             raise InputError(problem, file=path, remedy="give the file that DAA's np2h.py writes")
         if dataset.chunks and math.prod(dataset.chunks) * dataset.dtype.itemsize > _MOST_BYTES:
-            raise InputError(
-                f"chunks of shape {dataset.chunks}",
-                file=path,
-                remedy="write it again in smaller chunks",
-            )
+            problem = f"chunks of shape {dataset.chunks}"
+            raise InputError(problem, file=path, remedy="write it again in smaller chunks")
         yield from read_rows(dataset, path, lambda: read_ids(ids_path, len(dataset), WHAT))

@@ -1,1 +1,1 @@
-"""A project of DVC over one dataset: its files, and what its stages are made of."""
+"""A DVC project over one dataset: its files, and the inputs of its stages."""

@@ -1,7 +1,6 @@
-"""A project over one dataset: params.yaml, dvc.yaml, .gitignore and README.md in a folder, and DVC
-set up there.
+"""A DVC project over one dataset: params.yaml, dvc.yaml, .gitignore and README.md in a folder.
 
-Captions are read and pictures looked for before anything is written.
+Captions are read and pictures are looked for before anything is written.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ import yaml
 from capgrade.measures.sbert import SbertParams
 from capgrade.params import Params
 from capgrade.pictures.listing import list_pictures, match_pictures
-from capgrade.pipelines.features.convert import list_found
-from capgrade.pipelines.features.rows import BadRows
+from capgrade.pipelines.features.convert import list_images
+from capgrade.pipelines.features.rows import GoodImages
 from capgrade.pipelines.sources import read_source
-from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.image_matching import match_images
@@ -39,18 +37,19 @@ from capgrade.schemas.params import (
 )
 from capgrade.text.language import count_without_english
 
-PIPELINE, SCENES_PARAMS = (
-    Path(__file__).with_name(name) for name in ("pipeline.yaml", "scenes.yaml")
-)
+PIPELINE = Path(__file__).with_name("pipeline.yaml")
+SCENES_PARAMS = Path(__file__).with_name("scenes.yaml")
 PARAMS, _STAGES, IGNORED = "params.yaml", "dvc.yaml", ("/data/", "/dvc_plots/")
-# of splits, the first that is there
-_NAMES = {
+# The usual names of splits by their use: the first that a dataset has is taken.
+_SPLIT_NAMES = {
     "train": ("train", "train2014", "train2017"),
     "validation": ("val", "dev", "validation", "valid"),
     "test": ("test", "val2014", "val2017"),
 }
 _DIVIDED = {"val": 0.1, "test": 0.1}  # shares of the images, where a source has no splits
-_PATHS = {  # parameters that name a file or folder: a project's commands run in its own folder
+# Parameters that name a file or folder. They are made absolute, because a project's commands run
+# in its own folder.
+_PATHS = {
     "regions.weights",
     "regions.config",
     "regions.model",
@@ -62,7 +61,7 @@ _PATHS = {  # parameters that name a file or folder: a project's commands run in
     "train.init",
 }
 _MEASURES = ("cider", "rouge_l", "sbert")
-_FIRST = 20  # images of a feature file that are looked at: to read it whole may take an hour
+_FIRST = 20  # how many images of a feature file are checked: to read all may take an hour
 _TITLES = {
     "captions": "where captions come from",
     "regions": "pictures and the detector, or features that others made",
@@ -81,8 +80,7 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Dataset:
-    """Where a dataset lies: the block `captions` of its parameters, and its pictures or
-    features."""
+    """The block `captions` of a dataset's parameters, and its pictures or features."""
 
     captions: dict[str, Any]
     images: str | None = None
@@ -92,40 +90,39 @@ class Dataset:
 SCENES_DATASET = Dataset({"source": "scenes"}, images="data/captions")
 
 
-def absolute(name: str) -> str:
-    """A path as it is from any folder: an experiment may run in another one. What is no path, such
-    as a dataset's name on the hub, stays."""
+def absolute_path(name: str) -> str:
+    """An absolute path, because an experiment may run in another folder. What is no path, such as a
+    dataset's name on the hub, is returned unchanged."""
     path = Path(name).expanduser()
     return str(path.resolve()) if path.exists() or "{" in name else name
 
 
 @dataclass(frozen=True)
 class DatasetSummary:
-    """What captions and pictures were seen: images by split, captions, how many images have a
-    picture of those looked for, and lines about the others."""
+    """The images and captions of a dataset, and how many of its images have a picture."""
 
-    splits: dict[str, int]
+    splits: dict[str, int]  # split -> images
     captions: int
     files: Mapping[str, str | None]  # image id -> the file that its source names
-    not_english: int = 0  # captions without a common English word, where they are most
-    with_picture: int = 0
-    looked_for: int = 0
-    notes: list[str] = field(default_factory=list)
+    not_english: int = 0  # captions without a common English word, if they are most
+    with_picture: int = 0  # images with a picture
+    looked_for: int = 0  # images for which a picture was looked for
+    notes: list[str] = field(default_factory=list)  # lines about images without a picture
 
     def line(self) -> str:
         """Captions an image, splits, and pictures."""
         images = sum(self.splits.values())
         each = f"{self.captions / images:.3g}"
         splits = " / ".join(f"{name} {count:,}" for name, count in self.splits.items())
-        said = f"{each} caption{'' if each == '1' else 's'} an image, splits {splits}"
+        text = f"{each} caption{'' if each == '1' else 's'} an image, splits {splits}"
         if not self.looked_for:
-            return said
-        return f"{said}, {self.with_picture:,} of {self.looked_for:,} pictures found"
+            return text
+        return f"{text}, {self.with_picture:,} of {self.looked_for:,} pictures found"
 
 
-def look(dataset: Dataset) -> DatasetSummary:
-    """Read the captions, and find a picture, or regions, for each image. InputError for captions
-    that cannot be read, and where there is a picture of none."""
+def inspect_dataset(dataset: Dataset) -> DatasetSummary:
+    """Read the captions, and look for a picture or features of each image. InputError for captions
+    that cannot be read, and where no image has a picture or features."""
     params = validated(CaptionsParams, dataset.captions)
     if params.source == "scenes":
         scenes = params.scenes
@@ -134,118 +131,112 @@ def look(dataset: Dataset) -> DatasetSummary:
     captions = list(read_source(params))
     split_of = {caption.image_id: caption.split for caption in captions}
     if not captions:
-        raise InputError(
-            "no captions", file=params.inputs[0], remedy="check the source and its input"
-        )
-    found = DatasetSummary(dict(Counter(split_of.values())), len(captions), _files(captions))
-    if (without := count_without_english(caption.text for caption in captions)) > len(captions) / 2:
-        found = replace(found, not_english=without)
+        remedy = "check the source and its input"
+        raise InputError("no captions", file=params.inputs[0], remedy=remedy)
+    files = {caption.image_id: caption.image_file for caption in captions}
+    not_english = count_without_english(caption.text for caption in captions)
+    summary = DatasetSummary(
+        dict(Counter(split_of.values())),
+        len(captions),
+        files,
+        not_english=not_english if not_english > len(captions) / 2 else 0,
+    )
     if dataset.images:
-        return _with_pictures(found, dataset.images)
-    return _with_features(found, dataset.features) if dataset.features else found
+        return _match_pictures(summary, dataset.images)
+    return _match_features(summary, dataset.features) if dataset.features else summary
 
 
-def _files(captions: Sequence[Caption]) -> dict[str, str | None]:
-    return {caption.image_id: caption.image_file for caption in captions}
-
-
-def _with_pictures(found: DatasetSummary, images: str) -> DatasetSummary:
+def _match_pictures(summary: DatasetSummary, images: str) -> DatasetSummary:
     pictures = list_pictures(images)
-    matched = match_pictures(found.files, pictures, images)
-    if not matched.numbers:
-        first = next(iter(found.files))
+    matches = match_pictures(summary.files, pictures, images)
+    if not matches.numbers:
+        first = next(iter(summary.files))
         problem = (
-            f"{len(pictures):,} pictures, of none of the {len(found.files):,} images; the first is"
-            f" '{first}'"
+            f"{len(pictures):,} pictures, of none of the {len(summary.files):,} images; the first"
+            f" is '{first}'"
         )
         remedy = (
             "name files after the image ids or the captions' files, or give a list of"
             " image_id<TAB>path"
         )
         raise InputError(problem, file=images, remedy=remedy)
-    notes = [*matched.lines(), *pictures.lines()]
-    if matched.missing:
+    notes = [*matches.lines(), *pictures.lines()]
+    if matches.missing:
         notes.append(
             "the stage `regions` stops there, unless --set regions.unreadable=skip leaves such"
             " images out"
         )
-    return replace(
-        found, with_picture=len(matched.numbers), looked_for=len(found.files), notes=notes
-    )
+    with_picture, looked_for = len(matches.numbers), len(summary.files)
+    return replace(summary, with_picture=with_picture, looked_for=looked_for, notes=notes)
 
 
-def _with_features(found: DatasetSummary, features: Mapping[str, Any]) -> DatasetSummary:
+def _match_features(summary: DatasetSummary, features: Mapping[str, Any]) -> DatasetSummary:
     params = validated(FeaturesParams, dict(features))
     sources, files = [Path(path) for path in params.input], [Path(path) for path in params.ids]
-    ids = [
-        one.image_id
-        for one in islice(list_found(params.format, sources, files, params.input_dtype), _FIRST)
-    ]
-    matched = match_images(found.files, ids)
-    if not matched.numbers:
-        shown, first = ", ".join(f"'{image_id}'" for image_id in ids[:3]), next(iter(found.files))
-        problem = (
-            f"features of {shown}, which are none of the captions' images; their first is '{first}'"
-        )
-        raise InputError(
-            problem, file=params.input[0], remedy="give the features of these captions' images"
-        )
-    # can be read
-    next(BadRows("skip").good(list_found(params.format, sources, files, params.input_dtype)))
-    note = f"of the first {len(ids)} images with features, {len(matched.numbers)} have captions"
-    return replace(found, notes=[note])
+    entries = list_images(params.format, sources, files, params.input_dtype)
+    ids = [entry.image_id for entry in islice(entries, _FIRST)]
+    matches = match_images(summary.files, ids)
+    if not matches.numbers:
+        shown = ", ".join(f"'{image_id}'" for image_id in ids[:3])
+        problem = f"features of {shown}, which are none of the captions' images"
+        problem += f"; their first is '{next(iter(summary.files))}'"
+        remedy = "give the features of these captions' images"
+        raise InputError(problem, file=params.input[0], remedy=remedy)
+    # One image is read here, so that a damaged file stops `write_project` and not a later stage.
+    next(GoodImages("skip").read(list_images(params.format, sources, files, params.input_dtype)))
+    note = f"of the first {len(ids)} images with features, {len(matches.numbers)} have captions"
+    return replace(summary, notes=[note])
 
 
-def split_names(found: DatasetSummary, sets: Sequence[str]) -> dict[str, str | None]:
-    """Which split is learnt from, validated and evaluated on: as `sets` say it, else by the usual
-    names. InputError where none can be learnt from or evaluated."""
-    given = {key: value for key, _, value in (text.partition("=") for text in sets)}
+def choose_splits(summary: DatasetSummary, sets: Sequence[str]) -> dict[str, str | None]:
+    """The splits to train, validate and test on: as `sets` name them, else by their usual names.
+    InputError where there is none to train or test on."""
+    values = {key: value for key, _, value in (text.partition("=") for text in sets)}
     names = {
-        use: next((one for one in known if one in found.splits), None)
-        for use, known in _NAMES.items()
+        use: next((name for name in usual if name in summary.splits), None)
+        for use, usual in _SPLIT_NAMES.items()
     }
     asked = {
-        "train": given.get("train.split"),
-        "test": given.get("evaluate.split", given.get("relevance.split")),
+        "train": values.get("train.split"),
+        "test": values.get("evaluate.split", values.get("relevance.split")),
     }
     names |= {use: split for use, split in asked.items() if split is not None}
     if names["train"] is None or (names["test"] or names["validation"]) is None:
         problem = (
-            f"splits {', '.join(found.splits)}: which are to learn from and to evaluate on is not"
+            f"splits {', '.join(summary.splits)}: which are to learn from and to evaluate on is not"
             " known"
         )
         raise InputError(problem, remedy="say it: --set train.split=NAME --set evaluate.split=NAME")
-    if names["test"] is None:  # then no epoch is chosen by what is evaluated on
+    if names["test"] is None:
+        # The only other split serves as the test, and no epoch is chosen by it.
         names["test"], names["validation"] = names["validation"], None
-    if (
-        "restval" in found.splits and asked["train"] is None
-    ):  # Karpathy's, which everybody learns from too
+    # Papers train on Karpathy's split `restval` too.
+    if "restval" in summary.splits and asked["train"] is None:
         names["train"] = f"{names['train']}+restval"
     return names
 
 
 def params_of(
     dataset: Dataset,
-    found: DatasetSummary,
+    summary: DatasetSummary,
     name: str,
     presets: Sequence[str],
     license: str,
     language: str | None,
     sets: Sequence[str],
 ) -> dict[str, Any]:
-    """The tree of params.yaml, upon which `sets` are put. InputError for what no stage would
-    take."""
-    if found.not_english and not language:
-        problem = (
-            f"{found.not_english:,} of {found.captions:,} captions have no common English word"
-        )
+    """The tree of params.yaml, changed by `sets`. InputError for values that a stage refuses."""
+    if summary.not_english and not language:
+        counts = f"{summary.not_english:,} of {summary.captions:,} captions"
+        problem = f"{counts} have no common English word"
         raise InputError(problem, remedy="say what they are in: --language de")
     if dataset is SCENES_DATASET:
         return _with_sets(read_yaml(SCENES_PARAMS), sets)
     captions, shards = dict(dataset.captions), ShardsParams()
-    if len(found.splits) == 1:
+    if len(summary.splits) == 1:
         captions["divide"] = _DIVIDED
-        found = replace(found, splits={"train": 0, "val": 0, "test": 0})
+        summary = replace(summary, splits={"train": 0, "val": 0, "test": 0})
+    teran = next((preset for preset in presets if preset.startswith("teran")), None)
     tree: dict[str, Any] = {
         "captions": captions,
         "regions": {
@@ -262,20 +253,14 @@ def params_of(
         "presets": {},
         "evaluate": {},
         "agree": {"judgements": None},
-        "align": {
-            "run": (
-                next((one for one in presets if one.startswith("teran")), None)
-                if dataset.images
-                else None
-            )
-        },
+        "align": {"run": teran if dataset.images else None},
         "publish": {
             "name": name,
             "license": license,
             **({"language": language} if language else {}),
         },
     }
-    names = split_names(found, sets)
+    names = choose_splits(summary, sets)
     tree["relevance"]["split"] = tree["evaluate"]["split"] = names["test"]
     tree["shards"]["split"] = tree["train"]["split"] = names["train"]
     tree["train"]["validation"] = names["validation"]
@@ -283,58 +268,52 @@ def params_of(
 
 
 def _with_sets(tree: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
-    """The tree with these values. InputError for what no stage would take, and for pictures without
-    a detector."""
+    """The tree changed by `sets`. InputError for values that a stage refuses, and for pictures
+    without a detector."""
     for text in sets:
         key, _, value = text.partition("=")
-        override(tree, f"{key}={absolute(value)}" if key in _PATHS else text)
-    train, more = tree["train"], tree["presets"]
-    loaded = validated(Params, {**tree, "train": with_preset(train, more)})
-    for preset in loaded.runs:
-        validated(TrainParams, with_preset({**train, "preset": preset}, more))
-    if loaded.regions.images and "detector" not in loaded.regions.model_fields_set:
-        known = ("bottom_up --set regions.weights=FILE", "patches --set regions.model=MODEL")
-        remedy = "give " + ", or ".join(f"--set regions.detector={one}" for one in known)
+        override(tree, f"{key}={absolute_path(value)}" if key in _PATHS else text)
+    train, presets = tree["train"], tree["presets"]
+    params = validated(Params, {**tree, "train": with_preset(train, presets)})
+    for preset in params.runs:
+        validated(TrainParams, with_preset({**train, "preset": preset}, presets))
+    if params.regions.images and "detector" not in params.regions.model_fields_set:
+        options = ("bottom_up --set regions.weights=FILE", "patches --set regions.model=MODEL")
+        remedy = "give " + ", or ".join(f"--set regions.detector={option}" for option in options)
+        remedy += "; or --features FORMAT=PATH in place of --images"
         problem = "no detector for these pictures"
-        raise InputError(
-            problem,
-            file=loaded.regions.images,
-            remedy=f"{remedy}; or --features FORMAT=PATH in place of --images",
-        )
-    if (weights := loaded.regions.weights) not in (None, "random") and not Path(
-        str(weights)
-    ).is_file():
+        raise InputError(problem, file=params.regions.images, remedy=remedy)
+    weights = params.regions.weights
+    if weights not in (None, "random") and not Path(str(weights)).is_file():
         raise InputError("no such file", file=weights, remedy="check regions.weights")
     return tree
 
 
-def init(folder: Path, tree: Mapping[str, Any], about: str) -> list[str]:
-    """Write the project and set DVC up, unless there is one already; returns what was made.
+def write_project(folder: Path, tree: Mapping[str, Any], about: str) -> list[str]:
+    """Write the files of a project and, where there is no DVC yet, set it up; returns the names of
+    what was written.
 
-    Raises InputError where one of the files is there.
+    Raises InputError where one of the files exists.
     """
     if folder.is_file():
-        raise InputError(
-            "a file where a folder is to be made", file=folder, remedy="give another DIR"
-        )
+        problem = "a file where a folder is to be made"
+        raise InputError(problem, file=folder, remedy="give another DIR")
     for name in (PARAMS, _STAGES, "README.md"):
         if (folder / name).exists():
             remedy = "give an empty DIR, or change params.yaml by hand; nothing was touched"
             raise InputError("it is there", file=folder / name, remedy=remedy)
-    write_text(folder / PARAMS, "\n".join(_lines(tree)))
+    write_text(folder / PARAMS, "\n".join(_params_lines(tree)))
     write_text(folder / _STAGES, PIPELINE.read_text(encoding="utf-8"))
     write_text(folder / "README.md", README.format(name=folder.resolve().name, about=about))
     ignored = folder / ".gitignore"
-    before = ignored.read_text(encoding="utf-8").splitlines() if ignored.is_file() else []
-    write_text(
-        ignored,
-        "".join(f"{line}\n" for line in [*before, *(one for one in IGNORED if one not in before)]),
-    )
-    made = [PARAMS, _STAGES, ".gitignore", "README.md"]
-    return [*made, ".dvc"] if _set_up(folder) else made
+    lines = ignored.read_text(encoding="utf-8").splitlines() if ignored.is_file() else []
+    lines += [line for line in IGNORED if line not in lines]
+    write_text(ignored, "".join(f"{line}\n" for line in lines))
+    written = [PARAMS, _STAGES, ".gitignore", "README.md"]
+    return [*written, ".dvc"] if _set_up_dvc(folder) else written
 
 
-def _lines(tree: Mapping[str, Any]) -> Iterator[str]:
+def _params_lines(tree: Mapping[str, Any]) -> Iterator[str]:
     yield (
         "# Parameters of this project: capgrade's docs/reference.md has every key. What is left out"
         " has its default."
@@ -345,16 +324,17 @@ def _lines(tree: Mapping[str, Any]) -> Iterator[str]:
     yield ""
 
 
-def _set_up(folder: Path) -> bool:
-    """Make a folder one of DVC, in the git repository around it if there is one. False where DVC is
-    there."""
+def _set_up_dvc(folder: Path) -> bool:
+    """Set DVC up in a folder, and in the git repository around it if there is one. False where it
+    is set up already."""
     folder = folder.resolve()
-    above = [folder, *folder.parents]
-    if any((one / ".dvc").is_dir() for one in above):
+    folders = [folder, *folder.parents]
+    if any((path / ".dvc").is_dir() for path in folders):
         return False
-    git = next((one for one in above if (one / ".git").exists()), None)
-    how = ["--no-scm"] if git is None else [] if git == folder else ["--subdir"]
-    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet", *how], cwd=folder, check=True)
+    git = next((path for path in folders if (path / ".git").exists()), None)
+    options = ["--no-scm"] if git is None else [] if git == folder else ["--subdir"]
+    command = [sys.executable, "-m", "dvc", "init", "--quiet", *options]
+    subprocess.run(command, cwd=folder, check=True)
     return True
 
 

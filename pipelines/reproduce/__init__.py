@@ -1,2 +1,2 @@
-"""A table of a paper by one command: what it needs is trained, and stands beside what was
-published."""
+"""A table of a paper by one command, which trains the models and puts our numbers beside the
+published ones."""

@@ -1,4 +1,4 @@
-"""Stage: captions, regions and a recipe in; the paper's table with our numbers out."""
+"""Stage `reproduce`: from captions, regions and a recipe to the paper's table with our numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from capgrade.pipelines.reproduce.recipe import (
     load_recipe,
     settings_of,
 )
-from capgrade.pipelines.reproduce.table import as_json, keep_rows, markdown, section_of
+from capgrade.pipelines.reproduce.table import keep_rows, section_of, table_json, table_markdown
 from capgrade.pretrained import load_weights
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -46,13 +46,8 @@ from capgrade.trainer.fit.train import train
 from capgrade.trainer.search.index import INDEX, SIMILARITY, embed, input_digests
 
 _Numbers = list[float | None]
-# of people
-_LISTS = {
-    "map@r": "eccv",
-    "r_precision": "eccv",
-    "eccv_recall": "eccv",
-    "cxc_recall": "cxc",
-}
+# The lists of people's positives that a metric needs.
+_LISTS = {"map@r": "eccv", "r_precision": "eccv", "eccv_recall": "eccv", "cxc_recall": "cxc"}
 _KIND = "reproduction"
 JSON, MARKDOWN = "table.json", "table.md"
 _READ = ("captions", "regions", "judgements", "params")
@@ -72,55 +67,55 @@ def reproduce(
     sets: Sequence[str] = (),
     small: bool = False,
 ) -> dict[str, Any]:
-    """Train what the table's rows need, score them on the split, and write `out`/NAME/table.md and
-    table.json, whose content is returned. Runs lie in `out`/runs, labels in `out`/relevance:
-    recipes with one `out` share them, and a run that has ended is not trained again. `rows` are
-    those to reproduce (none: all); a finished table keeps its others.
+    """Train the runs of a table's rows, score them on the split, and write `out`/NAME/table.md and
+    table.json; returns the latter's content. Recipes with one `out` share its runs and relevance,
+    and finished runs are not trained again. With `rows` a finished table keeps its other rows.
 
-    Raises InputError for an unknown recipe or row, for what it needs and was not given, for folders
-    that do not fit together, and where a run's folder, or with `rows` a finished table, is of other
-    data or parameters.
+    Raises InputError for an unknown recipe or row, an input that it needs, folders that do not fit
+    together, and where a run, or with `rows` the table, is of other data or parameters.
     """
     recipe = load_recipe(name)
     settings = settings_of(recipe, params, sets, small)
-    read = {
+    options = {
         "--regions": (regions, ("regions", "resnet152")),
         "--judgements": (judgements, ("judgements",)),
     }
-    for option, (path, kinds) in read.items():
+    for option, (path, kinds) in options.items():
         need = next((need for need in recipe.needs if need in kinds), None)
         if need and path is None:
             raise InputError(f"this recipe needs {NEEDS[need]}", remedy=f"give {option}")
         if path is not None and need is None:
             raise InputError("this recipe reads none", file=path, remedy=f"leave {option} out")
-    known = {row.row: row for row in recipe.rows}
-    if unknown := sorted(set(rows) - known.keys()):
-        raise InputError(f"no row '{unknown[0]}'", remedy=f"choose from: {', '.join(known)}")
+    names = [row.row for row in recipe.rows]
+    if unknown := sorted(set(rows) - set(names)):
+        raise InputError(f"no row '{unknown[0]}'", remedy=f"choose from: {', '.join(names)}")
     inputs = found_digests(captions=captions, regions=regions, judgements=judgements, params=params)
-    asked = {"recipe": name, "set": list(sets), "small": small, "split": split}
-    kept = _earlier(out / name, asked, inputs, rows)
+    used = {"recipe": name, "set": list(sets), "small": small, "split": split}
+    earlier = _read_earlier(out / name, used, inputs, rows)
     chosen = [row for row in recipe.rows if not rows or row.row in rows]
-    given = _Inputs(
-        recipe, settings, read_captions(captions, split), captions, regions, judgements, out
+    split_captions = read_captions(captions, split)
+    reproduction = _Reproduction(
+        recipe, settings, split_captions, captions, regions, judgements, out
     )
-    given.require(chosen)
+    reproduction.require(chosen)
     with output_folder(out / name, _KIND) as folder:
-        parts = given.by_runs(chosen) if recipe.runs else given.by_people(chosen)
-        table = as_json(name, recipe, parts, given.notes, small)
-        keep_rows(table, kept, [row.row for row in chosen])
+        compute = reproduction.score_runs if recipe.runs else reproduction.correlate_measures
+        sections = compute(chosen)
+        table = table_json(name, recipe, sections, reproduction.notes, small)
+        keep_rows(table, earlier, [row.row for row in chosen])
         write_json(folder / JSON, table)
-        write_text(folder / MARKDOWN, markdown(table))
-        rows_there = [row for row in recipe.rows if row in chosen or kept]
-        made = {run: given.run(run) / MANIFEST for row in rows_there for run in row.runs}
-        inputs |= {run: digest(path) for run, path in made.items() if path.is_file()}
-        write_manifest(folder, _KIND, params=asked, inputs=inputs, rows={JSON: 0, MARKDOWN: 0})
+        write_text(folder / MARKDOWN, table_markdown(table))
+        filled = [row for row in recipe.rows if row in chosen or earlier]
+        runs = {run: reproduction.run(run) / MANIFEST for row in filled for run in row.runs}
+        inputs |= {run: digest(path) for run, path in runs.items() if path.is_file()}
+        write_manifest(folder, _KIND, params=used, inputs=inputs, rows={JSON: 0, MARKDOWN: 0})
     return table
 
 
 @dataclass
-class _Inputs:
-    """What a table is made of; `missing` says what cannot be computed here and why, `seen` what was
-    seen of rows."""
+class _Reproduction:
+    """The inputs of a table, and what is computed from them. `missing` has what cannot be computed
+    here, with the reason; `remarks` has notes on rows."""
 
     recipe: Recipe
     settings: RunSettings
@@ -130,8 +125,8 @@ class _Inputs:
     judgements: Path | None
     out: Path
     missing: dict[str, str] = field(default_factory=dict)
-    seen: list[str] = field(default_factory=list)
-    # sections and ensembles share runs
+    remarks: list[str] = field(default_factory=list)
+    # By run and pooling, because sections and ensembles share runs.
     similarities: dict[tuple[str, str | None], Path] = field(default_factory=dict)
 
     def run(self, name: str) -> Path:
@@ -141,14 +136,14 @@ class _Inputs:
     def notes(self) -> list[str]:
         return [
             *self.recipe.notes,
-            *(f"{name} not computed: {why}" for name, why in self.missing.items()),
-            *self.seen,
+            *(f"{name} not computed: {reason}" for name, reason in self.missing.items()),
+            *self.remarks,
         ]
 
     def require(self, chosen: Sequence[Row]) -> None:
-        """Look for what the chosen rows need, before anything is trained, and say what is not
-        there. InputError for a text encoder that cannot be loaded, and where no number is left (but
-        with `small`)."""
+        """Look for what the chosen rows need before anything is trained, and say what is missing.
+        InputError for a text encoder that cannot be loaded and, without `small`, where no number
+        can be computed."""
         sections = [
             section
             for section in self.recipe.sections
@@ -157,36 +152,36 @@ class _Inputs:
         needed = {
             _needs(column, row)
             for section in sections
-            for column in section.parsed
+            for column in section.parsed_columns
             for row in chosen
         }
-        for name, find in {"spice": self._spice, "eccv": self._eccv}.items():
+        for name, try_need in {"spice": self._try_spice, "eccv": self._try_eccv}.items():
+            if name not in needed:
+                continue
             try:
-                find() if name in needed else None
+                try_need()
             except InputError as error:
-                self.missing[name] = (
-                    f"{error.problem}{f' ({error.remedy})' if error.remedy else ''}"
-                )
+                remedy = f" ({error.remedy})" if error.remedy else ""
+                self.missing[name] = f"{error.problem}{remedy}"
         if self.missing and needed <= self.missing.keys() and not self.settings.small:
-            problem = (
-                f"no number of these rows can be computed: {next(iter(self.missing.values()))}"
-            )
+            reason = next(iter(self.missing.values()))
+            problem = f"no number of these rows can be computed: {reason}"
             raise InputError(problem, remedy="choose other rows, or another recipe")
         for run in dict.fromkeys(run for row in chosen for run in row.runs):
             if text_model := self.settings.runs[run].model.options.get("text_model"):
                 load_weights("text encoder", text_model)
-        for name, why in self.missing.items():
-            tell(f"{name} is not computed: {why}")
+        for name, reason in self.missing.items():
+            tell(f"{name} is not computed: {reason}")
 
-    def _spice(self) -> None:
+    def _try_spice(self) -> None:
         choose(["spice"], self.settings.measures)["spice"].fit(self.captions)
 
-    def _eccv(self) -> None:
+    def _try_eccv(self) -> None:
         human_lists("eccv", self.captions.image_ids, self.captions.caption_ids)
 
-    def by_runs(self, chosen: Sequence[Row]) -> list[dict[str, Any]]:
+    def score_runs(self, chosen: Sequence[Row]) -> list[dict[str, Any]]:
         """Numbers of the chosen rows that have runs. Raises what `train` and `embed` raise."""
-        labels, parts, images = self._labels(), [], self.captions.n_images
+        labels, sections, images = self._write_relevance(), [], self.captions.n_images
         for section in self.recipe.sections:
             fold = None if self.settings.small else section.fold
             ours: list[_Numbers] = []
@@ -194,140 +189,138 @@ class _Inputs:
                 if not row.runs or row not in chosen:
                     ours.append([None] * len(row.published))
                     continue
-                files = [self._similarity(run, row.pooling) for run in row.runs]
+                files = [self._compute_similarity(run, row.pooling) for run in row.runs]
                 task, _ = load_task(self.captions_dir, similarity=files, split=self.captions.split)
                 numbers, states = metrics_of(task, section, labels, self.captions, fold)
                 ours.append(numbers)
-                self.seen += [f"{row.row}, {way}: {state}" for way, state in states.items()]
+                self.remarks += [
+                    f"{row.row}, {direction}: {state}" for direction, state in states.items()
+                ]
             protocol = f"mean of folds of {fold:,} images" if fold else f"all {images:,} images"
-            parts.append(section_of(section, protocol, ours))
-        return parts
+            sections.append(section_of(section, protocol, ours))
+        return sections
 
-    def _labels(self) -> dict[str, Path]:
-        """The relevance of the recipe's measures on the captions' split. Only SPICE may be
-        missing: it needs Java and jars that nobody may ship."""
-        found = {}
+    def _write_relevance(self) -> dict[str, Path]:
+        """The files of the recipe's measures on the captions' split. SPICE may be missing, because
+        it needs Java and jars that nobody may ship."""
+        files = {}
         for name in self.recipe.relevance:
             if name not in self.missing:
                 folder = self.out / "relevance" / name
                 params = RelevanceParams(split=self.captions.split, measures=(name,))
                 relevance(self.captions_dir, folder, params, self.settings.measures)
-                found[name] = folder / f"{name}.arrow"
-        return found
+                files[name] = folder / f"{name}.arrow"
+        return files
 
-    def _similarity(self, name: str, pooling: str | None) -> Path:
-        """similarity.npy of a run on the captions' split. A finished run is left as it is, a
-        stopped one goes on; an index of this model, captions and regions is not made again."""
+    def _compute_similarity(self, name: str, pooling: str | None) -> Path:
+        """similarity.npy of a run on the captions' split. A finished run is not trained again, a
+        stopped one goes on, and an index of the same model, captions and regions is kept."""
         assert self.regions is not None
         run, split = self.run(name), self.captions.split
         index = run / (f"index-{pooling}" if pooling else "index")
         if (name, pooling) not in self.similarities:
             tell(f"run {name}")
-            train(
-                Data(self.captions_dir, self.regions),
-                run,
-                self.settings.runs[name],
-                self.settings.measures,
-            )
-            wanted = input_digests(run, self.captions, {"regions": digest(self.regions / MANIFEST)})
+            data = Data(self.captions_dir, self.regions)
+            train(data, run, self.settings.runs[name], self.settings.measures)
+            read = {"regions": digest(self.regions / MANIFEST)}
+            inputs = input_digests(run, self.captions, read)
             try:
-                made = read_manifest(index, INDEX)["inputs"]
-            except InputError:  # not there, or stopped
-                made = None
-            if made != wanted:
+                index_inputs = read_manifest(index, INDEX)["inputs"]
+            except InputError:  # There is no index, or it was stopped.
+                index_inputs = None
+            if index_inputs != inputs:
                 embed(run, self.captions_dir, self.regions, split, index, pooling)
             self.similarities[name, pooling] = index / SIMILARITY
         return self.similarities[name, pooling]
 
-    def by_people(self, chosen: Sequence[Row]) -> list[dict[str, Any]]:
+    def correlate_measures(self, chosen: Sequence[Row]) -> list[dict[str, Any]]:
         """Correlations of the chosen rows' measures with people's judgements."""
         assert self.judgements is not None
-        found: dict[Any, Any] = {None: None}
+        correlations: dict[Any, Any] = {None: None}
         for name in dict.fromkeys(row.measure for row in chosen if row.measure):
             if name not in self.missing:
-                names = [] if name == "binary" else [name]  # which comes with any, and with none
-                found |= agree(
+                # `agree` always adds "binary", which is no measure that can be asked for.
+                names = [] if name == "binary" else [name]
+                correlations |= agree(
                     self.captions_dir,
                     self.judgements,
                     names,
                     self.settings.measures,
                     self.captions.split,
                 )
-        parts = []
+        sections = []
         for section in self.recipe.sections:
             ours: list[_Numbers] = []
             for row in section.rows:
-                of = found.get(row.measure) if row in chosen else None
-                values = [
-                    (one, of[one.metric].get(one.scope or "all") if of else None)
-                    for one in section.parsed
-                ]
-                ours.append([None if value is None else one.times * value for one, value in values])
-            parts.append(section_of(section, self.judgements.name, ours))
-        return parts
+                of_row = correlations.get(row.measure) if row in chosen else None
+                numbers: _Numbers = []
+                for column in section.parsed_columns:
+                    value = of_row[column.metric].get(column.scope or "all") if of_row else None
+                    numbers.append(None if value is None else column.times * value)
+                ours.append(numbers)
+            sections.append(section_of(section, self.judgements.name, ours))
+        return sections
 
 
 def metrics_of(
     task: Task, section: Section, labels: Mapping[str, Path], captions: Captions, fold: int | None
 ) -> tuple[_Numbers, dict[str, Collapse]]:
-    """A number for each column, None where its labels or lists are not there; beside lambda@K,
-    whether each direction has collapsed."""
-    columns, found = section.parsed, {}
-    human = task.positives if fold is None else {}  # lists of people are of the whole gallery
+    """A number for each column, None where its labels or lists are missing; and by direction
+    whether scores have collapsed, where lambda@K is a column."""
+    columns, results = section.parsed_columns, {}
+    human = task.positives if fold is None else {}  # People's lists are of the whole gallery.
     for name in {column.relevance for column in columns if column.relevance in (None, *labels)}:
-        asked = [
+        computable = [
             column
             for column in columns
-            if column.relevance == name and _lists(column) in (None, *human)
+            if column.relevance == name and _lists_of(column) in (None, *human)
         ]
-        if asked:
-            known = {}
-            if name is not None:
-                stored = read_relevance(labels[name])
-                stored.require(captions)
-                known[name] = task.part(stored.matrix())
-            plain = EvaluateParams(
-                samples=0, metric=tuple(sorted({one for column in asked for one in column.metrics}))
-            )
-            found[name] = score(
-                replace(task, relevance=known, positives=human), plain, fold=fold
-            ).json()
-    states = found.get(None, {}).get("collapse", {})
-    numbers = [_number(column, found.get(column.relevance)) for column in columns]
-    return numbers, {way: Collapse(**state) for way, state in states.items()}
+        if not computable:
+            continue
+        matrices = {}
+        if name is not None:
+            stored = read_relevance(labels[name])
+            stored.require(captions)
+            matrices[name] = task.part(stored.matrix())
+        metrics = {metric for column in computable for metric in column.metrics}
+        params = EvaluateParams(samples=0, metric=tuple(sorted(metrics)))
+        task_of_name = replace(task, relevance=matrices, positives=human)
+        results[name] = score(task_of_name, params, fold=fold).json()
+    states = results.get(None, {}).get("collapse", {})
+    numbers = [_number_of(column, results.get(column.relevance)) for column in columns]
+    return numbers, {direction: Collapse(**state) for direction, state in states.items()}
 
 
 def _needs(column: Column, row: Row) -> str | None:
-    """What a number needs that may not be there: a measure, or lists of people."""
-    return _lists(column) or column.relevance or row.measure
+    """The measure or the lists of people that a number needs and that may be missing."""
+    return _lists_of(column) or column.relevance or row.measure
 
 
-def _earlier(
-    folder: Path, asked: Mapping[str, Any], inputs: Mapping[str, str], rows: Sequence[str]
+def _read_earlier(
+    folder: Path, used: Mapping[str, Any], inputs: Mapping[str, str], rows: Sequence[str]
 ) -> dict[str, Any]:
-    """The finished table whose other rows stay; none where all are asked for. InputError for one of
-    other data or parameters, beside whose rows no new one may stand."""
+    """The finished table, whose rows other than `rows` are kept; empty where all are asked for.
+    InputError for a table of other data or parameters, whose rows cannot be compared with ours."""
     if not rows or not (folder / MANIFEST).is_file():
         return {}
-    before = read_manifest(folder, _KIND)
-    made = {key: value for key, value in before["params"].items() if key != "rows"}
-    if made != asked or any(before["inputs"].get(name) != inputs.get(name) for name in _READ):
+    manifest = read_manifest(folder, _KIND)
+    params = {key: value for key, value in manifest["params"].items() if key != "rows"}
+    if params != used or any(manifest["inputs"].get(name) != inputs.get(name) for name in _READ):
         problem = "a table of other data or parameters, of which --row would keep the other rows"
-        raise InputError(
-            problem, file=folder, remedy="leave --row out to make it anew, or give another --out"
-        )
+        remedy = "leave --row out to make it anew, or give another --out"
+        raise InputError(problem, file=folder, remedy=remedy)
     return dict(read_json(folder / JSON))
 
 
-def _lists(column: Column) -> str | None:
+def _lists_of(column: Column) -> str | None:
     return _LISTS.get(column.metric) or _LISTS.get(column.metric.split("@")[0])
 
 
-def _number(column: Column, found: Mapping[str, Any] | None) -> float | None:
-    if found is None:
+def _number_of(column: Column, result: Mapping[str, Any] | None) -> float | None:
+    if result is None:
         return None
     if column.metric in SUM_METRICS:
-        values = [found[way].get(name) for way in ("i2t", "t2i") for name in column.metrics]
+        values = [result[name].get(metric) for name in ("i2t", "t2i") for metric in column.metrics]
         return None if None in values else 100 * sum(values)
-    value = found[column.way or "i2t"].get(column.metric)
+    value = result[column.direction or "i2t"].get(column.metric)
     return None if value is None else column.times * value

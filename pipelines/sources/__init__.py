@@ -15,8 +15,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams
 from capgrade.schemas.tars import is_tars
 
-# Each takes what --input names, and counts in `left_out`, by reason, what it does not hand on. The
-# embedded world, `scenes`, also draws pictures and is not a reader of files.
+# A reader takes what --input names, and counts in `left_out`, by reason, what it does not hand on.
+# The embedded world, `scenes`, is not here, because it reads no file.
 Reader = Callable[[str, CaptionsParams, Counter[str]], Iterator[Caption]]
 SOURCES: dict[str, Reader] = {
     "coco": read_coco,
@@ -32,14 +32,13 @@ SOURCES: dict[str, Reader] = {
 
 
 def read_source(params: CaptionsParams, left_out: Counter[str] | None = None) -> Iterator[Caption]:
-    """The captions of a source in file order, of the splits asked for; several inputs one after the
-    other.
+    """The captions of a source in file order, of the splits asked for, one input after the other.
 
-    What the source leaves out is counted in `left_out`, by reason. Checks that every source shares
-    (duplicate ids, empty captions, images without captions) are the stage's; a source refuses what
-    only it can see, by InputError.
+    What the source leaves out is counted in `left_out`, by reason. The stage makes the checks that
+    every source shares (duplicate ids, empty captions, images without captions). A reader raises
+    InputError for what only it can see.
     """
-    counted = Counter[str]() if left_out is None else left_out
+    counts = Counter[str]() if left_out is None else left_out
     if params.source != "webdataset" and (
         tars := [name for name in params.inputs if is_tars(name)]
     ):
@@ -53,6 +52,9 @@ def read_source(params: CaptionsParams, left_out: Counter[str] | None = None) ->
         )
         raise InputError(f"source {params.source} has no files", remedy=remedy)
     read = SOURCES[params.source]
-    captions = chain.from_iterable(read(name, params, counted) for name in params.inputs)
-    given = divide(captions, params.divide, params.inputs[0]) if params.divide else captions
-    return keep_splits(given, params.split, params.inputs[0])
+    captions: Iterator[Caption] = chain.from_iterable(
+        read(name, params, counts) for name in params.inputs
+    )
+    if params.divide:
+        captions = divide(captions, params.divide, params.inputs[0])
+    return keep_splits(captions, params.split, params.inputs[0])

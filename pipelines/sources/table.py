@@ -1,5 +1,4 @@
-"""Captions in a table of one's own (tab separated, comma separated, JSON Lines) or in a Hugging
-Face dataset."""
+"""Captions in a user's own table (.tsv, .csv, JSON Lines) or in a Hugging Face dataset."""
 
 from __future__ import annotations
 
@@ -14,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model
 
-from capgrade.pipelines.sources.fields import CaptionTexts, File, Id, IdList, entry, listed_cell
+from capgrade.pipelines.sources.fields import (
+    CaptionTexts,
+    File,
+    Id,
+    IdList,
+    parse_list_cell,
+    validate_entry,
+)
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
 from capgrade.schemas.errors import InputError
@@ -34,7 +40,7 @@ _KINDS = {
     "split": Id,
     "image_file": File,
 }
-# What the column of a field is called where no name is asked for, the first that is there.
+# The default names of each field's column: the first that the table has is taken.
 _NAMES = {
     "image_id": ("image_id",),
     "caption": ("caption",),
@@ -42,16 +48,14 @@ _NAMES = {
     "split": ("split",),
     "image_file": ("image_file", "file_name", "filename"),
 }
-OPTIONAL = ("caption_id", "split")  # in every row or in none
-# what stands for a column, of a dataset without one
-ROW, _PATH = (
-    "row of the split",
-    "path of the picture",
-)
-# of texts, or of ids
+OPTIONAL = ("caption_id", "split")  # fields that are in every row or in none
+# Names of the columns that are made for a dataset which has no column of ids or of paths.
+ROW = "row of the split"
+_PATH = "path of the picture"
+# A cell that holds a list of texts or of ids.
 LIST = re.compile(r"""\s*\[\s*(['"].*['"]|-?\d+(\s*,\s*-?\d+)*)\s*,?\s*\]\s*$""", re.DOTALL)
 FLOAT = re.compile(r"^(-?\d+)\.0$")
-# columns that are ids, by name
+# Names of columns that hold ids.
 _IDS = re.compile(r"((img|image|coco|.*[_ ])?id)|key|__key__", re.IGNORECASE)
 IN_ALL = "give it in every row, or in none"
 _REMEDY = "give every row the fields of the first, an optional one in every row or in none"
@@ -63,44 +67,41 @@ BUILDERS = {
     ".arrow": "arrow",
 }
 _COLUMN = "name the right one with --column {field}=NAME"
-Record = tuple[int | str, Mapping[str, Any]]  # the row, and its values by column
+Record = tuple[int | str, Mapping[str, Any]]  # the row's number or name, and its values by column
 
 
 def columns_of(
     columns: Columns, present: Collection[str], file: str, row: int | str, how: str = _COLUMN
 ) -> dict[str, str]:
-    """The column of each field: as it was asked for, else one of NAMES. InputError that names the
-    first which is missing, and `how` another one is named."""
-    found: dict[str, str] = {}
+    """The column of each field: the one asked for, else the first of `_NAMES` that is present.
+
+    InputError names the first that is missing; its remedy `how` says how to name another.
+    """
+    column_of: dict[str, str] = {}
     for field, names in _NAMES.items():
         asked = getattr(columns, field)
         name = next((name for name in ((asked,) if asked else names) if name in present), None)
         if name is not None:
-            found[field] = name
+            column_of[field] = name
         elif asked or field in ("image_id", "caption"):
+            problem = f"no column '{asked or names[0]}' for the {field}"
             remedy = f"{how.format(field=field)}; there are: {', '.join(present)}"
             if any("://" in name for name in present):
                 remedy = (
                     "the first row has no names but data (a URL): write a row of names above it"
                 )
-            raise InputError(
-                f"no column '{asked or names[0]}' for the {field}",
-                file=file,
-                row=row,
-                remedy=remedy,
-            )
-    return found
+            raise InputError(problem, file=file, row=row, remedy=remedy)
+    return column_of
 
 
 def captions_of(
     records: Iterable[Record], columns: Mapping[str, str], split: str, file: str
 ) -> Iterator[Caption]:
-    """One caption for each text of each record, in order; `split` is for records without a split of
-    their own.
+    """One caption for each text of each record, in order, in the record's split or else `split`.
 
-    Captions without an id are called `<image id>#<k>`, k counting the captions of that image from
-    0. Raises InputError for a missing field, one of the wrong type, an id count that is not the
-    captions', and an optional field that only some records have.
+    Captions without an id are called `<image id>#<k>`, where k counts that image's captions from 0.
+    Raises InputError for a missing field, a wrong type, another number of ids than of captions, and
+    an optional field that only some records have.
     """
     kinds: dict[str, Any] = {
         field: (_KINDS[field], Field(alias=name)) for field, name in columns.items()
@@ -108,58 +109,62 @@ def captions_of(
     fields = create_model("Fields", **kinds)
     counts: Counter[str] = Counter()
     for row, record in records:
-        if late := [name for name in OPTIONAL if name not in columns and name in record]:
-            problem = f"'{late[0]}', which rows before this one do not have"
+        if new := [name for name in OPTIONAL if name not in columns and name in record]:
+            problem = f"'{new[0]}', which rows before this one do not have"
             raise InputError(problem, file=file, row=row, remedy=IN_ALL)
-        values: Any = entry(fields, record, file, row, _REMEDY)
+        values: Any = validate_entry(fields, record, file, row, _REMEDY)
         image_id, texts = values.image_id, values.caption
         start = counts[image_id]
         counts[image_id] += len(texts)
         ids = [f"{image_id}#{k}" for k in range(start, start + len(texts))]
         if "caption_id" in columns:
-            # of a list without captions, none is needed
-            ids = values.caption_id or ids[: texts == [""]]
+            # An empty list of captions became one empty caption, and needs no id of its own.
+            ids = values.caption_id or (ids[:1] if texts == [""] else [])
             if len(ids) != len(texts):
                 problem = (
                     f"{len(ids)} caption ids in '{columns['caption_id']}' for {len(texts)} captions"
                 )
                 remedy = "give an id for each caption, or leave the column out"
                 raise InputError(problem, file=file, row=row, remedy=remedy)
-        own = values.split if "split" in columns else split
+        own_split = values.split if "split" in columns else split
         image_file = getattr(values, "image_file", None)
         if image_file is None and PurePath(image_id).suffix.lower() in SUFFIXES:
-            image_file = image_id  # an id that is a path
+            image_file = image_id  # the id is itself the path of a picture
         for caption_id, text in zip(ids, texts, strict=True):
-            yield Caption(image_id, caption_id, own, text, file, row, image_file)
+            yield Caption(image_id, caption_id, own_split, text, file, row, image_file)
 
 
 def read_table(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator[Caption]:
     """Captions of a .tsv (a tab always separates, a quotation mark is text), .csv (quoted as in RFC
-    4180; a record in quotes may span rows) or .jsonl file, a row each. In JSON Lines a caption may
-    be a list that shares the row's image.
+    4180; a record in quotes may span rows) or .jsonl file, a row each. In JSON Lines a row may have
+    a list of captions.
 
     An optional field is in every row or in none. Raises InputError for a missing column, a row with
     more or fewer fields, broken quoting, malformed JSON, and a value of the wrong type.
     """
-    fields: dict[str, str] = {}
+    columns: dict[str, str] = {}
 
-    def chosen(present: Collection[str]) -> Iterable[str]:
-        fields.update(columns_of(params.columns, present, name, 1))
-        return fields.values()
+    def choose(present: Collection[str]) -> Iterable[str]:
+        columns.update(columns_of(params.columns, present, name, 1))
+        return columns.values()
 
-    records: Iterable[Record] = table_rows(Path(name), f".{params.source}", chosen)
-    records = iter(records)
-    first = list(islice(records, 1))  # with which the columns are known
-    whole: Iterable[Record] = chain(first, records)
+    rows = read_table_rows(Path(name), f".{params.source}", choose)
+    # `choose` runs with the first row, and what follows needs the columns.
+    first = list(islice(rows, 1))
+    records: Iterable[Record] = chain(first, rows)
     if params.source != "jsonl":
-        whole = _typed(whole, fields, name)
-    yield from captions_of(whole, fields, params.split or "all", name)
+        records = _parse_cells(records, columns, name)
+    yield from captions_of(records, columns, params.split or "all", name)
 
 
-def _typed(records: Iterable[Record], fields: Mapping[str, str], file: str) -> Iterable[Record]:
-    """Cells of .csv and .tsv, which are texts, as what was written into them: a column of lists of
-    captions or of their ids, and ids such as 1.0, which pandas makes of 1. A column is of lists
-    where every cell of it is one."""
+def _parse_cells(
+    records: Iterable[Record], fields: Mapping[str, str], file: str
+) -> Iterable[Record]:
+    """Records with the lists and ids that cells of .csv and .tsv, which are texts, stand for.
+
+    A column of captions or their ids holds lists where each of its cells is one. An id such as 1.0
+    is read as 1, because pandas writes a column of integers with gaps so.
+    """
     rows = iter(records)
     first = list(islice(rows, 1))
     columns = {fields[name] for name in ("caption", "caption_id") if name in fields}
@@ -168,47 +173,48 @@ def _typed(records: Iterable[Record], fields: Mapping[str, str], file: str) -> I
         match = LIST.match(cell)
         return match is not None and (name != fields["caption"] or not match[1][-1].isdigit())
 
-    listed = {name for _, record in first for name in columns if is_list(record[name], name)}
-    whole: Iterable[Record] = chain(first, rows)
-    if listed:
-        whole = list(whole)
-        listed = {
-            name for name in listed if all(is_list(record[name], name) for _, record in whole)
+    of_lists = {name for _, record in first for name in columns if is_list(record[name], name)}
+    records = chain(first, rows)
+    if of_lists:
+        records = list(records)
+        of_lists = {
+            name for name in of_lists if all(is_list(record[name], name) for _, record in records)
         }
-    ids = {fields[name] for name in ("image_id", "caption_id") if name in fields} - listed
-    for row, record in whole:
-        found = dict(record)
-        for name in listed:
+    of_ids = {fields[name] for name in ("image_id", "caption_id") if name in fields} - of_lists
+    for row, record in records:
+        values = dict(record)
+        for name in of_lists:
             try:
-                found[name] = listed_cell(record[name])
+                values[name] = parse_list_cell(record[name])
             except ValueError as error:
                 remedy = "write it with json.dumps, or a caption a row"
                 raise InputError(
                     f"'{name}' holds {error}", file=file, row=row, remedy=remedy
                 ) from None
-        for name in ids:
-            found[name] = FLOAT.sub(r"\1", record[name])
-        yield row, found
+        for name in of_ids:
+            values[name] = FLOAT.sub(r"\1", record[name])
+        yield row, values
 
 
-def table_rows(
-    path: Path, kind: str, chosen: Callable[[Collection[str]], Iterable[str]]
+def read_table_rows(
+    path: Path, kind: str, choose: Callable[[Collection[str]], Iterable[str]]
 ) -> Iterator[Record]:
     """The rows of a table of a kind: .csv, .tsv, .jsonl or .parquet.
 
-    `chosen` says which of the columns it asks for; of Parquet no other is read. Raises InputError
-    for another kind, and as `read_table`; from `chosen` too.
+    `choose` is called once with the names of all columns, before the first row, and returns those
+    it needs; of Parquet no other is read. Raises InputError for another kind, as `read_table`
+    does, and what `choose` raises.
     """
     if kind == ".parquet":
-        yield from _parquet_rows(path, chosen)
+        yield from _parquet_rows(path, choose)
     elif kind == ".jsonl":
-        records = _objects(path)
+        records = _json_rows(path)
         for row, first in records:
-            chosen(first)
+            choose(first)
             yield from chain([(row, first)], records)
     elif kind in (".csv", ".tsv"):
         header, rows = open_table(path, "\t" if kind == ".tsv" else ",")
-        chosen(header)
+        choose(header)
         yield from rows
     else:
         remedy = "give a table: .csv, .tsv, .jsonl or .parquet"
@@ -216,7 +222,7 @@ def table_rows(
 
 
 def _parquet_rows(
-    path: Path, chosen: Callable[[Collection[str]], Iterable[str]]
+    path: Path, choose: Callable[[Collection[str]], Iterable[str]]
 ) -> Iterator[Record]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -225,18 +231,16 @@ def _parquet_rows(
     row = 1
     try:
         file = pq.ParquetFile(path)
-        for batch in file.iter_batches(
-            columns=list(dict.fromkeys(chosen(file.schema_arrow.names)))
-        ):
+        columns = list(dict.fromkeys(choose(file.schema_arrow.names)))
+        for batch in file.iter_batches(columns=columns):
             yield from enumerate(batch.to_pylist(), start=row)
             row += batch.num_rows
     except pa.ArrowException as error:
-        raise InputError(
-            f"not a whole Parquet file ({error})", file=path, remedy="write it again"
-        ) from error
+        problem = f"not a whole Parquet file ({error})"
+        raise InputError(problem, file=path, remedy="write it again") from error
 
 
-def _objects(path: Path) -> Iterator[Record]:
+def _json_rows(path: Path) -> Iterator[Record]:
     for row, line in read_lines(path):
         if not line.strip():
             raise InputError(EMPTY, file=path, row=row, remedy=DELETE)
@@ -248,29 +252,24 @@ def _objects(path: Path) -> Iterator[Record]:
 
 
 def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iterator[Caption]:
-    """Captions of a dataset on the hub, of a folder from `save_to_disk`, or of data files, in the
-    order of the dataset, one split of it after another.
+    """Captions of a dataset on the hub, of a folder from `save_to_disk`, or of data files, split by
+    split, in the dataset's order.
 
-    The caption column holds a string, or a list of strings that share the row's image. A split
-    column (`params.columns.split`, or one called "split") says each row's split, else it is the
-    dataset's own. The image's file is a column, or the path in a column of pictures, whose bytes
-    are neither decoded nor loaded. Where no column is an id, an image's id is `row_id`. Raises
-    InputError for a dataset that cannot be loaded, a missing column, an optional one that only some
-    splits have, and a value of the wrong type.
-    """
-    if name.endswith(".csv") and Path(name).is_file():  # the library would make 7 of the id 007
-        split = split_of(Path(name).name) or params.split or "train"
-        yield from read_table(
-            name, params.model_copy(update={"source": "csv", "split": split}), left_out
-        )
+    A cell of the caption column is a string or a list of strings. A row's split is in its column,
+    else the dataset's. The image's file is in its column, else the path in a column of pictures,
+    whose bytes are not loaded. Without a column of ids, an image's id is `row_id`. InputError for
+    a dataset that cannot be loaded, a missing column or one that only some splits have, a wrong
+    type."""
+    file_split = split_of(Path(name).name) or params.split or "train"
+    if name.endswith(".csv") and Path(name).is_file():  # `datasets` would read the id 007 as 7
+        table_params = params.model_copy(update={"source": "csv", "split": file_split})
+        yield from read_table(name, table_params, left_out)
         return
-    # A dataset saved alone may not know which split it is, and of one file the library always says
-    # that it is `train`.
-    loaded, alone = _load(name, params), Path(name).is_file()
-    own = split_of(Path(name).name) or params.split or "train"
+    # `datasets` calls the split of any single file `train`, and that of a folder may have no name.
+    is_file = Path(name).is_file()
     datasets = {
-        own if alone else split or params.split or "all": dataset
-        for split, dataset in loaded.items()
+        file_split if is_file else split or params.split or "all": dataset
+        for split, dataset in _load_splits(name, params).items()
     }
     yield from captions_of_datasets(datasets, params.columns, name)
 
@@ -278,47 +277,45 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
 def captions_of_datasets(
     datasets: Mapping[str, Dataset], asked: Columns, name: str, how: str = _COLUMN
 ) -> Iterator[Caption]:
-    """Captions of the splits of a dataset, by their names, as `read_hub`; `name` is for errors, and
-    `how` says in them how a column is named."""
+    """Captions of a dataset's splits, as `read_hub` reads them. Errors call the dataset `name` and
+    say `how` a column is named."""
     columns: dict[str, dict[str, str]] = {}
-    for split, one in datasets.items():
-        more = [] if any(map(_IDS.fullmatch, one.column_names)) or asked.image_id else [ROW]
-        named = asked.model_copy(update={"image_id": ROW}) if more else asked
-        columns[split] = columns_of(named, [*one.column_names, *more], name, split, how)
-        if more:
-            there = ", ".join(one.column_names)
+    for split, dataset in datasets.items():
+        present = dataset.column_names
+        if asked.image_id or any(map(_IDS.fullmatch, present)):
+            columns[split] = columns_of(asked, present, name, split, how)
+        else:
+            by_row = asked.model_copy(update={"image_id": ROW})
+            columns[split] = columns_of(by_row, [*present, ROW], name, split, how)
             tell(
                 f"{name}: no column of image ids, so images are called '{row_id(split, 0)}',"
                 f" '{row_id(split, 1)}' and so on, by their rows; if a column has ids,"
-                f" {how.format(field='image_id')}; there are: {there}"
+                f" {how.format(field='image_id')}; there are: {', '.join(present)}"
             )
     for split, fields in columns.items():
-        for other, theirs in columns.items():
-            if missing := set(theirs.values()) - set(fields.values()):
+        for other, other_fields in columns.items():
+            if missing := set(other_fields.values()) - set(fields.values()):
                 problem = f"no column '{min(missing)}', which split '{other}' has"
-                raise InputError(
-                    problem, file=name, row=split, remedy="give it in every split, or in none"
-                )
+                remedy = "give it in every split, or in none"
+                raise InputError(problem, file=name, row=split, remedy=remedy)
     for split, dataset in datasets.items():
         fields = columns[split]
         paths = _picture_paths(dataset) if "image_file" not in fields else None
-        rows = enumerate(
-            dataset.select_columns(sorted({*fields.values()} - {ROW})).with_format(None)
-        )
-        # as pictures of such rows are called
-        names = [path or row_id(split, k) for k, path in enumerate(paths or [])]
+        rows = dataset.select_columns(sorted({*fields.values()} - {ROW})).with_format(None)
+        # A picture without a path is called by its row, as `row_id` calls the image.
+        files = [path or row_id(split, k) for k, path in enumerate(paths or [])]
         records = (
-            (f"{split}[{k}]", {ROW: row_id(split, k), _PATH: names and names[k], **row})
-            for k, row in rows
+            (f"{split}[{k}]", {ROW: row_id(split, k), _PATH: files and files[k], **row})
+            for k, row in enumerate(rows)
         )
-        yield from captions_of(
-            records, {**({"image_file": _PATH} if paths else {}), **fields}, split, name
-        )
+        if paths:
+            fields = {"image_file": _PATH, **fields}
+        yield from captions_of(records, fields, split, name)
 
 
 def _picture_paths(dataset: Dataset) -> list[str | None] | None:
-    """The paths that a column of pictures has, without its bytes; None where there is none. A path
-    that is of another machine's folders is its file's name."""
+    """The paths in a column of pictures, without its bytes; None without such a column. An absolute
+    path of another machine is cut to its file name."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -332,7 +329,7 @@ def _picture_paths(dataset: Dataset) -> list[str | None] | None:
     return None
 
 
-def _load(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
+def _load_splits(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
     """The dataset's splits by name; "" for one that has no name."""
     from datasets import DatasetDict, load_dataset, load_from_disk  # seconds to import
 
@@ -358,18 +355,16 @@ def _load(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
         raise
     except Exception as error:  # whatever a builder's reader raises of a damaged file
         cause: BaseException = error
-        while (
-            cause.__cause__ is not None
-        ):  # "an error occurred while generating the dataset" tells nothing
+        # The outermost error only says "an error occurred while generating the dataset".
+        while cause.__cause__ is not None:
             cause = cause.__cause__
         reason = shorten(str(cause), 300) or "empty"
+        problem = f"cannot be loaded as a dataset ({reason})"
         remedy = (
             "give a dataset id, or a file or folder of parquet, JSON or CSV, or one that"
             " save_to_disk wrote"
         )
-        raise InputError(
-            f"cannot be loaded as a dataset ({reason})", file=name, remedy=remedy
-        ) from error
+        raise InputError(problem, file=name, remedy=remedy) from error
     if isinstance(loaded, DatasetDict):
         return {str(split): dataset for split, dataset in loaded.items()}
     return {str(loaded.split or ""): loaded}

@@ -19,29 +19,24 @@ from capgrade.schemas.scan_ids import REPEAT, read_ids
 _LAYOUT = "write each row as file.jpg#k, a tab, the caption"
 _TABLE = "use --source tsv, which takes any number of captions per image"
 _NOT_LISTED = "captions of images in no list"
-# of Kaggle's tables: the first column, and the last
-_HEADS = {
-    "image": ("caption",),
-    "image_name": ("comment",),
-}
+# The names of the first and of the last column of Kaggle's tables.
+_HEADS = {"image": "caption", "image_name": "comment"}
 BARRED = re.compile(r"(?P<image>[^|]+)\|\s*(?P<number>\d+)(?:\s*(?P<bar>\|) ?|\s+)(?P<text>.*)")
-Listed = tuple[str, str, int]  # the split that a list gives an image, the list, and its row
+ListRow = tuple[str, str, int]  # the split that a list gives an image, the list, and its row
 
 
 def read_flickr(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iterator[Caption]:
-    """Captions of Flickr8k.token.txt or results_20130124.token, or of Kaggle's captions.txt and
-    results.csv, in file order; the image id is the file name, the caption id `file.jpg#k`. The
-    first row tells which of the layouts it is.
+    """Captions of Flickr8k.token.txt, results_20130124.token, or Kaggle's captions.txt or
+    results.csv (the first row tells which), in file order. The image id is the file name, the
+    caption id `file.jpg#k`.
 
-    Without `params.split_lists` everything is in `params.split`, or "all". With lists the split of
-    a caption is the name of the list that has its image, with or without the file's ending, and
-    captions of images in no list are left out: 460 of Flickr8k's, one of them of
-    2258277193_586949ec62.jpg.1, a slip in the file. Raises InputError for a malformed row, an image
-    in two lists, and a listed image without captions.
-    """
+    Without `params.split_lists` all are in `params.split` or "all". With lists the split is that
+    of the list that has the image, with or without its ending, and other captions are left out
+    (460 of Flickr8k's). Raises InputError for a malformed row, an image in two lists, and a listed
+    image without captions."""
     listed = _read_lists(params.split_lists)
     bare = dict(listed)  # listed images without a caption so far
-    for caption in _flickr_rows(Path(name), params.split or "all"):
+    for caption in _read_flickr_rows(Path(name), params.split or "all"):
         if not params.split_lists:
             yield caption
             continue
@@ -58,37 +53,30 @@ def read_flickr(name: str, params: CaptionsParams, left_out: Counter[str]) -> It
         )
 
 
-def _flickr_rows(path: Path, split: str) -> Iterator[Caption]:
+def _read_flickr_rows(path: Path, split: str) -> Iterator[Caption]:
     _, first = next(read_lines(path), (1, ""))
     head = [field.strip() for field in re.split(r"[,|]", first)]
-    if len(head) < 2 or head[0] not in _HEADS or head[-1] not in _HEADS[head[0]]:
-        yield from _tokens(path, split)
+    if len(head) < 2 or _HEADS.get(head[0]) != head[-1]:
+        yield from _read_token_rows(path, split)
         return
     counts = Counter[str]()
-    for row, image, number, text in _barred(path) if "|" in first else _quoted(path):
+    for row, image, number, text in _read_bar_rows(path) if "|" in first else _read_csv_rows(path):
         if not image or image != image.strip():
             remedy = f"write the picture's file name under {head[0]}"
             raise InputError(f"'{image}' is not a file name", file=path, row=row, remedy=remedy)
-        yield Caption(
-            image,
-            f"{image}#{number or counts[image]}",
-            split,
-            text,
-            str(path),
-            row,
-            image_file=image,
-        )
+        caption_id = f"{image}#{number or counts[image]}"
+        yield Caption(image, caption_id, split, text, str(path), row, image_file=image)
         counts[image] += 1
 
 
-def _quoted(path: Path) -> Iterator[tuple[int, str, str, str]]:
+def _read_csv_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
     for row, values in open_table(path)[1]:
         image, *number, text = values.values()
         yield row, image, "".join(number), text
 
 
-def _barred(path: Path) -> Iterator[tuple[int, str, str, str]]:
-    """Rows `image| number| caption`. Of Flickr30K's, one lacks the second bar: `2199200615.jpg| 4
+def _read_bar_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
+    """Rows `image| number| caption`. One of Flickr30K's lacks the second bar: `2199200615.jpg| 4
     A dog runs ...`."""
     for row, line in islice(read_lines(path), 1, None):
         if (match := BARRED.fullmatch(line)) is None:
@@ -104,7 +92,7 @@ def _barred(path: Path) -> Iterator[tuple[int, str, str, str]]:
         yield row, match["image"], match["number"], match["text"]
 
 
-def _tokens(path: Path, split: str) -> Iterator[Caption]:
+def _read_token_rows(path: Path, split: str) -> Iterator[Caption]:
     for row, line in read_lines(path):
         caption_id, tab, text = line.partition("\t")
         image, hash_sign, number = caption_id.rpartition("#")
@@ -116,16 +104,15 @@ def _tokens(path: Path, split: str) -> Iterator[Caption]:
         yield Caption(image, caption_id, split, text, str(path), row, image_file=image)
 
 
-def _read_lists(lists: Mapping[str, str]) -> dict[str, Listed]:
-    listed: dict[str, Listed] = {}
+def _read_lists(lists: Mapping[str, str]) -> dict[str, ListRow]:
+    listed: dict[str, ListRow] = {}
     for split, file in lists.items():
         before = len(listed)
         for row, line in read_lines(Path(file)):
             image = line.strip()
             if not image:
-                raise InputError(
-                    "no image in this row", file=file, row=row, remedy="delete the empty row"
-                )
+                remedy = "delete the empty row"
+                raise InputError("no image in this row", file=file, row=row, remedy=remedy)
             if image in listed:
                 problem = f"image '{image}' is already in {listed[image][1]} row {listed[image][2]}"
                 raise InputError(problem, file=file, row=row, remedy="keep it in one list, once")
@@ -137,42 +124,34 @@ def _read_lists(lists: Mapping[str, str]) -> dict[str, Listed]:
 
 
 def read_precomp(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator[Caption]:
-    """Captions of `{params.split}_caps.txt` in a folder that SCAN shared, in file order, five per
-    image; caption ids are `<image id>#<k>`. Of several splits joined by `+`, one after the other.
+    """Captions of `{split}_caps.txt` in a folder that SCAN shared, for each of the splits that `+`
+    joins; five captions per image, whose ids are `<image id>#<k>`.
 
-    `{split}_ids.txt`, where it exists, holds image ids, one per row of image features: SCAN's
-    util/convert_data.py makes `{split}_ims.npy` from it row by row. So there is one per caption,
-    repeated five times, or one per image. They are COCO's image ids in coco_precomp and `imgid` of
-    Karpathy's JSON in f30k_precomp, never sentence ids. Without the file, images are called
-    `{split}-0`, `{split}-1` and so on, as `regions import --format scan` calls them. Raises
-    InputError for a missing split, a count of rows that fits neither form, and five rows that do
-    not share one image id.
-    """
+    `{split}_ids.txt`, where it exists, has an image id per row of `{split}_ims.npy`, so one per
+    image, or the same five times. Without it images are called `{split}-0`, `{split}-1`, ..., as
+    `regions import --format scan` calls them. Raises InputError for a missing split, a number of
+    rows that fits neither form, and five rows that do not share one image id."""
+    # The ids are COCO's in coco_precomp and `imgid` of Karpathy's JSON in f30k_precomp, never
+    # sentence ids: SCAN's util/convert_data.py makes the array from them row by row.
     folder, split = Path(name), params.split
     splits = sorted(path.name.removesuffix("_caps.txt") for path in folder.glob("*_caps.txt"))
     if not splits:
-        raise InputError(
-            "no {split}_caps.txt", file=folder, remedy="give the folder that holds them as --input"
-        )
+        remedy = "give the folder that holds them as --input"
+        raise InputError("no {split}_caps.txt", file=folder, remedy=remedy)
     if split is None:
-        problem = "which split is not said"
-        raise InputError(
-            problem, file=folder, remedy=f"choose with --split from: {', '.join(splits)}"
-        )
+        remedy = f"choose with --split from: {', '.join(splits)}"
+        raise InputError("which split is not said", file=folder, remedy=remedy)
     for part in parts_of(split, splits, folder):
         path = folder / f"{part}_caps.txt"
-        captions, ids = list(read_lines(path)), folder / f"{part}_ids.txt"
-        images, times = read_ids(ids, len(captions), f"captions of {path.name}", _TABLE)
+        captions, ids_path = list(read_lines(path)), folder / f"{part}_ids.txt"
+        images, times = read_ids(ids_path, len(captions), f"captions of {path.name}", _TABLE)
         if times != REPEAT:
+            problem = f"{len(captions)} different ids for {len(captions)} captions"
             remedy = (
                 f"give image ids, not sentence ids, each once or {REPEAT} times in a row, or"
                 f" {_TABLE}"
             )
-            raise InputError(
-                f"{len(captions)} different ids for {len(captions)} captions",
-                file=ids,
-                remedy=remedy,
-            )
+            raise InputError(problem, file=ids_path, remedy=remedy)
         for index, (row, text) in enumerate(captions):
             image, k = divmod(index, REPEAT)
             yield Caption(images[image], f"{images[image]}#{k}", part, text, str(path), row)

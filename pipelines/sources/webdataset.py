@@ -1,5 +1,4 @@
-"""Captions of WebDataset tars: one sample of a picture and its texts a key, as img2dataset writes
-them."""
+"""Captions of WebDataset tars, where a sample is a picture and its texts under one key."""
 
 import codecs
 from collections import Counter
@@ -10,7 +9,7 @@ from typing import Any
 
 from pydantic import Field, create_model
 
-from capgrade.pipelines.sources.fields import TextList, entry
+from capgrade.pipelines.sources.fields import TextList, validate_entry
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import decoded, parse_json
@@ -23,46 +22,45 @@ KEY_OF_JSON = "name the key of KEY.json that holds it: --column caption=NAME"
 
 
 def read_webdataset(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iterator[Caption]:
-    """Captions of a tar, a folder of tars or a pattern such as {00000..00331}.tar, sample by
-    sample; the image id is the sample's KEY, its image_file the picture's name, and caption ids are
-    KEY#0, KEY#1.
+    """Captions of a tar, a folder of tars or a pattern such as {00000..00331}.tar, in their order.
 
+    The image id is the sample's KEY, its image_file the picture's name, caption ids KEY#0, KEY#1.
     The text is KEY.txt, a caption a line, or the key `params.columns.caption` of KEY.json, a text
     or a list of them. Samples without a picture or without a caption are left out. InputError for a
     tar that is not whole, a KEY that comes twice, and where no sample has a caption.
     """
-    key_of_json, tar_of = params.columns.caption, dict[str, Path]()
-    kind, empty, endings = "txt" if key_of_json is None else "json", True, Counter[str]()
+    key_of_json = params.columns.caption
+    ending = "txt" if key_of_json is None else "json"
+    tar_of = dict[str, Path]()
+    endings = Counter[str]()
+    has_captions = False
     for tar in list_tars([name]):
-        for key, members in groupby(tar_members(tar), key=lambda one: one.key):
+        for key, members in groupby(tar_members(tar), key=lambda member: member.key):
             if key in tar_of:
                 problem = f"sample '{key}' is in {tar_of[key]} already"
-                raise InputError(
-                    problem, file=tar, row=key, remedy="give every sample a key of its own"
-                )
+                remedy = "give every sample a key of its own"
+                raise InputError(problem, file=tar, row=key, remedy=remedy)
             tar_of[key] = tar
-            sample = {one.ending: one for one in members}
+            sample = {member.ending: member for member in members}
             endings.update(sample.keys())
-            picture = next((one.name for end, one in sample.items() if f".{end}" in SUFFIXES), None)
-            texts = _texts(sample[kind], key_of_json) if kind in sample else []
-            empty = empty and not texts
+            pictures = (file.name for end, file in sample.items() if f".{end}" in SUFFIXES)
+            picture = next(pictures, None)
+            texts = _read_texts(sample[ending], key_of_json) if ending in sample else []
+            has_captions = has_captions or bool(texts)
             if not texts or picture is None:
                 left_out[_NO_PICTURE if texts else NO_CAPTION] += 1
                 continue
+            split = params.split or "all"
             for k, text in enumerate(texts):
-                yield Caption(
-                    key, f"{key}#{k}", params.split or "all", text, str(tar), picture, picture
-                )
-    if empty:
-        there = (
-            ", ".join(f"{ending} {count:,}" for ending, count in endings.most_common(5))
-            or "nothing"
-        )
+                yield Caption(key, f"{key}#{k}", split, text, str(tar), picture, picture)
+    if not has_captions:
+        counts = ", ".join(f"{end} {count:,}" for end, count in endings.most_common(5))
         what = "a KEY.txt" if key_of_json is None else f"'{key_of_json}' in a KEY.json"
-        raise InputError(f"no sample has {what}; members: {there}", file=name, remedy=KEY_OF_JSON)
+        problem = f"no sample has {what}; members: {counts or 'nothing'}"
+        raise InputError(problem, file=name, remedy=KEY_OF_JSON)
 
 
-def _texts(member: Member, key_of_json: str | None) -> list[str]:
+def _read_texts(member: Member, key_of_json: str | None) -> list[str]:
     path = Path(f"{member.tar} {member.name}")
     text = decoded(member.read().removeprefix(codecs.BOM_UTF8), path, first_row=1)
     if key_of_json is None:
@@ -72,4 +70,4 @@ def _texts(member: Member, key_of_json: str | None) -> list[str]:
     if isinstance(value, dict) and value.get(key_of_json) in (None, "", []):
         return []
     fields: Any = create_model("Fields", caption=(TextList, Field(alias=key_of_json)))
-    return entry(fields, value, member.tar, member.name, KEY_OF_JSON).caption
+    return validate_entry(fields, value, member.tar, member.name, KEY_OF_JSON).caption

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from capgrade.benchmarks import gates
-from capgrade.benchmarks.corpus import corpus, stand_ins
+from capgrade.benchmarks.corpus import stand_in_vectors, write_corpus
 from capgrade.benchmarks.shards import run
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -28,7 +28,7 @@ def test_a_corpus_is_a_captions_folder_of_the_size_asked_for(
     real: Captions, tmp_path: Path, images: int
 ) -> None:
     for name in ("one", "two"):
-        corpus(real, images, tmp_path / name, vectors=True)
+        write_corpus(real, images, tmp_path / name, vectors=True)
     made = read_captions(tmp_path / "one")
     assert (made.n_images, made.n_captions, made.split) == (images, 5 * images, "train")
     assert (np.diff(made.ref_ptr) == 5).all()
@@ -36,7 +36,7 @@ def test_a_corpus_is_a_captions_folder_of_the_size_asked_for(
         text.split() == words
         for text, words in zip(made.texts, made.table["tokens"].to_pylist(), strict=True)
     )
-    assert np.allclose(np.linalg.norm(stand_ins(made), axis=1), 1, atol=1e-5)
+    assert np.allclose(np.linalg.norm(stand_in_vectors(made), axis=1), 1, atol=1e-5)
     for file in ("captions.arrow", "vectors.npy"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
@@ -45,14 +45,14 @@ def test_only_what_a_corpus_wrote_is_written_over(real: Captions, tmp_path: Path
     """Vectors of somebody else are refused, and the captions stay; those of a run before go with
     it."""
     out, mine = tmp_path / "c", b"\x93NUMPY of mine"
-    corpus(real, 7, out, vectors=False)
+    write_corpus(real, 7, out, vectors=False)
     (out / "vectors.npy").write_bytes(mine)
     with pytest.raises(InputError, match="vectors.npy: it is there and capgrade did not write it"):
-        corpus(real, 8, out, vectors=True)
+        write_corpus(real, 8, out, vectors=True)
     assert (out / "vectors.npy").read_bytes() == mine and read_captions(out).n_images == 7
     (out / "vectors.npy").unlink()
     for images, vectors in ((8, True), (9, True), (9, False)):
-        corpus(real, images, out, vectors=vectors)
+        write_corpus(real, images, out, vectors=vectors)
         assert (out / "vectors.npy").exists() == vectors and read_captions(out).n_images == images
 
 
@@ -70,7 +70,7 @@ def test_bench_shards_with_stand_in_vectors(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Those of another corpus are refused."""
-    corpus(real, 80, tmp_path / "c", vectors=True)
+    write_corpus(real, 80, tmp_path / "c", vectors=True)
     monkeypatch.setattr("capgrade.benchmarks.shards.run", run_here)
     line = [
         "bench",

@@ -11,7 +11,7 @@ from capgrade.pipelines.captions import captions
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.params import CaptionsParams, ScenesParams
 from capgrade.schemas.relevance import read_relevance
-from studies.looked_up import Origin, made, permuted
+from studies.looked_up import Origin, write_permuted, write_shards
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_shards_hold_about_the_share_that_the_table_tells(
     scenes: Path, tmp_path: Path, share: float
 ) -> None:
-    folder = made(scenes, tmp_path, Origin("estimate", share), "rouge_l")
+    folder = write_shards(scenes, tmp_path, Origin("estimate", share), "rouge_l")
     held = json.loads((folder / "manifest.json").read_text())["pairs"] / (200 * 1000)
     assert 0.5 * share <= held <= 1.5 * share
 
@@ -33,7 +33,7 @@ def test_shards_hold_about_the_share_that_the_table_tells(
 def test_permuted_labels_are_those_of_other_captions_in_another_order(
     scenes: Path, tmp_path: Path
 ) -> None:
-    folder = permuted(scenes, tmp_path, "rouge_l")
+    folder = write_permuted(scenes, tmp_path, "rouge_l")
     exact = read_relevance(tmp_path / "exact-rouge_l" / "rouge_l.arrow").matrix()
     found = read_relevance(folder / "rouge_l_permuted.arrow").matrix()
     own = read_captions(scenes, "train").owner == np.arange(200)[:, None]

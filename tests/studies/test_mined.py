@@ -18,8 +18,8 @@ def test_both_ways_mine_captions_of_other_images(made: Path) -> None:  # noqa: F
     vectors = np.stack([texts[text] / np.linalg.norm(texts[text]) for text in labels.texts]).astype(
         np.float32
     )
-    ours = negatives.by_labels(labels, vectors, "rouge_l", 0.5, 2)
-    theirs = negatives.by_margin(labels, vectors, -9.0, 2)  # so wide that nothing is left out
+    ours = negatives.mine_by_labels(labels, vectors, "rouge_l", 0.5, 2)
+    theirs = negatives.mine_by_margin(labels, vectors, -9.0, 2)  # so wide that nothing is left out
     values = labels.block(range(12), range(60), "rouge_l").relevance
     assert len(ours) == 24 and (values[tuple(ours.T)] < 0.5).all()
     assert len(theirs) and (labels.owner[ours[:, 1]] != ours[:, 0]).all()

@@ -109,7 +109,7 @@ def test_precision_of_the_truth_is_one_and_of_nothing_zero(scenes, monkeypatch):
     told = iter(data.truths)
 
     def truth(regions, image):
-        objects = next(told).shown(image.shape[1] / 224, "cpu")
+        objects = next(told).rescale(image.shape[1] / 224, "cpu")
         return objects.boxes.numpy(), [1.0] * len(objects.boxes), objects.classes.tolist()
 
     monkeypatch.setattr(scene_objects, "detections", truth)

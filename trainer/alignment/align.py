@@ -22,7 +22,7 @@ from capgrade.trainer.alignment.pointing_game import (
     play_pointing_game,
     read_phrases,
 )
-from capgrade.trainer.data.images import without_left_out
+from capgrade.trainer.data.images import drop_left_out
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.fit import VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, require_dim, weights_of
@@ -77,7 +77,7 @@ def align(
             )
         captions, store = read_captions(captions_dir, split), RegionStore(regions_dir)
         require_dim(config["feature_dim"], store.metadata["dim"], regions_dir)
-        captions, _ = without_left_out(captions, store)
+        captions, _ = drop_left_out(captions, store)
         by_caption = list(align_captions(model, Pairs(captions, store, tokens.encode(captions))))
         chosen = sorted(
             {int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))}

@@ -1,1 +1,1 @@
-"""What is learnt from: pairs, batches, and the relevance of a batch."""
+"""Training data: pairs, batches, and the relevance of a batch."""

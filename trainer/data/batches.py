@@ -1,5 +1,5 @@
-"""Which pairs of a split are learnt from, and in what company; and batches made ahead of the
-loop."""
+"""The choice of training pairs, the neighbours of seeded batches, and batches that are made
+ahead."""
 
 import hashlib
 from collections import deque
@@ -17,43 +17,39 @@ from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.relevance import LookedUp
 
 
-def partners(pairs: Pairs, labels: LookedUp | None) -> Neighbours:
-    """The captions that shards keep as relevant to each image, of those that are learnt from.
-    InputError for none."""
+def find_neighbours(pairs: Pairs, labels: LookedUp | None) -> Neighbours:
+    """The training captions that shards sampled as relevant to each image. InputError where there
+    is none."""
     if labels is None:
-        raise InputError(
-            "seeded batches need the sampled captions of each image", remedy="give --shards"
-        )
+        problem = "seeded batches need the sampled captions of each image"
+        raise InputError(problem, remedy="give --shards")
     allowed = np.zeros(pairs.captions.n_captions, np.bool_)
     allowed[pairs.rows] = True
     neighbours = Neighbours.kept_for(labels.labels, labels.measure, allowed)
     if not np.diff(neighbours.start)[pairs.captions.owner[pairs.rows]].any():
         problem = "no caption is sampled as relevant to another image"
-        raise InputError(
-            problem, file=labels.labels.file, remedy="raise shards.top, or train.composition=random"
-        )
+        remedy = "raise shards.top, or train.composition=random"
+        raise InputError(problem, file=labels.labels.file, remedy=remedy)
     return neighbours
 
 
-def rows_of_share(
+def sample_rows(
     captions: Captions, images: float = 1.0, captions_per_image: int | None = None, seed: int = 0
 ) -> np.ndarray:
-    """The caption rows, int64, rising, of a share of a split's images, and so many captions of each
-    (None: all).
+    """The rising caption rows, int64, of a share of a split's images, and of so many captions of
+    each (None: all).
 
-    Chosen by a hash of the seed and the id: a smaller share is part of every larger one, on any
-    machine. The number is rounded down, as SAM has it: 3 % of 113,287 images are 3,398.
+    A hash of the seed and the id chooses them, so that a smaller share is part of a larger one. The
+    number of images is rounded down, as in SAM: 3 % of 113,287 are 3,398.
     """
 
     def keys(ids: Sequence[str]) -> np.ndarray:
-        texts = (f"{seed} {i}".encode() for i in ids)
-        return np.frombuffer(
-            b"".join(hashlib.blake2b(t, digest_size=8).digest() for t in texts), np.uint64
-        )
+        texts = (f"{seed} {item}".encode() for item in ids)
+        hashes = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+        return np.frombuffer(b"".join(hashes), np.uint64)
 
-    chosen = np.argsort(keys(captions.image_ids), kind="stable")[
-        : max(1, int(images * captions.n_images + 1e-9))
-    ]
+    n_images = max(1, int(images * captions.n_images + 1e-9))
+    chosen = np.argsort(keys(captions.image_ids), kind="stable")[:n_images]
     rows = np.flatnonzero(np.isin(captions.owner, chosen))
     if captions_per_image is None:
         return rows
@@ -67,26 +63,24 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
-def prefetched(
-    make: Callable[[_In], _Out], items: Iterable[_In], workers: int = 1
-) -> Iterator[_Out]:
-    """`make` of each item, in order, by `workers` threads, one more made ahead than there are
-    threads; without workers, when asked.
+def prefetch(make: Callable[[_In], _Out], items: Iterable[_In], workers: int = 1) -> Iterator[_Out]:
+    """`make(item)` of each item in order, made ahead by `workers` threads (up to workers + 1
+    results); with 0 workers when it is needed.
 
-    An error comes out at its item's turn. Closing the iterator leaves what has not been begun
-    undone.
+    An error is raised in its item's turn. Once the iterator is closed, no further item is begun.
     """
     if not workers:
         yield from map(make, items)
         return
-    rest, waiting = iter(items), deque[Future[_Out]]()
+    remaining, futures = iter(items), deque[Future[_Out]]()
     pool = ThreadPoolExecutor(workers)
     try:
-        waiting.extend(pool.submit(make, item) for item in islice(rest, workers + 1))
-        while waiting:
-            made = waiting.popleft().result()
-            waiting.extend(pool.submit(make, item) for item in islice(rest, 1))
-            yield made
-    # at once: where an error stopped the loop, the garbage collector closes this, under any lock
+        futures.extend(pool.submit(make, item) for item in islice(remaining, workers + 1))
+        while futures:
+            result = futures.popleft().result()
+            futures.extend(pool.submit(make, item) for item in islice(remaining, 1))
+            yield result
     finally:
+        # It must not wait: after an error in the loop the garbage collector closes this iterator,
+        # perhaps under a lock that a thread needs.
         pool.shutdown(wait=False, cancel_futures=True)

@@ -1,5 +1,4 @@
-"""What a run reads of its images: regions of their store, or pictures prepared as the model wants
-them."""
+"""The images of a run: regions from their store, or pictures prepared for the model."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,12 +25,11 @@ from capgrade.trainer.models.base import Transform
 
 
 class PictureStore:
-    """Pictures of `list_pictures`, decoded and prepared when asked for by their number: each is one
-    region, the whole of it, whose feature float32 [1, 3 side side] is its prepared pixels in the
-    order of [3, side, side].
+    """Pictures of `list_pictures` by their number, decoded and prepared when they are read. Each is
+    one region, whose feature float32 [1, 3 side side] is its prepared pixels [3, side, side].
 
-    With `skip` an image without a readable picture is left out; else it is an InputError, which
-    names `setting`.
+    With `skip` an image without a readable picture is left out; else it is an InputError, whose
+    remedy names the parameter `setting`.
     """
 
     def __init__(
@@ -39,16 +37,16 @@ class PictureStore:
     ) -> None:
         self.folder, self.transform, self.skip, self.setting = folder, transform, skip, setting
         self._pictures = list_pictures(folder)
-        self._problems: dict[int, InputError | None] = {}  # of those that were decoded once
+        self._problems: dict[int, InputError | None] = {}  # by number, None for a good picture
         self.metadata = {"dim": transform(np.zeros((8, 8, 3), np.uint8)).size}
 
     @property
     def names(self) -> list[str]:
-        """What its pictures are called."""
-        return [one.path or one.image_id for one in self._pictures]
+        """The path or id of each picture."""
+        return [picture.path or picture.image_id for picture in self._pictures]
 
     def require(self, captions: Captions) -> None:
-        """Ids of pictures are names of files or of a list: they fit the captions they fit."""
+        """Nothing to check, unlike for regions: pictures are not made from captions."""
 
     def __getitem__(self, number: int) -> Regions:
         rgb, _ = self._pictures[number].decode()
@@ -61,12 +59,13 @@ class PictureStore:
         return match_pictures(images, self._pictures, self.folder)
 
     def reasons(self, images: Mapping[str, str | None]) -> dict[str, str]:
-        """Why these images are left out, which have no picture; none without `skip`."""
+        """The reason why each of these images, which have no picture, is left out; empty without
+        `skip`."""
         return dict.fromkeys(images, MISSING) if self.skip else {}
 
     def unreadable(self, numbers: Sequence[int]) -> set[int]:
-        """Those that cannot be decoded: all are, once, before anything is made of them. InputError
-        without `skip`."""
+        """The pictures among these that cannot be decoded; each is decoded once for this.
+        InputError for one without `skip`."""
         todo = [k for k in numbers if k not in self._problems]
         with (
             progress("looking at pictures", len(todo), unit="images") as advance,
@@ -75,15 +74,14 @@ class PictureStore:
             for k, problem in zip(todo, pool.map(self._problem, todo), strict=True):
                 self._problems[k] = problem
                 advance()
-        found = [k for k in numbers if self._problems[k] is not None]
-        if found and not self.skip:
-            first = cast(InputError, self._problems[found[0]])
-            many = f", {len(found):,} such of {len(numbers):,}" if len(found) > 1 else ""
+        bad = [k for k in numbers if self._problems[k] is not None]
+        if bad and not self.skip:
+            first = cast(InputError, self._problems[bad[0]])
+            count = f", {len(bad):,} such of {len(numbers):,}" if len(bad) > 1 else ""
+            text = f"{first.problem}{count}"
             remedy = f"mend it, or leave such images out: --set {self.setting}=skip"
-            raise InputError(
-                f"{first.problem}{many}", file=first.file, row=first.row, remedy=remedy
-            )
-        return set(found)
+            raise InputError(text, file=first.file, row=first.row, remedy=remedy)
+        return set(bad)
 
     def _problem(self, number: int) -> InputError | None:
         try:
@@ -93,19 +91,20 @@ class PictureStore:
         return None
 
     def digest(self, images: Mapping[str, str | None]) -> str:
-        """SHA-256 over these images' ids and the bytes of their pictures, in the order of ids;
-        files are read whole. One in a table is known by the table and its row."""
-        these = sorted(
+        """SHA-256 over these images' ids and the digests of their files, in the order of ids; for a
+        picture in a table, the digest of the table and the row."""
+        pictures = sorted(
             (image_id, self._pictures[k]) for image_id, k in self.match(images).numbers.items()
         )
         lines = (
-            f"{name} {file_digest(Path(one.file))} {'' if one.row is None else one.row}"
-            for name, one in these
+            f"{image_id} {file_digest(Path(picture.file))}"
+            f" {'' if picture.row is None else picture.row}"
+            for image_id, picture in pictures
         )
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-# images by their numbers, as sets of regions of `metadata["dim"]` numbers
+# A store returns the regions of an image by its number; a feature has `metadata["dim"]` numbers.
 ImageStore = RegionStore | PictureStore
 
 
@@ -117,34 +116,30 @@ def open_images(
     unreadable: str = "fail",
     setting: str = "train.unreadable",
 ) -> ImageStore:
-    """The store that a model reads; `unreadable` says what a picture is that cannot be, by the
-    parameter `setting`. InputError where the store is not given, for the other one, and for an
-    unknown model."""
+    """The store of regions or of pictures that a model reads. `unreadable`, the value of the
+    parameter `setting`, is "skip" to leave unreadable pictures out. InputError where the folder is
+    missing, for the other folder, and for an unknown model."""
     model = model_of(name)
-    given, other, wanted = (
-        (images, regions, "images") if model.reads == "pictures" else (regions, images, "regions")
-    )
-    if given is None:
-        raise InputError(
-            f"model '{name}' reads {model.reads}, which are not given", remedy=f"give --{wanted}"
-        )
+    folder, other, option, unread = regions, images, "regions", "images"
+    if model.reads == "pictures":
+        folder, other, option, unread = images, regions, "images", "regions"
+    if folder is None:
+        problem = f"model '{name}' reads {model.reads}, which are not given"
+        raise InputError(problem, remedy=f"give --{option}")
     if other is not None:
-        unread = "regions" if wanted == "images" else "images"
-        raise InputError(
-            f"model '{name}' does not read --{unread}", remedy=f"give --{wanted} alone"
-        )
-    if wanted == "regions":
-        return RegionStore(given)
-    return PictureStore(
-        given, model.transform(configure(name, options, 0, 0)), unreadable == "skip", setting
-    )
+        problem = f"model '{name}' does not read --{unread}"
+        raise InputError(problem, remedy=f"give --{option} alone")
+    if option == "regions":
+        return RegionStore(folder)
+    transform = model.transform(configure(name, options, 0, 0))
+    return PictureStore(folder, transform, unreadable == "skip", setting)
 
 
 @dataclass(frozen=True)
 class SplitImages:
-    """Where a store has the images of some captions."""
+    """The numbers that the images of captions have in a store."""
 
-    numbers: np.ndarray  # int64 [n_images]: of the store; -1 where there is none
+    numbers: np.ndarray  # int64 [n_images]; -1 for an image that the store lacks
     left_out: dict[str, str]  # images that a stage left out -> the reason
 
 
@@ -153,73 +148,60 @@ def find_images(
 ) -> SplitImages:
     """The images of these captions in a store, by `match_images`.
 
-    Those that the stage before left out are left out. InputError for another one that is not there,
-    of the images that have one of the caption `rows` (None: all).
+    Only images of the caption `rows` (None: all) are required. Those that an earlier stage left out
+    are left out; InputError for any other that is missing.
     """
     store.require(captions)
     match = store.match(captions.image_files)
     numbers = np.full(captions.n_images, -1)
-    numbers[[captions.image_numbers[image_id] for image_id in match.numbers]] = list(
-        match.numbers.values()
-    )
-    wanted = np.unique(captions.owner if rows is None else captions.owner[rows])
-    absent = [captions.image_ids[i] for i in wanted[numbers[wanted] < 0]]
+    for image_id, number in match.numbers.items():
+        numbers[captions.image_numbers[image_id]] = number
+    required = np.unique(captions.owner if rows is None else captions.owner[rows])
+    absent = [captions.image_ids[i] for i in required[numbers[required] < 0]]
     left_out = store.reasons({image_id: captions.image_files[image_id] for image_id in absent})
-    if unknown := [image_id for image_id in absent if image_id not in left_out]:
-        raise _absent(captions, store, unknown, len(wanted))
-    there = wanted[numbers[wanted] >= 0]
-    bad = there[np.isin(numbers[there], list(store.unreadable(numbers[there].tolist())))]
+    if missing := [image_id for image_id in absent if image_id not in left_out]:
+        raise _missing_error(captions, store, missing, len(required))
+    present = required[numbers[required] >= 0]
+    bad = present[np.isin(numbers[present], list(store.unreadable(numbers[present].tolist())))]
     left_out |= {captions.image_ids[i]: UNREADABLE for i in bad}
     numbers[bad] = -1
-    if len(left_out) == len(wanted):
-        problem = (
-            f"none of the {len(wanted):,} images of split '{captions.split}' is here: all were"
-            " left out"
-        )
-        raise InputError(
-            problem, file=store.folder, remedy="mend the pictures, and extract their regions again"
-        )
+    if len(left_out) == len(required):
+        images = f"the {len(required):,} images of split '{captions.split}'"
+        problem = f"none of {images} is here: all were left out"
+        remedy = "mend the pictures, and extract their regions again"
+        raise InputError(problem, file=store.folder, remedy=remedy)
     return SplitImages(numbers, left_out)
 
 
-def _absent(
-    captions: Captions, store: ImageStore, absent: Sequence[str], wanted: int
+def _missing_error(
+    captions: Captions, store: ImageStore, missing: Sequence[str], required: int
 ) -> InputError:
-    """What the user has to know where images of these captions are nowhere."""
-    names = first_of(
-        [named(image_id, captions.image_files[image_id]) for image_id in absent], NAMES_SHOWN
-    )
+    """The error for images of captions that the store lacks."""
+    images = [named(image_id, captions.image_files[image_id]) for image_id in missing]
     if isinstance(store, PictureStore):
-        what, remedy = (
-            "pictures",
-            "name files after their images, or give a list of image_id<TAB>path",
-        )
+        what = "pictures"
+        remedy = "name files after their images, or give a list of image_id<TAB>path"
         remedy += f"; --set {store.setting}=skip leaves such images out"
     else:
         what = "regions"
-        remedy = (
-            "give the captions to capgrade regions, or regions import: --captions DIR says which"
-            " are missing there"
-        )
-    problem = (
-        f"no {what} of {len(absent):,} of the {wanted:,} images of split '{captions.split}':"
-        f" {names}"
-    )
-    return InputError(
-        f"{problem}; it has {first_of(store.names, NAMES_SHOWN)}", file=store.folder, remedy=remedy
-    )
+        remedy = "give the captions to capgrade regions, or regions import"
+        remedy += ": --captions DIR says which are missing there"
+    problem = f"no {what} of {len(missing):,} of the {required:,} images of split"
+    problem += f" '{captions.split}': {first_of(images, NAMES_SHOWN)}"
+    problem += f"; it has {first_of(store.names, NAMES_SHOWN)}"
+    return InputError(problem, file=store.folder, remedy=remedy)
 
 
-def without_left_out(captions: Captions, store: ImageStore) -> tuple[Captions, dict[str, str]]:
-    """The captions of the images that the store has, and the reason for each image that it was made
-    without, which is said."""
-    found = find_images(captions, store)
-    tell_left_out(captions, np.arange(captions.n_captions), found.left_out)
-    return captions.of_rows(np.flatnonzero(found.numbers[captions.owner] >= 0)), found.left_out
+def drop_left_out(captions: Captions, store: ImageStore) -> tuple[Captions, dict[str, str]]:
+    """The captions of the images that the store has, and the reason for each image that was left
+    out, with a note."""
+    images = find_images(captions, store)
+    tell_left_out(captions, np.arange(captions.n_captions), images.left_out)
+    return captions.of_rows(np.flatnonzero(images.numbers[captions.owner] >= 0)), images.left_out
 
 
 def tell_left_out(captions: Captions, rows: np.ndarray, left_out: Mapping[str, str]) -> None:
-    """One line on images that are left out, of those of these caption rows."""
+    """Say in one line which images of these caption rows are left out."""
     if left_out:
         owner = captions.owner[rows]
         lost = np.isin(owner, [captions.image_numbers[image_id] for image_id in left_out])
@@ -227,10 +209,10 @@ def tell_left_out(captions: Captions, rows: np.ndarray, left_out: Mapping[str, s
 
 
 def image_digest(store: ImageStore, captions: Iterable[Captions]) -> dict[str, str]:
-    """What a run read of its images, by name: the digest of the regions, or of the captions'
-    pictures."""
+    """The digest of a run's images, by name: of the regions, or of the captions' pictures."""
     if isinstance(store, PictureStore):
-        return {
-            "images": store.digest({k: v for some in captions for k, v in some.image_files.items()})
-        }
+        files: dict[str, str | None] = {}
+        for table in captions:
+            files |= table.image_files
+        return {"images": store.digest(files)}
     return {"regions": digest(store.folder / MANIFEST)}

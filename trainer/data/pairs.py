@@ -17,8 +17,7 @@ from capgrade.trainer.models.encoders import AUTHORS_REGIONS
 
 @dataclass(frozen=True)
 class Batch:
-    """Some pairs. Numbers and rows are of the whole batch; tensors may hold one process's part of
-    it."""
+    """A batch of pairs. Numbers and rows are of all pairs; tensors may be of one process's part."""
 
     images: Images
     texts: CaptionTokens
@@ -27,11 +26,11 @@ class Batch:
 
 
 class Pairs:
-    """The pairs of a split: its captions as numbers, its images as regions or pictures read from
-    their store when asked for.
+    """The pairs of a split: its captions as numbers, and its images, which are read from their
+    store.
 
-    Images that the stage before left out are left out, with their captions, from `rows`. InputError
-    when the store lacks another one, or is of another split.
+    `rows` are the caption rows without those whose images an earlier stage left out. InputError
+    where the store lacks any other image, or is of another split.
     """
 
     def __init__(
@@ -43,13 +42,9 @@ class Pairs:
     ) -> None:
         self.captions, self.store, self.tokens = captions, store, tokens
         rows = np.arange(captions.n_captions) if rows is None else rows
-        found = find_images(captions, store, rows)
-        # of the store; images without, and why
-        self.numbers, self.left_out = (
-            found.numbers,
-            found.left_out,
-        )
-        self.rows = rows[found.numbers[captions.owner[rows]] >= 0]  # captions that are learnt from
+        images = find_images(captions, store, rows)
+        self.numbers, self.left_out = images.numbers, images.left_out
+        self.rows = rows[images.numbers[captions.owner[rows]] >= 0]
 
     def image(self, number: int) -> Regions:
         """The regions, or the picture, of an image of the captions that is not left out."""
@@ -57,43 +52,39 @@ class Pairs:
         return self.store[int(self.numbers[number])]
 
     def collate(self, rows: np.ndarray, part: slice = slice(None)) -> Batch:
-        """The pairs of caption `rows`; with `part` only these as tensors, padded as the whole batch
-        is."""
+        """The batch of caption `rows`. Its tensors have the pairs of `part`, padded as all pairs
+        are."""
         numbers = self.captions.owner[rows]
         images = pad_images([self.image(i) for i in numbers])
         texts = replace(pad_texts([self.tokens[r] for r in rows]), images=torch.from_numpy(numbers))
-        mine = ([x[part] for x in vars(side).values()] for side in (images, texts))
-        return Batch(Images(*next(mine)), CaptionTokens(*next(mine)), numbers, rows)
+        image_part = Images(*(x[part] for x in vars(images).values()))
+        text_part = CaptionTokens(*(x[part] for x in vars(texts).values()))
+        return Batch(image_part, text_part, numbers, rows)
 
     def image_batches(self, size: int) -> Iterator[Images]:
         """Every image of the split in order."""
-        for at in range(0, self.captions.n_images, size):
-            yield pad_images(
-                [self.image(i) for i in range(at, min(at + size, self.captions.n_images))]
-            )
+        for start in range(0, self.captions.n_images, size):
+            end = min(start + size, self.captions.n_images)
+            yield pad_images([self.image(i) for i in range(start, end)])
 
     def caption_batches(self, size: int) -> Iterator[CaptionTokens]:
         """Every caption of the split in order."""
-        for at in range(0, len(self.tokens), size):
-            yield pad_texts(self.tokens[at : at + size])
+        for start in range(0, len(self.tokens), size):
+            yield pad_texts(self.tokens[start : start + size])
 
 
-def require_count(config: object, pairs: Pairs) -> None:
-    """InputError where a model normalises regions by their place, as the authors' `region_norm`,
-    and an image of these pairs has another number of regions."""
+def require_region_count(config: object, pairs: Pairs) -> None:
+    """InputError where a model normalises regions by their place (`region_norm` "authors") and an
+    image of these pairs has not 36 regions."""
     if getattr(config, "region_norm", None) != "authors":
         return
     for i in np.unique(pairs.captions.owner[pairs.rows]):
         count = len(pairs.image(i))
         if count != AUTHORS_REGIONS:
-            problem = (
-                f"{count} regions of image '{pairs.captions.image_ids[i]}', region_norm authors"
-                f" takes {AUTHORS_REGIONS}"
-            )
-            remedy = (
-                "extract 36: capgrade regions --boxes 36, or set"
-                " train.model.options.region_norm=features"
-            )
+            problem = f"{count} regions of image '{pairs.captions.image_ids[i]}'"
+            problem += f", region_norm authors takes {AUTHORS_REGIONS}"
+            remedy = "extract 36: capgrade regions --boxes 36"
+            remedy += ", or set train.model.options.region_norm=features"
             raise InputError(problem, file=pairs.store.folder, remedy=remedy)
 
 
@@ -104,20 +95,19 @@ def pad_images(regions: Sequence[Regions]) -> Images:
     features = np.zeros((len(regions), most, regions[0].features.shape[1]), np.float32)
     boxes = np.zeros((len(regions), most, 5), np.float32)
     mask = np.zeros((len(regions), most), np.bool_)
-    for k, one in enumerate(regions):
-        n = len(one)
-        features[k, :n], mask[k, :n] = one.features, True
-        if one.boxes is not None and one.width and one.height:
-            box = one.boxes / np.array([one.width, one.height] * 2, np.float32)
+    for k, image in enumerate(regions):
+        n = len(image)
+        features[k, :n] = image.features
+        mask[k, :n] = True
+        if image.boxes is not None and image.width and image.height:
+            box = image.boxes / np.array([image.width, image.height] * 2, np.float32)
             boxes[k, :n, :4] = box
             boxes[k, :n, 4] = (box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1])
     return Images(torch.from_numpy(features), torch.from_numpy(boxes), torch.from_numpy(mask))
 
 
 def pad_texts(tokens: Sequence[np.ndarray]) -> CaptionTokens:
-    """Token numbers int64 [length] of each caption -> a batch [B, longest], zeros and a False mask
-    behind."""
+    """Token numbers int64 [length] of each caption -> a batch [B, longest], padded with 0."""
     numbers = pad_sequence([torch.from_numpy(row) for row in tokens], batch_first=True)
-    return CaptionTokens(
-        numbers, torch.arange(numbers.shape[1]) < torch.tensor(list(map(len, tokens))).unsqueeze(1)
-    )
+    lengths = torch.tensor([len(row) for row in tokens])
+    return CaptionTokens(numbers, torch.arange(numbers.shape[1]) < lengths.unsqueeze(1))

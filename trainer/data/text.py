@@ -1,5 +1,5 @@
-"""Captions as numbers: a vocabulary of words fitted on the training captions, or a pretrained
-model's word pieces."""
+"""Captions as numbers: of a vocabulary that is fitted on the training captions, or of a pretrained
+model's tokenizer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from capgrade.schemas.lines import read_json
 from capgrade.text.tokens import tokenize
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.models.base import END_TOKEN, FIRST_WORD, START_TOKEN, UNKNOWN_WORD, Config
-from capgrade.trainer.models.text_encoder import cut, load_tokenizer, word_pieces
+from capgrade.trainer.models.text_encoder import load_tokenizer, tokenize_texts, word_pieces
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Vocabulary:
     and `END_TOKEN`."""
 
     words: tuple[str, ...]
-    tokenizer: str  # of the captions table; free text is cut by it too
+    tokenizer: str  # that of the captions table, which is used for free text too
 
     @staticmethod
     def fit(captions: Captions, min_count: int = 1, rows: np.ndarray | None = None) -> Vocabulary:
-        """The words of the given caption rows (None: all) that come `min_count` times or more."""
+        """The words of these caption rows (None: all) that occur at least `min_count` times."""
         tokens = captions.table["tokens"] if rows is None else captions.table["tokens"].take(rows)
         counted = pc.value_counts(tokens.combine_chunks().flatten()).to_pylist()
         ranked = sorted(counted, key=lambda item: (-item["counts"], item["values"]))
@@ -66,10 +66,10 @@ Kind = Literal["model", "checkpoint"]
 
 @dataclass(frozen=True)
 class ModelTokens:
-    """What the tokenizer of a pretrained model makes of captions, its special tokens included."""
+    """Tokens of a pretrained model's tokenizer, special ones included."""
 
     model: str
-    kind: Kind = "model"  # a text encoder, read as word pieces, or a dual encoder
+    kind: Kind = "model"  # model: a text encoder, with word pieces; checkpoint: a dual encoder
 
     @property
     def size(self) -> int:
@@ -79,42 +79,40 @@ class ModelTokens:
         return self.encode_texts(captions.texts)
 
     def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
-        pieces = self.kind == "model"
-        rows = (
-            [row.ids for row in word_pieces(texts, self.model)]
-            if pieces
-            else cut(texts, self.model)["input_ids"]
-        )
+        if self.kind == "model":
+            rows = [pieces.ids for pieces in word_pieces(texts, self.model)]
+        else:
+            rows = tokenize_texts(texts, self.model)["input_ids"]
         return [np.array(row, np.int64) for row in rows]
 
     def save(self, path: Path) -> None:
         write_json(path, {self.kind: self.model})
 
 
-# how captions become numbers, 0 being padding; `size` is one more than the largest
+# What makes numbers of captions: 0 is padding, and `size` is one more than the largest number.
 Tokens = Vocabulary | ModelTokens
 
 
 def make_tokens(
     config: Config, captions: Captions, min_count: int, rows: np.ndarray, init: Path | None
 ) -> Tokens:
-    """How a model of this configuration reads captions: the tokens of its checkpoint, the pieces of
-    its text encoder, or words: those of the run to start from, since its numbers mean them, or
-    fitted on the given rows. InputError where there is no such run."""
+    """The tokens of a model's checkpoint or of its text encoder, else words: those of the run
+    `init`, because its weights belong to them, or words that are fitted on these rows. InputError
+    where there is no such run."""
     if init is not None and not (init / MODEL).is_file():
-        raise InputError(
-            "no model to start from", file=init / MODEL, remedy="give train.init a finished run"
-        )
+        remedy = "give train.init a finished run"
+        raise InputError("no model to start from", file=init / MODEL, remedy=remedy)
     if (checkpoint := getattr(config, "pretrained", None)) is not None:
         return ModelTokens(checkpoint, "checkpoint")
     if (encoder := getattr(config, "text_model", None)) is not None:
         return ModelTokens(encoder)
-    known = None if init is None else load_tokens(init / VOCABULARY)
-    return known if isinstance(known, Vocabulary) else Vocabulary.fit(captions, min_count, rows)
+    tokens = None if init is None else load_tokens(init / VOCABULARY)
+    return tokens if isinstance(tokens, Vocabulary) else Vocabulary.fit(captions, min_count, rows)
 
 
 def load_tokens(path: Path) -> Tokens:
-    """What `save` wrote. InputError when it is something else, and for a model that is not here."""
+    """The tokens that `save` wrote. InputError for another file, and for a pretrained model that is
+    not on this machine."""
     content = read_json(path)
     if isinstance(content, dict):
         for kind in get_args(Kind):
@@ -122,10 +120,7 @@ def load_tokens(path: Path) -> Tokens:
                 require_here(model, path)
                 return ModelTokens(model, kind)
         tokenizer, words = content.get("tokenizer"), content.get("words")
-        if (
-            isinstance(tokenizer, str)
-            and isinstance(words, list)
-            and all(isinstance(word, str) for word in words)
-        ):
-            return Vocabulary(tuple(words), tokenizer)
+        is_list = isinstance(words, list) and all(isinstance(word, str) for word in words)
+        if isinstance(tokenizer, str) and is_list:
+            return Vocabulary(tuple(content["words"]), tokenizer)
     raise InputError("not a vocabulary", file=path, remedy="restore it, or train again")

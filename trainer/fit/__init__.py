@@ -1,4 +1,4 @@
-"""A training run, and what its files are called."""
+"""A training run, and the names of its files."""
 
 MODEL, CONFIG, VOCABULARY = "model.safetensors", "config.json", "vocabulary.json"
 STATE, SUMMARY = "state.pt", "summary.json"

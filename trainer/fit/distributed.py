@@ -1,5 +1,4 @@
-"""The processes of one run: all go by what the first says, and learn from the mean of their
-gradients."""
+"""The processes of one run: all have the first one's values, and the mean of their gradients."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -17,18 +16,18 @@ _T = TypeVar("_T")
 
 
 def device_of_process(name: str, process: Process) -> torch.device:
-    """`device_of`; with several processes each has its own GPU. InputError for one GPU named for
-    several."""
+    """The device of a name, which for several processes is a GPU of each one's own. InputError for
+    several processes on one GPU."""
     if process.world > 1 and ":" in name:
         problem = f"train.device is {name} for {process.world} processes"
         raise InputError(problem, remedy="use cuda: each process takes its own GPU")
     return device_of(name, process.local)
 
 
-def from_first(make: Callable[[], _T]) -> _T:
-    """What `make` gives on the first process, on all, or its InputError; only there is it
-    called."""
-    if not _several():
+def run_on_first(make: Callable[[], _T]) -> _T:
+    """Call `make` on the first process alone; all processes return its result or raise its
+    InputError."""
+    if not _has_peers():
         return make()
     box: list[Any] = [None, None]
     if dist.get_rank() == 0:
@@ -42,17 +41,17 @@ def from_first(make: Callable[[], _T]) -> _T:
     return box[0]
 
 
-def same_on_all(tensors: Iterable[Tensor]) -> None:
+def broadcast_from_first(tensors: Iterable[Tensor]) -> None:
     """Overwrite parameters or running statistics with those of the first process."""
-    if _several():
+    if _has_peers():
         for tensor in tensors:
             dist.broadcast(tensor.data, src=0)
 
 
-def mean_gradients(parameters: Iterable[Parameter]) -> None:
-    """Each gradient becomes its mean over the processes. A parameter that a batch did not use has
-    none on any of them, as all compute the loss of the whole batch; it keeps none."""
-    if not _several():
+def average_gradients(parameters: Iterable[Parameter]) -> None:
+    """Replace each gradient by its mean over the processes. A parameter without a gradient has none
+    on any process, because all compute the loss of the whole batch."""
+    if not _has_peers():
         return
     grads = [p.grad for p in parameters if p.grad is not None]
     flat = torch.cat([grad.flatten() for grad in grads])
@@ -62,5 +61,5 @@ def mean_gradients(parameters: Iterable[Parameter]) -> None:
         grad.copy_(part.view_as(grad))
 
 
-def _several() -> bool:
+def _has_peers() -> bool:
     return dist.is_initialized() and dist.get_world_size() > 1

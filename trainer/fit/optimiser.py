@@ -1,5 +1,4 @@
-"""Adam and its learning rates: over time as the field's trainers have them, and from layer to
-layer."""
+"""Adam and its learning rates, which change over time and from layer to layer."""
 
 import re
 from collections.abc import Sequence
@@ -12,45 +11,43 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams
 from capgrade.trainer.models.base import RetrievalModel
 
-PRETRAINED = "pretrained"  # of a group of parameters: it is a pretrained encoder's
+PRETRAINED = "pretrained"  # key of a group of parameters that a pretrained encoder has
 _LAYER = re.compile(r"^(?P<tower>.*?)\blayers?\.(?P<number>\d+)\.")
-# transformers' name of CLIP's first norm
+# `pre_layrnorm` is transformers' name of CLIP's first norm.
 _BELOW = re.compile(r"^(?P<part>.*?)(embeddings\.|pre_layrnorm\.)")
 
 
 def make_optimiser(model: RetrievalModel, params: TrainParams) -> Adam:
     """Adam, or AdamW with `weight_decay`; a pretrained encoder learns at `encoder_lr`.
 
-    With `layer_decay` its top layer, and what is above it, has that rate, each layer below
-    `layer_decay` times that of the next (Sun et al. 2019, "How to Fine-Tune BERT", eq. 4),
-    embeddings that of a layer below the first. InputError where no group is a pretrained encoder's,
-    or its layers are not named as those of transformers.
+    With `layer_decay` only its top layer, and what is above it, learns at that rate. Each layer
+    below has `layer_decay` times the rate of the next, and embeddings are below the first (Sun et
+    al. 2019, "How to Fine-Tune BERT", eq. 4). InputError where the model has no pretrained encoder,
+    or its layers are not named as in transformers.
     """
-    named, decay = dict(model.named_parameters()), params.layer_decay
+    parameters, decay = dict(model.named_parameters()), params.layer_decay
     groups = model.parameter_groups(params.lr, params.encoder_lr or params.lr)
     split: list[dict[str, Any]] = []
     for group in groups:
         rest = {key: value for key, value in group.items() if key != PRETRAINED}
         own = {id(p) for p in group["params"]}
-        names = [name for name, p in named.items() if id(p) in own]
-        depth = (
-            depths(names)
-            if decay is not None and group.get(PRETRAINED)
-            else dict.fromkeys(names, 0)
-        )
+        names = [name for name, p in parameters.items() if id(p) in own]
+        depth = dict.fromkeys(names, 0)
+        if decay is not None and group.get(PRETRAINED):
+            depth = layer_depths(names)
         for level in sorted(set(depth.values())):
-            some = [named[name] for name in names if depth[name] == level]
-            split.append({**rest, "params": some, "lr": group["lr"] * (decay or 1) ** level})
+            of_level = [parameters[name] for name in names if depth[name] == level]
+            split.append({**rest, "params": of_level, "lr": group["lr"] * (decay or 1) ** level})
     if decay is not None and not any(group.get(PRETRAINED) for group in groups):
-        problem = (
-            "train.layer_decay is of a pretrained encoder that learns, and this model has none"
-        )
+        problem = "train.layer_decay is of a pretrained encoder that learns"
+        problem += ", and this model has none"
         raise InputError(problem, remedy="leave it out, or give the model a text_model")
     return AdamW(split, weight_decay=params.weight_decay) if params.weight_decay else Adam(split)
 
 
 def make_schedule(optimiser: Optimizer, params: TrainParams, steps_an_epoch: int) -> LambdaLR:
-    """A linear rise over `warmup` steps; a tenth of the rate after each epoch of `decay_after`."""
+    """A schedule that rises linearly over `warmup` steps, and divides the rate by 10 after each
+    epoch of `decay_after`."""
 
     def factor(step: int) -> float:
         rise = min(1.0, (step + 1) / params.warmup) if params.warmup else 1.0
@@ -59,14 +56,13 @@ def make_schedule(optimiser: Optimizer, params: TrainParams, steps_an_epoch: int
     return LambdaLR(optimiser, factor)
 
 
-def depths(names: Sequence[str]) -> dict[str, int]:
-    """How many layers below the top of its tower each parameter of an encoder is; 0 above the
-    layers too."""
+def layer_depths(names: Sequence[str]) -> dict[str, int]:
+    """How many layers each parameter of an encoder is below the top layer of its tower; 0 also for
+    what is above the layers."""
     layer = {name: match for name in names if (match := _LAYER.match(name))}
     if not layer:
-        raise InputError(
-            f"train.layer_decay: no layers among {names[0]}, ...", remedy="leave it out"
-        )
+        problem = f"train.layer_decay: no layers among {names[0]}, ..."
+        raise InputError(problem, remedy="leave it out")
     top: dict[str, int] = {}
     for match in layer.values():
         top[match["tower"]] = max(top.get(match["tower"], 0), int(match["number"]))
@@ -74,10 +70,9 @@ def depths(names: Sequence[str]) -> dict[str, int]:
     def depth(name: str) -> int:
         if match := layer.get(name):
             return top[match["tower"]] - int(match["number"])
-        below = _BELOW.match(name)
-        return max(
-            (n + 1 for tower, n in top.items() if below and tower.startswith(below["part"])),
-            default=0,
-        )
+        if below := _BELOW.match(name):
+            part = below["part"]
+            return max((n + 1 for tower, n in top.items() if tower.startswith(part)), default=0)
+        return 0
 
     return {name: depth(name) for name in names}

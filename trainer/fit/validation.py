@@ -1,4 +1,4 @@
-"""How good a model is on a split: recall, and graded metrics where relevance is known."""
+"""Validation of a model on a split: recall, and graded metrics where relevance is known."""
 
 from collections.abc import Collection
 
@@ -11,8 +11,8 @@ from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.search.encode import compute_scores, encode_split
 
 _GRADED = ("ndcg@25", "asp", "kendall_tau_b")
-# What `train.best_by` may ask for beside these.
-_ASKED = {
+# Other metrics that `train.best_by` may name.
+_BY_NAME = {
     "ndcg_exp": ("ndcg_exp@25",),
     **{name: tuple(f"{name}@{k}" for k in SUMMED) for name in ("ncs", "ncs_ordered")},
 }
@@ -25,19 +25,19 @@ def validate(
     fold: int | None = None,
     best_by: Collection[str | None] = (),
 ) -> dict[str, float]:
-    """rsum (0 to 600), and with relevance [n_images, n_captions] the means of both directions of
-    NDCG@25, ASP and tau-b, and what `best_by` names: ndcg_exp, also a mean, and ncs or ncs_ordered,
-    0 to 600 as rsum. Nothing without a split. The model is left in the mode it was in.
+    """rsum (0 to 600), and with relevance [n_images, n_captions] the means over both directions of
+    NDCG@25, ASP and tau-b, and what `best_by` names: ndcg_exp (a mean), ncs and ncs_ordered (0 to
+    600). Empty without a split. The model's mode is kept.
 
-    With `fold` the mean over folds of so many images, in their order; pairs across folds are never
+    With `fold`, the mean over folds of so many images in their order; pairs across folds are not
     scored.
     """
     if pairs is None:
         return {}
-    asked = [] if relevance is None else [name for name in _ASKED if name in best_by]
+    named = [] if relevance is None else [name for name in _BY_NAME if name in best_by]
     graded = () if relevance is None else _GRADED
-    names = [*RECALL, *graded, *(name for one in asked for name in _ASKED[one])]
-    training, found = model.training, []
+    metrics = [*RECALL, *graded, *(metric for name in named for metric in _BY_NAME[name])]
+    was_training, folds = model.training, []
     images, captions = encode_split(model.eval(), pairs)
     owner, size = pairs.captions.owner, fold or pairs.captions.n_images
     for first in range(0, pairs.captions.n_images, size):
@@ -45,19 +45,17 @@ def validate(
         matrix = compute_scores(
             model, images[first : first + size], captions[torch.from_numpy(columns)]
         )
-        known = None if relevance is None else relevance[first : first + size, columns]
-        evaluation = evaluate(matrix, known, names, owner=owner[columns] - first, intervals=None)
+        labels = None if relevance is None else relevance[first : first + size, columns]
+        evaluation = evaluate(matrix, labels, metrics, owner=owner[columns] - first, intervals=None)
         directions = [scored.mean for scored in evaluation.scored.values()]
-        sums = {"rsum": evaluation.rsum}
-        sums |= {
-            name.split("@")[0]: float(np.mean([direction[name] for direction in directions]))
-            for name in graded
-        }
-        for one in asked:
-            values = [direction[name] for direction in directions for name in _ASKED[one]]
-            sums[one] = (
-                float(np.mean(values)) if len(_ASKED[one]) == 1 else 100 * float(np.sum(values))
-            )
-        found.append(sums)
-    model.train(training)
-    return {name: float(np.mean([sums[name] for sums in found])) for name in found[0]}
+        values = {"rsum": evaluation.rsum}
+        for metric in graded:
+            mean = np.mean([direction[metric] for direction in directions])
+            values[metric.split("@")[0]] = float(mean)
+        for name in named:
+            parts = [direction[metric] for direction in directions for metric in _BY_NAME[name]]
+            is_sum = len(_BY_NAME[name]) > 1
+            values[name] = 100 * float(np.sum(parts)) if is_sum else float(np.mean(parts))
+        folds.append(values)
+    model.train(was_training)
+    return {name: float(np.mean([values[name] for values in folds])) for name in folds[0]}

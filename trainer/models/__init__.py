@@ -1,5 +1,5 @@
-"""Retrieval models: one per file, by name. A model's options are the dataclass that its `__init__`
-takes."""
+"""Retrieval models by name, most in a file of their own. A model's options are the dataclass that
+its `__init__` takes."""
 
 from dataclasses import fields
 from typing import Any, get_type_hints
@@ -32,11 +32,11 @@ MODELS: dict[str, type[Any]] = {
     "tern": TERN,
     "teran": TERAN,
 }
-DECIDED = ("feature_dim", "classes")  # options that the data decide
+DECIDED = ("feature_dim", "classes")  # options whose values follow from the data
 
 
 def model_of(name: str) -> type[RetrievalModel]:
-    """InputError for an unknown model, listing the known ones."""
+    """The class of a model. InputError for an unknown name, which lists the known ones."""
     if name not in MODELS:
         raise InputError(f"unknown model '{name}'", remedy=f"choose from: {', '.join(MODELS)}")
     return MODELS[name]
@@ -49,22 +49,17 @@ def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int
     does not fit.
     """
     kind = get_type_hints(model_of(name).__init__)["config"]
-    known = {field.name for field in fields(kind)}
-    unknown = sorted(options.keys() - known)
+    names = {field.name for field in fields(kind)}
+    unknown = sorted(options.keys() - names)
     if unknown:
-        remedy = f"known: {', '.join(sorted(known - {*DECIDED}))}"
+        remedy = f"known: {', '.join(sorted(names - {*DECIDED}))}"
         raise InputError(f"model '{name}' has no option '{unknown[0]}'", remedy=remedy)
-    decided = {
-        key: value
-        for key, value in zip(DECIDED, (feature_dim, classes), strict=True)
-        if key in known
-    }
+    values = zip(DECIDED, (feature_dim, classes), strict=True)
+    decided = {key: value for key, value in values if key in names}
     try:
         return TypeAdapter(kind).validate_python({**decided, **options})
     except ValidationError as error:
         first = error.errors()[0]
-        problem = (
-            f"train.model.options.{'.'.join(map(str, first['loc']))} is {first['input']!r}:"
-            f" {first['msg']}"
-        )
+        option = ".".join(map(str, first["loc"]))
+        problem = f"train.model.options.{option} is {first['input']!r}: {first['msg']}"
         raise InputError(problem) from error

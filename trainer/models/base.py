@@ -1,4 +1,4 @@
-"""What flows into and out of a retrieval model."""
+"""The base of retrieval models, and the batches that they take and return."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-# Numbers of tokens that are no words of a vocabulary.
+# The numbers of tokens that are not words of a vocabulary.
 PADDING, UNKNOWN_WORD, START_TOKEN, END_TOKEN = range(4)
 FIRST_WORD = 4  # the number of the first word
 Config = Any  # the options of a model: a dataclass beside it
@@ -25,8 +25,7 @@ class Images:
     """A batch of images as sets of regions, padded to the largest."""
 
     features: Tensor  # float [B, R, D]
-    # float [B, R, 5]: x1, y1, x2, y2 and area as shares of width, height and both; zeros if unknown
-    boxes: Tensor
+    boxes: Tensor  # float [B, R, 5]: x1 y1 x2 y2 and area in shares of the picture; 0 if unknown
     mask: Tensor  # bool [B, R], True where a region is
 
 
@@ -44,8 +43,7 @@ class CaptionTokens:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Images or captions as a model keeps them for scoring: everything `scores` needs, one row an
-    item."""
+    """Images or captions as a model encodes them: all that `scores` needs, with one row an item."""
 
     vector: Tensor | None  # float [B, D], unit length; None for models that only align sets
     parts: Tensor | None = None  # float [B, L, D]: region or word vectors
@@ -58,39 +56,38 @@ class Encoded:
         return self.parts, self.mask
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Encoded:
-        """The same done to each tensor that is there."""
-        return Encoded(
-            *(None if x is None else function(x) for x in (self.vector, self.parts, self.mask))
-        )
+        """`function` of each tensor that is not None."""
+        tensors = (self.vector, self.parts, self.mask)
+        return Encoded(*(None if x is None else function(x) for x in tensors))
 
     def __getitem__(self, at: slice | Tensor) -> Encoded:
-        """Some of the items."""
+        """The items of a slice or of these numbers."""
         return self.map(lambda x: x[at.to(x.device) if isinstance(at, Tensor) else at])
 
     def __len__(self) -> int:
         return len(next(x for x in (self.vector, self.parts) if x is not None))
 
     def split(self, size: int) -> list[Encoded]:
-        """So many items at a time."""
+        """The items in order, `size` at a time."""
         return [self[at : at + size] for at in range(0, len(self), size)]
 
 
 def upcast(x: Tensor) -> Tensor:
-    """Norms, softmax and sums are done in float32 under autocast; float64 stays what it is."""
+    """float32 in place of 16 bits, for norms, softmax and sums under autocast; float64 is kept."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def cosines(rows: Tensor, columns: Tensor) -> Tensor:
-    """Products of unit vectors [n, D] and [m, D] in float32 under autocast too: bfloat16 has 58
-    values for 16,384 of them, and ties the hardest negatives."""
+    """Products of unit vectors [n, D] and [m, D], in float32 also under autocast. In bfloat16
+    16,384 of them had 58 values, which ties the hardest negatives."""
     with torch.autocast(rows.device.type, enabled=False):
         return upcast(rows) @ upcast(columns).T
 
 
 class RetrievalModel(nn.Module):
-    """Images and captions are encoded apart; `scores` compares every image with every caption.
+    """Encodes images and captions separately; `scores` compares every image with every caption.
 
-    It is built of its configuration, the length of a region's feature and the size of the
+    Its `__init__` takes a configuration, the length of a region's feature and the size of the
     vocabulary.
     """
 
@@ -98,7 +95,7 @@ class RetrievalModel(nn.Module):
 
     @classmethod
     def transform(cls, config: Config) -> Transform:
-        """What prepares pictures for a model that reads them."""
+        """The function that prepares a picture, for a model that reads pictures."""
         raise NotImplementedError
 
     @abstractmethod
@@ -108,44 +105,44 @@ class RetrievalModel(nn.Module):
     def encode_captions(self, captions: CaptionTokens) -> Encoded: ...
 
     def forward(self, images: Images, captions: CaptionTokens) -> tuple[Encoded, Encoded]:
-        """Both sides of a batch."""
+        """The encoded images and captions of a batch."""
         return self.encode_images(images), self.encode_captions(captions)
 
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
-        """Similarity, float32 [images, captions], higher is nearer: the cosine of the vectors,
-        unless a model says otherwise."""
+        """Similarity, float32 [images, captions], higher for a better match. It is the cosine of
+        the vectors, unless a model overrides it."""
         assert images.vector is not None and captions.vector is not None
         return cosines(images.vector, captions.vector)
 
     def parameter_groups(self, lr: float, text_lr: float) -> list[dict[str, Any]]:
-        """For an optimiser: parameters with their learning rate; a pretrained encoder learns at
-        `text_lr`, and its groups say `pretrained`."""
+        """An optimiser's groups of parameters with their learning rates. A pretrained encoder
+        learns at `text_lr`, and its groups have the key `pretrained`."""
         encoders = [module for module in self.modules() if isinstance(module, Pretrained)]
         text = {id(p): p for encoder in encoders for p in encoder.parameters()}
-        groups = [{"params": [p for p in self.parameters() if id(p) not in text], "lr": lr}]
+        others = [p for p in self.parameters() if id(p) not in text]
+        groups: list[dict[str, Any]] = [{"params": others, "lr": lr}]
         learned = [p for p in text.values() if p.requires_grad]
-        return (
-            [*groups, {"params": learned, "lr": text_lr, "pretrained": True}] if learned else groups
-        )
+        if learned:
+            groups.append({"params": learned, "lr": text_lr, "pretrained": True})
+        return groups
 
     def learn_words(
         self, words: Sequence[str], tokens: Sequence[np.ndarray], owner: np.ndarray
     ) -> None:
-        """Told before training: the vocabulary by falling frequency, the captions learnt from and
-        their images."""
+        """Called before training with the vocabulary by falling frequency, the tokens of the
+        training captions, and the image of each caption."""
 
     def own_losses(
         self, images: Encoded, captions: Encoded, texts: CaptionTokens
     ) -> dict[str, Tensor]:
-        """Losses that the model has of its own, scalars, means over the pairs of a batch in
-        training."""
+        """Losses that belong to the model: scalars by name, means over the pairs of a training
+        batch."""
         return {}
 
     def more_scores(self, images: Encoded, captions: Encoded) -> dict[str, Tensor]:
-        """Score matrices of parts of the model, [images, captions], which losses may look at
-        (`of`)."""
+        """Score matrices [images, captions] of parts of the model, which a loss may name (`of`)."""
         return {}
 
 
 class Pretrained(nn.Module):
-    """A part of a model whose weights someone else learned."""
+    """A part of a model that starts from pretrained weights."""

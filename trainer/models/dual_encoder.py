@@ -1,5 +1,5 @@
-"""CLIP (Radford et al. 2021) and SigLIP (Zhai et al. 2023): two transformers, a vector each,
-learned temperature."""
+"""CLIP (Radford et al. 2021) and SigLIP (Zhai et al. 2023): a vector of each of two transformers,
+and a learned temperature."""
 
 from dataclasses import dataclass, fields
 from math import log
@@ -25,8 +25,7 @@ from capgrade.trainer.models.base import (
 )
 from capgrade.trainer.models.text_encoder import load_tokenizer
 
-# of the logarithm of 1 / temperature in training: Radford et al. 2021, section 2.5
-_LARGEST = log(100)
+_LARGEST = log(100)  # of log(1 / temperature) in training: Radford et al. 2021, section 2.5
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,8 @@ class DualEncoderConfig:
     """Sizes of a random model, those of OpenAI's ViT-B/32; a checkpoint has its own. Perceptrons
     are four times as wide as their layers."""
 
-    # a transformers dual encoder: folder or hub id; None: random weights
-    pretrained: str | None = None
-    # None: 512 of CLIP; SigLIP's vectors are as wide as its image layers
-    embed: Positive | None = None
+    pretrained: str | None = None  # folder or hub id of a dual encoder; None for random weights
+    embed: Positive | None = None  # None: 512 for CLIP; SigLIP's is the width of its image layers
     image: Positive = 224  # pixels of a side
     patch: Positive = 32
     image_width: Positive = 768
@@ -46,30 +43,27 @@ class DualEncoderConfig:
     text_width: Positive = 512
     text_layers: Positive = 12
     text_heads: Positive = 8
-    positions: Positive = 77  # tokens of a caption, the longest that is read
+    positions: Positive = 77  # tokens of the longest caption
 
     def __post_init__(self) -> None:
-        given = [
+        changed = [
             f.name
             for f in fields(self)
             if getattr(self, f.name) != f.default and f.name != "pretrained"
         ]
-        if self.pretrained is not None and given:
-            problem = (
-                f"{', '.join(given)} beside checkpoint '{self.pretrained}', which has its own sizes"
-            )
-            raise InputError(
-                problem, remedy="leave them out of train.model.options, or set pretrained=null"
-            )
-        for parts, whole in (
+        if self.pretrained is not None and changed:
+            problem = f"{', '.join(changed)} beside checkpoint '{self.pretrained}'"
+            problem += ", which has its own sizes"
+            remedy = "leave them out of train.model.options, or set pretrained=null"
+            raise InputError(problem, remedy=remedy)
+        for part, total in (
             ("patch", "image"),
             ("image_heads", "image_width"),
             ("text_heads", "text_width"),
         ):
-            if getattr(self, whole) % getattr(self, parts):
-                problem = (
-                    f"{parts} {getattr(self, parts)} does not divide {whole} {getattr(self, whole)}"
-                )
+            if getattr(self, total) % getattr(self, part):
+                sizes = getattr(self, part), getattr(self, total)
+                problem = f"{part} {sizes[0]} does not divide {total} {sizes[1]}"
                 raise InputError(problem, remedy="change one of them in train.model.options")
 
 
@@ -77,10 +71,9 @@ class DualEncoder(RetrievalModel):
     """Image and caption: the pooled, projected output of their transformer at unit length; score:
     their cosine.
 
-    A picture comes as one region, whose feature is its prepared pixels (`trainer.data.images`).
-    `logits` among the parts that losses may look at are exp(logit_scale) cosine + logit_bias, scale
-    and bias learned; CLIP has no bias and its scale stays below 100. Losses take them with a
-    temperature of 1 (and a bias of 0), as they have both.
+    A picture is one region, whose feature is its prepared pixels (`trainer.data.images`). Losses
+    may take `logits` = exp(logit_scale) cosine + logit_bias, where scale and bias are learned, with
+    a temperature of 1 (and a bias of 0). CLIP has no bias, and its scale stays below 100.
     """
 
     reads = "pictures"
@@ -90,10 +83,8 @@ class DualEncoder(RetrievalModel):
         super().__init__()
         self.config = config
         if config.pretrained is None:
-            self.encoder, self.padding = (
-                random_dual_encoder(config, vocabulary_size, self.biased),
-                0,
-            )
+            self.encoder = random_dual_encoder(config, vocabulary_size, self.biased)
+            self.padding = 0
         else:
             self.encoder = load_dual_encoder(config.pretrained, self.biased)
             self.padding = load_tokenizer(config.pretrained)[0].pad_token_id or 0
@@ -111,10 +102,10 @@ class DualEncoder(RetrievalModel):
             raise InputError(problem, remedy="drop it, or raise train.model.options.positions")
         tokens = captions.tokens.masked_fill(~captions.mask, self.padding)
         if not self.biased:
-            text = self.encoder.get_text_features(
-                input_ids=tokens, attention_mask=captions.mask.long()
-            )
-        else:  # SigLIP reads every position, and its caption is the last one's output
+            mask = captions.mask.long()
+            text = self.encoder.get_text_features(input_ids=tokens, attention_mask=mask)
+        else:
+            # SigLIP reads every position, and a caption's vector is the output of the last.
             tokens = pad(tokens, (0, self.positions - length), value=self.padding)
             text = self.encoder.get_text_features(input_ids=tokens)
         return self._encoded(text)
@@ -131,8 +122,8 @@ class DualEncoder(RetrievalModel):
         return {"logits": logits + self.encoder.logit_bias if self.biased else logits}
 
     def parameter_groups(self, lr: float, text_lr: float) -> list[dict[str, Any]]:
-        """Both transformers learn at `text_lr`, scale and bias at `lr`. Gains, biases, scale do not
-        decay (Radford et al. 2021, section 2.5)."""
+        """Both transformers learn at `text_lr`, scale and bias at `lr`. Gains, biases and the scale
+        have no weight decay (Radford et al. 2021, section 2.5)."""
         learned: dict[str, nn.Parameter] = dict(self.encoder.named_parameters())
         own = [learned.pop(name) for name in ("logit_scale", "logit_bias") if name in learned]
         weights = [p for p in learned.values() if p.ndim > 1]
@@ -145,12 +136,11 @@ class DualEncoder(RetrievalModel):
 
     @classmethod
     def transform(cls, config: DualEncoderConfig) -> Transform:
-        """What makes a picture the model's pixels: the checkpoint's own image processor, or that of
-        its family at the random model's size. It resizes by Pillow whether torchvision is there or
-        not, so that pixels do not depend on it.
+        """The function that makes a picture the model's pixels: the checkpoint's image processor,
+        or its family's at the random model's size. It resizes by Pillow, so that pixels do not
+        depend on whether torchvision is installed.
 
-        Raises InputError for a processor that cannot be loaded, or does not give one square
-        picture.
+        Raises InputError for a processor that cannot be loaded, or whose pictures are not square.
         """
         from transformers import CLIPImageProcessorPil, SiglipImageProcessorPil
 
@@ -167,45 +157,38 @@ class DualEncoder(RetrievalModel):
             )
 
         def transform(picture: np.ndarray) -> np.ndarray:
-            return processor(picture, input_data_format="channels_last", return_tensors="np")[
-                "pixel_values"
-            ][0]
+            batch = processor(picture, input_data_format="channels_last", return_tensors="np")
+            return batch["pixel_values"][0]
 
         shape = transform(np.zeros((60, 80, 3), np.uint8)).shape
         if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
-            problem = (
-                f"the image processor of '{config.pretrained}' gives {list(shape)} of a picture"
-            )
-            raise InputError(
-                problem, remedy="give a checkpoint whose pictures are square, [3, side, side]"
-            )
+            model = config.pretrained
+            problem = f"the image processor of '{model}' gives {list(shape)} of a picture"
+            remedy = "give a checkpoint whose pictures are square, [3, side, side]"
+            raise InputError(problem, remedy=remedy)
         return transform
 
 
 class Siglip(DualEncoder):
-    """SigLIP: with a learned bias, and every position of a caption read."""
+    """SigLIP, which has a learned bias and reads every position of a caption."""
 
     biased = True
 
 
 def load_dual_encoder(checkpoint: str, biased: bool) -> Any:
-    """The weights in float32. Raises InputError where they cannot be loaded, are not those of a
-    dual encoder with a learned `logit_scale`, lack some, or are of the other family: SigLIP's have
-    a `logit_bias`."""
+    """A checkpoint's model in float32. Raises InputError where it cannot be loaded, lacks weights,
+    is no dual encoder with a learned `logit_scale`, or is of the other family: only SigLIP has a
+    `logit_bias`."""
     model = load_weights("dual encoder", checkpoint)
-    kind, needed = (
-        model.config.model_type,
-        ("get_image_features", "get_text_features", "logit_scale"),
-    )
+    kind = model.config.model_type
+    needed = ("get_image_features", "get_text_features", "logit_scale")
     if lacking := [name for name in needed if not hasattr(model, name)]:
         problem = f"checkpoint '{checkpoint}' is a '{kind}', which has no {lacking[0]}"
         raise InputError(problem, remedy="give a dual encoder such as CLIP or SigLIP")
     if hasattr(model, "logit_bias") != biased:
         name = "clip" if biased else "siglip"
-        problem = (
-            f"checkpoint '{checkpoint}' is a '{kind}', {'without' if biased else 'with'} a"
-            " logit_bias"
-        )
+        having = "without" if biased else "with"
+        problem = f"checkpoint '{checkpoint}' is a '{kind}', {having} a logit_bias"
         raise InputError(problem, remedy=f"set train.model.name={name}")
     return model
 

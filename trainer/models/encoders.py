@@ -1,5 +1,5 @@
-"""What several models share: regions projected, captions read by a GRU, a set pooled by attention
-to its own mean, and scores of captions of one length at a time."""
+"""What several models share: projected regions, a GRU that reads captions, pooling of a set by
+attention to its mean, and scoring of captions of one length at a time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from capgrade.trainer.models.base import CaptionTokens, Images, upcast
 
 RegionNorm = Literal["features", "authors"]
 AUTHORS_REGIONS = 36
-TILE_NODES = {"cpu": 2**14, "cuda": 2**20}  # image-word pairs compared at once
-EVAL_IMAGES = 128  # rows of the score matrix made at once where nothing is learned
+TILE_NODES = {"cpu": 2**14, "cuda": 2**20}  # image-word pairs that are compared at once
+EVAL_IMAGES = 128  # rows of the score matrix that are computed at once in evaluation
 
 
 def linear(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
-    """A linear layer as VSE++, SCAN and SGRAF start one: uniform Xavier, bias 0."""
+    """A linear layer with the initial weights of VSE++, SCAN and SGRAF: uniform Xavier, bias 0."""
     layer = nn.Linear(inputs, outputs, bias=bias)
     nn.init.xavier_uniform_(layer.weight)
     if bias:
@@ -29,37 +29,37 @@ def linear(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
 
 
 def masked_mean(parts: Tensor, mask: Tensor) -> Tensor:
-    """Mean of the parts that are there, [B, D]; 0 of none."""
+    """Mean of the parts inside the mask, [B, D]; 0 where there is none."""
     present = upcast(parts).masked_fill(~mask.unsqueeze(2), 0)
     return present.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 def unit_regions(project: nn.Linear, images: Images) -> Tensor:
-    """Projected regions at unit length, float [B, R, D]; 0 where none is."""
+    """Projected regions at unit length, float [B, R, D]; 0 outside of the mask."""
     regions = normalize(upcast(project(images.features)), dim=-1)
     return regions.masked_fill(~images.mask.unsqueeze(2), 0)
 
 
-def scored_by_length(
+def score_by_length(
     score: Callable[[Tensor, int], Tensor], lengths: Sequence[int], images: Tensor
 ) -> Tensor:
-    """Scores [..., captions] of `images` [n, ...], put together of `score(captions int64 [c], their
-    length)` [..., c]: no padding word is ever computed, and one tile of captions, a bounded number
-    of image-word pairs, is copied at a time."""
-    pairs, tiles, columns = TILE_NODES.get(images.device.type, TILE_NODES["cpu"]), [], []
+    """Scores [..., captions] of `images` [n, ...], joined from `score(captions int64 [c], their
+    length)` [..., c]. Captions of one length are scored together, so that no padding is computed,
+    in tiles of a bounded number of image-word pairs."""
+    pairs = TILE_NODES.get(images.device.type, TILE_NODES["cpu"])
+    tiles, columns = [], []
     for length in sorted(set(lengths)):
-        some = torch.tensor(
-            [k for k, one in enumerate(lengths) if one == length], device=images.device
-        )
-        for tile in some.split(max(1, pairs // (len(images) * (length + 1)))):
+        numbers = [k for k, n_words in enumerate(lengths) if n_words == length]
+        captions = torch.tensor(numbers, device=images.device)
+        for tile in captions.split(max(1, pairs // (len(images) * (length + 1)))):
             tiles.append(tile)
             columns.append(score(tile, length))
     return torch.cat(columns, -1)[..., torch.cat(tiles).argsort()]
 
 
 def run_gru(gru: nn.GRU, sets: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """States [B, L, directions D] of padded sets [B, L, *] of these lengths, and the last ones
-    [directions, B, D]; an empty set is read as one element of padding."""
+    """States [B, L, directions D] of padded sets [B, L, *] of these lengths, and the last states
+    [directions, B, D]. An empty set is read as one element of padding."""
     packed = pack_padded_sequence(
         sets, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
     )
@@ -72,16 +72,12 @@ class GruConfig:
     """Sizes of a model whose captions a GRU may read."""
 
     embed: Positive = 1024
-    word: Positive = 300  # of the GRU's words
+    word: Positive = 300  # numbers of a word's vector
 
 
 class WordGru(nn.Module):
-    """Word vectors read by a GRU of one layer: a state a word, [B, W, D], 0 where no word is, and
-    the last, [B, D].
-
-    Two directions are averaged (SCAN, SGRAF), so D is the same with one and two. Words come first
-    in `tokens`.
-    """
+    """A GRU of one layer over word vectors: a state for each word [B, W, D], 0 for padding, and the
+    last state [B, D]. Two directions are averaged, as in SCAN and SGRAF."""
 
     def __init__(
         self, vocabulary: int, word: int, embed: int, *, both_ways: bool, dropout: float = 0.0
@@ -101,12 +97,11 @@ class WordGru(nn.Module):
 
 
 class PartNorm(nn.BatchNorm1d):
-    """BatchNorm of the features of all parts that are there: padding is neither counted nor
+    """BatchNorm of the features of all parts inside the mask: padding is neither counted nor
     changed.
 
-    SGRAF's code normalises [B, 36, D] over a region's place instead (BatchNorm1d(36)): its channels
-    are the 36 boxes in order of confidence, so it cannot take another number of regions. That form
-    is `nn.BatchNorm1d(36)`.
+    SGRAF's code has `nn.BatchNorm1d(36)` of [B, 36, D] instead: its channels are the 36 boxes in
+    order of confidence, so that it takes no other number of regions.
     """
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -119,9 +114,9 @@ class SelfPooling(nn.Module):
     """A set as one unit vector: sum_l a_l x_l, a = softmax_l of w . (tanh(P x_l) * tanh(Q mean x))
     (SGRAF, eq. 1-2).
 
-    `norm` puts a BatchNorm before each tanh, as SGRAF does for regions and not for words.
-    `unit_mean`: the mean has unit length, as CVSE's of words. `start` makes the layers: CVSE's have
-    PyTorch's initial weights.
+    `norm` puts a BatchNorm before each tanh, as SGRAF does for regions only. `unit_mean` scales the
+    mean to unit length, as CVSE does for words. `start` makes the layers: CVSE's have PyTorch's
+    initial weights.
     """
 
     def __init__(
@@ -134,11 +129,8 @@ class SelfPooling(nn.Module):
         start: Callable[[int, int], nn.Linear] = linear,
     ) -> None:
         super().__init__()
-        self.parts, self.mean, self.common = (
-            start(embed, embed),
-            start(embed, embed),
-            start(embed, 1),
-        )
+        self.parts, self.mean = start(embed, embed), start(embed, embed)
+        self.common = start(embed, 1)
         norms = {
             "features": PartNorm(embed),
             "authors": nn.BatchNorm1d(AUTHORS_REGIONS),
@@ -150,12 +142,12 @@ class SelfPooling(nn.Module):
 
     def forward(self, parts: Tensor, mask: Tensor) -> Tensor:
         projected = self.parts(parts)
-        by_mask = isinstance(self.part_norm, PartNorm)
-        projected = self.part_norm(projected, mask) if by_mask else self.part_norm(projected)
+        has_mask = isinstance(self.part_norm, PartNorm)
+        projected = self.part_norm(projected, mask) if has_mask else self.part_norm(projected)
         local = self.dropout(projected.tanh())
         mean = masked_mean(parts, mask)
         mean = normalize(mean, dim=-1) if self.unit_mean else mean
-        whole = self.dropout(self.mean_norm(self.mean(mean)).tanh())
-        logits = upcast(self.common(local * whole.unsqueeze(1)).squeeze(2))
+        context = self.dropout(self.mean_norm(self.mean(mean)).tanh())
+        logits = upcast(self.common(local * context.unsqueeze(1)).squeeze(2))
         weights = logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(1)
         return normalize(upcast((weights.unsqueeze(1) @ parts).squeeze(1)), dim=-1)

@@ -14,7 +14,7 @@ from capgrade.trainer.models.encoders import (
     GruConfig,
     WordGru,
     linear,
-    scored_by_length,
+    score_by_length,
     unit_regions,
 )
 
@@ -28,26 +28,24 @@ EPS = 1e-8
 
 @dataclass(frozen=True)
 class ScanConfig(GruConfig):
-    # t2i: every word attends to the regions; i2t: every region to the words
-    direction: _Direction = "t2i"
+    direction: _Direction = "t2i"  # t2i: words attend to regions; i2t: regions attend to words
     pooling: _Pooling = "lse"  # of the cosines of the words (t2i) or regions (i2t)
     temperature: float = 9.0  # lambda of the attention; the authors take 9 (t2i) and 4 (i2t)
     sharpness: float = 6.0  # lambda of lse; the authors take 6 (t2i) and 5 or 20 (i2t)
-    # of the products before the attention, over those who ask
-    first_norm: FirstNorm = "clipped_l2norm"
+    first_norm: FirstNorm = "clipped_l2norm"  # of the products before the attention
 
 
 class Scan(RetrievalModel):
-    """Score: the pooled cosines of each word with what it attends to among the regions (t2i), or
-    the reverse (i2t).
+    """Score: the pooled cosines of each word with the regions it attends to (t2i), or the reverse.
 
     t2i (eq. 7-10): s_ij = norm_j(v_i . w_j); a_j = sum_i softmax_i(temperature s_ij) v_i; score =
-    pool_j cos(w_j, a_j). i2t (eq. 1-6): the same with regions and words changed about. `first_norm`
-    is taken over those who ask: the words of a caption (t2i), the regions of an image (i2t).
-    Pooling lse is log(sum exp(sharpness r)) / sharpness. No context vector is made: cos(w, V' a) =
-    a . (V w) / (|w| sqrt(a' G a)) with the Gram matrix G of what is attended. A caption without a
-    word, or an image without a region that asks, scores 0. Source: model.py of kuanghuei/SCAN.
+    pool_j cos(w_j, a_j). i2t (eq. 1-6) exchanges regions and words. `first_norm` is over the words
+    of a caption (t2i), or the regions of an image (i2t). Pooling lse is log(sum exp(sharpness r)) /
+    sharpness. Over no word (t2i) or no region (i2t) it is 0. Source: kuanghuei/SCAN, model.py.
     """
+
+    # No context vector a_j is computed: with V the matrix of regions and G = V V', cos(w, V' a) is
+    # a . (V w) / (|w| sqrt(a' G a)).
 
     def __init__(self, config: ScanConfig, feature_dim: int, vocabulary_size: int) -> None:
         super().__init__()
@@ -63,33 +61,36 @@ class Scan(RetrievalModel):
 
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         size = len(images) if self.training else EVAL_IMAGES
-        with torch.autocast(
-            images.sets[0].device.type, enabled=False
-        ):  # bfloat16 would tie what it is to rank
-            return torch.cat([self.rows(*some.sets, *captions.sets) for some in images.split(size)])
+        # In bfloat16 scores that are to be ranked would be equal.
+        with torch.autocast(images.sets[0].device.type, enabled=False):
+            blocks = images.split(size)
+            return torch.cat([self.score_rows(*block.sets, *captions.sets) for block in blocks])
 
-    def rows(self, regions: Tensor, mask: Tensor, words: Tensor, there: Tensor) -> Tensor:
+    def score_rows(self, regions: Tensor, mask: Tensor, words: Tensor, word_mask: Tensor) -> Tensor:
         """Scores [n, captions] of n images."""
         gram = regions @ regions.mT if self.config.direction == "t2i" else None
-        return scored_by_length(
-            lambda at, length: self.tile(regions, mask, gram, words[at, :length]),
-            there.sum(1).tolist(),
-            regions,
-        )
 
-    def tile(self, regions: Tensor, mask: Tensor, gram: Tensor | None, words: Tensor) -> Tensor:
-        """Scores [n, c] of c captions of one length, words [c, L, D]."""
+        def score(at: Tensor, length: int) -> Tensor:
+            return self.score_tile(regions, mask, gram, words[at, :length])
+
+        return score_by_length(score, word_mask.sum(1).tolist(), regions)
+
+    def score_tile(
+        self, regions: Tensor, mask: Tensor, gram: Tensor | None, words: Tensor
+    ) -> Tensor:
+        """Scores [n, c] of c captions of one length, words [c, L, D]; `gram` is None for i2t."""
         if not words.shape[1]:
+            # The product with 0 keeps the scores part of the graph.
             return regions.new_zeros(len(regions), len(words)) + 0 * (regions.sum() + words.sum())
         products = regions.flatten(0, 1) @ words.flatten(0, 1).T  # (n R, c L)
         products = products.unflatten(0, mask.shape).unflatten(2, words.shape[:2])  # (n, R, c, L)
         temperature, norm = self.config.temperature, self.config.first_norm
-        if gram is not None:  # words ask
+        if gram is not None:
             a, square = attention(products, mask, gram, temperature, norm)
             cosine = _cosine((a * products.flatten(2)).sum(1), square).unflatten(1, words.shape[:2])
-            return _pooled(cosine, mask.new_ones(len(mask), words.shape[1]), self.config)
+            return _pool(cosine, mask.new_ones(len(mask), words.shape[1]), self.config)
         a = (temperature * first_norm(products, 1, mask[:, :, None, None], norm)).softmax(3)
-        return _pooled(region_cosines(a, products, mask, words), mask, self.config)
+        return _pool(region_cosines(a, products, mask, words), mask, self.config)
 
 
 def attention(
@@ -99,26 +100,21 @@ def attention(
     temperature: float,
     norm: FirstNorm = "clipped_l2norm",
 ) -> tuple[Tensor, Tensor]:
-    """Weights a [n, R, c L] of regions for every word of c captions of L words, of products v . w
-    [n, R, c, L], and the squared length a' G a of each weighted sum, [n, c L], by the Gram matrix G
-    [n, R, R] of the regions."""
-    asked = first_norm(products, 3, None, norm).flatten(2)
-    a = (
-        (temperature * asked)
-        .masked_fill(~mask.unsqueeze(2), torch.finfo(asked.dtype).min)
-        .softmax(1)
-    )
+    """From products v . w [n, R, c, L] of regions and the L words of c captions: the weights a
+    [n, R, c L] of the regions for every word, and the squared length a' G a [n, c L] of each
+    weighted sum, where G [n, R, R] is the Gram matrix of the regions."""
+    logits = temperature * first_norm(products, 3, None, norm).flatten(2)
+    a = logits.masked_fill(~mask.unsqueeze(2), torch.finfo(logits.dtype).min).softmax(1)
     return a, (a * (gram @ a)).sum(1)
 
 
 def region_cosines(a: Tensor, products: Tensor, mask: Tensor, words: Tensor) -> Tensor:
-    """Cosine of each region with the words it attends to, [n, c, R], 0 where none is: weights a and
-    products v . w [n, R, c, L] of regions and words [c, L, D]."""
-    seen = a.permute(2, 0, 1, 3).flatten(1, 2)  # (c, n R, L)
-    square = (seen * (seen @ (words @ words.mT))).sum(2).unflatten(1, mask.shape)  # (c, n, R)
-    return _cosine((a * products).sum(3).transpose(1, 2), square.transpose(0, 1)) * mask.unsqueeze(
-        1
-    )
+    """Cosine of each region with the words it attends to, [n, c, R], 0 outside of the mask, from
+    weights a and products v . w [n, R, c, L] of regions and words [c, L, D]."""
+    weights = a.permute(2, 0, 1, 3).flatten(1, 2)  # (c, n R, L)
+    square = (weights * (weights @ (words @ words.mT))).sum(2).unflatten(1, mask.shape)  # (c, n, R)
+    cosine = _cosine((a * products).sum(3).transpose(1, 2), square.transpose(0, 1))
+    return cosine * mask.unsqueeze(1)
 
 
 def _cosine(product: Tensor, square: Tensor) -> Tensor:
@@ -126,8 +122,8 @@ def _cosine(product: Tensor, square: Tensor) -> Tensor:
 
 
 def first_norm(products: Tensor, dim: int, mask: Tensor | None, norm: FirstNorm) -> Tensor:
-    """The products of all pairs, made comparable over those who ask (`dim`); what `mask` leaves out
-    counts nothing."""
+    """Products of all pairs, normalised over the axis `dim` of the words or regions that attend;
+    those outside of the mask do not count."""
     if norm == "softmax":
         low = torch.finfo(products.dtype).min
         return (products if mask is None else products.masked_fill(~mask, low)).softmax(dim)
@@ -136,22 +132,19 @@ def first_norm(products: Tensor, dim: int, mask: Tensor | None, norm: FirstNorm)
     if norm in ("clipped", "no_norm"):
         return products
     counted = products if mask is None else products * mask
-    return counted / (
-        counted.norm(p=1 if norm.endswith("l1norm") else 2, dim=dim, keepdim=True) + EPS
-    )
+    power = 1 if norm.endswith("l1norm") else 2
+    return counted / (counted.norm(p=power, dim=dim, keepdim=True) + EPS)
 
 
-def _pooled(cosine: Tensor, mask: Tensor, config: ScanConfig) -> Tensor:
-    """[n, c] of [n, c, L or R]; parts that `mask` [n, L or R] leaves out take no part, a set of
-    none gives 0."""
-    there, some = mask.unsqueeze(1), mask.any(1)[:, None]
+def _pool(cosine: Tensor, mask: Tensor, config: ScanConfig) -> Tensor:
+    """Scores [n, c] of cosines [n, c, L or R] inside the mask [n, L or R]; 0 where it is empty."""
+    present = mask.unsqueeze(1)
     if config.pooling in ("sum", "mean"):
-        total = cosine.masked_fill(~there, 0).sum(2)
+        total = cosine.masked_fill(~present, 0).sum(2)
         return total / mask.sum(1).clamp(min=1)[:, None] if config.pooling == "mean" else total
-    low = cosine.masked_fill(~there, torch.finfo(cosine.dtype).min / (2 * config.sharpness))
-    pooled = (
-        low.amax(2)
-        if config.pooling == "max"
-        else (config.sharpness * low).logsumexp(2) / config.sharpness
-    )
-    return pooled.masked_fill(~some, 0)
+    low = cosine.masked_fill(~present, torch.finfo(cosine.dtype).min / (2 * config.sharpness))
+    if config.pooling == "max":
+        score = low.amax(2)
+    else:
+        score = (config.sharpness * low).logsumexp(2) / config.sharpness
+    return score.masked_fill(~mask.any(1)[:, None], 0)

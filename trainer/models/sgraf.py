@@ -1,5 +1,5 @@
-"""SAF and SGR (Diao et al. 2021, "Similarity Reasoning and Filtration"): a vector of similarity for
-every word."""
+"""SAF and SGR (Diao et al. 2021, "Similarity Reasoning and Filtration"): a vector of similarity
+between an image and each word."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,17 +28,14 @@ from capgrade.trainer.models.encoders import (
     SelfPooling,
     WordGru,
     linear,
-    scored_by_length,
+    score_by_length,
     unit_regions,
 )
 from capgrade.trainer.models.scan import attention
 from capgrade.trainer.models.text_encoder import TextWords
 
-# of a block [images, words, D]: 8 MiB, a quarter of a server's cache
-STEP_NUMBERS = {
-    "cpu": 2**21,
-    "cuda": 2**28,
-}
+# Numbers of a block [images, words, D]. On a CPU it has 8 MiB, a quarter of a server's cache.
+STEP_NUMBERS = {"cpu": 2**21, "cuda": 2**28}
 
 
 @dataclass(frozen=True)
@@ -47,16 +44,15 @@ class SgrafConfig(GruConfig):
     temperature: float = 9.0  # lambda of the attention over regions
     steps: Positive = 3  # of SGR
     dropout: Fraction = 0.4
-    region_norm: RegionNorm = "features"  # "authors": by place, exactly 36 regions
-    # None: a GRU of both directions; else a pretrained BERT, whose word pieces are words
-    text_model: str | None = None
+    region_norm: RegionNorm = "features"  # "authors": a norm by place, for exactly 36 regions
+    text_model: str | None = None  # None: a GRU of both directions; else a pretrained BERT
     text_layers: int | None = None
     freeze_text: bool = False
 
 
 def unit_attention(products: Tensor, mask: Tensor, gram: Tensor, temperature: float) -> Tensor:
-    """SCAN's weights A [n, R, c L], such that A' V is a unit vector: no [n, words, D] is read for a
-    norm."""
+    """SCAN's weights A [n, R, c L], scaled so that A' V is a unit vector. The length comes from the
+    Gram matrix, so that no array [n, words, D] is needed for it."""
     a, square = attention(products, mask, gram, temperature)
     return a * square.unsqueeze(1).clamp(min=1e-16).rsqrt()
 
@@ -64,9 +60,9 @@ def unit_attention(products: Tensor, mask: Tensor, gram: Tensor, temperature: fl
 def squared_difference(a: Tensor, v: Tensor, words: Tensor, layer: nn.Linear) -> Tensor:
     """l2norm(layer((A' V - w)^2)), float32 [n, M, K], of A [n, R, M], V [n, R, D], w [M, D].
 
-    The block [n, M, D] between lives a few images at a time and is made again in the backward pass:
-    at 128 x 128 pairs, 12 words and D = 1024 it is 0.8 GB, and plain autograd keeps it several
-    times.
+    The intermediate block [n, M, D] is computed for a few images at a time and again in the
+    backward pass. Autograd would keep it several times: 0.8 GB each for 128 x 128 pairs, 12 words
+    and D = 1024.
     """
 
     def unit(a: Tensor, v: Tensor) -> Tensor:
@@ -85,52 +81,48 @@ class Reasoning(nn.Module):
     """One step of similarity graph reasoning (eq. 6-7): x <- relu(W softmax(Q x (K x)') x), nodes
     [n, c, N, K].
 
-    Q x (K x)' = (Q x) K x', so one product with K' Q gives the edges. A bias of K adds the same to
-    a whole row of the softmax: SGRAF's code has it, it changes nothing and is left out.
+    K has no bias, unlike in SGRAF's code, because it would add the same to a row of the softmax and
+    change nothing.
     """
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.query, self.key, self.value = (
-            linear(size, size),
-            linear(size, size, bias=False),
-            linear(size, size),
-        )
+        self.query = linear(size, size)
+        self.key = linear(size, size, bias=False)
+        self.value = linear(size, size)
 
-    def forward(self, nodes: Tensor, asking: int | None = None) -> Tensor:
-        """The first `asking` nodes after the step; None: all."""
-        key = self.key.weight  # (Q x + q)' (K y) = (x' Q' K + q' K) y
-        asked = functional.linear(
-            nodes[:, :, :asking], key.T @ self.query.weight, self.query.bias @ key
-        )
-        edges = upcast(asked @ nodes.mT).softmax(-1).to(asked.dtype)
+    def forward(self, nodes: Tensor, count: int | None = None) -> Tensor:
+        """The first `count` nodes after the step; None: all."""
+        # (Q x + q)' (K y) = (x' Q' K + q' K) y, so that one product with all nodes gives the edges.
+        key = self.key.weight
+        weight, bias = key.T @ self.query.weight, self.query.bias @ key
+        queries = functional.linear(nodes[:, :, :count], weight, bias)
+        edges = upcast(queries @ nodes.mT).softmax(-1).to(queries.dtype)
         return self.value(edges @ nodes).relu()
 
 
 class CaptionNorm(nn.BatchNorm1d):
-    """BatchNorm of one channel whose batch is one caption's values against all images, as a loop
-    over captions has it.
-
-    `share` is how much each caption's statistics weigh in the running ones: m (1 - m)^(captions
-    after it).
-    """
+    """BatchNorm of one channel whose batch is one caption's values for all images, as in a loop
+    over captions."""
 
     def forward(self, input: Tensor, share: Tensor | None = None) -> Tensor:
-        """Values [n, c, N] of c captions."""
+        """Normalised values [n, c, N] of c captions; `share` [c] are the weights of their
+        statistics in the running ones."""
         mean, variance = self.running_mean, self.running_var
-        assert mean is not None and variance is not None  # BatchNorm1d tracks them by default
+        assert mean is not None and variance is not None  # BatchNorm1d has them by default.
         if self.training:
             assert share is not None
-            now, spread = mean, variance
+            running_mean, running_variance = mean, variance
             variance, mean = torch.var_mean(input, (0, 2), correction=0)
             count = input.shape[0] * input.shape[2]
-            now += (share * mean.detach()).sum()
-            spread += (share * variance.detach()).sum() * (count / max(1, count - 1))
+            running_mean += (share * mean.detach()).sum()
+            running_variance += (share * variance.detach()).sum() * (count / max(1, count - 1))
             mean, variance = mean.unsqueeze(1), variance.unsqueeze(1)
         return (input - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
 
     def shares(self, captions: int, device: torch.device) -> Tensor:
-        """Each caption's share; what was known before these captions decays."""
+        """The weight m (1 - m)^(captions after it) of each caption's statistics in the running
+        ones, which decay."""
         assert (
             self.running_mean is not None
             and self.running_var is not None
@@ -145,11 +137,11 @@ class CaptionNorm(nn.BatchNorm1d):
 
 
 class Sgraf(RetrievalModel):
-    """What SAF and SGR share: nodes s_0 (global) and s_l (word l), then a score of the nodes.
+    """The base of SAF and SGR: a score of the nodes s_0 (global) and s_l (of word l).
 
-    s_l = l2norm(W (c_l - w_l)^2), c_l the unit vector of the regions word l attends to; s_0 the
-    same of the two pooled vectors; score = sigmoid(u . (nodes made one vector)), in (0, 1). Source:
-    eq. 3-5 and SGRAF's model.py.
+    s_l = l2norm(W (c_l - w_l)^2), c_l the unit vector of the regions that word l attends to; s_0 is
+    the same of the two pooled vectors; score = sigmoid(u . pool_nodes(s)), in (0, 1). Source: eq.
+    3-5 and SGRAF's model.py.
     """
 
     def __init__(self, config: SgrafConfig, feature_dim: int, vocabulary_size: int) -> None:
@@ -157,13 +149,11 @@ class Sgraf(RetrievalModel):
         self.config = config
         self.project = linear(feature_dim, config.embed)
         if config.text_model is None:
-            self.read: nn.Module = WordGru(
-                vocabulary_size, config.word, config.embed, both_ways=True, dropout=config.dropout
-            )
+            sizes = vocabulary_size, config.word, config.embed
+            self.read: nn.Module = WordGru(*sizes, both_ways=True, dropout=config.dropout)
         else:
-            self.read = TextWords(
-                config.text_model, config.embed, config.text_layers, config.freeze_text
-            )
+            options = config.embed, config.text_layers, config.freeze_text
+            self.read = TextWords(config.text_model, *options)
         self.pool_regions = SelfPooling(config.embed, config.dropout, config.region_norm)
         self.pool_words = SelfPooling(config.embed, config.dropout)
         self.local = linear(config.embed, config.similarity)
@@ -178,65 +168,62 @@ class Sgraf(RetrievalModel):
         words = normalize(self.read(captions)[0], dim=-1)
         return Encoded(self.pool_words(words, captions.mask), words, captions.mask)
 
-    def one_vector(self, nodes: Tensor, share: Tensor | None) -> Tensor:
-        """Nodes [n, c, N, K] of c captions with n images as [n, c, K]."""
+    def pool_nodes(self, nodes: Tensor, share: Tensor | None) -> Tensor:
+        """One vector [n, c, K] of the nodes [n, c, N, K] of c captions with n images; `share` is
+        that of `shares`."""
         raise NotImplementedError
 
     def shares(self, captions: Encoded) -> Tensor | None:
-        """What a caption counts in running statistics, [captions], where a head keeps some and is
-        trained."""
+        """Weights [captions] in running statistics, for a head that has some and is in training."""
         return None
 
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
-        """In training every caption meets all images at once, since SAF's statistics are over
-        them."""
+        """As the base class; in training all images are scored at once, because SAF's statistics
+        are over them."""
         shares = self.shares(captions)
         size = len(images) if self.training else EVAL_IMAGES
-        return torch.cat([self.rows(some, captions, shares) for some in images.split(size)])
+        return torch.cat([self.score_rows(block, captions, shares) for block in images.split(size)])
 
-    def rows(self, images: Encoded, captions: Encoded, shares: Tensor | None) -> Tensor:
-        (regions, _), (words, there), whole = images.sets, captions.sets, captions.vector
-        assert whole is not None
+    def score_rows(self, images: Encoded, captions: Encoded, shares: Tensor | None) -> Tensor:
+        """Scores [n, captions] of n images."""
+        (regions, _), (words, word_mask), vectors = images.sets, captions.sets, captions.vector
+        assert vectors is not None
         with torch.autocast(regions.device.type, enabled=False):
             gram = regions @ regions.mT
 
         def score(at: Tensor, length: int) -> Tensor:
-            return self.tile(
-                images, gram, words[at, :length], whole[at], None if shares is None else shares[at]
-            )
+            share = None if shares is None else shares[at]
+            return self.score_tile(images, gram, words[at, :length], vectors[at], share)
 
-        return scored_by_length(score, there.sum(1).tolist(), regions)
+        return score_by_length(score, word_mask.sum(1).tolist(), regions)
 
-    def tile(
-        self, images: Encoded, gram: Tensor, words: Tensor, whole: Tensor, share: Tensor | None
+    def score_tile(
+        self, images: Encoded, gram: Tensor, words: Tensor, vectors: Tensor, share: Tensor | None
     ) -> Tensor:
-        """Scores [n, c] of c captions of one length, words [c, L, D], whole [c, D]."""
+        """Scores [n, c] of c captions of one length: words [c, L, D], pooled vectors [c, D]."""
         (regions, mask), vector = images.sets, images.vector
         assert vector is not None
         products = upcast(regions.flatten(0, 1) @ words.flatten(0, 1).T)  # (n R, c L)
         products = products.unflatten(0, mask.shape).unflatten(2, words.shape[:2])
         a = unit_attention(products, mask, gram, self.config.temperature)
-        local = squared_difference(a, regions, words.flatten(0, 1), self.local).unflatten(
-            1, words.shape[:2]
-        )
-        one = torch.ones_like(vector[:, :1, None])
-        s0 = squared_difference(
-            one.expand(-1, 1, len(whole)), vector.unsqueeze(1), whole, self.whole
-        )
-        return self.score(torch.cat([s0.unsqueeze(2), local], 2), share)
+        local = squared_difference(a, regions, words.flatten(0, 1), self.local)
+        local = local.unflatten(1, words.shape[:2])
+        # The image's pooled vector is one "region" that every caption attends to.
+        ones = torch.ones_like(vector[:, :1, None]).expand(-1, 1, len(vectors))
+        s0 = squared_difference(ones, vector.unsqueeze(1), vectors, self.whole)
+        return self.score_nodes(torch.cat([s0.unsqueeze(2), local], 2), share)
 
-    def score(self, nodes: Tensor, share: Tensor | None) -> Tensor:
+    def score_nodes(self, nodes: Tensor, share: Tensor | None) -> Tensor:
         """Scores [n, c] of nodes [n, c, N, K]."""
-        one_vector = upcast(self.one_vector(nodes, share))
-        with torch.autocast(
-            nodes.device.type, enabled=False
-        ):  # bfloat16 would tie what it is to rank
-            return self.out(one_vector).squeeze(2).sigmoid()
+        pooled = upcast(self.pool_nodes(nodes, share))
+        # In bfloat16 scores that are to be ranked would be equal.
+        with torch.autocast(nodes.device.type, enabled=False):
+            return self.out(pooled).squeeze(2).sigmoid()
 
 
 class Saf(Sgraf):
-    """Similarity attention filtration (eq. 8-9): l2norm(sum_l b_l s_l), b = sigmoid(BN(v . s_l)),
-    summing to 1."""
+    """Similarity attention filtration (eq. 8-9): l2norm(sum_l b_l s_l), where b is sigmoid(BN(v .
+    s_l)), divided by its sum."""
 
     def __init__(self, config: SgrafConfig, feature_dim: int, vocabulary_size: int) -> None:
         super().__init__(config, feature_dim, vocabulary_size)
@@ -245,45 +232,51 @@ class Saf(Sgraf):
     def shares(self, captions: Encoded) -> Tensor | None:
         return self.norm.shares(len(captions), captions.sets[0].device) if self.training else None
 
-    def one_vector(self, nodes: Tensor, share: Tensor | None) -> Tensor:
+    def pool_nodes(self, nodes: Tensor, share: Tensor | None) -> Tensor:
         weights = self.norm(upcast(self.gate(nodes).squeeze(3)), share).sigmoid()
         weights = weights / (weights.sum(2, keepdim=True) + 1e-8)
         return normalize(upcast((weights.unsqueeze(2) @ nodes).squeeze(2)), dim=-1)
 
 
 class Sgr(Sgraf):
-    """Similarity graph reasoning (eq. 6-7): every node sees all others, three steps, then the
-    global node alone."""
+    """Similarity graph reasoning (eq. 6-7): steps in which every node attends to all, after which
+    the global node is the vector."""
 
     def __init__(self, config: SgrafConfig, feature_dim: int, vocabulary_size: int) -> None:
         super().__init__(config, feature_dim, vocabulary_size)
         self.graph = nn.ModuleList(Reasoning(config.similarity) for _ in range(config.steps))
 
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
-        """A pair's score depends on that pair alone, so its gradient goes through the pairs that
-        have one."""
+        """As the base class; the gradient goes back through the pairs that have one (`FewPairs`),
+        because a pair's score depends on that pair alone."""
         if not torch.is_grad_enabled():
             return super().scores(images, captions)
         sides = *vars(images).values(), *vars(captions).values()
-        every, some = super().scores, self.some_pairs
-        learned = [
-            p for part in (self.local, self.whole, self.graph, self.out) for p in part.parameters()
-        ]
-        of_all = lambda *x: every(Encoded(*x[:3]), Encoded(*x[3:]))  # noqa: E731
-        of_some = lambda rows, columns, *x: some(rows, columns, Encoded(*x[:3]), Encoded(*x[3:]))  # noqa: E731
-        return FewPairs.apply(of_all, of_some, len(learned), *learned, *sides)
+        layers = (self.local, self.whole, self.graph, self.out)
+        learned = [p for layer in layers for p in layer.parameters()]
+        score_matrix = super().scores
 
-    def some_pairs(
+        def score_all(*x: Tensor) -> Tensor:
+            return score_matrix(Encoded(*x[:3]), Encoded(*x[3:]))
+
+        def score_pairs(rows: Tensor, columns: Tensor, *x: Tensor) -> Tensor:
+            return self.score_pairs(rows, columns, Encoded(*x[:3]), Encoded(*x[3:]))
+
+        return FewPairs.apply(score_all, score_pairs, len(learned), *learned, *sides)
+
+    def score_pairs(
         self, rows: Tensor, columns: Tensor, images: Encoded, captions: Encoded
     ) -> Tensor:
-        """Scores [pairs] of the pairs of image rows[p] and caption columns[p], in tiles of one
-        length."""
+        """Scores [pairs] of image rows[p] with caption columns[p]."""
         lengths = captions.sets[1].sum(1)[columns].tolist()
-        score = lambda at, length: self.pair_tile(images[rows[at]], captions[columns[at]], length)  # noqa: E731
-        return scored_by_length(score, lengths, rows[:1])
 
-    def pair_tile(self, images: Encoded, captions: Encoded, length: int) -> Tensor:
-        """The same of captions of one length, plainly written."""
+        def score(at: Tensor, length: int) -> Tensor:
+            return self.score_pairs_of_length(images[rows[at]], captions[columns[at]], length)
+
+        return score_by_length(score, lengths, rows[:1])
+
+    def score_pairs_of_length(self, images: Encoded, captions: Encoded, length: int) -> Tensor:
+        """Scores [pairs] of each image with its caption, where all captions have one length."""
         (v, mask), words = images.sets, captions.sets[0][:, :length]
         assert images.vector is not None and captions.vector is not None
         with torch.autocast(v.device.type, enabled=False):
@@ -292,62 +285,60 @@ class Sgr(Sgraf):
         local = self.local((a.mT @ v - words).square())
         whole = self.whole((images.vector - captions.vector).square())
         nodes = normalize(upcast(torch.cat([whole.unsqueeze(1), local], 1)), dim=-1)
-        return self.score(nodes.unsqueeze(1), None).squeeze(1)
+        return self.score_nodes(nodes.unsqueeze(1), None).squeeze(1)
 
-    def one_vector(self, nodes: Tensor, share: Tensor | None) -> Tensor:
+    def pool_nodes(self, nodes: Tensor, share: Tensor | None) -> Tensor:
         for step in self.graph[:-1]:
             nodes = step(nodes)
         return self.graph[-1](nodes, 1).squeeze(2)
 
 
-FEW = 0.25  # of all pairs: with more, the graph of the whole matrix is as cheap
+# The largest share of all pairs whose scores are computed again: with more, the gradient through
+# the whole matrix is as cheap.
+FEW = 0.25
 
 
 class FewPairs(torch.autograd.Function):
-    """Scores [images, captions] = every(*inputs), where one pair's score depends on that pair
-    alone.
+    """score_all(*sides) = scores [images, captions], each of which depends on its pair alone, with
+    a backward pass through only those pairs that have a gradient.
 
-    Triplets of the hardest negative give a gradient to three pairs per caption at most. Those are
-    scored again by some(images, captions, *inputs), [pairs] of pairs as two lists of numbers, and
-    only they are walked back through. Where more than `FEW` have a gradient the graph that `every`
-    left is taken. `inputs` are all that learns: what `learned` holds is used by both functions as
-    it is.
+    Triplets of the hardest negative have at most three such pairs a caption. They are scored again
+    by score_pairs(rows, columns, *sides), [pairs]. Where they are more than `FEW` of all pairs, the
+    graph of `score_all` is used. `inputs` are the parameters of both functions, `learned` of them,
+    and then the sides.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
-        every: Callable[..., Tensor],
-        some: Callable[..., Tensor],
+        score_all: Callable[..., Tensor],
+        score_pairs: Callable[..., Tensor],
         learned: int,
         *inputs: Tensor,
     ) -> Tensor:
-        ours = [x.detach().requires_grad_(x.requires_grad) for x in inputs[learned:]]
-        ctx.inputs, ctx.leaves, ctx.some = ours, [*inputs[:learned], *ours], some
-        device = ours[0].device.type
+        sides = [x.detach().requires_grad_(x.requires_grad) for x in inputs[learned:]]
+        ctx.sides, ctx.leaves = sides, [*inputs[:learned], *sides]
+        ctx.score_pairs = score_pairs
+        device = sides[0].device.type
         ctx.autocast = device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)
         with torch.enable_grad():
-            ctx.scores = every(*ours)
+            ctx.scores = score_all(*sides)
         return ctx.scores.detach()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         pairs = grad.nonzero(as_tuple=True)
-        if not len(pairs[0]):  # no triplet is too near
-            return (
-                None,
-                None,
-                None,
-                *(torch.zeros_like(x) if x.requires_grad else None for x in ctx.leaves),
-            )
+        if not len(pairs[0]):  # Every triplet keeps its margin.
+            zeros = (torch.zeros_like(x) if x.requires_grad else None for x in ctx.leaves)
+            return None, None, None, *zeros
         scores = ctx.scores
         if len(pairs[0]) <= FEW * grad.numel():
             device, dtype, enabled = ctx.autocast
             with torch.enable_grad(), torch.autocast(device, dtype, enabled):
-                scores, grad = ctx.some(*pairs, *ctx.inputs), grad[pairs]
-        asked = [x for x in ctx.leaves if x.requires_grad]
+                scores, grad = ctx.score_pairs(*pairs, *ctx.sides), grad[pairs]
+        leaves = [x for x in ctx.leaves if x.requires_grad]
         gradients = iter(
-            torch.autograd.grad(scores, asked, grad, retain_graph=True, allow_unused=True)
+            torch.autograd.grad(scores, leaves, grad, retain_graph=True, allow_unused=True)
         )
         return None, None, None, *(next(gradients) if x.requires_grad else None for x in ctx.leaves)

@@ -17,19 +17,18 @@ from capgrade.trainer.models.encoders import linear
 
 @dataclass(frozen=True)
 class SingleStreamConfig:
-    # of the softmax: an image with its captions is one, so the number of training images
-    classes: int
+    classes: int  # of the softmax: an image and its captions are one, so the training images
     embed: Positive = 128
-    side: Positive = 8  # cells of a picture in one direction: up to 64 words or regions
-    cell: Positive = 4  # pixels of a cell in one direction: a word vector is 3 * 4 * 4 = 48 numbers
+    side: Positive = 8  # cells on a side of a picture: room for 64 words or regions
+    cell: Positive = 4  # pixels on a side of a cell: a word's vector has 3 * 4 * 4 = 48 numbers
     width: Annotated[int, Field(gt=0, multiple_of=8)] = 64  # channels of the first stage
 
 
 class ConvolutionBlock(nn.Module):
-    """x + two 3 x 3 convolutions; the first halves the picture where the channels grow.
+    """x + two 3 x 3 convolutions, the first of which halves the picture where the channels grow.
 
-    GroupNorm, not BatchNorm: pictures and captions come in batches of their own and must not get
-    statistics of their own.
+    It has GroupNorm instead of BatchNorm, because pictures and captions come in separate batches
+    and must not have separate statistics.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -43,34 +42,33 @@ class ConvolutionBlock(nn.Module):
             nn.ReLU(),
             nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
         )
-        self.skip = (
-            nn.Identity() if stride == 1 else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
-        )
+        self.skip: nn.Module = nn.Identity()
+        if stride != 1:
+            self.skip = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.skip(x) + self.branch(x)
 
 
-def draw(vectors: Tensor, mask: Tensor, side: int, cell: int) -> Tensor:
-    """Vectors [B, L, 3 cell^2] as pictures [B, 3, side cell, side cell]: one cell a vector, in
-    reading order, as Gallo et al. (2017) draw words; the rest is black."""
+def draw_cells(vectors: Tensor, mask: Tensor, side: int, cell: int) -> Tensor:
+    """Vectors [B, L, 3 cell^2] as pictures [B, 3, side cell, side cell]: a cell for each vector in
+    reading order, as Gallo et al. (2017) draw words; other cells are black."""
     spare = side * side - mask.shape[1]
     if spare < 0 and mask[:, side * side :].any():
-        problem = (
-            f"{int(mask.sum(1).max())} words or regions for a picture of {side} x {side} cells"
-        )
+        count = int(mask.sum(1).max())
+        problem = f"{count} words or regions for a picture of {side} x {side} cells"
         raise InputError(problem, remedy="set a larger `side`")
-    # cut where negative
+    # A negative `spare` cuts off padding.
     cells = nn.functional.pad(vectors.masked_fill(~mask.unsqueeze(2), 0), (0, 0, 0, spare))
     return fold(cells.mT, side * cell, cell, stride=cell)
 
 
 class SingleStream(RetrievalModel):
-    """f = network(picture) of 128 numbers for images and captions alike; score: the cosine of two
-    f.
+    """f = network(picture) of 128 numbers for images and captions alike; score: their cosine.
 
-    Trained by softmax over `classify` and the extended centre loss on f, which is `Encoded.parts[:,
-    0]`; `vector` is f at unit length. docs/training.md says what differs from the paper.
+    It is trained by softmax over `classify` and the extended centre loss on f, which is
+    `Encoded.parts[:, 0]`; `vector` is f at unit length. docs/training.md says what differs from the
+    paper.
     """
 
     def __init__(self, config: SingleStreamConfig, feature_dim: int, vocabulary_size: int) -> None:
@@ -90,7 +88,7 @@ class SingleStream(RetrievalModel):
         self.classes = linear(config.embed, config.classes)
 
     def encode(self, vectors: Tensor, mask: Tensor) -> Encoded:
-        picture = draw(upcast(vectors), mask, self.config.side, self.config.cell)
+        picture = draw_cells(upcast(vectors), mask, self.config.side, self.config.cell)
         f = upcast(self.out(self.network(picture).mean((2, 3))))
         return Encoded(normalize(f, dim=-1), f.unsqueeze(1), torch.ones_like(mask[:, :1]))
 

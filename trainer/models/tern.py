@@ -1,4 +1,4 @@
-"""TERN and TERAN: transformer encoders over regions and over word pieces, apart to the end.
+"""TERN and TERAN: separate transformer encoders of regions and of word pieces.
 
 TERN: Messina et al. 2020, arXiv:2004.09144. TERAN: Messina et al. 2021, arXiv:2008.05231;
 github.com/mesnico/TERAN.
@@ -20,18 +20,18 @@ from capgrade.trainer.models.text_encoder import TextEncoder, stop_pieces
 
 @dataclass(frozen=True)
 class TernConfig:
-    """The paper's sizes, but for its text encoder: bert-base-uncased with `text_layers` 6."""
+    """The paper's sizes, except its text encoder, bert-base-uncased with `text_layers` 6."""
 
     feature_dim: Positive = 2048
     embed_dim: Positive = 1024
     image_layers: int = 4  # over regions, of width feature_dim
     joint_layers: int = 2  # over regions, and over words, of width embed_dim
-    shared_joint: bool = False  # the same joint layers for both
+    shared_joint: bool = False  # whether both have the same joint layers
     heads: Positive = 4
     feedforward: Positive = 2048
     dropout: Fraction = 0.1
-    text_model: str = EMBEDDED  # or a folder, or a hub id
-    text_layers: int | None = None  # the first so many layers; None: all
+    text_model: str = EMBEDDED  # the embedded model, a folder, or a hub id
+    text_layers: int | None = None  # how many layers are kept, from the first; None: all
     freeze_text: bool = False
 
 
@@ -39,12 +39,12 @@ class TernConfig:
 class TeranConfig(TernConfig):
     pooling: Pooling = "MrSw"
     padding: Padding = "ignored"
-    stop_words: str | None = None  # "english" or a file: words that take no part in pooling
+    stop_words: str | None = None  # words left out of pooling: "english", or a file
 
 
-class Layers(nn.Module):
-    """Transformer encoder layers as of 2017: normalised after each residual, ReLU. [B, L, d] -> [B,
-    L, d]."""
+class EncoderLayers(nn.Module):
+    """Transformer encoder layers as of 2017, with ReLU and a norm after each residual: [B, L, d] ->
+    [B, L, d]."""
 
     def __init__(self, count: int, width: int, config: TernConfig) -> None:
         super().__init__()
@@ -62,22 +62,22 @@ class Layers(nn.Module):
 
 
 class TERN(RetrievalModel):
-    """Scores are cosines of the outputs at I-CLS, an empty region put in front, and at [CLS]."""
+    """Scores are cosines of the outputs at I-CLS, an empty region before the others, and at
+    [CLS]."""
 
     def __init__(self, config: TernConfig, feature_dim: int = 0, vocabulary_size: int = 0) -> None:
         super().__init__()
         self.config, width, joint = config, config.feature_dim, config.embed_dim
-        self.geometry = nn.Sequential(
-            nn.Linear(width + 5, width), nn.ReLU(), nn.Linear(width, width)
-        )
-        self.image_layers = Layers(config.image_layers, width, config)
+        first, second = nn.Linear(width + 5, width), nn.Linear(width, width)
+        self.geometry = nn.Sequential(first, nn.ReLU(), second)
+        self.image_layers = EncoderLayers(config.image_layers, width, config)
         self.image_projection = nn.Linear(width, joint)
-        self.image_joint = Layers(config.joint_layers, joint, config)
+        self.image_joint = EncoderLayers(config.joint_layers, joint, config)
         self.text_encoder = TextEncoder(config.text_model, config.text_layers, config.freeze_text)
         self.text_projection = nn.Linear(self.text_encoder.width, joint)
-        self.text_joint = (
-            None if config.shared_joint else Layers(config.joint_layers, joint, config)
-        )
+        self.text_joint: EncoderLayers | None = None
+        if not config.shared_joint:
+            self.text_joint = EncoderLayers(config.joint_layers, joint, config)
 
     def encode_images(self, images: Images) -> Encoded:
         return Encoded(_unit(self._regions(images)[:, 0]))
@@ -99,13 +99,12 @@ class TERN(RetrievalModel):
 
 
 class TERAN(TERN):
-    """Scores are pooled from the cosines of all regions and words (alignment.py); both CLS are
-    dropped.
+    """Scores are pooled from the cosines of all regions and words (alignment.py), without I-CLS and
+    [CLS].
 
-    Word vectors keep the place of their token; `mask` is True where a token is a word that takes
-    part: not [CLS], [SEP] or a stop word, nor with padding "authors" the last piece before [SEP]
-    (their slice takes one too many, usually the full stop). A caption of nothing but stop words
-    keeps them all. Parameters are named as TERN's: either loads the other's.
+    `mask` excludes [CLS], [SEP] and stop words, unless a caption has no other words; with padding
+    "authors" also the last piece before [SEP], usually the full stop, which the authors' slice
+    drops. TERN and TERAN have the same names of parameters, so that each loads the other's.
     """
 
     stop: Tensor
@@ -113,16 +112,11 @@ class TERAN(TERN):
 
     def __init__(self, config: TeranConfig, feature_dim: int = 0, vocabulary_size: int = 0) -> None:
         super().__init__(config)
-        self.pooling, self.padding, self.filtered = (
-            config.pooling,
-            config.padding,
-            config.stop_words is not None,
-        )
-        stop, inner = (
-            stop_pieces(config.stop_words, config.text_model)
-            if config.stop_words
-            else torch.zeros(2, 0)
-        )
+        self.pooling, self.padding = config.pooling, config.padding
+        self.filtered = config.stop_words is not None
+        stop = inner = torch.zeros(0)
+        if config.stop_words:
+            stop, inner = stop_pieces(config.stop_words, config.text_model)
         self.register_buffer("stop", stop, persistent=False)
         self.register_buffer("inner", inner, persistent=False)
 
@@ -131,12 +125,12 @@ class TERAN(TERN):
 
     def encode_captions(self, captions: CaptionTokens) -> Encoded:
         place = torch.arange(captions.mask.shape[1], device=captions.mask.device)
-        behind = 2 if self.padding == "authors" else 1
-        words = (place > 0) & (place < captions.mask.sum(1, keepdim=True) - behind)
+        n_last = 2 if self.padding == "authors" else 1
+        words = (place > 0) & (place < captions.mask.sum(1, keepdim=True) - n_last)
         if self.filtered:
-            # "on" of "on ##ions" is no word
-            goes_on = nn.functional.pad(self.inner[captions.tokens[:, 1:]], (0, 1))
-            kept = words & ~(self.stop[captions.tokens] & ~goes_on)
+            # A piece is no stop word if the next continues it: "on" of "on ##ions".
+            continued = nn.functional.pad(self.inner[captions.tokens[:, 1:]], (0, 1))
+            kept = words & ~(self.stop[captions.tokens] & ~continued)
             words = torch.where(kept.any(1, keepdim=True), kept, words)
         return Encoded(None, _unit(self._words(captions)), words)
 

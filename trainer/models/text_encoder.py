@@ -1,5 +1,5 @@
-"""A pretrained BERT-like text encoder, captions as its tokenizer cuts them, and what word pieces
-say of words."""
+"""A pretrained BERT-like text encoder, the tokens that its tokenizer makes of captions, and the
+words that word pieces belong to."""
 
 from __future__ import annotations
 
@@ -17,72 +17,69 @@ from capgrade.pretrained import EMBEDDED, from_pretrained, load_weights
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import CaptionTokens, Pretrained, upcast
 
-ENGLISH = "english"  # names our list of stop words
+ENGLISH = "english"  # the name of our list of stop words
 STOP_WORDS = Path(__file__).with_name("stop_words.txt")
 
 
 @lru_cache(maxsize=4)
 def load_tokenizer(model: str) -> tuple[Any, int]:
-    """The tokenizer, and how many tokens its model takes."""
+    """The tokenizer, and the largest number of tokens of its model."""
     tokenizer = from_pretrained("AutoTokenizer", "tokenizer of", model)
     config = from_pretrained("AutoConfig", "tokenizer of", model)
     longest = getattr(config, "text_config", config).max_position_embeddings
     return tokenizer, min(longest, tokenizer.model_max_length)
 
 
-def cut(texts: Sequence[str], model: str, **options: Any) -> dict[str, list]:
-    """What the model's tokenizer makes of captions, their special tokens included. Nothing is cut
-    off: InputError, naming it, for a caption of more tokens than the model takes (512 of all
-    BERTs)."""
+def tokenize_texts(texts: Sequence[str], model: str, **options: Any) -> dict[str, list]:
+    """The encoding of captions by a model's tokenizer, with special tokens. InputError for a
+    caption of more tokens than the model takes (512 for a BERT), which is not truncated."""
     tokenizer, longest = load_tokenizer(model)
     encoding = tokenizer(list(texts), verbose=False, **options) if len(texts) else {"input_ids": []}
     for k, ids in enumerate(encoding["input_ids"]):
         if len(ids) > longest:
-            problem = (
-                f"caption of {len(ids)} tokens, '{model}' takes {longest}: '{texts[k][:60]}...'"
-            )
+            text = f"{texts[k][:60]}..."
+            problem = f"caption of {len(ids)} tokens, '{model}' takes {longest}: '{text}'"
             raise InputError(problem, row=f"captions[{k}]", remedy="shorten or drop it")
     return encoding
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """A caption as word pieces, the special first and last one included."""
+    """A caption as word pieces, with the special ones at both ends."""
 
     ids: list[int]
-    words: list[int]  # the word of caption.split() each piece belongs to, -1 for special ones
+    words: list[int]  # index in caption.split() of the word of each piece, -1 for special ones
 
 
 def word_pieces(texts: Sequence[str], model: str = EMBEDDED) -> list[Pieces]:
-    """Captions as the tokenizer of a BERT-like model cuts them. InputError as `cut`, and for a
-    tokenizer that tells no words."""
+    """The word pieces of captions by a BERT-like model's tokenizer. InputError as
+    `tokenize_texts`, and for a tokenizer that does not tell the words of its pieces."""
     tokenizer, _ = load_tokenizer(model)
     if not tokenizer.is_fast or len(tokenizer("")["input_ids"]) != 2:
-        problem = (
-            f"the tokenizer of '{model}' gives no offsets, or not one special piece at each end"
-        )
+        problem = f"the tokenizer of '{model}' gives no offsets"
+        problem += ", or not one special piece at each end"
         raise InputError(problem, remedy="use a BERT-like model with a tokenizer.json")
-    encoding = cut(texts, model, return_offsets_mapping=True)
+    encoding = tokenize_texts(texts, model, return_offsets_mapping=True)
     rows = zip(texts, encoding["input_ids"], encoding.get("offset_mapping", ()), strict=True)
-    return [Pieces(ids, _words(text, offsets)) for text, ids, offsets in rows]
+    return [Pieces(ids, _words_of(text, offsets)) for text, ids, offsets in rows]
 
 
-def _words(text: str, offsets: list[tuple[int, int]]) -> list[int]:
+def _words_of(text: str, offsets: list[tuple[int, int]]) -> list[int]:
     ends = [match.end() for match in re.finditer(r"\S+", text)]
-    words, at = [], 0
+    words, word = [], 0
     for k, (start, end) in enumerate(offsets):
-        while at < len(ends) and ends[at] <= start + (text[start:end][:1].isspace()):
-            at += 1
-        words.append(-1 if k in (0, len(offsets) - 1) else at)
+        # Some tokenizers count the space before a word as part of its piece.
+        while word < len(ends) and ends[word] <= start + (text[start:end][:1].isspace()):
+            word += 1
+        words.append(-1 if k in (0, len(offsets) - 1) else word)
     return words
 
 
 class TextEncoder(Pretrained):
-    """Hidden states of the last of the first `layers` layers of `model` (None: all), float [B, W,
-    width].
+    """Hidden states float [B, W, width] after the first `layers` layers of `model` (None: all).
 
-    Frozen, it stays in evaluation mode and gives no gradient. The model is embedded, a folder, or
-    one of the hub.
+    With `frozen` it stays in evaluation mode and has no gradient. The model is the embedded one, a
+    folder or a hub id.
     """
 
     def __init__(
@@ -91,9 +88,8 @@ class TextEncoder(Pretrained):
         super().__init__()
         config = from_pretrained("AutoConfig", "text encoder", model)
         if layers is not None and not 1 <= layers <= config.num_hidden_layers:
-            raise InputError(
-                f"text_layers {layers}: '{model}' has {config.num_hidden_layers} layers"
-            )
+            problem = f"text_layers {layers}: '{model}' has {config.num_hidden_layers} layers"
+            raise InputError(problem)
         config.num_hidden_layers = layers or config.num_hidden_layers
         self.encoder, self.frozen = load_weights("text encoder", model, config=config), frozen
         self.encoder.pooler = None  # unused weights
@@ -110,8 +106,8 @@ class TextEncoder(Pretrained):
 
 
 class TextWords(nn.Module):
-    """Word pieces read by a pretrained encoder and projected: float [B, W, D], 0 where none is, in
-    place of a GRU's states; and None in place of its last state."""
+    """Projected states of a pretrained encoder, float [B, W, D], 0 for padding, in place of a GRU's
+    states; and None in place of its last state."""
 
     def __init__(
         self, model: str, embed: int, layers: int | None = None, frozen: bool = False
@@ -126,20 +122,17 @@ class TextWords(nn.Module):
 
 
 def stop_pieces(words: str, model: str) -> tuple[Tensor, Tensor]:
-    """bool [vocabulary] twice: the piece is a stop word; the piece goes on with the word before.
+    """bool [vocabulary] twice: the piece is a stop word; the piece continues the word before.
 
-    `words` is "english" (our list) or a file of one word per line; words of several pieces stop
-    nothing. InputError for a tokenizer whose pieces do not tell where a word begins.
+    `words` is "english" (our list) or a file of one word per line; a stop word of several pieces is
+    ignored. InputError for a tokenizer whose pieces do not tell where a word begins.
     """
     path = STOP_WORDS if words == ENGLISH else Path(words)
     if not path.is_file():
-        raise InputError(
-            "no such list of stop words",
-            file=path,
-            remedy="'english', or a file of one word per line",
-        )
+        remedy = "'english', or a file of one word per line"
+        raise InputError("no such list of stop words", file=path, remedy=remedy)
     tokenizer, _ = load_tokenizer(model)
-    inner = _going_on(tokenizer, model)
+    inner = _continuations(tokenizer, model)
     stop = torch.zeros_like(inner)
     for word in path.read_text(encoding="utf-8").split():
         ids = tokenizer(word, add_special_tokens=False)["input_ids"]
@@ -152,15 +145,14 @@ def word_starts(model: str) -> tuple[int, Tensor]:
     `stop_pieces`."""
     tokenizer, _ = load_tokenizer(model)
     if tokenizer.mask_token_id is None:
-        raise InputError(
-            f"the tokenizer of '{model}' has no mask token", remedy="use a BERT-like model"
-        )
-    return tokenizer.mask_token_id, ~_going_on(tokenizer, model)
+        problem = f"the tokenizer of '{model}' has no mask token"
+        raise InputError(problem, remedy="use a BERT-like model")
+    return tokenizer.mask_token_id, ~_continuations(tokenizer, model)
 
 
-def _going_on(tokenizer: Any, model: str) -> Tensor:
-    """bool [vocabulary]: the piece goes on with the word before. Byte-level vocabularies do not
-    say: they mark a space, and what follows none may be a word, a part of one or a full stop."""
+def _continuations(tokenizer: Any, model: str) -> Tensor:
+    """bool [vocabulary]: the piece continues the word before. InputError for a byte-level
+    vocabulary, which marks spaces: a piece without one may be a word, a part or a full stop."""
     prefix = getattr(tokenizer.backend_tokenizer.model, "continuing_subword_prefix", None)
     if not prefix:
         problem = f"the pieces of '{model}' do not tell where a word begins"

@@ -1,4 +1,4 @@
-"""VSE++ (Faghri et al. 2018): one vector per image, one per caption, cosine."""
+"""VSE++ (Faghri et al. 2018): the cosine of an image's and a caption's vector."""
 
 from torch.nn.functional import normalize
 
@@ -10,8 +10,8 @@ class Vse(RetrievalModel):
     """Image: l2norm(W l2norm(mean of its regions) + b); caption: l2norm(last state of a GRU);
     score: their cosine.
 
-    The paper's image is one global feature of a ResNet-152: that is R = 1. Several regions are
-    averaged first. Features come to W at unit length (model.py of vsepp, lines 118 and 156).
+    The paper's image is one global feature of a ResNet-152, so R = 1; several regions are averaged.
+    Features have unit length before W (model.py of vsepp, lines 118 and 156).
     """
 
     def __init__(self, config: GruConfig, feature_dim: int, vocabulary_size: int) -> None:

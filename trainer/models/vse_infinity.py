@@ -14,7 +14,7 @@ from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Retriev
 from capgrade.trainer.models.encoders import GruConfig, PartNorm, WordGru, linear, run_gru
 from capgrade.trainer.models.text_encoder import TextEncoder, word_starts
 
-_PLACE = 32  # numbers that say a place in a set
+_PLACE = 32  # numbers of a place's encoding
 _SHARPNESS = 10.0  # the authors divide by 0.1 before the softmax
 
 
@@ -22,9 +22,9 @@ class GeneralPooling(nn.Module):
     """Sets [B, L, D] as vectors [B, D]: sum_k theta_k (k-th largest value of each feature), 0 of an
     empty set.
 
-    theta [L] follows from the size of the set alone: a GRU of both directions reads sines and
-    cosines of the places, a linear layer and a softmax make weights. So it runs once a size, not
-    once a set. Source: gpo.py of vse_infty.
+    theta [L] depends on the size of the set alone: a GRU of both directions reads the places'
+    encodings, and a linear layer and a softmax make weights of its states. So it runs once for each
+    size. Source: gpo.py of vse_infty.
     """
 
     def __init__(self) -> None:
@@ -36,36 +36,31 @@ class GeneralPooling(nn.Module):
         parts, lengths = upcast(parts), mask.sum(1)
         sizes, which = lengths.unique(return_inverse=True)
         low = torch.finfo(parts.dtype).min
-        # (B, D, L)
-        values = (
-            parts.masked_fill(~mask.unsqueeze(2), low).mT.contiguous().sort(2, descending=True)[0]
-        )
-        there = torch.arange(mask.shape[1], device=mask.device) < lengths.unsqueeze(1)
-        values = values.masked_fill(~there.unsqueeze(1), 0)
+        values = parts.masked_fill(~mask.unsqueeze(2), low).mT.contiguous()  # (B, D, L)
+        values = values.sort(2, descending=True)[0]
+        present = torch.arange(mask.shape[1], device=mask.device) < lengths.unsqueeze(1)
+        values = values.masked_fill(~present.unsqueeze(1), 0)
         weights = self.weights(sizes, mask.shape[1]).to(parts.dtype)[which]
         return (values @ weights.unsqueeze(2)).squeeze(2)
 
     def weights(self, sizes: Tensor, longest: int) -> Tensor:
         """theta [U, longest] of sets of these sizes [U]; 0 beyond a size."""
-        read = places(longest).to(self.linear.weight).expand(len(sizes), -1, -1)
-        states = run_gru(self.gru, read, sizes)[0]
+        encodings = encode_places(longest).to(self.linear.weight).expand(len(sizes), -1, -1)
+        states = run_gru(self.gru, encodings, sizes)[0]
         logits = upcast(self.linear(states.unflatten(2, (2, -1)).mean(2)).squeeze(2))
         beyond = torch.arange(longest, device=sizes.device) >= sizes.clamp(min=1).unsqueeze(1)
         return (_SHARPNESS * logits).masked_fill(beyond, torch.finfo(logits.dtype).min).softmax(1)
 
 
-def places(length: int) -> Tensor:
-    """Sines and cosines of the places 0.. of a set in turn, [length, PLACE]; eq. 4."""
+def encode_places(length: int) -> Tensor:
+    """Encodings [length, _PLACE] of the places 0, 1, ... of a set by sines and cosines; eq. 4."""
     rates = torch.exp(torch.arange(0, _PLACE, 2) * (-math.log(10000.0) / _PLACE))
     angles = torch.arange(length).unsqueeze(1) * rates
     return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)
 
 
-# of the words that are drawn: half become a mask, a tenth another word, the rest goes
-MASKED, CHANGED = (
-    0.5,
-    0.6,
-)
+# Of the drawn words, half are masked, a tenth become another word, and the rest are left out.
+MASKED, CHANGED = 0.5, 0.6
 
 
 @dataclass(frozen=True)
@@ -74,18 +69,17 @@ class VseInfinityConfig(GruConfig):
     text_layers: int | None = None
     freeze_text: bool = False
     drop: Annotated[float, Field(ge=0, lt=1)] = 0.2  # share of regions and words drawn in training
-    # authors: the batch norm counts padded regions too
-    padding: Literal["ignored", "authors"] = "ignored"
+    padding: Literal["ignored", "authors"] = "ignored"  # authors: in the batch norm it counts too
 
 
 class VseInfinity(RetrievalModel):
     """Image: l2norm(pool(W v + MLP(v))) of its regions v; caption: l2norm(pool(its words)); score:
     their cosine.
 
-    Size augmentation, in training alone: a region is left out with probability `drop`; a word is
-    drawn with the same, and of those half are masked, a tenth become another word and the rest is
-    left out. A set keeps what it has where all would go. Source: encoders.py and
-    datasets/image_caption.py of vse_infty, branches master (BERT), bigru (GRU).
+    Size augmentation in training: a region is left out with probability `drop`; a word is drawn
+    with the same, and then masked (half), changed (a tenth) or left out. A set of which nothing
+    would be left is kept whole. Source: encoders.py and datasets/image_caption.py of vse_infty,
+    branches master (BERT) and bigru (GRU).
     """
 
     starts: Tensor
@@ -96,16 +90,13 @@ class VseInfinity(RetrievalModel):
         self.project = linear(feature_dim, config.embed)
         half = config.embed // 2
         norm = nn.BatchNorm1d(half) if config.padding == "authors" else PartNorm(half)
-        self.inner, self.norm, self.outer = (
-            nn.Linear(feature_dim, half),
-            norm,
-            nn.Linear(half, config.embed),
-        )
+        self.inner = nn.Linear(feature_dim, half)
+        self.norm = norm
+        self.outer = nn.Linear(half, config.embed)
         self.pool_regions, self.pool_words = GeneralPooling(), GeneralPooling()
         if config.text_model is None:
-            self.read: nn.Module = WordGru(
-                vocabulary_size + 1, config.word, config.embed, both_ways=True
-            )
+            sizes = vocabulary_size + 1, config.word, config.embed  # one more word for the mask
+            self.read: nn.Module = WordGru(*sizes, both_ways=True)
             self.masking, starts = vocabulary_size, torch.zeros(0, dtype=torch.bool)
         else:
             self.read = TextEncoder(config.text_model, config.text_layers, config.freeze_text)
@@ -116,13 +107,12 @@ class VseInfinity(RetrievalModel):
     def encode_images(self, images: Images) -> Encoded:
         mask = images.mask
         if self.training and self.config.drop:
-            left = mask & (drawn(mask) >= self.config.drop)
-            mask = torch.where(left.any(1, keepdim=True), left, mask)
-        return Encoded(
-            normalize(self.pool_regions(self.regions(images.features, mask), mask), dim=-1)
-        )
+            kept = mask & (draw_uniform(mask) >= self.config.drop)
+            mask = torch.where(kept.any(1, keepdim=True), kept, mask)
+        regions = self.project_regions(images.features, mask)
+        return Encoded(normalize(self.pool_regions(regions, mask), dim=-1))
 
-    def regions(self, features: Tensor, mask: Tensor) -> Tensor:
+    def project_regions(self, features: Tensor, mask: Tensor) -> Tensor:
         """float [B, R, embed], before pooling."""
         features = features.masked_fill(~mask.unsqueeze(2), 0)
         hidden = self.inner(features)
@@ -134,32 +124,36 @@ class VseInfinity(RetrievalModel):
 
     def encode_captions(self, captions: CaptionTokens) -> Encoded:
         if self.training and self.config.drop:
-            captions = self.augmented(captions)
-        bert = isinstance(self.read, TextEncoder)
-        states = self.word_projection(self.read(captions)) if bert else self.read(captions)[0]
+            captions = self.augment(captions)
+        if isinstance(self.read, TextEncoder):
+            states = self.word_projection(self.read(captions))
+        else:
+            states = self.read(captions)[0]
         return Encoded(normalize(self.pool_words(states, captions.mask), dim=-1))
 
-    def augmented(self, captions: CaptionTokens) -> CaptionTokens:
-        """Captions with some words masked, changed or left out."""
+    def augment(self, captions: CaptionTokens) -> CaptionTokens:
+        """The captions with drawn words masked, changed or left out."""
         tokens, mask = captions.tokens, captions.mask
-        draw, other = drawn(mask), torch.randint(1, self.words, tokens.shape).to(tokens.device)
-        if (
-            self.config.text_model is not None
-        ):  # all pieces of a word share its fate, [CLS] and [SEP] stay
+        draw, other = (
+            draw_uniform(mask),
+            torch.randint(1, self.words, tokens.shape).to(tokens.device),
+        )
+        if self.config.text_model is not None:
+            # All pieces of a word share its number, and [CLS] and [SEP] are never drawn.
             word = self.starts[tokens].cumsum(1) - 1
             draw = draw.gather(1, word.clamp(min=0))
             place = torch.arange(mask.shape[1], device=mask.device)
             draw = draw.masked_fill((place == 0) | (place == mask.sum(1, keepdim=True) - 1), 1)
-        share = draw / self.config.drop  # below 1: drawn
+        share = draw / self.config.drop  # A word is drawn where this is below 1.
         tokens = torch.where(share < MASKED, self.masking, tokens)
         tokens = torch.where((share >= MASKED) & (share < CHANGED), other, tokens)
-        left = mask & ~((share >= CHANGED) & (share < 1))
-        left = torch.where(left.any(1, keepdim=True), left, mask)
-        order = left.byte().argsort(dim=1, descending=True, stable=True)
-        left = left.gather(1, order)
-        return CaptionTokens(tokens.gather(1, order) * left, left)
+        kept = mask & ~((share >= CHANGED) & (share < 1))
+        kept = torch.where(kept.any(1, keepdim=True), kept, mask)
+        order = kept.byte().argsort(dim=1, descending=True, stable=True)
+        kept = kept.gather(1, order)
+        return CaptionTokens(tokens.gather(1, order) * kept, kept)
 
 
-def drawn(mask: Tensor) -> Tensor:
-    """Even numbers in [0, 1) of torch's generator, the same on every device."""
+def draw_uniform(mask: Tensor) -> Tensor:
+    """Uniform numbers in [0, 1) by torch's generator of the CPU, the same on every device."""
     return torch.rand(mask.shape).to(mask.device)

@@ -1,5 +1,5 @@
-"""VSRN (Li et al. 2019, "Visual Semantic Reasoning"): a graph over regions, a GRU that reads them,
-a captioner."""
+"""VSRN (Li et al. 2019, "Visual Semantic Reasoning"): a graph of regions, a GRU that reads them,
+and a captioner."""
 
 from dataclasses import dataclass
 
@@ -22,8 +22,8 @@ from capgrade.trainer.models.encoders import GruConfig, PartNorm, WordGru, linea
 @dataclass(frozen=True)
 class VsrnConfig(GruConfig):
     embed: Positive = 2048
-    layers: int = 4  # of the graph
-    first_norm: bool = True  # of the projected regions; the authors have it for COCO
+    layers: int = 4  # steps of the graph
+    first_norm: bool = True  # a norm of the projected regions; the authors have it for COCO
     last_norm: bool = False  # BatchNorm of the image's vector; the authors have it for Flickr30K
     caption_hidden: Positive = 512
     caption_word: Positive = 300
@@ -34,7 +34,8 @@ class RegionGraph(nn.Module):
     """One step of reasoning: v + BN(W (R / N) G v), R = (theta v) (phi v)', N the number of
     regions.
 
-    The norm is over the regions that are there; it starts at 0, so a new step changes nothing.
+    The norm counts only regions inside the mask. Its weight starts at 0, so that a new step changes
+    nothing.
     """
 
     def __init__(self, size: int) -> None:
@@ -45,8 +46,8 @@ class RegionGraph(nn.Module):
 
     def forward(self, v: Tensor, mask: Tensor) -> Tensor:
         edges = upcast(self.theta(v) @ self.phi(v).mT) / mask.sum(1).clamp(min=1)[:, None, None]
-        seen = edges.masked_fill(~mask.unsqueeze(1), 0).to(v.dtype) @ self.g(v)
-        return v + self.norm(self.out(seen), mask).masked_fill(~mask.unsqueeze(2), 0)
+        messages = edges.masked_fill(~mask.unsqueeze(1), 0).to(v.dtype) @ self.g(v)
+        return v + self.norm(self.out(messages), mask).masked_fill(~mask.unsqueeze(2), 0)
 
 
 class Vsrn(RetrievalModel):
@@ -54,7 +55,7 @@ class Vsrn(RetrievalModel):
     caption: l2norm(last state of a GRU); score: cosine. `own_losses` has the captioner's loss, on
     the regions after the graph.
 
-    Both norms of regions divide a feature by its length over the *regions* of an image, as the
+    Both norms of regions divide a feature by its length over the regions of an image, as the
     authors' l2norm over dimension 1 does. Source: model.py, GCN_lib/Rs_GCN.py of
     KunpengLi1994/VSRN.
     """
@@ -71,7 +72,7 @@ class Vsrn(RetrievalModel):
         self.captioner = Captioner(vocabulary_size, *sizes)
 
     def encode_images(self, images: Images) -> Encoded:
-        """In training with the regions after the graph, which the captioner reads."""
+        """The image's vector; in training also the regions after the graph, for the captioner."""
         mask, absent = images.mask, ~images.mask.unsqueeze(2)
         v = upcast(self.project(images.features.masked_fill(absent, 0))).masked_fill(absent, 0)
         v = normalize(v, dim=1) if self.config.first_norm else v
@@ -92,14 +93,16 @@ class Vsrn(RetrievalModel):
 
 
 class Captioner(nn.Module):
-    """-sum_t log p(w_t | w_1..t-1, regions), the mean over captions (eq. 9); always given the true
-    word before.
+    """-sum_t log p(w_t | w_1..t-1, regions) with the true words before, the mean over captions (eq.
+    9).
 
-    The word after the last is padding, and counts, as in the authors' code. Attention's first layer
-    is a sum of what it says of regions, made once, and of the state; words are predicted for all
-    steps at once; steps end with the longest caption, where the authors always take 59. Source:
-    models/*.py, misc/utils.py, data.py 245-265 of VSRN.
+    The padding after the last word is predicted too, as in the authors' code. The steps end with
+    the longest caption, where the authors always take 59. Source: models/*.py, misc/utils.py,
+    data.py 245-265 of VSRN.
     """
+
+    # The first layer of attention is linear in regions and state, so that its part of the regions
+    # is computed once. The words of all steps are predicted at once.
 
     def __init__(
         self, vocabulary: int, regions: int, hidden: int, word: int, dropout: float
@@ -109,10 +112,8 @@ class Captioner(nn.Module):
         self.read = nn.GRU(hidden, hidden, batch_first=True)
         self.embed = nn.Embedding(vocabulary, word)
         self.write = nn.GRUCell(hidden + word, hidden)
-        self.of_regions, self.of_state = (
-            nn.Linear(hidden, hidden),
-            nn.Linear(hidden, hidden, bias=False),
-        )
+        self.of_regions = nn.Linear(hidden, hidden)
+        self.of_state = nn.Linear(hidden, hidden, bias=False)
         self.weigh = nn.Linear(hidden, 1, bias=False)
         self.out = nn.Linear(hidden, vocabulary)
         self.dropout = nn.Dropout(dropout)
@@ -120,22 +121,22 @@ class Captioner(nn.Module):
             nn.init.xavier_normal_(layer.weight)
 
     def forward(self, regions: Tensor, mask: Tensor, captions: CaptionTokens) -> Tensor:
-        """regions [B, R, D] -> a scalar."""
-        seen, last = run_gru(self.read, self.dropout(self.narrow(regions)), mask.sum(1))
-        written = self.states(seen, mask, last[0], self.embed(captions.tokens))
+        """The loss, a scalar, of captions and the regions [B, R, D] of their images."""
+        encoded, last = run_gru(self.read, self.dropout(self.narrow(regions)), mask.sum(1))
+        states = self.decode(encoded, mask, last[0], self.embed(captions.tokens))
         targets = pad(captions.tokens, (0, 1))[:, 1:]
-        logits = upcast(self.out(written[captions.mask]))
+        logits = upcast(self.out(states[captions.mask]))
         return cross_entropy(logits, targets[captions.mask], reduction="sum") / len(regions)
 
-    def states(self, seen: Tensor, mask: Tensor, state: Tensor, words: Tensor) -> Tensor:
-        """float [B, W, hidden] after each word, attending to the regions before it."""
-        known, found = self.of_regions(seen), []
+    def decode(self, encoded: Tensor, mask: Tensor, state: Tensor, words: Tensor) -> Tensor:
+        """States float [B, W, hidden] after each word, which attend to the encoded regions."""
+        of_regions, states = self.of_regions(encoded), []
         for word in words.unbind(1):
-            logits = upcast(
-                self.weigh((known + self.of_state(state).unsqueeze(1)).tanh()).squeeze(2)
-            )
+            hidden = (of_regions + self.of_state(state).unsqueeze(1)).tanh()
+            logits = upcast(self.weigh(hidden).squeeze(2))
             weights = logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(1)
-            context = (weights.unsqueeze(1).to(seen.dtype) @ seen).squeeze(1)
-            state = self.write(self.dropout(torch.cat([word.to(seen.dtype), context], 1)), state)
-            found.append(state)
-        return torch.stack(found, 1)
+            context = (weights.unsqueeze(1).to(encoded.dtype) @ encoded).squeeze(1)
+            joined = torch.cat([word.to(encoded.dtype), context], 1)
+            state = self.write(self.dropout(joined), state)
+            states.append(state)
+        return torch.stack(states, 1)

@@ -27,8 +27,8 @@ from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.progress import counted, progress
 from capgrade.schemas.regions import Regions
-from capgrade.trainer.data.images import image_digest, open_images, without_left_out
-from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_count
+from capgrade.trainer.data.images import drop_left_out, image_digest, open_images
+from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_region_count
 from capgrade.trainer.data.text import Tokens
 from capgrade.trainer.evaluation.task import (
     COARSE_TOP,
@@ -97,9 +97,9 @@ def embed(
         inputs = sources()
         model, tokens, config = load_run(run, pooling=pooling, weights=weights)
         require_dim(config["feature_dim"], store.metadata["dim"], store.folder)
-        captions, missing = without_left_out(split_captions, store)
+        captions, missing = drop_left_out(split_captions, store)
         pairs = Pairs(captions, store, tokens.encode(captions))
-        require_count(getattr(model, "config", None), pairs)
+        require_region_count(getattr(model, "config", None), pairs)
         candidates = (
             None
             if coarse is None

@@ -1,5 +1,5 @@
-"""The embedded world: generated scenes, five captions each, and the exact truth behind both
-(docs/captions.md)."""
+"""The embedded world: generated scenes, five captions each, and their exact relevance to each
+other (docs/captions.md)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from capgrade.pipelines.sources.scenes.drawings import png
-from capgrade.pipelines.sources.scenes.grammar import captions
+from capgrade.pipelines.sources.scenes.drawings import encode_png
+from capgrade.pipelines.sources.scenes.grammar import make_captions
 from capgrade.pipelines.sources.scenes.sampling import sample_scene
 from capgrade.pipelines.sources.scenes.scene import SPLITS, Meaning, Scene
 from capgrade.pipelines.sources.scenes.truth import truth
@@ -26,8 +26,7 @@ _BATCH = 128  # rows of a record batch
 
 @dataclass(frozen=True)
 class World:
-    """Scenes in the order train, val, test; captions scene after scene, with their meanings
-    alongside."""
+    """Scenes in the order train, val, test; captions in the order of scenes, a meaning for each."""
 
     scenes: list[Scene]
     captions: list[Caption]
@@ -35,8 +34,8 @@ class World:
 
 
 def generate(params: ScenesParams) -> World:
-    """The world of a seed. A scene depends on (seed, split, index) alone: another size of a split
-    changes no scene that both have."""
+    """The world of a seed. A scene depends on (seed, split, index) alone, so that a larger split
+    begins with the scenes of a smaller one."""
     scenes: list[Scene] = []
     records: list[Caption] = []
     meanings: list[Meaning] = []
@@ -44,22 +43,21 @@ def generate(params: ScenesParams) -> World:
         for index in range(getattr(params, split)):
             scene = sample_scene(params.seed, split, index, params.size)
             scenes.append(scene)
-            for text, meaning in captions(scene, params.seed, params.captions_per_image):
+            for text, meaning in make_captions(scene, params.seed, params.captions_per_image):
                 row = f"captions[{len(records)}]"
-                image_file = f"{scene.image_id}.png"
-                records.append(
-                    Caption(
-                        scene.image_id, meaning.caption_id, split, text, "scenes", row, image_file
-                    )
-                )
+                file = f"{scene.image_id}.png"
+                ids = scene.image_id, meaning.caption_id
+                records.append(Caption(*ids, split, text, "scenes", row, file))
                 meanings.append(meaning)
     return World(scenes, records, meanings)
 
 
 def write(world: World, out: Path) -> dict[str, int]:
-    """Write `images.arrow`, `scenes.arrow`, `meanings.arrow` and `truth-<split>.arrow` into `out`;
-    file -> rows."""
-    # Names in the order of their numbers: kinds are a detector's classes, colours its attributes.
+    """Write `images.arrow`, `scenes.arrow`, `meanings.arrow` and `truth-<split>.arrow` into `out`.
+
+    Returns the number of rows by file.
+    """
+    # A detector's class and attribute numbers are the places of kinds and colours in these lists.
     names = {
         "kinds": list(OBJECT_KINDS),
         "colours": list(OBJECT_COLOURS),
@@ -72,14 +70,18 @@ def write(world: World, out: Path) -> dict[str, int]:
         def image_row(scene: Scene) -> dict[str, Any]:
             advance()
             size = {"width": scene.size, "height": scene.size}
-            return {"image_id": scene.image_id, "split": scene.split, **size, "png": png(scene)}
+            return {
+                "image_id": scene.image_id,
+                "split": scene.split,
+                **size,
+                "png": encode_png(scene),
+            }
 
         def scene_row(scene: Scene) -> dict[str, Any]:
-            corners = [
-                dict(zip(("x0", "y0", "x1", "y1"), item.box, strict=True)) for item in scene.objects
-            ]
+            corners = "x0", "y0", "x1", "y1"
             objects = [
-                {**asdict(item), **box} for item, box in zip(scene.objects, corners, strict=True)
+                {**asdict(item), **dict(zip(corners, item.box, strict=True))}
+                for item in scene.objects
             ]
             return {**asdict(scene), "objects": objects}
 
@@ -90,28 +92,25 @@ def write(world: World, out: Path) -> dict[str, int]:
         }
         for name, (schema, items, row) in tables.items():
             schema = with_metadata(schema, {"kind": "scenes", "vocabulary": names})
-            rows[f"{name}.arrow"] = write_arrow(
-                out / f"{name}.arrow", schema, _batches(items, row, schema)
-            )
+            batches = _batches(items, row, schema)
+            rows[f"{name}.arrow"] = write_arrow(out / f"{name}.arrow", schema, batches)
     split_of = [caption.split for caption in world.captions]
-    for split in dict.fromkeys(split_of):  # of each split that has scenes
+    for split in dict.fromkeys(split_of):
         scenes = [scene for scene in world.scenes if scene.split == split]
         meanings = [
             meaning for meaning, s in zip(world.meanings, split_of, strict=True) if s == split
         ]
         schema = relevance_schema(len(meanings), "float32", {"measure": "truth", "split": split})
         values, ids = truth(scenes, meanings), [scene.image_id for scene in scenes]
-        starts = range(0, len(ids), _BATCH)
         batches = (
-            relevance_batch(ids[at : at + _BATCH], values[at : at + _BATCH], schema)
-            for at in starts
+            relevance_batch(ids[start : start + _BATCH], values[start : start + _BATCH], schema)
+            for start in range(0, len(ids), _BATCH)
         )
         rows[f"truth-{split}.arrow"] = write_arrow(out / f"truth-{split}.arrow", schema, batches)
     return rows
 
 
 def _batches(items: Sequence[Any], row: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for at in range(0, len(items), _BATCH):
-        yield pa.RecordBatch.from_pylist(
-            [row(item) for item in items[at : at + _BATCH]], schema=schema
-        )
+    for start in range(0, len(items), _BATCH):
+        rows = [row(item) for item in items[start : start + _BATCH]]
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)

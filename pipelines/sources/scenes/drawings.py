@@ -1,5 +1,4 @@
-"""Scenes to pictures: a pen that draws the shapes which drawings.yaml lists for each place and each
-kind of object."""
+"""Pictures of scenes: a pen draws the shapes that drawings.yaml lists for each place and kind."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -13,11 +12,12 @@ from PIL import Image, ImageColor, ImageDraw
 from capgrade.pipelines.sources.scenes.scene import Box, Scene, SceneObject
 from capgrade.pipelines.sources.scenes.world import OBJECT_COLOURS
 
-FINER = 3  # drawn at this many times the size, then averaged: Pillow's shapes have hard edges
-BANDS = 48  # of a gradient
+# Scenes are drawn at three times their size and then averaged, because Pillow's edges are hard.
+SUPERSAMPLING = 3
+BANDS = 48  # how many bands of one colour make a gradient
 Rgb = tuple[int, ...]
 _Numbers = Sequence[float]
-DRAWN = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+DRAWINGS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
 def mix(colour: Rgb, other: Rgb, share: float) -> Rgb:
@@ -25,16 +25,16 @@ def mix(colour: Rgb, other: Rgb, share: float) -> Rgb:
     return tuple(round(a + (b - a) * share) for a, b in zip(colour, other, strict=True))
 
 
-def dark(colour: Rgb) -> Rgb:
+def darken(colour: Rgb) -> Rgb:
     return mix(colour, (0, 0, 0), 0.35)
 
 
 class Pen:
-    """Shapes in the unit square of a box, from (0, 0), upper left, to (1, 1); drawn facing right
+    """Draws shapes in the unit square of a box, from (0, 0), upper left, to (1, 1), facing right
     unless flipped.
 
-    Each method is a shape: `at` is where it is, in shares of the box, then come its colours and
-    options.
+    Each method is a shape: `at` holds its coordinates as shares of the box, then come its colours
+    and options.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Pen:
         self.look, self.flip = look, flip
 
     def draw(self, shapes: Sequence[Mapping[str, str | None]]) -> None:
-        """Shapes as drawings.yaml explains them, in order."""
+        """Draw shapes in order; drawings.yaml explains how it lists them."""
         for head, places in (pair for shape in shapes for pair in shape.items()):
             shape, *words = head.split()
             colours = [self.colour(word) for word in words if "=" not in word]
@@ -59,30 +59,32 @@ class Pen:
                 for name, value in (word.split("=") for word in words if "=" in word)
             }
             for place in (places or "").split(","):
-                getattr(self, shape)(
-                    [float(number) for number in place.split()], *colours, **options
-                )
+                at = [float(number) for number in place.split()]
+                getattr(self, shape)(at, *colours, **options)
 
     def colour(self, word: str) -> Rgb:
-        """Of a word: a name, or red, green and blue in hexadecimal; `a/b/share` is mixed of two."""
+        """The colour of a word: a name, or red, green and blue in hexadecimal; `a/b/share` mixes
+        two."""
         name, *mixed = self.words.get(word, word).split("/")
         if mixed:
             return mix(self.colour(name), self.colour(mixed[0]), float(mixed[1]))
-        if looks := DRAWN["looks"].get(name):
+        if looks := DRAWINGS["looks"].get(name):
             return self.colour(looks[self.look % len(looks)])
-        return ImageColor.getrgb(f"#{DRAWN['colours'].get(name, name)}")
+        return ImageColor.getrgb(f"#{DRAWINGS['colours'].get(name, name)}")
 
     def ellipse(self, at: _Numbers, fill: Rgb, edge: float = 1) -> None:
-        self.canvas.ellipse(self._rectangle(at), fill, dark(fill) if edge else None, self.stroke)
+        self.canvas.ellipse(self._rectangle(at), fill, darken(fill) if edge else None, self.stroke)
 
     def rect(self, at: _Numbers, fill: Rgb, round: float = 0, edge: float = 1) -> None:  # noqa: A002
         """`round` is the corners' radius as a share of the shorter side."""
         x0, y0, x1, y1 = box = self._rectangle(at)
         radius = round * min(x1 - x0, y1 - y0)
-        self.canvas.rounded_rectangle(box, radius, fill, dark(fill) if edge else None, self.stroke)
+        self.canvas.rounded_rectangle(
+            box, radius, fill, darken(fill) if edge else None, self.stroke
+        )
 
     def poly(self, at: _Numbers, fill: Rgb, edge: float = 1) -> None:
-        self.canvas.polygon(self._points(at), fill, dark(fill) if edge else fill, self.stroke)
+        self.canvas.polygon(self._points(at), fill, darken(fill) if edge else fill, self.stroke)
 
     def line(self, at: _Numbers, fill: Rgb, width: float = 1) -> None:
         """`width` in strokes."""
@@ -91,7 +93,7 @@ class Pen:
     def bar(self, at: _Numbers, fill: Rgb, width: float) -> None:
         """An outlined line; `width` is a share of the box's width."""
         thick = width * (self.box[2] - self.box[0]) / self.stroke
-        self.line(at, dark(fill), thick)
+        self.line(at, darken(fill), thick)
         self.line(at, fill, max(thick - 2, 1))
 
     def arc(self, at: _Numbers, fill: Rgb) -> None:
@@ -100,7 +102,9 @@ class Pen:
 
     def pie(self, at: _Numbers, fill: Rgb) -> None:
         """A slice of an ellipse, as `arc` takes it."""
-        self.canvas.pieslice(self._rectangle(at), *self._degrees(at), fill, dark(fill), self.stroke)
+        self.canvas.pieslice(
+            self._rectangle(at), *self._degrees(at), fill, darken(fill), self.stroke
+        )
 
     def ring(self, at: _Numbers, fill: Rgb, width: float) -> None:
         """An ellipse's edge; `width` in strokes."""
@@ -125,12 +129,8 @@ class Pen:
         hub = 1 - high
         for x in (radius, 1 - radius):
             self.ring((x - radius, 1 - 2 * high, x + radius, 1), self.colour("tyre"), 3)
-            for dx, dy in (
-                (radius, 0),
-                (0, high),
-                (0.7 * radius, 0.7 * high),
-                (0.7 * radius, -0.7 * high),
-            ):
+            for across, down in ((1, 0), (0, 1), (0.7, 0.7), (0.7, -0.7)):
+                dx, dy = across * radius, down * high
                 self.line((x - dx, hub - dy, x + dx, hub + dy), metal, 0.6)
         self.line((0.23, hub, 0.48, hub, 0.68, 0.26, 0.36, 0.26, 0.23, hub), fill, 3.5)
         self.line((0.48, hub, 0.34, 0.14), fill, 3.5)
@@ -148,36 +148,29 @@ class Pen:
 
     def rays(self, _: _Numbers, fill: Rgb) -> None:
         for turn in range(12):
-            corners = [
-                (0.5, turn * pi / 6),
-                (0.3, turn * pi / 6 - 0.16),
-                (0.3, turn * pi / 6 + 0.16),
-            ]
-            self.poly([0.5 + r * of(angle) for r, angle in corners for of in (cos, sin)], fill)
+            angle = turn * pi / 6
+            corners = [(0.5, angle), (0.3, angle - 0.16), (0.3, angle + 0.16)]
+            self.poly([0.5 + r * axis(a) for r, a in corners for axis in (cos, sin)], fill)
 
     def hours(self, _: _Numbers, fill: Rgb) -> None:
         for turn in range(12):
-            self.line(
-                [0.5 + r * of(turn * pi / 6) for r in (0.32, 0.38) for of in (cos, sin)], fill
-            )
+            angle = turn * pi / 6
+            self.line([0.5 + r * axis(angle) for r in (0.32, 0.38) for axis in (cos, sin)], fill)
 
     def banana(self, _: _Numbers, fill: Rgb) -> None:
         angles = [pi * t / 10 for t in range(11)]
         outer = [xy for a in angles for xy in (0.5 - 0.5 * cos(a), 0.06 + 0.94 * sin(a))]
-        self.poly(
-            outer + [xy for a in angles for xy in (0.5 + 0.42 * cos(a), 0.06 + 0.44 * sin(a))], fill
-        )
+        inner = [xy for a in angles for xy in (0.5 + 0.42 * cos(a), 0.06 + 0.44 * sin(a))]
+        self.poly(outer + inner, fill)
 
     def crescent(self, _: _Numbers, fill: Rgb) -> None:
         angles = [pi * t / 16 for t in range(17)]
         outer = [xy for a in angles for xy in (1 - sin(a), 0.5 - 0.5 * cos(a))]
-        self.poly(
-            outer + [xy for a in angles[1:-1] for xy in (1 - 0.55 * sin(a), 0.5 + 0.5 * cos(a))],
-            fill,
-        )
+        inner = [xy for a in angles[1:-1] for xy in (1 - 0.55 * sin(a), 0.5 + 0.5 * cos(a))]
+        self.poly(outer + inner, fill)
 
     def _height(self, width: float) -> float:
-        """The same length as a share of the box's height."""
+        """A share of the box's width as the same length in shares of its height."""
         return width * (self.box[2] - self.box[0]) / (self.box[3] - self.box[1])
 
     def _points(self, at: _Numbers) -> list[tuple[float, float]]:
@@ -209,7 +202,7 @@ class Ground(Pen):
         self.canvas.polygon(self._points(at), fill)
 
     def dash(self, at: _Numbers, fill: Rgb) -> None:
-        """Of a road's middle line, from its left."""
+        """A dash of a road's middle line; `at` has its left end."""
         self.area((at[0], 0.835, at[0] + 0.15, 0.835, at[0] + 0.14, 0.86, at[0] - 0.01, 0.86), fill)
 
     def fade(self, at: _Numbers, above: Rgb, below: Rgb) -> None:
@@ -222,22 +215,18 @@ class Ground(Pen):
             )
 
     def hill(self, at: _Numbers, fill: Rgb) -> None:
-        """The middle, the top, the width and the foot."""
+        """`at` has the middle, the top, the width and the foot."""
         x, top, wide, foot = at
         self.ellipse((x - wide / 2, top, x + wide / 2, 2 * foot - top), fill, edge=0)
 
     def specks(self, at: _Numbers, fill: Rgb) -> None:
-        """How many, between which heights, how wide and high; lower ones are larger, as nearer ones
-        look."""
+        """`at` has their number, two heights to stay between, width and height. Lower specks are
+        larger, because they look nearer."""
         count, top, bottom, wide, high = at
         for x, t in self.rng.random((int(count), 2)).tolist():
             y, scale = top + (bottom - top) * t, 0.5 + 0.7 * t
-            a, b, w, h = (
-                x * self.side,
-                y * self.side,
-                wide * scale * self.side,
-                high * scale * self.side,
-            )
+            a, b = x * self.side, y * self.side
+            w, h = wide * scale * self.side, high * scale * self.side
             self.canvas.ellipse((a - w, b - h, a + w, b + h), fill)
 
     def houses(self, _: _Numbers) -> None:
@@ -266,9 +255,8 @@ class Ground(Pen):
     def checks(self, _: _Numbers, fill: Rgb) -> None:
         for row in range(4):
             for column in range(row % 2, 12, 2):
-                self.flat(
-                    (column / 12, 0.76 + row * 0.06, (column + 1) / 12, 0.82 + row * 0.06), fill
-                )
+                top = 0.76 + row * 0.06
+                self.flat((column / 12, top, (column + 1) / 12, top + 0.06), fill)
 
     def trunks(self, _: _Numbers, fill: Rgb) -> None:
         for x in np.sort(self.rng.random(13)).tolist():
@@ -285,29 +273,29 @@ class Ground(Pen):
 
 
 def draw(scene: Scene) -> Image.Image:
-    """The picture of a scene: RGB, `scene.size` pixels square, the same pixels every time."""
-    side = scene.size * FINER
+    """The picture of a scene: RGB, `scene.size` pixels square, with the same pixels every time."""
+    side = scene.size * SUPERSAMPLING
     image = Image.new("RGB", (side, side))
     canvas = ImageDraw.Draw(image)
-    Ground(canvas, side, np.random.default_rng(scene.variant)).draw(
-        DRAWN["places"][scene.background]
-    )
-    for item in scene.objects:  # from back to front
+    ground = Ground(canvas, side, np.random.default_rng(scene.variant))
+    ground.draw(DRAWINGS["places"][scene.background])
+    for item in scene.objects:  # Objects come from back to front.
         _draw_object(canvas, item, stroke=max(1, round(side / 224 / 1.4)))
-    return image.reduce(FINER)
+    return image.reduce(SUPERSAMPLING)
 
 
 def _draw_object(canvas: ImageDraw.ImageDraw, item: SceneObject, stroke: int) -> None:
-    x0, y0, x1, y1 = (edge * FINER for edge in item.box)
+    x0, y0, x1, y1 = (edge * SUPERSAMPLING for edge in item.box)
     words = {"colour": bytes(OBJECT_COLOURS[item.colour]).hex()}
-    words |= {name: of.get(item.colour, of["others"]) for name, of in DRAWN["contrasts"].items()}
-    # Pillow paints the lower and right edge itself, one pixel beyond the box.
+    for name, contrasts in DRAWINGS["contrasts"].items():
+        words[name] = contrasts.get(item.colour, contrasts["others"])
+    # Pillow includes the lower and right edge, so that a box ends one pixel earlier.
     pen = Pen(canvas, (x0, y0, x1 - 1, y1 - 1), words, stroke, item.look, item.flip)
-    pen.draw(DRAWN["kinds"][item.kind])
+    pen.draw(DRAWINGS["kinds"][item.kind])
 
 
-def png(scene: Scene) -> bytes:
-    """`draw` as a PNG file."""
+def encode_png(scene: Scene) -> bytes:
+    """The picture of `draw` as a PNG file."""
     out = BytesIO()
     draw(scene).save(out, "PNG", compress_level=4)
     return out.getvalue()

@@ -1,12 +1,12 @@
-"""Captions of a scene: sentences with synonyms, partial mentions and varied length, each with its
-exact meaning."""
+"""Captions of a scene: sentences of varied length and synonyms, which mention a part of the scene,
+each with its exact meaning."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from capgrade.pipelines.sources.scenes.sampling import stream
+from capgrade.pipelines.sources.scenes.sampling import random_stream
 from capgrade.pipelines.sources.scenes.scene import (
     Meaning,
     Mention,
@@ -54,45 +54,41 @@ class Draft:
         self.words += text.split()
 
     def name(self, objects: Sequence[int]) -> int:
-        """Say a noun phrase for objects of one kind; the number of its mention."""
+        """Say a noun phrase for objects of one kind; returns the index of its mention."""
         items = [self.scene.objects[o] for o in objects]
         kind = items[0].kind
         concept, names = kind, OBJECT_KINDS[kind].names
-        above = [word for word in HYPERNYMS if is_a(kind, word)]
-        if above and self.chance(HYPERNYM_SHARE):
-            concept = self.one_of(above)
+        hypernyms = [word for word in HYPERNYMS if is_a(kind, word)]
+        if hypernyms and self.chance(HYPERNYM_SHARE):
+            concept = self.one_of(hypernyms)
             names = HYPERNYMS[concept]
-        one, many = names[0]
+        singular, plural = names[0]
         if len(names) > 1 and self.chance(SYNONYM_SHARE):
-            one, many = names[1 + int(self.rng.integers(len(names) - 1))]
-        colour = (
-            items[0].colour
-            if self.chance(COLOUR_SHARE) and len({i.colour for i in items}) == 1
-            else ""
-        )
-        size = (
-            items[0].size if self.chance(SIZE_SHARE) and len({i.size for i in items}) == 1 else ""
-        )
+            singular, plural = names[1 + int(self.rng.integers(len(names) - 1))]
+        colour = size = ""
+        if self.chance(COLOUR_SHARE) and len({item.colour for item in items}) == 1:
+            colour = items[0].colour
+        if self.chance(SIZE_SHARE) and len({item.size for item in items}) == 1:
+            size = items[0].size
         person = OBJECT_KINDS[kind].family == "person"
         adjectives = [self.one_of(WORDS["sizes"][size])] if size else []
         if colour and not person:
             adjectives.append(self.one_of(("gray", "grey")) if colour == "gray" else colour)
-        noun = " ".join([*adjectives, one if len(items) == 1 else many])
+        noun = " ".join([*adjectives, singular if len(items) == 1 else plural])
         start = len(self.words)
-        article = "an" if noun[0] in "aeiou" else "a"
-        self.say(
-            f"{article if len(items) == 1 else self.one_of(WORDS['numbers'][len(items)])} {noun}"
-        )
+        determiner = "an" if noun[0] in "aeiou" else "a"
+        if len(items) > 1:
+            determiner = self.one_of(WORDS["numbers"][len(items)])
+        self.say(f"{determiner} {noun}")
         if colour and person:
             self.say(self.one_of(WORDS["clothed"]).format(colour))
-        self.mentions.append(
-            Mention(concept, len(items) if len(items) > 1 else 0, colour, size, tuple(objects))
-        )
+        count = len(items) if len(items) > 1 else 0
+        self.mentions.append(Mention(concept, count, colour, size, tuple(objects)))
         self.spans.append(Span(start, len(self.words), tuple(objects)))
         return len(self.mentions) - 1
 
     def place(self) -> None:
-        """Say where."""
+        """Say where the scene is."""
         self.background = self.scene.background
         self.say(self.one_of(BACKGROUNDS[self.background].adverbials))
 
@@ -110,8 +106,8 @@ class Draft:
         other = self.name([fact.object])
         self.relations.append(Relation(subject, fact.predicate, other))
 
-    def finished(self, caption_id: str) -> tuple[str, Meaning]:
-        """The text, with capital and full stop as people happen to set them, and its meaning."""
+    def finish(self, caption_id: str) -> tuple[str, Meaning]:
+        """The text, with a capital and a full stop most of the time, and its meaning."""
         text = " ".join(self.words)
         text = text[0].upper() + text[1:] if self.chance(0.75) else text
         text += "." if self.chance(0.6) else ""
@@ -124,12 +120,11 @@ def _area(item: SceneObject) -> float:
 
 
 def _pick_groups(draft: Draft, n: int) -> list[list[int]]:
-    """Up to n groups, larger things rather than smaller ones; sometimes one of a group instead of
-    all."""
+    """Up to n groups of one kind each, larger things more often; sometimes one object of a group
+    instead of all."""
     objects, of_kind = draft.scene.objects, defaultdict[str, list[int]](list)
     for k, item in enumerate(objects):
         of_kind[item.kind].append(k)
-    # most visible kinds first
     groups = sorted(of_kind.values(), key=lambda g: -max(_area(objects[o]) for o in g))
     weights = np.array([max(_area(objects[o]) for o in g) for g in groups]) ** 0.5
     chosen = draft.rng.choice(
@@ -141,9 +136,9 @@ def _pick_groups(draft: Draft, n: int) -> list[list[int]]:
     ]
 
 
-def _fact(draft: Draft) -> Relation | None:
-    """A relation to tell; what is held, ridden or sat on is told three times as readily as where
-    things stand."""
+def _pick_relation(draft: Draft) -> Relation | None:
+    """A relation to say. One of contact (holding, riding, on) is three times as likely as one of
+    position."""
     facts = draft.scene.relations
     if not facts:
         return None
@@ -151,12 +146,13 @@ def _fact(draft: Draft) -> Relation | None:
     return facts[int(draft.rng.choice(len(facts), p=weights / weights.sum()))]
 
 
-def short(draft: Draft) -> None:
+# The docstring of each form below is an example of what it says.
+def say_noun(draft: Draft) -> None:
     """A red ball."""
     draft.name(_pick_groups(draft, 1)[0])
 
 
-def one_thing(draft: Draft) -> None:
+def say_one_group(draft: Draft) -> None:
     """Two dogs are sitting on the grass."""
     group = _pick_groups(draft, 1)[0]
     if draft.chance(0.2):
@@ -166,7 +162,7 @@ def one_thing(draft: Draft) -> None:
         draft.name(group)
         items = [draft.scene.objects[o] for o in group]
         verb = OBJECT_KINDS[items[0].kind].doing
-        # they stand where they do it
+        # What the kind does is said only of objects in the kind's usual place.
         fits = verb and all(i.place == OBJECT_KINDS[i.kind].place for i in items)
         if fits and draft.chance(0.7):
             draft.say(f"{'is' if len(items) == 1 else 'are'} {verb}" if draft.chance(0.6) else verb)
@@ -174,7 +170,7 @@ def one_thing(draft: Draft) -> None:
         draft.place()
 
 
-def several(draft: Draft) -> None:
+def say_groups(draft: Draft) -> None:
     """A photo of a cow, two trees and a house in a meadow."""
     if draft.chance(0.4):
         draft.say(draft.one_of(WORDS["openings"]))
@@ -187,55 +183,55 @@ def several(draft: Draft) -> None:
         draft.place()
 
 
-def related(draft: Draft) -> None:
+def say_relation(draft: Draft) -> None:
     """A boy in red is next to a dog."""
-    fact = _fact(draft)
+    fact = _pick_relation(draft)
     if fact is None:
-        return several(draft)
+        say_groups(draft)
+        return
     draft.relate(fact, draft.chance(0.5))
     if draft.chance(0.5):
         draft.place()
-    return None
 
 
-def long(draft: Draft) -> None:
+def say_two_facts(draft: Draft) -> None:
     """A boy is next to a dog in a meadow, while two clouds are floating; or: with two clouds."""
-    related(draft)
-    used = {o for m in draft.mentions for o in m.objects}
-    fact = _fact(draft)
-    rest = [g for g in _pick_groups(draft, 3) if not used & set(g)]
-    if fact is not None and not {fact.subject, fact.object} & used:
+    say_relation(draft)
+    mentioned = {o for m in draft.mentions for o in m.objects}
+    fact = _pick_relation(draft)
+    others = [g for g in _pick_groups(draft, 3) if not mentioned & set(g)]
+    if fact is not None and not {fact.subject, fact.object} & mentioned:
         draft.say(draft.one_of((", while", ", and", "and")))
         draft.relate(fact, True)
-    elif rest:
+    elif others:
         draft.say("with")
-        draft.name(rest[0])
+        draft.name(others[0])
     if not draft.background and draft.chance(0.7):
         draft.place()
 
 
 _FORMS: dict[Callable[[Draft], None], float] = {
-    short: 0.10,
-    one_thing: 0.25,
-    several: 0.22,
-    related: 0.28,
-    long: 0.15,
+    say_noun: 0.10,
+    say_one_group: 0.25,
+    say_groups: 0.22,
+    say_relation: 0.28,
+    say_two_facts: 0.15,
 }
 
 
-def captions(scene: Scene, seed: int, count: int) -> list[tuple[str, Meaning]]:
-    """`count` differing captions of a scene with their meanings; caption k is the same whatever the
+def make_captions(scene: Scene, seed: int, count: int) -> list[tuple[str, Meaning]]:
+    """`count` different captions of a scene with their meanings; caption k does not depend on the
     count."""
     index = int(scene.image_id.rsplit("-", 1)[1])
-    rng = stream(seed, scene.split, index, 1)
+    rng = random_stream(seed, scene.split, index, 1)
     forms, shares = list(_FORMS), np.array(list(_FORMS.values()))
-    found: dict[str, tuple[str, Meaning]] = {}
+    captions: dict[str, tuple[str, Meaning]] = {}  # by the text without capitals and full stop
     for _ in range(_TRIES * count):
-        if len(found) == count:
+        if len(captions) == count:
             break
         draft = Draft(rng, scene)
         forms[int(rng.choice(len(forms), p=shares / shares.sum()))](draft)
-        text, meaning = draft.finished(f"{scene.image_id}#{len(found)}")
+        text, meaning = draft.finish(f"{scene.image_id}#{len(captions)}")
         text = text.replace(" ,", ",")
-        found.setdefault(text.lower().rstrip("."), (text, meaning))
-    return list(found.values())
+        captions.setdefault(text.lower().rstrip("."), (text, meaning))
+    return list(captions.values())

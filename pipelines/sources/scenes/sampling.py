@@ -1,5 +1,4 @@
-"""One scene from (seed, split, index): a place, kinds that live there, and room for each of
-them."""
+"""One scene from (seed, split, index): a place, kinds that fit it, and where each object stands."""
 
 from dataclasses import replace
 
@@ -11,8 +10,8 @@ from capgrade.pipelines.sources.scenes.scene import (
     Relation,
     Scene,
     SceneObject,
-    covered,
-    relations,
+    covered_share,
+    find_relations,
 )
 from capgrade.pipelines.sources.scenes.world import (
     BACKGROUNDS,
@@ -23,21 +22,21 @@ from capgrade.pipelines.sources.scenes.world import (
 )
 
 _TRIES = 30
-_MARGIN = 0.015  # kept free at the picture's border
-SCALES = {"small": (0.66, 0.76), "large": (1.02, 1.16)}  # of the kind's height
-_HIDDEN = 0.24  # the most two boxes may share of the smaller, where both stand on the ground
-_APART = 0.02  # the same for all others
-HAND = (0.95, 0.36)  # of a person's box, as drawn facing right
+_MARGIN = 0.015  # share of the picture's side that is kept free at its border
+SCALES = {"small": (0.66, 0.76), "large": (1.02, 1.16)}  # range of sizes, in heights of the kind
+_HIDDEN = 0.24  # largest share of the smaller box that two boxes on the ground have in common
+_APART = 0.02  # the same for all other pairs
+HAND = (0.95, 0.36)  # where the hand is in the box of a person who faces right
 _CELLS = 48  # visibility is measured on a grid of this side
 LOOKS = 6
 
 
-Anchor = tuple[str, int]  # on, holding or riding; the number of the other object
+Anchor = tuple[str, int]  # the predicate (on, holding or riding) and the other object's index
 
 
 class SceneLayout:
-    """Objects placed so far, their boxes in shares of the picture's side, and what each is joined
-    to. `add` looks for room and leaves an object out where it finds none."""
+    """Objects placed so far, their boxes in shares of the picture's side, and the anchor of each.
+    `add` looks for room, and leaves an object out where it finds none."""
 
     def __init__(self, rng: np.random.Generator, place: Background) -> None:
         self.rng, self.background = rng, place
@@ -45,15 +44,15 @@ class SceneLayout:
         self.anchors: list[Anchor | None] = []
 
     def add(self, kind: ObjectKind, colour: str, size: str) -> None:
-        anchor = self._anchor(kind)
+        anchor = self._choose_anchor(kind)
         for _ in range(_TRIES):
             height = kind.height * self.rng.uniform(*SCALES[size])
             flip, look = bool(self.rng.integers(2)), int(self.rng.integers(LOOKS))
             wide = height * kind.aspect
             if anchor is None:
-                box, depth, place = self._free(kind, wide, height)
+                box, depth, place = self._place_freely(kind, wide, height)
             else:
-                box, depth, place = self._joined(anchor, wide, height)
+                box, depth, place = self._place_on(anchor, wide, height)
             item = SceneObject(kind.name, colour, size, box, depth, place, 1.0, flip, look)
             if self._fits(item, anchor):
                 self.objects.append(item)
@@ -63,24 +62,23 @@ class SceneLayout:
     def finish(self, size: int) -> tuple[tuple[SceneObject, ...], tuple[Relation, ...]]:
         """Objects from back to front with boxes in pixels, and every relation between them."""
         order = sorted(range(len(self.objects)), key=lambda i: self.objects[i].depth)
-        shares, rank = [self.objects[i] for i in order], {old: new for new, old in enumerate(order)}
+        ordered = [self.objects[i] for i in order]
+        rank = {old: new for new, old in enumerate(order)}
         objects = []
-        for i, item in enumerate(shares):
+        for i, item in enumerate(ordered):
             x0, y0, x1, y1 = (round(edge * size, 2) for edge in item.box)
-            seen = _visible(shares, i)
-            objects.append(
-                replace(item, box=(x0, y0, x1, y1), depth=round(item.depth, 5), visible=seen)
-            )
-        held = []
+            share, depth = _visible_share(ordered, i), round(item.depth, 5)
+            objects.append(replace(item, box=(x0, y0, x1, y1), depth=depth, visible=share))
+        contacts = []
         for i, old in enumerate(order):
             if anchor := self.anchors[old]:
                 predicate, base = anchor[0], rank[anchor[1]]
-                # A person holds the thing; a thing is on, and a person rides, the base.
+                # The base is the person who holds the object, or what the object is on or rides.
                 pair = (base, i) if predicate == "holding" else (i, base)
-                held.append(Relation(pair[0], predicate, pair[1]))
-        return tuple(objects), relations(objects, held, size)
+                contacts.append(Relation(pair[0], predicate, pair[1]))
+        return tuple(objects), find_relations(objects, contacts, size)
 
-    def _anchor(self, kind: ObjectKind) -> Anchor | None:
+    def _choose_anchor(self, kind: ObjectKind) -> Anchor | None:
         """Something free to sit on, ride or be held by, most of the time."""
         taken = [anchor[1] for anchor in self.anchors if anchor and anchor[0] != "on"]
         kinds = [OBJECT_KINDS[item.kind] for item in self.objects]
@@ -96,8 +94,8 @@ class SceneLayout:
             return "on", int(self.rng.choice(seats))
         return None
 
-    def _free(self, kind: ObjectKind, wide: float, height: float) -> tuple[Box, float, str]:
-        low, high = self.background.ground  # of the lower edge
+    def _place_freely(self, kind: ObjectKind, wide: float, height: float) -> tuple[Box, float, str]:
+        low, high = self.background.ground  # the range of the lower edge
         if kind.place in ("air", "wall"):
             low, high = (edge + kind.height / 2 for edge in self.background.air)
         elif kind.place == "water" and self.background.water is not None:
@@ -120,7 +118,7 @@ class SceneLayout:
         behind = kind.place in ("air", "wall")
         return box, (0.1 * foot if behind else foot), kind.place
 
-    def _joined(self, anchor: Anchor, wide: float, height: float) -> tuple[Box, float, str]:
+    def _place_on(self, anchor: Anchor, wide: float, height: float) -> tuple[Box, float, str]:
         base = self.objects[anchor[1]]
         seat = OBJECT_KINDS[base.kind].seat or 0.0
         x0, y0, x1, y1 = base.box
@@ -143,13 +141,13 @@ class SceneLayout:
         for i, other in enumerate(self.objects):
             if anchor is not None and anchor[1] == i:
                 continue
-            loose = {item.place, other.place} <= {"ground"} and item.kind != other.kind
-            if covered(item.box, other.box) > (_HIDDEN if loose else _APART):
+            may_hide = {item.place, other.place} <= {"ground"} and item.kind != other.kind
+            if covered_share(item.box, other.box) > (_HIDDEN if may_hide else _APART):
                 return False
         return True
 
 
-def _visible(objects: list[SceneObject], index: int) -> float:
+def _visible_share(objects: list[SceneObject], index: int) -> float:
     """Share of a box that no later box covers, counted on a grid."""
     x0, y0, x1, y1 = objects[index].box
     middle = (np.arange(_CELLS) + 0.5) / _CELLS
@@ -163,32 +161,32 @@ def _visible(objects: list[SceneObject], index: int) -> float:
 
 MOST_OBJECTS = 7
 _GROUPS = (0.10, 0.34, 0.34, 0.22)  # probability of 1, 2, 3, 4 different kinds
-_COUNTS = (0.66, 0.17, 0.11, 0.06)  # probability of 1, 2, 3, 4 of a kind, as far as the kind allows
+_COUNTS = (0.66, 0.17, 0.11, 0.06)  # probability of 1, 2, 3, 4 of a kind, up to its `most`
 SAME_COLOUR = 0.8  # probability that the objects of a kind share their colour
 
 
-def stream(seed: int, split: str, index: int, purpose: int) -> np.random.Generator:
-    """The random numbers of one scene (purpose 0) or of its captions (1), independent of any
-    other's."""
+def random_stream(seed: int, split: str, index: int, purpose: int) -> np.random.Generator:
+    """The random generator of one scene (purpose 0) or of its captions (1), independent of all
+    others."""
     key = (SPLITS.index(split), index, purpose)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
 def pick(rng: np.random.Generator, weights: dict[str, float]) -> str:
     """One key, with probability proportional to its weight."""
-    share = np.cumsum(list(weights.values()))
-    return list(weights)[int(np.searchsorted(share, rng.random() * share[-1], side="right"))]
+    total = np.cumsum(list(weights.values()))
+    return list(weights)[int(np.searchsorted(total, rng.random() * total[-1], side="right"))]
 
 
 def sample_scene(seed: int, split: str, index: int, size: int) -> Scene:
-    """Scene `index` of `split`, 2..7 objects in a square of `size` pixels; the same for any other
-    sizes."""
-    rng = stream(seed, split, index, 0)
+    """Scene `index` of `split`: 2..7 objects in a square of `size` pixels. The number of scenes in
+    a split does not change it."""
+    rng = random_stream(seed, split, index, 0)
     place = BACKGROUNDS[pick(rng, {name: b.weight for name, b in BACKGROUNDS.items()})]
-    while True:  # a layout is rarely too empty
+    while True:  # It rarely takes a second layout, because few have too little room.
         layout = SceneLayout(rng, place)
-        for wish in _wishes(rng, place):
-            layout.add(*wish)
+        for kind, colour, look in _draw_objects(rng, place):
+            layout.add(kind, colour, look)
         if len(layout.objects) >= 2:
             break
     objects, facts = layout.finish(size)
@@ -196,30 +194,31 @@ def sample_scene(seed: int, split: str, index: int, size: int) -> Scene:
     return Scene(image_id, split, place.name, size, int(rng.integers(2**31)), objects, facts)
 
 
-def _wishes(rng: np.random.Generator, place: Background) -> list[tuple[ObjectKind, str, str]]:
+def _draw_objects(rng: np.random.Generator, place: Background) -> list[tuple[ObjectKind, str, str]]:
     """Kind, colour and size of each object to place."""
-    wishes: list[tuple[ObjectKind, str, str]] = []
-    left = dict(place.kinds)
+    objects: list[tuple[ObjectKind, str, str]] = []
+    remaining = dict(place.kinds)
     chosen: list[str] = []
     for _ in range(1 + int(rng.choice(len(_GROUPS), p=_GROUPS))):
-        chosen.append(pick(rng, left))
-        del left[chosen[-1]]
+        chosen.append(pick(rng, remaining))
+        del remaining[chosen[-1]]
     kinds = [OBJECT_KINDS[name] for name in chosen]
     if any(kind.needs_seat for kind in kinds) and all(kind.seat is None for kind in kinds):
         chosen.append("table")
-    for name in sorted(chosen, key=lambda name: _turn(OBJECT_KINDS[name])):
+    for name in sorted(chosen, key=lambda name: _placement_rank(OBJECT_KINDS[name])):
         kind = OBJECT_KINDS[name]
         shares = _COUNTS[: kind.most]
         count = 1 + int(rng.choice(len(shares), p=np.array(shares) / sum(shares)))
         size = SIZES[int(rng.integers(2))]
         colour, same = pick(rng, kind.colours), rng.random() < SAME_COLOUR
-        for _ in range(min(count, MOST_OBJECTS - len(wishes))):
-            wishes.append((kind, colour if same else pick(rng, kind.colours), size))
-    return wishes
+        for _ in range(min(count, MOST_OBJECTS - len(objects))):
+            objects.append((kind, colour if same else pick(rng, kind.colours), size))
+    return objects
 
 
-def _turn(kind: ObjectKind) -> int:
-    """What others sit on, are held by or stand before comes first."""
+def _placement_rank(kind: ObjectKind) -> int:
+    """The rank by which kinds are placed: first what others sit on or stand before, then people,
+    who may hold others."""
     if kind.seat is not None or kind.far:
         return 0
     if kind.family == "person":

@@ -18,7 +18,7 @@ class SceneObject:
     size: str
     box: Box
     depth: float  # 0 at the back .. 1 in front: the order of painting
-    place: str  # ground, water, air, wall, top (on another object) or hand
+    place: str  # ground, water, air, wall, top (on another object) or hand (of a person)
     visible: float
     flip: bool
     look: int  # 0..5, details that captions never mention, such as skin and hair
@@ -51,7 +51,7 @@ def overlap(a: Box, b: Box) -> tuple[float, float]:
     return min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
 
 
-def covered(a: Box, b: Box) -> float:
+def covered_share(a: Box, b: Box) -> float:
     """Intersection over the area of the smaller box."""
     wide, high = overlap(a, b)
     smaller = min((a[2] - a[0]) * (a[3] - a[1]), (b[2] - b[0]) * (b[3] - b[1]))
@@ -61,56 +61,59 @@ def covered(a: Box, b: Box) -> float:
 STANDING = ("ground", "water")
 _SIDE = 0.25  # boxes side by side share at most this much of the narrower one's width
 STACKED = 0.40  # boxes one behind the other share at least this much of it
-# of the picture's side: the widest gap of "next to", and the largest difference of the feet
+# The widest gap and the largest difference of the lower edges for "next to", as shares of the
+# picture's side.
 _NEAR = 0.10
 
 
-def geometric(a: SceneObject, b: SceneObject, side: float) -> list[str]:
-    """Predicates true of (a, b). In a picture of `side` pixels:
+def geometric_predicates(a: SceneObject, b: SceneObject, side: float) -> list[str]:
+    """Predicates true of (a, b) in a picture of `side` pixels.
 
-    left of, right of: the boxes share <= 25 % of the narrower width, and the centres lie more apart
-    across than up; next to: as much shared, a gap <= 0.1 side, feet within 0.1 side; in front of,
-    behind: both stand, share >= 40 % of the narrower width, and one's feet are nearer; above,
-    below: at least one does not stand, the boxes share no more than 10 % of the lower height and
-    some width, and the centres lie more apart up than across.
-    """
+    - left of, right of: the boxes share <= 25 % of the narrower width, and their centres are
+      farther apart across than down;
+    - next to: they share as little, with a gap and lower edges within 0.1 side;
+    - in front of, behind: both stand, share >= 40 % of that width, and differ in depth;
+    - above, below: one does not stand, they share some width and <= 10 % of the lesser height, and
+      their centres are farther apart down than across."""
     wide, high = overlap(a.box, b.box)
     width = min(a.box[2] - a.box[0], b.box[2] - b.box[0])
     height = min(a.box[3] - a.box[1], b.box[3] - b.box[1])
     across = (b.box[0] + b.box[2] - a.box[0] - a.box[2]) / 2
     down = (b.box[1] + b.box[3] - a.box[1] - a.box[3]) / 2
     standing = a.place in STANDING and b.place in STANDING
-    found = []
+    predicates = []
     if wide <= _SIDE * width and abs(across) > abs(down):
-        found.append("left of" if across > 0 else "right of")
+        predicates.append("left of" if across > 0 else "right of")
     level = abs(a.box[3] - b.box[3]) <= _NEAR * side
     if wide <= _SIDE * width and -wide <= _NEAR * side and level:
-        found.append("next to")
+        predicates.append("next to")
     if standing and wide >= STACKED * width and a.depth != b.depth:
-        found.append("in front of" if a.depth > b.depth else "behind")
+        predicates.append("in front of" if a.depth > b.depth else "behind")
     if not standing and wide > 0 and high <= 0.1 * height and abs(down) > abs(across):
-        found.append("above" if down > 0 else "below")
-    return found
+        predicates.append("above" if down > 0 else "below")
+    return predicates
 
 
-def relations(
-    objects: Sequence[SceneObject], held: Sequence[Relation], side: float
+def find_relations(
+    objects: Sequence[SceneObject], contacts: Sequence[Relation], side: float
 ) -> tuple[Relation, ...]:
-    """`held` (on, holding, riding: true by construction) with what they entail, then the geometric
-    relations of every other ordered pair. "on" entails "under" the other way round, "riding"
+    """`contacts` (on, holding, riding: true by construction) and what they entail, then the
+    geometric relations of every other ordered pair. "on" entails the inverse "under", and "riding"
     entails "on"."""
-    found = list(held)
-    for fact in held:
+    facts = list(contacts)
+    for fact in contacts:
         if fact.predicate == "riding":
-            found.append(Relation(fact.subject, "on", fact.object))
+            facts.append(Relation(fact.subject, "on", fact.object))
         if fact.predicate in ("riding", "on"):
-            found.append(Relation(fact.object, "under", fact.subject))
-    joined = {frozenset((fact.subject, fact.object)) for fact in held}
+            facts.append(Relation(fact.object, "under", fact.subject))
+    touching = {frozenset((fact.subject, fact.object)) for fact in contacts}
     for i, a in enumerate(objects):
         for j, b in enumerate(objects):
-            if i != j and frozenset((i, j)) not in joined:
-                found += [Relation(i, predicate, j) for predicate in geometric(a, b, side)]
-    return tuple(found)
+            if i != j and frozenset((i, j)) not in touching:
+                facts += [
+                    Relation(i, predicate, j) for predicate in geometric_predicates(a, b, side)
+                ]
+    return tuple(facts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""The kinds of object, what they are called and how they look, and the places where they stand:
-world.yaml as typed."""
+"""The typed content of world.yaml: the kinds of object, their names and looks, and the places where
+they stand."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 Names = Sequence[tuple[str, str]]  # (singular, plural), the usual word first
-Band = tuple[float, float]  # from, to: shares of the picture's side, downwards
+Band = tuple[float, float]  # upper and lower edge, as shares of the picture's side
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +18,16 @@ class ObjectKind:
     height."""
 
     name: str
-    group: str  # nearest relatives: "pet"
-    family: str  # "animal"
+    group: str  # the closest kinds, such as "pet"
+    family: str  # the wider circle, such as "animal"
     names: Names
-    colours: dict[str, float]  # how often each comes; of people, that of their clothes
+    colours: dict[str, float]  # the frequency of each; a person's colour is that of the clothes
     height: float
     aspect: float
     place: str = "ground"  # ground, water, air or wall
     far: bool = False  # stands near the horizon
-    most: int = 1  # of the kind in one picture
-    doing: str = ""  # participle that fits the drawing
+    most: int = 1  # how many a picture has at most
+    doing: str = ""  # participle of what it does in the drawing
     seat: float | None = None  # others may sit on it, at this share of its height from the top
     rests: bool = False  # may stand on a seat
     needs_seat: bool = False  # looks wrong on the floor
@@ -54,8 +54,8 @@ _WORLD = yaml.safe_load(Path(__file__).with_name("world.yaml").read_text(encodin
 OBJECT_COLOURS: dict[str, tuple[int, int, int]] = {
     name: tuple(rgb) for name, rgb in _WORLD["colours"].items()
 }
-OBJECT_KINDS = {name: ObjectKind(name, **given) for name, given in _WORLD["kinds"].items()}
-BACKGROUNDS = {name: Background(name, **given) for name, given in _WORLD["backgrounds"].items()}
+OBJECT_KINDS = {name: ObjectKind(name, **facts) for name, facts in _WORLD["kinds"].items()}
+BACKGROUNDS = {name: Background(name, **facts) for name, facts in _WORLD["backgrounds"].items()}
 HYPERNYMS: dict[str, Names] = _WORLD["hypernyms"]
 CONCEPTS = (*OBJECT_KINDS, *HYPERNYMS)  # what a caption's noun may mean
 WORDS: dict[str, Any] = _WORLD["words"]

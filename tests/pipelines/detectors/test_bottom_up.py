@@ -118,7 +118,7 @@ def test_scores_and_boxes_are_computed_in_float32_under_bfloat16(
     images, scales = prepared
     detector = BottomUpDetector(tiny_model(), AirsplayRule(6), precision="bf16")
     with torch.inference_mode():
-        head, (found,) = detector.model.head, detector.regions(images, scales)
+        head, (found,) = detector.model.head, detector.describe_proposals(images, scales)
         assert (
             found.deltas is not None
             and found.attributes is not None
@@ -145,7 +145,7 @@ def test_out_of_memory_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(detector, "regions", full)
+    monkeypatch.setattr(detector, "describe_proposals", full)
     with pytest.raises(
         InputError,
         match=r"cpu is out of memory with 3 pictures of \(64, 85\) -> lower regions.batch",

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from capgrade.pipelines.detectors import detectron
-from capgrade.pipelines.detectors.detectron import DetectronDetector, as_regions
+from capgrade.pipelines.detectors.detectron import DetectronDetector, convert_predictions
 from capgrade.pipelines.detectors.rpn import decode_boxes
 from capgrade.pipelines.detectors.weights import load_bottom_up
 from capgrade.schemas.errors import InputError
@@ -74,7 +74,7 @@ def test_predictions_are_ours() -> None:
 
     predictor.box2box_transform = SimpleNamespace(weights=weights)  # type: ignore[attr-defined]
     predictor.predict_probs = lambda said, _: said[0].softmax(dim=1).split([3, 2])  # type: ignore[attr-defined]
-    found = as_regions(predictor, torch.rand(5, 8), proposals)
+    found = convert_predictions(predictor, torch.rand(5, 8), proposals)
     assert [len(each.features) for each in found] == [3, 2]
     for i, (region, row) in enumerate([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]):
         each = found[region]
@@ -94,7 +94,7 @@ def test_predictions_are_ours() -> None:
 
 def there() -> None:
     try:
-        detectron.need_detectron2()
+        detectron.require_detectron2()
     except InputError as absent:
         pytest.skip(absent.problem)
 
@@ -105,7 +105,7 @@ def make_files(folder: Path, kind: str, **changes: Any) -> tuple[str, Path]:
     from detectron2.modeling import build_model
 
     cfg = get_cfg()
-    cfg.merge_from_file(str(detectron.config_file(f"COCO-Detection/faster_rcnn_R_50_{kind}_1x")))
+    cfg.merge_from_file(str(detectron.find_config(f"COCO-Detection/faster_rcnn_R_50_{kind}_1x")))
     merged = TINY | {"MODEL.DEVICE": "cpu", "MODEL.WEIGHTS": ""} | changes
     cfg.merge_from_list([item for pair in merged.items() for item in pair])
     (folder / "model.yaml").write_text(cfg.dump())
@@ -145,7 +145,7 @@ def test_no_code_of_a_config_is_run(where: str, tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match="not a detectron2 config .*could not determine a constructor"
     ):
-        detectron.config_files(Path(hostile_config(tmp_path, where)))
+        detectron.list_config_files(Path(hostile_config(tmp_path, where)))
     assert not (tmp_path / "ran").exists()
 
 
@@ -165,7 +165,7 @@ def test_bases_are_files_on_the_disk(base: str, says: str, tmp_path: Path) -> No
     (tmp_path / "a.yaml").write_text("VERSION: 2\n")
     (tmp_path / "top.yaml").write_text(f"_BASE_: {base}\n")
     with pytest.raises(InputError, match=says):
-        detectron.config_files(tmp_path / "top.yaml")
+        detectron.list_config_files(tmp_path / "top.yaml")
 
 
 def test_weights_of_the_zoo_are_read(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_picture_to_detections(tmp_path: Path, kind: str, features: int, rule: s
     )
     assert first.boxes.min() >= 0 and (first.boxes.max(axis=0) <= [121, 91, 121, 91]).all()
     assert first.classes.max() < 5 and not np.array_equal(first.boxes, second.boxes)
-    assert len(detector.regions(image[None], [scale])[0].boxes) == 20
+    assert len(detector.describe_proposals(image[None], [scale])[0].boxes) == 20
 
 
 @pytest.mark.parametrize("kind", ["C4", "FPN"])
@@ -232,7 +232,7 @@ def test_scores_and_boxes_are_detectron2_s(tmp_path: Path, kind: str, switch: st
     torch.nn.init.normal_(detector.model.roi_heads.box_predictor.cls_score.weight, std=1e-3)
     with torch.inference_mode():
         theirs = detector.model.inference([{"image": image}], do_postprocess=False)[0]
-        ours = detector.regions(image[None], [scale])[0]
+        ours = detector.describe_proposals(image[None], [scale])[0]
     assert ours.deltas is not None
     scores, order = ours.classes[:, 1:].flatten().sort(descending=True, stable=True)
     boxes = (
@@ -299,7 +299,7 @@ def test_bottom_up_computes_what_detectron2_does(tmp_path: Path) -> None:
 
     image = torch.from_numpy(picture(250, 331).transpose(2, 0, 1).astype(np.float32))
     with torch.inference_mode():
-        (theirs,) = detector.regions(image[None], [1.0])
+        (theirs,) = detector.describe_proposals(image[None], [1.0])
         (own,) = ours(model.preprocess_image([{"image": image}]).tensor, [1.0])
     assert len(own.boxes) == len(theirs.boxes) > 20 and own.classes[:, 1:].amax(dim=1).std() > 0.01
     torch.testing.assert_close(own.boxes, theirs.boxes, rtol=0, atol=1e-3)

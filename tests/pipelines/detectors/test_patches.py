@@ -24,7 +24,7 @@ from transformers import (
     SiglipModel,
 )
 
-from capgrade.pipelines.detectors.patches import PatchDetector, pooled
+from capgrade.pipelines.detectors.patches import PatchDetector, pool_patches
 from capgrade.pipelines.regions import regions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
@@ -163,14 +163,14 @@ def test_pooling_is_the_mean_over_the_area(shape: tuple[int, int], cuts: list, s
     size = (150, 140)
     boxes = np.array([[x, y, x + w, y + h] for (x, w), (y, h) in cuts], np.float32)
     patches = np.random.default_rng(seed).standard_normal((*shape, 3)).astype(np.float32)
-    found = pooled(torch.from_numpy(patches), torch.from_numpy(boxes), size)
+    found = pool_patches(torch.from_numpy(patches), torch.from_numpy(boxes), size)
     np.testing.assert_allclose(found.numpy(), plainly(patches, boxes, size), rtol=0, atol=1e-4)
 
 
 def test_a_box_without_an_area_has_the_patch_that_it_lies_in() -> None:
     patches = torch.arange(16.0).reshape(4, 4, 1)
     boxes = torch.tensor([[5.0, 5.0, 5.0, 5.0], [40.0, 40.0, 40.0, 40.0], [-3.0, 41.0, -1.0, 44.0]])
-    assert pooled(patches, boxes, (40, 40)).flatten().tolist() == [0.0, 15.0, 12.0]
+    assert pool_patches(patches, boxes, (40, 40)).flatten().tolist() == [0.0, 15.0, 12.0]
 
 
 def test_the_stage_writes_a_grid_and_pools_over_given_boxes(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from capgrade.params import Params, load_params
 from capgrade.pipelines.project import inputs
-from capgrade.pipelines.project.inputs import walk, write_inputs
+from capgrade.pipelines.project.inputs import walk_files, write_inputs
 from tests.conftest import contents
 
 
@@ -80,6 +80,6 @@ def test_links_are_followed_and_do_not_lead_in_circles(tmp_path: Path) -> None:
     (folder / "back").symlink_to(folder)
     (folder / ".hidden").write_bytes(b"1")
     (folder / "broken").symlink_to(tmp_path / "nothing")
-    assert [(path.relative_to(folder).as_posix(), size) for path, size in walk(folder)] == [
+    assert [(path.relative_to(folder).as_posix(), size) for path, size in walk_files(folder)] == [
         ("link/1.jpg", 3)
     ]

@@ -8,7 +8,7 @@ import pytest
 from capgrade.losses import LossTerms
 from capgrade.measures import choose
 from capgrade.metrics.catalogue import metric
-from capgrade.pipelines.reproduce.recipe import listing, load_recipe, names, settings_of
+from capgrade.pipelines.reproduce.recipe import list_recipes, load_recipe, recipe_names, settings_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams
 from capgrade.trainer.models import configure
@@ -19,7 +19,7 @@ TEXTS = {"SAM": "000", "SemanticMap": "001", "DAA": "002", "BCLS": "003", "TERAN
 UNREADABLE = {("bcls-4", "VSRN*")}  # the text has 8l1.1 for 81.1
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_has_what_its_rows_need(name: str) -> None:
     recipe = load_recipe(name)
     for small in (False, True):
@@ -29,7 +29,7 @@ def test_a_recipe_has_what_its_rows_need(name: str) -> None:
             configure(run.model.name, run.model.options, 2048, 10)
             choose([run.measure], settings.measures)
     choose(recipe.relevance, settings.measures)
-    for column in (column for section in recipe.sections for column in section.parsed):
+    for column in (column for section in recipe.sections for column in section.parsed_columns):
         if column.metric != "pearson":
             assert all(metric(one) for one in column.metrics)
     assert {row.measure for row in recipe.rows} == {None} or not recipe.runs
@@ -38,13 +38,13 @@ def test_a_recipe_has_what_its_rows_need(name: str) -> None:
 def test_runs_of_one_name_are_one_run() -> None:
     """Recipes may share an --out: a run's name stands for the same parameters in all of them."""
     known: dict[str, TrainParams] = {}
-    for name in names():
+    for name in recipe_names():
         for run, params in settings_of(load_recipe(name), None, [], False).runs.items():
             assert known.setdefault(run, params) == params, (name, run)
 
 
 def test_every_table_of_the_papers_has_a_recipe() -> None:
-    found = {(one["paper"], one["table"]) for one in listing().values()}
+    found = {(one["paper"], one["table"]) for one in list_recipes().values()}
     sam, semantic = (
         {("SAM", str(k)) for k in range(1, 6)},
         {("SemanticMap", str(k)) for k in (1, 2, 3, 4, 6)},
@@ -67,7 +67,7 @@ def test_the_page_of_papers_has_every_table_and_figure() -> None:
         if re.match(rf"\| ({'|'.join(TABLES)}) \| (table|figure) ", line)
     ]
     roman = {"I": 1, "II": 2, "III": 3, "IV": 4, "V": 5, "VI": 6, "VII": 7, "VIII": 8, "IX": 9}
-    recipes = {(one["paper"], one["table"]) for one in listing().values()}
+    recipes = {(one["paper"], one["table"]) for one in list_recipes().values()}
     said = {(f"{paper} table", str(roman.get(table, table))) for paper, table in recipes}
     for line in lines:
         paper, what, how = (cell.strip() for cell in line.strip("|").split(" | "))
@@ -99,7 +99,7 @@ def _forms(value: float) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", recipe_names())
 def test_published_numbers_are_in_the_paper_in_their_order(name: str) -> None:
     recipe = load_recipe(name)
     files = sorted(PAPERS.glob(f"{TEXTS[recipe.paper]}_*.txt"))

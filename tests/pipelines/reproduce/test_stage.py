@@ -11,7 +11,7 @@ from capgrade.metrics import map_at_r
 from capgrade.metrics.base import Positives
 from capgrade.pipelines.reproduce.recipe import Section, load_recipe, settings_of
 from capgrade.pipelines.reproduce.stage import metrics_of
-from capgrade.pipelines.reproduce.table import as_json, markdown
+from capgrade.pipelines.reproduce.table import table_json, table_markdown
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.evaluate import score
@@ -160,7 +160,7 @@ def test_what_cannot_be_computed_is_said_before_anything_is_trained(
     )
     data = "--captions", small.data.captions, "--regions", small.data.regions, "--out", tmp_path
     assert "no number of these rows can be computed: " in refusal("reproduce", "bcls-9", *data)
-    monkeypatch.setattr("capgrade.pipelines.reproduce.stage._Inputs._spice", refused)
+    monkeypatch.setattr("capgrade.pipelines.reproduce.stage._Reproduction._try_spice", refused)
     monkeypatch.setattr("capgrade.pipelines.reproduce.stage.load_weights", refused)
     assert "no Java -> install one" in refusal("reproduce", "teran-3", *data), (
         "its text encoder, here"
@@ -230,12 +230,12 @@ def test_the_list_says_what_a_recipe_needs_and_where_its_network_is_not_the_pape
     assert call("reproduce", "--list") == 0
     for line in capsys.readouterr().out.splitlines():
         assert ("InceptionResNet-V1 on 256 x 256" in line) == line.startswith("semanticmap-"), line
-    table = as_json("semanticmap-3", load_recipe("semanticmap-3"), [], ["a note"], small=False)
+    table = table_json("semanticmap-3", load_recipe("semanticmap-3"), [], ["a note"], small=False)
     assert (
-        "five residual blocks on 32 x 32 pixels" in markdown(table).splitlines()[2]
+        "five residual blocks on 32 x 32 pixels" in table_markdown(table).splitlines()[2]
         and "five" in table["network"]
     )
-    assert "network" not in as_json("sam-5", load_recipe("sam-5"), [], [], small=False)
+    assert "network" not in table_json("sam-5", load_recipe("sam-5"), [], [], small=False)
 
 
 def test_recipes_of_sam_have_the_values_of_the_authors_example() -> None:

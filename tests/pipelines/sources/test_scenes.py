@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageChops
 
 from capgrade.pipelines.sources.scenes import World, generate, truth, write
-from capgrade.pipelines.sources.scenes.drawings import DRAWN, draw
+from capgrade.pipelines.sources.scenes.drawings import DRAWINGS, draw
 from capgrade.pipelines.sources.scenes.scene import Meaning, Mention, Scene, SceneObject
 from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, HYPERNYMS, OBJECT_KINDS, is_a
 from capgrade.schemas.files import read_arrow
@@ -142,8 +142,8 @@ def test_boxes_lie_inside_and_things_can_be_seen(world: World) -> None:
 
 def test_every_kind_and_place_has_a_drawing() -> None:
     assert (
-        DRAWN["kinds"].keys() == OBJECT_KINDS.keys()
-        and DRAWN["places"].keys() == BACKGROUNDS.keys()
+        DRAWINGS["kinds"].keys() == OBJECT_KINDS.keys()
+        and DRAWINGS["places"].keys() == BACKGROUNDS.keys()
     )
 
 

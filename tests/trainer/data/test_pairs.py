@@ -16,7 +16,7 @@ from capgrade.schemas.captions import SCHEMA
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
-from capgrade.trainer.data.batches import partners, prefetched, rows_of_share
+from capgrade.trainer.data.batches import find_neighbours, prefetch, sample_rows
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.data.text import Vocabulary
@@ -39,7 +39,7 @@ def sampled(small) -> LookedUp:
 def plan(
     pairs: Pairs, size: int, labels: LookedUp | None = None, seed: int = 0, **options: bool
 ) -> BatchPlan:
-    beside = None if labels is None else partners(pairs, labels)
+    beside = None if labels is None else find_neighbours(pairs, labels)
     return BatchPlan(pairs.captions.owner, pairs.rows, size, seed, beside, **options)
 
 
@@ -58,13 +58,13 @@ def some(pairs: Pairs, rows: np.ndarray) -> Pairs:
 )
 def test_a_smaller_share_is_part_of_a_larger_one(seed, a, b, c, d):
     captions = make_captions(random_sets(30))
-    small = rows_of_share(captions, min(a, b), min(c, d), seed)
-    large = rows_of_share(captions, max(a, b), max(c, d), seed)
-    assert set(small) <= set(large) <= set(rows_of_share(captions, max(a, b), None, seed))
+    small = sample_rows(captions, min(a, b), min(c, d), seed)
+    large = sample_rows(captions, max(a, b), max(c, d), seed)
+    assert set(small) <= set(large) <= set(sample_rows(captions, max(a, b), None, seed))
     assert (np.diff(small) > 0).all()
     turned = dataclasses.replace(captions, table=captions.table[::-1])
     # by ids, in whatever order they stand
-    again = rows_of_share(turned, min(a, b), min(c, d), seed)
+    again = sample_rows(turned, min(a, b), min(c, d), seed)
     assert {turned.caption_ids[row] for row in again} == {
         captions.caption_ids[row] for row in small
     }
@@ -163,9 +163,9 @@ def test_what_cannot_be_batched_is_refused(pairs, sampled, tmp_path):
     with pytest.raises(
         InputError, match="seeded batches need the sampled captions of each image -> give --shards"
     ):
-        partners(pairs, None)
+        find_neighbours(pairs, None)
     with pytest.raises(InputError, match="no caption is sampled as relevant to another image"):
-        partners(some(pairs, np.array([0, 1])), sampled)
+        find_neighbours(some(pairs, np.array([0, 1])), sampled)
     write_regions(tmp_path, [pairs.store[k] for k in range(5)])
     with pytest.raises(
         InputError, match="no regions of 19 of the 24 images of split 'train': 'train-i5'"
@@ -201,10 +201,8 @@ def test_row_numbers_of_another_split_are_no_ids(pairs, tmp_path):
 def test_what_is_made_ahead_keeps_its_order_and_errors(workers):
     """So many threads work at once."""
     together = threading.Barrier(max(workers, 1), timeout=30)
-    assert list(prefetched(lambda k: (together.wait(), k)[1], range(12), workers)) == list(
-        range(12)
-    )
-    made = prefetched([5, 6, 7, 8].__getitem__, range(5), workers)
+    assert list(prefetch(lambda k: (together.wait(), k)[1], range(12), workers)) == list(range(12))
+    made = prefetch([5, 6, 7, 8].__getitem__, range(5), workers)
     assert [next(made) for _ in range(4)] == [5, 6, 7, 8]
     with pytest.raises(IndexError):
         next(made)
@@ -213,7 +211,7 @@ def test_what_is_made_ahead_keeps_its_order_and_errors(workers):
 def test_closing_early_stops_the_threads():
     begun: list[int] = []
     before = set(threading.enumerate())
-    made = prefetched(lambda k: begun.append(k) or k, range(100), workers=2)
+    made = prefetch(lambda k: begun.append(k) or k, range(100), workers=2)
     next(made)
     made.close()
     for thread in set(threading.enumerate()) - before:
@@ -227,7 +225,7 @@ def test_closing_waits_for_no_thread() -> None:
     begun, go_on = threading.Event(), threading.Event()
     late = threading.Timer(20, go_on.set)
     late.start()
-    made = prefetched(lambda k: k and (begun.set(), go_on.wait()), range(3))
+    made = prefetch(lambda k: k and (begun.set(), go_on.wait()), range(3))
     assert next(made) == 0 and begun.wait(20)
     made.close()
     assert not go_on.is_set()

@@ -11,7 +11,7 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.shards import Shards, read_shards
-from capgrade.trainer.data.batches import rows_of_share
+from capgrade.trainer.data.batches import sample_rows
 from capgrade.trainer.data.relevance import (
     ExactRelevance,
     LookedUp,
@@ -131,7 +131,7 @@ def test_labels_are_of_the_captions_that_are_learnt_from(measure):
     whole = make_captions(sets)
     order = np.random.default_rng(0).permutation(whole.n_captions)
     mixed = Captions(whole.table.take(order), "train", whole.tokenizer, "mixed")
-    rows = rows_of_share(mixed, 0.7, 1)
+    rows = sample_rows(mixed, 0.7, 1)
     alone = make_captions([[mixed.texts[r]] for r in rows])
     exact = ExactRelevance(choose([measure], MeasuresParams())[measure], mixed, rows)
     batch = rows[[3, 0, 5]]

@@ -42,14 +42,14 @@ def keep_gradients(stage: Any, monkeypatch: pytest.MonkeyPatch | None = None) ->
     """Runs of the stage put the gradient of each step here, all parameters in one row, as the
     processes agree on it."""
     kept: list[torch.Tensor] = []
-    real = stage.mean_gradients
+    real = stage.average_gradients
 
     def keep(parameters: Any) -> None:
         parameters = list(parameters)
         real(parameters)
         kept.append(torch.cat([p.grad.flatten() for p in parameters if p.grad is not None]))
 
-    (monkeypatch.setattr if monkeypatch else setattr)(stage, "mean_gradients", keep)
+    (monkeypatch.setattr if monkeypatch else setattr)(stage, "average_gradients", keep)
     return kept
 
 

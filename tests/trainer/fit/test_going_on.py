@@ -61,7 +61,7 @@ STOPS = {  # what of the stage is interrupted, at which call, and the settings
     "within an epoch": ("scored_batch", 15, (RANDOM, "train.ema=0.9")),
     "shards": ("scored_batch", 15, SHARDS),
     "between the state and the model": ("save_model", 2, ("train.validation=null",)),
-    "before the manifest": ("finish", 1, ()),
+    "before the manifest": ("finish_run", 1, ()),
 }
 
 
@@ -259,7 +259,7 @@ def test_a_resume_on_the_processor_of_a_state_of_a_gpu(small, tmp_path, monkeypa
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_rng_state", never)
     monkeypatch.setattr(torch.cuda, "set_rng_state", never)
-    stopped(monkeypatch, "finish", 1, lambda: run(small.data, tmp_path, epochs=1))
+    stopped(monkeypatch, "finish_run", 1, lambda: run(small.data, tmp_path, epochs=1))
     state = torch.load(unfinished_folder(tmp_path) / "state.pt", weights_only=True)
     assert state["cuda_rng"] is None
     torch.save(

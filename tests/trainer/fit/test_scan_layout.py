@@ -12,7 +12,7 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams, TrainParams
 from capgrade.schemas.region_store import RegionStore
-from capgrade.trainer.fit.setup import Data, prepare, with_validation
+from capgrade.trainer.fit.setup import Data, choose_validation, prepare
 
 SPLITS = {"train": (16, 1), "dev": (6, 5), "test": (6, 5)}  # images, rows of features per image
 
@@ -56,14 +56,14 @@ def test_features_of_several_splits_are_one_store(data, scan):
 
 def test_train_validates_on_dev_and_says_so(data, capsys, monkeypatch):
     monkeypatch.setattr(say, "_printed", set())  # a process says it once
-    assert with_validation(data, TrainParams()).validation == "dev"
+    assert choose_validation(data, TrainParams()).validation == "dev"
     assert "validation split: dev, as there is no val" in capsys.readouterr().err
-    assert with_validation(data, TrainParams(validation="train")).validation == "train"
+    assert choose_validation(data, TrainParams(validation="train")).validation == "train"
     assert not capsys.readouterr().err
     with pytest.raises(
         InputError,
         match="to validate on -> choose with --set train.validation=NAME from: train, dev",
     ):
-        with_validation(data, TrainParams(validation="x"))
+        choose_validation(data, TrainParams(validation="x"))
     with pytest.raises(InputError, match="no split 'x' -> choose from: train, dev, test"):
         prepare(data, TrainParams(split="x"), MeasuresParams())

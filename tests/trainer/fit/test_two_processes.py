@@ -43,13 +43,13 @@ from tests.trainer.fit.runs import keep_gradients, run
 dist.init_process_group("gloo")
 out = Path(sys.argv[1])
 plain, sampled = (Data(FOLDER / "captions", FOLDER / "regions", shards) for shards in (None, FOLDER / "shards"))
-agree, found = stage.mean_gradients, {}
+agree, found = stage.average_gradients, {}
 for name, (sets, epochs) in ALIKE.items():
-    stage.mean_gradients = agree
+    stage.average_gradients = agree
     kept = keep_gradients(stage)  # of every step the gradient that both processes agree on
     run(sampled if "train.relevance=shards" in sets else plain, out / name, *sets, epochs=epochs)
     torch.save(kept, out / f"{name}{dist.get_rank()}.pt")
-stage.mean_gradients = agree
+stage.average_gradients = agree
 
 # The gradient that autograd hands to `gather` is another's too; a refused run is refused on both.
 x, w = torch.ones(2, 3, requires_grad=True), torch.ones(4, 3, requires_grad=True)
@@ -168,8 +168,8 @@ def test_a_batch_that_processes_cannot_share_is_refused():
     with pytest.raises(
         InputError, match="a batch of 35 for 2 processes -> .* train.drop_last=true"
     ):
-        stage._part(35, Process(0, 2))
-    assert stage._part(36, Process(1, 2)) == slice(18, 36)
+        stage._own_part(35, Process(0, 2))
+    assert stage._own_part(36, Process(1, 2)) == slice(18, 36)
 
 
 def test_each_process_has_its_own_gpu(monkeypatch):

@@ -13,8 +13,8 @@ from capgrade.trainer.models.cvse import (
     CvseConfig,
     adjacency,
     choose_concepts,
-    said,
-    word_vectors,
+    mark_mentions,
+    read_word_vectors,
 )
 
 from .equations import unit
@@ -84,7 +84,7 @@ def test_words_may_start_from_vectors_of_glove(tmp_path) -> None:
     ]
     path.write_text("\n".join(lines) + "\n")
     words = ("dog", "x-ray", "and/or", "'car'", "unheard")
-    found = word_vectors(path, words, 5)
+    found = read_word_vectors(path, words, 5)
     assert {k: vector.tolist() for k, vector in found.items()} == {
         0: [1, 2, 3, 4, 5], 1: [7] * 5, 2: [8] * 5, 3: [0.5, 0, 0, 0, -1],
     }  # fmt: skip
@@ -102,9 +102,9 @@ def test_words_may_start_from_vectors_of_glove(tmp_path) -> None:
     for text, problem in wrong.items():
         path.write_text(text)
         with pytest.raises(InputError, match=problem):
-            word_vectors(path, ("dog",), 5)
+            read_word_vectors(path, ("dog",), 5)
     with pytest.raises(InputError, match="no such file of word vectors"):
-        word_vectors(tmp_path / "none", ("dog",), 5)
+        read_word_vectors(tmp_path / "none", ("dog",), 5)
 
 
 def test_a_caption_alone_speaks_of_what_it_says() -> None:
@@ -142,5 +142,5 @@ def test_edges_are_counted() -> None:
 
 def test_concepts_are_frequent_words_and_no_stop_words() -> None:
     assert choose_concepts(VOCAB, 4).tolist() == [5, 6, 8, 10]
-    holds = said([np.array([2, 5, 5, 3]), np.array([2, 3])], np.array([5, 6]))
+    holds = mark_mentions([np.array([2, 5, 5, 3]), np.array([2, 3])], np.array([5, 6]))
     assert holds.tolist() == [[True, False], [False, False]]

@@ -16,7 +16,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.trainer.models import configure, encoders, scan, sgraf, vse_infinity
 from capgrade.trainer.models.base import CaptionTokens
 from capgrade.trainer.models.sgraf import FEW, Sgr, Sgraf
-from capgrade.trainer.models.single_stream import draw
+from capgrade.trainer.models.single_stream import draw_cells
 from capgrade.trainer.models.text_encoder import load_tokenizer
 from capgrade.trainer.models.vse_infinity import GeneralPooling, VseInfinity
 from tests.trainer.models import equations
@@ -158,7 +158,7 @@ def test_a_new_graph_changes_nothing_and_evaluation_keeps_the_vector_alone() -> 
 
 def test_words_of_the_single_stream_are_drawn_in_reading_order() -> None:
     vectors = torch.arange(2 * 12.0).view(1, 2, 12)
-    picture = draw(vectors, torch.ones(1, 2, dtype=torch.bool), side=3, cell=2)
+    picture = draw_cells(vectors, torch.ones(1, 2, dtype=torch.bool), side=3, cell=2)
     assert picture.shape == (1, 3, 6, 6)
     assert picture[0, 0, :2, :4].tolist() == [
         [0, 1, 12, 13],
@@ -167,7 +167,7 @@ def test_words_of_the_single_stream_are_drawn_in_reading_order() -> None:
     assert picture[0, 2, 0, :4].tolist() == [8, 9, 20, 21]
     assert not picture[0, :, 2:].any() and not picture[0, :, :, 4:].any()
     with pytest.raises(InputError, match="larger `side`"):
-        draw(torch.zeros(1, 10, 12), torch.ones(1, 10, dtype=torch.bool), side=3, cell=2)
+        draw_cells(torch.zeros(1, 10, 12), torch.ones(1, 10, dtype=torch.bool), side=3, cell=2)
     a, b = encoded(made("single_stream", embed=8, side=3, cell=2, width=8))
     close(
         a.vector @ b.vector.T, torch.cosine_similarity(a.parts, b.parts[:, 0].unsqueeze(0), dim=2)
@@ -185,7 +185,7 @@ def test_captions_of_one_length_share_a_tile(monkeypatch: pytest.MonkeyPatch) ->
         # of 8, two captions of three words fit
         monkeypatch.setitem(encoders.TILE_NODES, "cpu", pairs)
         tiles.clear()
-        found = encoders.scored_by_length(score, [3, 1, 3, 2, 3, 3, 1], torch.zeros(1))
+        found = encoders.score_by_length(score, [3, 1, 3, 2, 3, 3, 1], torch.zeros(1))
         assert tiles == shared and found.tolist() == [[3, 11, 23, 32, 43, 53, 61]]
 
 
@@ -257,8 +257,8 @@ def test_any_pairs_give_the_gradient_of_the_equations(pairs: set[int], seed: int
 
 def test_only_pairs_with_a_gradient_are_scored_again(monkeypatch) -> None:
     asked: list[int] = []
-    true = Sgr.some_pairs
-    monkeypatch.setattr(Sgr, "some_pairs", lambda *a: asked.append(len(a[1])) or true(*a))
+    true = Sgr.score_pairs
+    monkeypatch.setattr(Sgr, "score_pairs", lambda *a: asked.append(len(a[1])) or true(*a))
     model = graf("sgr")
     (scores,), few = outputs(model), int(FEW * CELLS)
     for count in (0, 3, few, few + 1, CELLS):
@@ -284,7 +284,7 @@ def infinity(**options) -> VseInfinity:
 def test_the_authors_norm_counts_padding() -> None:
     model, ours = infinity(drop=0.0, padding="authors"), infinity(drop=0.0)
     features = images().features.double()
-    model.regions(features, images().mask)
+    model.project_regions(features, images().mask)
     hidden = model.inner(features.masked_fill(~images().mask.unsqueeze(2), 0)).flatten(0, 1)
     close(model.norm.running_mean, 0.1 * hidden.mean(0))
     assert (outputs(model)[0] - outputs(ours)[0]).abs().max() > 1e-3
@@ -293,12 +293,12 @@ def test_the_authors_norm_counts_padding() -> None:
 def test_a_fifth_of_the_words_is_drawn() -> None:
     model, words = infinity(), 4000
     tokens = torch.arange(words).remainder(VOCABULARY - 1)[None] + 1
-    found = model.augmented(CaptionTokens(tokens, torch.ones(1, words, dtype=torch.bool)))
+    found = model.augment(CaptionTokens(tokens, torch.ones(1, words, dtype=torch.bool)))
     masked = (found.tokens == model.masking).sum().item() / words
     gone = 1 - found.mask.sum().item() / words
     assert masked == pytest.approx(0.1, abs=0.02) and gone == pytest.approx(0.08, abs=0.02)
     assert (found.tokens[~found.mask] == 0).all() and found.mask[0, : int(found.mask.sum())].all()
-    untouched = model.augmented(CaptionTokens(tokens[:, :1], torch.ones(1, 1, dtype=torch.bool)))
+    untouched = model.augment(CaptionTokens(tokens[:, :1], torch.ones(1, 1, dtype=torch.bool)))
     assert untouched.mask.all(), "a caption keeps its last word"
 
 
@@ -307,10 +307,10 @@ def test_pieces_of_a_word_share_its_fate(bert, monkeypatch) -> None:
     pieces = ["[CLS]", "run", "##s", "red", "play", "##ing", "##s", "dog", "[SEP]"]
     # of words: runs goes, dog is changed
     draws = torch.tensor([[0.0, 0.15, 0.05, 0.9, 0.11, 0.0, 0.0, 0.0, 0.0]])
-    monkeypatch.setattr(vse_infinity, "drawn", lambda mask: draws)
+    monkeypatch.setattr(vse_infinity, "draw_uniform", lambda mask: draws)
     numbers = load_tokenizer(bert)[0].convert_tokens_to_ids
     tokens = torch.tensor([numbers(pieces)])
-    found = model.augmented(CaptionTokens(tokens, torch.ones_like(tokens, dtype=torch.bool)))
+    found = model.augment(CaptionTokens(tokens, torch.ones_like(tokens, dtype=torch.bool)))
     ids = found.tokens[0].tolist()
     assert found.mask[0].tolist() == [True] * 7 + [False] * 2
     assert ids[:5] + ids[6:] == numbers(
