@@ -8,6 +8,7 @@ import krippendorff
 import numpy as np
 
 from capgrade.agreement.judgement_files import read_raters, reviewed
+from capgrade.evaluation import DIRECTION_WORDS
 from capgrade.explorer.plans import accepted_per_image
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.errors import InputError
@@ -209,7 +210,7 @@ def agreement_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         )
         rows.append((f"other captions per image that {name} accepts", value))
     if recall := found.get("recall"):
-        way = {"i2t": "image to text", "t2i": "text to image"}[recall["direction"]]
+        way = DIRECTION_WORDS[recall["direction"]]
         of = way + (f", {recall['images']:,} images" if recall["images"] else "")
         rows.append((f"R@10 of the labels, {of}", shown(recall["labels"], 1)))
         for name, n in recall["misses_judged"].items():
