@@ -26,7 +26,7 @@ from capgrade.schemas.errors import InputError
 
 KNOTS, _DRAWS, FOLDS, _BINS = 64, 40, 10, 15
 _DIGITS = 5  # of every number
-_FEWEST = 100  # non-original pairs, on at least FOLDS images
+FEWEST = 100  # non-original pairs, on at least FOLDS images
 FEWEST_ABOVE = 5  # pairs above the last knot of `through`
 _TOP = 5.0  # of the expected score
 
@@ -80,18 +80,11 @@ class Scale:
 def fit(values: np.ndarray, people: Judgements, owner: np.ndarray, scale: Scale) -> Curve:
     """A measure's curve. values float [n] of the judged pairs; owner int64 [n]: the image that each
     caption is of; own pairs are left out. Scores low..high are brought to 0..5. InputError for
-    fewer than FEWEST other pairs, than FOLDS images, or than captions of FOLDS images."""
+    too few pairs (`require_enough`)."""
     other = owner != people.image
     x, image, owner = values[other].astype(np.float64), people.image[other], owner[other]
     score = (people.score[other] - scale.low) * (_TOP / (scale.high - scale.low))
-    counts = len(np.unique(image)), len(np.unique(owner))
-    if len(x) < _FEWEST or min(counts) < FOLDS:
-        problem = (
-            f"{len(x)} judged pairs of {counts[0]} images with captions of {counts[1]}, own pairs"
-            " left out"
-        )
-        remedy = f"calibrate on at least {_FEWEST} pairs of {FOLDS} images with captions of {FOLDS}"
-        raise InputError(problem, remedy=remedy)
+    require_enough(image, owner)
     accepted = (people.score[other] >= scale.accept).astype(np.float64)
     # as they are written
     knots = np.unique(np.round(np.quantile(x, np.linspace(0, 1, KNOTS)), _DIGITS))
@@ -111,6 +104,19 @@ def fit(values: np.ndarray, people: Judgements, owner: np.ndarray, scale: Scale)
         len(x),
         *_rounded([_spread(accepted - p, p, *sides) for sides in (two, two[::-1])]),
     )
+
+
+def require_enough(image: np.ndarray, owner: np.ndarray) -> None:
+    """InputError for pairs that are too few to fit a curve: their images, and the images of their
+    captions, int64 [n]; without own pairs."""
+    counts = len(np.unique(image)), len(np.unique(owner))
+    if len(image) < FEWEST or min(counts) < FOLDS:
+        problem = (
+            f"{len(image)} judged pairs of {counts[0]} images with captions of {counts[1]}, own"
+            " pairs left out"
+        )
+        remedy = f"calibrate on at least {FEWEST} pairs of {FOLDS} images with captions of {FOLDS}"
+        raise InputError(problem, remedy=remedy)
 
 
 def through(curve: Curve, known: np.ndarray, fewer: np.ndarray) -> Curve:
