@@ -20,7 +20,7 @@ from capgrade.labels import Labels
 from capgrade.labels.qrels import write_tsv
 from capgrade.labels.stored import ValuedPairs
 from capgrade.metrics import recall
-from capgrade.metrics.base import Positives, own_positives
+from capgrade.metrics.base import own_positives
 from capgrade.metrics.judged_sample import (
     Estimate,
     JudgedSample,
@@ -28,7 +28,7 @@ from capgrade.metrics.judged_sample import (
     places_of,
     query_values,
 )
-from capgrade.metrics.pools import Pool, draw_pool
+from capgrade.metrics.pools import Pool, draw_strata, first_cells
 from capgrade.pipelines.audit.lists import distinct
 from capgrade.pipelines.judging import judge, judge_of
 from capgrade.pipelines.judging.question import load_prompts
@@ -69,7 +69,8 @@ KIND = "regrade"
 FORMAT = 2  # to be raised when the same inputs give another pool or other files
 # Own pairs have the gain 1, so the best list has it too, and NCS@1 is the gain of the first item:
 # recall@1 where gains are 0 and 1, what is expected of it where they are probabilities.
-RIGHT, GRADED = "ncs@1", "ndcg@10"
+DEPTH = 10  # how high a model ranks a pair that is worth a question
+RIGHT, GRADED = "ncs@1", f"ndcg@{DEPTH}"
 PAIRS, JUDGED, LIKELY = "pairs.jsonl", "judged.csv", "likely.csv"
 FIGURES, PAGE, TARGETS = "regraded.json", "regraded.html", "targets"
 MEASURE = "judge"  # of the targets: the judge's score; MEASURE + ACCEPTED: P by the calibration
@@ -161,11 +162,9 @@ def regrade(
     }
     made_of = {"format": FORMAT, "asked": asked, "inputs": inputs}
     with output_folder(out, KIND, made_of) as folder:
-        own = own_positives(np.arange(captions.n_images), captions.owner)
         size = budget - (0 if people is None else len(people.judgements.image))
-        pool = draw_pool(
-            list(scores.values()), size, top=1, columns=True, own=own, certain=False, seed=seed
-        )
+        ranked = _ranked(scores, captions)
+        pool = draw_strata(list(ranked.values()), size, captions.n_captions, seed=seed)
         lines = _write_pairs(folder / PAIRS, pool, people, captions)
         done = judge(
             captions_dir,
@@ -187,9 +186,9 @@ def regrade(
         judged = read_judgements(folder / JUDGED, captions)
         curve = None if people is None else _fit_judge(judged, people, captions)
         answers = _answers(judged, pool, captions, curve, accept)
-        found = _figures(scores, answers, captions, own)
+        found = _figures(scores, answers, captions, ranked)
         found |= {
-            "pairs": size,
+            "pairs": len(pool.query),
             "answered": len(answers.score),
             "unanswered": answers.missing,
             "judge": model,
@@ -212,6 +211,22 @@ def regrade(
         rows |= dict.fromkeys((FIGURES, PAGE), 0)
         rows |= {path.name: 0 for path in folder.glob("*-unanswered.csv")}
         write_manifest(folder, KIND, params=asked, inputs=inputs, rows=rows)
+    return found
+
+
+def _ranked(
+    scores: Mapping[str, np.ndarray], captions: Captions
+) -> dict[tuple[str, int], np.ndarray]:
+    """Direction and depth -> pairs that any model ranks so high for a query, but own ones, as image
+    * n_captions + caption, int64, rising."""
+    n_images, n_captions = captions.n_images, captions.n_captions
+    own = captions.owner * n_captions + np.arange(n_captions)
+    found = {}
+    for depth in (1, DEPTH):
+        cells = first_cells(list(scores.values()), depth)
+        caption, image = np.divmod(first_cells([S.T for S in scores.values()], depth), n_images)
+        found["i2t", depth] = np.setdiff1d(cells, own)
+        found["t2i", depth] = np.setdiff1d(image * n_captions + caption, own)
     return found
 
 
@@ -301,31 +316,86 @@ def _ranked_first(S: np.ndarray, answers: Answers, direction: str) -> np.ndarray
     return np.asarray(S.argmax(axis=0)[answers.caption] == answers.image)
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """Of each query its own items and what any model ranks among its first DEPTH: query and item
+    int64 [n], and the column of the item in a matrix [queries, width] of these alone. What no model
+    ranks so high counts as not relevant, as in pools of TREC."""
+
+    query: np.ndarray
+    item: np.ndarray
+    column: np.ndarray
+    own: np.ndarray  # bool [n]
+    n_items: int
+
+    @classmethod
+    def of(cls, cells: np.ndarray, captions: Captions, direction: str) -> Candidates:
+        """From pairs as `_ranked` has them."""
+        own = captions.owner * captions.n_captions + np.arange(captions.n_captions)
+        image, caption = np.divmod(np.concatenate([own, cells]), captions.n_captions)
+        query, item = (image, caption) if direction == "i2t" else (caption, image)
+        order = np.lexsort((item, query))
+        query, item = query[order], item[order]
+        column = np.arange(len(query)) - np.searchsorted(query, query)
+        n_items = captions.n_captions if direction == "i2t" else captions.n_images
+        return cls(query, item, column, (captions.owner[caption] == image)[order], n_items)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.query.max()) + 1, int(self.column.max()) + 1
+
+    def scores(self, S: np.ndarray) -> np.ndarray:
+        """A model's scores of these, -inf where a query has fewer; S is queries x items."""
+        found = np.full(self.shape, -np.inf, np.float32)
+        found[self.query, self.column] = S[self.query, self.item]
+        return found
+
+    def sample(self, answers: Answers, gain: np.ndarray, direction: str) -> JudgedSample:
+        """What is known of these: judged pairs, own pairs of gain 1, and 0 where a query has
+        fewer."""
+        pair = (answers.image, answers.caption)
+        query, item = pair if direction == "i2t" else pair[::-1]
+        codes, wanted = self.query * self.n_items + self.item, query * self.n_items + item
+        at = np.searchsorted(codes, wanted).clip(max=len(codes) - 1)
+        some = codes[at] == wanted
+        judged = JudgedSample(
+            query[some], self.column[at[some]], gain[some], answers.probability[some]
+        )
+        own = self.query[self.own], self.column[self.own]
+        empty = np.ones(self.shape, bool)
+        empty[self.query, self.column] = False
+        gains = [np.ones(len(own[0])), np.zeros(int(empty.sum()))]
+        pairs = [np.concatenate(sides) for sides in zip(own, np.nonzero(empty), strict=True)]
+        ones = np.ones(len(pairs[0]))
+        return judged + JudgedSample(pairs[0], pairs[1], np.concatenate(gains), ones)
+
+
 def _figures(
-    scores: Mapping[str, np.ndarray], answers: Answers, captions: Captions, own: Positives
+    scores: Mapping[str, np.ndarray],
+    answers: Answers,
+    captions: Captions,
+    ranked: Mapping[tuple[str, int], np.ndarray],
 ) -> dict[str, Any]:
     """By direction: of each model recall at 1 as benchmarks count, and with what is also right, and
     NDCG; and with two models the probability that they change places."""
-    known = JudgedSample.certain(own)
-    pairs = answers.image, answers.caption
-    right, graded = (
-        JudgedSample(*pairs, gain, answers.probability) + known
-        for gain in (answers.right, answers.score)
-    )
     found: dict[str, Any] = {}
     for direction in DIRECTIONS:
         of_images = direction == "i2t"
         groups = None if of_images else captions.owner
-        positives = own
-        if not of_images:
-            positives = own_positives(captions.owner, np.arange(captions.n_images))
+        sides = [np.arange(captions.n_images), captions.owner]
+        own = own_positives(*(sides if of_images else sides[::-1]))
+        candidates = Candidates.of(ranked[direction, DEPTH], captions, direction)
+        right, graded = (
+            candidates.sample(answers, gain, direction) for gain in (answers.right, answers.score)
+        )
         models: dict[str, dict[str, Any]] = {}
         values = []
         for name, S in scores.items():
-            matrix = S if of_images else np.ascontiguousarray(S.T)
-            counted = float(recall(matrix, positives, 1).mean())
+            matrix = S if of_images else S.T
+            counted = float(recall(matrix, own, 1).mean())
+            listed = candidates.scores(matrix)
             first, by_grade = (
-                query_values(matrix, sample if of_images else sample.transposed(), [metric])[metric]
+                query_values(listed, sample, [metric])[metric]
                 for sample, metric in ((right, RIGHT), (graded, GRADED))
             )
             values.append(first)
@@ -482,16 +552,15 @@ def _page(
 ) -> str:
     """The figures, and first answers that benchmarks count as wrong and the judge as right."""
     name, first = next(iter(found["t2i"]["models"].items()))
-    counted = f"Benchmarks count {100 * first['benchmark']:.1f}."
+    counted = f"Benchmarks count {percent(first['benchmark'])}."
     said = (
         f"is the recall at 1 of model {name}, text to image, with what the judge also finds right."
         f" {counted}"
     )
-    figure = f"{100 * first['value']:.1f}"
+    figure = percent(first["value"])
     rows = [
         [
-            model,
-            words,
+            Cell(model, model, note=words),
             share(one["benchmark"]),
             _cell(one),
             _cell(one[GRADED]),
@@ -501,7 +570,6 @@ def _page(
     ]
     heads = (
         "model",
-        "direction",
         "R@1 as benchmarks count",
         "R@1 with what is also right",
         "NDCG@10 by the judge's grades",
@@ -528,8 +596,8 @@ def _page(
 
 
 _NOT_HELD = {
-    False: "They do not hold the judge's own errors: capgrade agree says how well it agrees with"
-    " people.",
+    False: "Intervals do not hold the judge's own errors; capgrade agree says how well it agrees"
+    " with people.",
     True: "Intervals of R@1 hold how far these pairs leave that probability open. NDCG is not"
     " calibrated.",
 }

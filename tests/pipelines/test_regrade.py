@@ -82,11 +82,19 @@ def truth(world: Path, name: str, direction: str) -> tuple[float, float]:
 
 
 def dense_ndcg(world: Path, name: str, direction: str) -> float:
-    """NDCG@10 by the judge's grades of every pair: 1 of one kind, else 0."""
-    captions, S = read_captions(world / "captions"), np.load(world / f"{name}.npy")
+    """NDCG@10 by the judge's grades of every own pair and of what a model ranks among the first
+    ten of a query: 1 of one kind, else 0."""
+    captions = read_captions(world / "captions")
+    models = {one: np.load(world / f"{one}.npy") for one in ("better", "worse")}
     kinds = np.array([kind_of(text) for text in captions.texts])
     gains = (kinds[captions.refs[captions.ref_ptr[:-1]]][:, None] == kinds[None]).astype(float)
-    return float((ndcg(S, gains, 10) if direction == "i2t" else ndcg(S.T, gains.T, 10)).mean())
+    if direction == "t2i":
+        models, gains = {one: S.T for one, S in models.items()}, gains.T
+    own = np.arange(N)[:, None] == captions.owner
+    listed = own if direction == "i2t" else own.T
+    for S in models.values():
+        listed = listed | (np.argsort(np.argsort(-S, axis=1), axis=1) < 10)
+    return float(ndcg(models[name], gains * listed, 10).mean())
 
 
 def test_the_truth_lies_in_the_interval(
