@@ -126,8 +126,8 @@ def regrade(
     agree: AgreeParams | None = None,
     tell: Callable[[str], None] = lambda said: None,
 ) -> dict[str, Any]:
-    """Draw a pool of pairs from what the models rank, ask a judge about them, and estimate each
-    model's recall at 1 with what is also right, and its NDCG by the judge's grades.
+    """Draw a pool of pairs from what the models rank high, ask a judge about them, and estimate
+    each model's recall at 1 with what is also right, and its NDCG by the judge's grades.
 
     `similarities` are images x captions, by the models' names. A pair is right that was written for
     its image, or whose score is `accept` of the judge's scale or more. With people's `judgements`,
@@ -135,7 +135,7 @@ def regrade(
     counts by the probability that people accept its score. Returns the figures.
 
     A run that was stopped goes on, and no question is asked twice. Raises InputError as `judge` and
-    `fit`, for similarities of other captions, and for a budget beyond the pairs.
+    `fit`, for similarities of other captions, and for a budget of fewer pairs than strata.
     """
     params, agree = params or JudgeParams(), agree or AgreeParams()
     captions = read_captions(captions_dir, split)

@@ -303,7 +303,8 @@ def regrade(
         Option(help="People's scores, as of `agree`, to learn what the judge's score means."),
     ] = None,
     budget: Annotated[
-        int, Option(min=10, help="Pairs to ask about; with --judgements a quarter is of these.")
+        int,
+        Option(min=10, help="Most pairs to ask about; with --judgements a quarter is of these."),
     ] = 3000,
     accept: Annotated[
         float,
