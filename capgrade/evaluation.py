@@ -35,7 +35,8 @@ from capgrade.metrics.semantic_recall import extension_images, extension_name, e
 from capgrade.metrics.uncertainty import resampled_means, resampled_medians, tails
 from capgrade.schemas.errors import InputError
 
-DIRECTIONS = ("i2t", "t2i")
+DIRECTION_WORDS = {"i2t": "image to text", "t2i": "text to image"}
+DIRECTIONS = tuple(DIRECTION_WORDS)
 SUMMED = (1, 5, 10)  # the cut-offs of rsum and nsum, sums of six values in percent: 0 to 600
 RECALL = tuple(f"recall@{k}" for k in SUMMED)
 SUM_OF = {"rsum": RECALL, "nsum": tuple(f"ncs@{k}" for k in SUMMED)}

@@ -8,6 +8,7 @@ import krippendorff
 import numpy as np
 
 from capgrade.agreement.judgement_files import read_raters, reviewed
+from capgrade.evaluation import DIRECTION_WORDS
 from capgrade.explorer.plans import estimate_accepted
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.errors import InputError
@@ -212,7 +213,7 @@ def agreement_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         )
         rows.append((f"other captions per image that {name} accepts", value))
     if recall := result.get("recall"):
-        direction = {"i2t": "image to text", "t2i": "text to image"}[recall["direction"]]
+        direction = DIRECTION_WORDS[recall["direction"]]
         where = direction + (f", {recall['images']:,} images" if recall["images"] else "")
         rows.append((f"R@10 of the labels, {where}", format_value(recall["labels"], 1)))
         for name, n in recall["misses_judged"].items():

@@ -105,10 +105,6 @@ def agree(
     if pairs and isinstance(people, Within):
         problem = f"its pairs are of {people.of}, a table of judged pairs is of images and captions"
         raise InputError(problem, file=judgements, remedy="leave --pairs out")
-    if (calibrate or calibration) and people.uncalibrated:
-        problem = f"these judgements cannot calibrate: {people.uncalibrated}"
-        remedy = "leave --calibrate and --calibration out, or give other judgements"
-        raise InputError(problem, file=judgements, remedy=remedy)
     if calibrate or calibration:
         scale_of(people, params.accept, judgements)
     known: dict[str, Curve] = {}

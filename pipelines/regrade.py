@@ -5,21 +5,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from capgrade.agreement.judgement_files import read_judgements
+from capgrade.agreement.calibration import ACCEPTED, scale_of
+from capgrade.agreement.curve import FEWEST, Curve, Scale, fit, require_enough
+from capgrade.agreement.judgement_files import judged_digest, read_judgements
+from capgrade.agreement.judgements import Judgements
+from capgrade.evaluation import DIRECTION_WORDS, DIRECTIONS
+from capgrade.labels import Labels
+from capgrade.labels.qrels import write_tsv
 from capgrade.labels.stored import ValuedPairs
-from capgrade.metrics.base import Positives
-from capgrade.metrics.judged_sample import Estimate, JudgedSample, change_places, estimate
-from capgrade.metrics.pools import Pool, draw_pool
+from capgrade.metrics import recall
+from capgrade.metrics.base import own_positives
+from capgrade.metrics.judged_sample import (
+    Estimate,
+    JudgedSample,
+    QueryValues,
+    places_of,
+    query_values,
+)
+from capgrade.metrics.pools import Pool, draw_strata, first_cells
 from capgrade.pipelines.audit.lists import select_distinct
-from capgrade.pipelines.judging import judge
+from capgrade.pipelines.judging import judge, judge_of
+from capgrade.pipelines.judging.question import load_prompts
 from capgrade.pipelines.page import render_page
 from capgrade.pipelines.page.parts import (
+    Cell,
     Example,
     ExampleItem,
     Examples,
@@ -28,32 +43,51 @@ from capgrade.pipelines.page.parts import (
     PageSection,
     PageTable,
     Part,
+    format_percent,
+    share_cell,
 )
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import package_version, write_json, write_manifest, write_text
+from capgrade.schemas.files import (
+    MANIFEST,
+    package_version,
+    write_arrow,
+    write_json,
+    write_manifest,
+    write_text,
+)
 from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.judges import parse_scale
 from capgrade.schemas.lines import csv_text
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.params import JudgeParams
+from capgrade.schemas.params import AgreeParams, JudgeParams
+from capgrade.schemas.shards import shard_batches, shard_name, shard_schema
 from capgrade.trainer.evaluation.task import read_similarity
 
 KIND = "regrade"
-_FORMAT = 1  # to be raised when the same inputs give another pool or other files
-METRIC = "recall@1"
-_DIRECTIONS = {"i2t": "image to text", "t2i": "text to image"}
+_FORMAT = 2  # to be raised when the same inputs give another pool or other files
+# Own pairs have the gain 1, so the best list has it too, and NCS@1 is the gain of the first item:
+# recall@1 where gains are 0 and 1, what is expected of it where they are probabilities.
+DEPTH = 10  # how high a model ranks a pair that is worth a question
+RIGHT, GRADED = "ncs@1", f"ndcg@{DEPTH}"
 _PAIRS, _JUDGED, _LIKELY = "pairs.jsonl", "judged.csv", "likely.csv"
-FIGURES, PAGE = "regraded.json", "regraded.html"
+FIGURES, PAGE, TARGETS = "regraded.json", "regraded.html", "targets"
+MEASURE = "judge"  # of the targets: the judge's score; MEASURE + ACCEPTED: P by the calibration
+_PEOPLE = 4  # a quarter of the budget is for pairs that people judged
 _EXAMPLES = 24  # changed answers of each model on the page
 _SIDE = 160  # pixels of a picture there
-_LEVEL = 0.95
+_LEVEL, _Z = 0.95, 1.96  # of an interval, in standard errors
 
 
 @dataclass(frozen=True)
 class Answers:
     """Pairs of the pool that were judged: image and caption int64 [n]; score float64 [n], from 0 to
     1; the probability with which each was judged, float64 [n]; and how many pairs have no answer.
+
+    Right counts as much of a pair as `right` says, float64 [n]: 0 or 1, or P(people accept). The
+    same by each bootstrap draw of the calibration, float64 [draws, n], no draws without. `accepted`
+    bool [n] is what lists and page show.
     """
 
     image: np.ndarray
@@ -61,6 +95,17 @@ class Answers:
     score: np.ndarray
     probability: np.ndarray
     missing: int
+    right: np.ndarray
+    draws: np.ndarray
+    accepted: np.ndarray
+
+
+@dataclass(frozen=True)
+class PeoplesPairs:
+    """Pairs of other captions that people judged, drawn for the judge to be asked about too."""
+
+    judgements: Judgements
+    scale: Scale
 
 
 def regrade(
@@ -72,53 +117,65 @@ def regrade(
     endpoint: str | None = None,
     images: str | None = None,
     split: str | None = None,
+    judgements: Path | None = None,
     budget: int = 3000,
     accept: float = 0.5,
     seed: int = 0,
     max_cost: float | None = None,
     params: JudgeParams | None = None,
+    agree: AgreeParams | None = None,
     tell: Callable[[str], None] = lambda said: None,
 ) -> dict[str, Any]:
-    """Draw a pool of `budget` pairs from what the models rank, ask a judge about them, and estimate
-    each model's recall at 1 with what is also right.
+    """Draw a pool of pairs from what the models rank high, ask a judge about them, and estimate
+    each model's recall at 1 with what is also right, and its NDCG by the judge's grades.
 
     `similarities` are images x captions, by the models' names. A pair is right that was written for
-    its image, or whose score is `accept` of the judge's scale or more. Written are the pool with
-    its probabilities, the answers, qrels of both directions, what is likely right, the figures, and
-    a page of changed answers. Returns the figures.
+    its image, or whose score is `accept` of the judge's scale or more. With people's `judgements`,
+    read and accepted as `agree` says, a quarter of the budget asks about their pairs, and a pair
+    counts by the probability that people accept its score. Returns the figures.
 
-    A run that was stopped goes on, and no question is asked twice. Raises InputError as `judge`,
-    for similarities of other captions, and for a budget beyond the pairs.
+    A run that was stopped goes on, and no question is asked twice. Raises InputError as `judge` and
+    `fit`, for similarities of other captions, and for a budget of fewer pairs than strata.
     """
+    params, agree = params or JudgeParams(), agree or AgreeParams()
     captions = read_captions(captions_dir, split)
+    people = None
+    if judgements is not None:
+        people = _draw_people(judgements, captions, agree, budget, seed)
+    asked_by = judge_of(endpoint, model, params)
+    prompts = load_prompts(params.prompt, asked_by.reads, images is not None)
     scores = {name: read_similarity(path, captions) for name, path in similarities.items()}
-    read = {f"similarity {name}": file_digest(path) for name, path in similarities.items()}
+    inputs = {
+        "captions": captions.digest,
+        **{f"similarity {name}": file_digest(path) for name, path in similarities.items()},
+        **({} if judgements is None else {"judgements": judged_digest(judgements)}),
+    }
     asked = {
         "split": captions.split,
         "budget": budget,
         "accept": accept,
         "seed": seed,
-        "model": model,
+        "model": asked_by.name,
+        "prompts": {name: prompt.digest for name, prompt in prompts.items()},
         "images": images,
+        "people": None if people is None else asdict(people.scale),
     }
-    inputs = {"captions": captions.digest, **read}
     made_of = {"format": _FORMAT, "asked": asked, "inputs": inputs}
     with output_folder(out, KIND, made_of) as folder:
-        own = Positives.from_lists([captions.rows_of(image) for image in range(captions.n_images)])
-        pool = draw_pool(
-            list(scores.values()), budget, top=1, columns=True, own=own, certain=False, seed=seed
-        )
-        _write_pairs(folder / _PAIRS, pool, captions)
+        size = budget - (0 if people is None else len(people.judgements.image))
+        ranked = _ranked(scores, captions)
+        pool = draw_strata(list(ranked.values()), size, captions.n_captions, seed=seed)
+        lines = _write_pairs(folder / _PAIRS, pool, people, captions)
         done = judge(
             captions_dir,
             str(folder / _PAIRS),
             folder / _JUDGED,
-            endpoint=endpoint,
+            asked=asked_by,
             model=model,
             images=images,
             split=split,
             max_cost=max_cost,
-            params=params or JudgeParams(),
+            params=params,
             tell=tell,
         )
         if done["left"]:
@@ -126,168 +183,364 @@ def regrade(
                 f"{done['left']:,} of {budget:,} pairs are not asked about yet: {done['stopped']}"
             )
             raise InputError(problem, file=out, remedy="run the same command again: it goes on")
-        answers = _answers(folder / _JUDGED, pool, captions)
-        found = _figures(scores, answers, captions, own, accept)
+        judged = read_judgements(folder / _JUDGED, captions)
+        curve = None if people is None else _fit_judge(judged, people, captions)
+        answers = _answers(judged, pool, captions, curve, accept)
+        found = _figures(scores, answers, captions, ranked)
         found |= {
-            "pairs": budget,
+            "pairs": len(pool.query),
             "answered": len(answers.score),
             "unanswered": answers.missing,
             "judge": model,
+            "calibration": None,
         }
-        rows = _write_lists(folder, answers, captions, accept)
+        if people is not None and curve is not None and judgements is not None:
+            facts = {"file": judgements.name, "pairs": curve.pairs, "ece": curve.ece}
+            sampling = {"sampling": people.judgements.sampling}
+            found["calibration"] = {**facts, **asdict(people.scale), **sampling}
+        rows = {_PAIRS: lines, _JUDGED: len(judged.score)}
+        rows |= {_LIKELY: _write_likely(folder / _LIKELY, answers, captions)}
+        rows |= _write_targets(folder / TARGETS, answers, captions, inputs, curve is not None)
+        targets = Labels.load(folder / TARGETS, captions=captions_dir)
+        for direction, queries in zip(DIRECTIONS, ("images", "captions"), strict=True):
+            name = f"qrels-{direction}.tsv"
+            rows[name] = write_tsv(targets, folder / name, MEASURE, queries)
         write_json(folder / FIGURES, found)
-        page = _page(
-            found, scores, answers, captions, accept, PageThumbnails(captions_dir, images, out)
-        )
+        page = _page(found, scores, answers, captions, PageThumbnails(captions_dir, images, out))
         write_text(folder / PAGE, page)
-        rows |= dict.fromkeys((FIGURES, PAGE), 0) | {_PAIRS: budget, _JUDGED: len(answers.score)}
-        rows |= {one.name: 0 for one in folder.glob("*-unanswered.csv")}
+        rows |= dict.fromkeys((FIGURES, PAGE), 0)
+        rows |= {path.name: 0 for path in folder.glob("*-unanswered.csv")}
         write_manifest(folder, KIND, params=asked, inputs=inputs, rows=rows)
     return found
 
 
-def _write_pairs(path: Path, pool: Pool, captions: Captions) -> None:
-    """The pool, a line each, as `judge` reads it."""
-    lines = (
+def _ranked(
+    scores: Mapping[str, np.ndarray], captions: Captions
+) -> dict[tuple[str, int], np.ndarray]:
+    """Direction and depth -> pairs that any model ranks so high for a query, but own ones, as image
+    * n_captions + caption, int64, rising."""
+    n_images, n_captions = captions.n_images, captions.n_captions
+    own = captions.owner * n_captions + np.arange(n_captions)
+    found = {}
+    for depth in (1, DEPTH):
+        cells = first_cells(list(scores.values()), depth)
+        caption, image = np.divmod(first_cells([S.T for S in scores.values()], depth), n_images)
+        found["i2t", depth] = np.setdiff1d(cells, own)
+        found["t2i", depth] = np.setdiff1d(image * n_captions + caption, own)
+    return found
+
+
+def _draw_people(
+    path: Path, captions: Captions, agree: AgreeParams, budget: int, seed: int
+) -> PeoplesPairs:
+    """A quarter of the budget of the pairs that people judged, any as likely, or as many as there
+    are; own pairs left out, which are known to be right. InputError for judgements that cannot
+    calibrate, before anything is asked."""
+    people = read_judgements(path, captions, parse_scale(agree.scale) if agree.scale else None)
+    scale = scale_of(people, agree.accept, path)
+    other = np.flatnonzero(captions.owner[people.caption] != people.image)
+    count = min(len(other), max(budget // _PEOPLE, FEWEST))
+    some = np.sort(np.random.default_rng(seed).choice(other, count, replace=False))
+    image, caption = people.image[some], people.caption[some]
+    require_enough(image, captions.owner[caption])
+    sampling = agree.sampling or people.sampling
+    drawn = Judgements(image, caption, people.score[some], scale=people.scale, sampling=sampling)
+    return PeoplesPairs(drawn, scale)
+
+
+def _write_pairs(path: Path, pool: Pool, people: PeoplesPairs | None, captions: Captions) -> int:
+    """What is to be asked, a line each, as `judge` reads it: the pool with its probabilities, and
+    what people judged with their scores. Returns how many lines."""
+    parts = [("probability", pool.query, pool.item, pool.probability)]
+    if people is not None:
+        given = people.judgements
+        parts.append(("people", given.image, given.caption, given.score))
+    lines = [
         json.dumps(
-            {
-                "image_id": captions.image_ids[i],
-                "caption_id": captions.caption_ids[c],
-                "probability": p,
-            }
+            {"image_id": captions.image_ids[i], "caption_id": captions.caption_ids[c], name: value}
         )
-        for i, c, p in zip(
-            pool.query.tolist(), pool.item.tolist(), pool.probability.tolist(), strict=True
-        )
-    )
+        for name, image, caption, values in parts
+        for i, c, value in zip(image.tolist(), caption.tolist(), values.tolist(), strict=True)
+    ]
     write_text(path, "\n".join(lines) + "\n")
+    return len(lines)
 
 
-def _answers(path: Path, pool: Pool, captions: Captions) -> Answers:
-    """The judge's mean score of each pair of the pool. What has no answer is taken to be like the
-    others that were drawn with its probability, of which fewer were judged then."""
-    judged = read_judgements(path, captions)
+def _scores_of(
+    judged: Judgements, image: np.ndarray, caption: np.ndarray, captions: Captions
+) -> np.ndarray:
+    """The judge's mean score of each pair, from 0 to 1, float64 [n]; NaN where it has none."""
     low, high = judged.scale or (0.0, 1.0)
     codes = judged.image * captions.n_captions + judged.caption
-    first, row = np.unique(codes, return_inverse=True)
+    known, row = np.unique(codes, return_inverse=True)
     score = np.bincount(row, (judged.score - low) / (high - low)) / np.bincount(row)
-    wanted = pool.query * captions.n_captions + pool.item
-    at = np.searchsorted(first, wanted).clip(max=len(first) - 1)
-    known = first[at] == wanted
+    wanted = image * captions.n_captions + caption
+    at = np.searchsorted(known, wanted).clip(max=len(known) - 1)
+    return np.where(known[at] == wanted, score[at], np.nan)
+
+
+def _fit_judge(judged: Judgements, people: PeoplesPairs, captions: Captions) -> Curve:
+    """What the judge's score means to people, by the pairs that both judged."""
+    given = people.judgements
+    values = _scores_of(judged, given.image, given.caption, captions)
+    some = ~np.isnan(values)
+    both = Judgements(given.image[some], given.caption[some], given.score[some], scale=given.scale)
+    return fit(values[some], both, captions.owner[both.caption], people.scale)
+
+
+def _answers(
+    judged: Judgements, pool: Pool, captions: Captions, curve: Curve | None, accept: float
+) -> Answers:
+    """What was answered of the pool. What has no answer is taken to be like the others that were
+    drawn with its probability, of which fewer were judged then."""
+    score = _scores_of(judged, pool.query, pool.item, captions)
+    known = ~np.isnan(score)
     probability = pool.probability.copy()
-    for one in np.unique(pool.probability):
-        drawn = pool.probability == one
+    for value in np.unique(pool.probability):
+        drawn = pool.probability == value
         probability[drawn] *= known[drawn].mean()
-    some = pool.query[known], pool.item[known], score[at[known]], probability[known]
-    return Answers(*some, missing=int((~known).sum()))
+    score = score[known]
+    accepted = (score if curve is None else curve.probability(score)) >= accept
+    right, draws = accepted.astype(np.float64), np.empty((0, len(score)))
+    if curve is not None:
+        right = curve.probability(score)
+        draws = np.stack([np.interp(score, curve.value, draw) for draw in curve.draws])
+    pairs = pool.query[known], pool.item[known], score, probability[known]
+    return Answers(*pairs, int((~known).sum()), right, draws, accepted)
+
+
+def _ranked_first(S: np.ndarray, answers: Answers, direction: str) -> np.ndarray:
+    """bool [n]: the pairs whose item the model ranks first. S is images x captions."""
+    if direction == "i2t":
+        return np.asarray(S.argmax(axis=1)[answers.image] == answers.caption)
+    return np.asarray(S.argmax(axis=0)[answers.caption] == answers.image)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Of each query its own items and what any model ranks among its first DEPTH: query and item
+    int64 [n], and the column of the item in a matrix [queries, width] of these alone. What no model
+    ranks so high counts as not relevant, as in pools of TREC."""
+
+    query: np.ndarray
+    item: np.ndarray
+    column: np.ndarray
+    own: np.ndarray  # bool [n]
+    n_items: int
+
+    @classmethod
+    def of(cls, cells: np.ndarray, captions: Captions, direction: str) -> Candidates:
+        """From pairs as `_ranked` has them."""
+        own = captions.owner * captions.n_captions + np.arange(captions.n_captions)
+        image, caption = np.divmod(np.concatenate([own, cells]), captions.n_captions)
+        query, item = (image, caption) if direction == "i2t" else (caption, image)
+        order = np.lexsort((item, query))
+        query, item = query[order], item[order]
+        column = np.arange(len(query)) - np.searchsorted(query, query)
+        n_items = captions.n_captions if direction == "i2t" else captions.n_images
+        return cls(query, item, column, (captions.owner[caption] == image)[order], n_items)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.query.max()) + 1, int(self.column.max()) + 1
+
+    def scores(self, S: np.ndarray) -> np.ndarray:
+        """A model's scores of these, -inf where a query has fewer; S is queries x items."""
+        found = np.full(self.shape, -np.inf, np.float32)
+        found[self.query, self.column] = S[self.query, self.item]
+        return found
+
+    def sample(self, answers: Answers, gain: np.ndarray, direction: str) -> JudgedSample:
+        """What is known of these: judged pairs, own pairs of gain 1, and 0 where a query has
+        fewer."""
+        pair = (answers.image, answers.caption)
+        query, item = pair if direction == "i2t" else pair[::-1]
+        codes, wanted = self.query * self.n_items + self.item, query * self.n_items + item
+        at = np.searchsorted(codes, wanted).clip(max=len(codes) - 1)
+        some = codes[at] == wanted
+        judged = JudgedSample(
+            query[some], self.column[at[some]], gain[some], answers.probability[some]
+        )
+        own = self.query[self.own], self.column[self.own]
+        empty = np.ones(self.shape, bool)
+        empty[self.query, self.column] = False
+        gains = [np.ones(len(own[0])), np.zeros(int(empty.sum()))]
+        pairs = [np.concatenate(sides) for sides in zip(own, np.nonzero(empty), strict=True)]
+        ones = np.ones(len(pairs[0]))
+        return judged + JudgedSample(pairs[0], pairs[1], np.concatenate(gains), ones)
 
 
 def _figures(
     scores: Mapping[str, np.ndarray],
     answers: Answers,
     captions: Captions,
-    own: Positives,
-    accept: float,
+    ranked: Mapping[tuple[str, int], np.ndarray],
 ) -> dict[str, Any]:
-    """By direction: of each model recall at 1 as benchmarks count, and with what is also right; and
-    with two models the probability that they change places."""
-    right = (answers.score >= accept).astype(np.float64)
-    sample = JudgedSample(
-        answers.image, answers.caption, right, answers.probability
-    ) + JudgedSample.certain(own)
+    """By direction: of each model recall at 1 as benchmarks count, and with what is also right, and
+    NDCG; and with two models the probability that they change places."""
     found: dict[str, Any] = {}
-    for direction in _DIRECTIONS:
-        there = direction == "i2t"
-        pairs, groups = (sample, None) if there else (sample.transposed(), captions.owner)
-        matrices = {name: S if there else np.ascontiguousarray(S.T) for name, S in scores.items()}
-        models = {}
-        for name, S in matrices.items():
-            best = S.argmax(axis=1)
-            counted = captions.owner[best] == np.arange(len(S)) if there else best == captions.owner
-            value = estimate(S, pairs, [METRIC], above=0.5, level=_LEVEL, groups=groups)[METRIC]
-            models[name] = {"benchmark": float(counted.mean()), **_recall(value)}
+    for direction in DIRECTIONS:
+        of_images = direction == "i2t"
+        groups = None if of_images else captions.owner
+        sides = [np.arange(captions.n_images), captions.owner]
+        own = own_positives(*(sides if of_images else sides[::-1]))
+        candidates = Candidates.of(ranked[direction, DEPTH], captions, direction)
+        right, graded = (
+            candidates.sample(answers, gain, direction) for gain in (answers.right, answers.score)
+        )
+        models: dict[str, dict[str, Any]] = {}
+        values = []
+        for name, S in scores.items():
+            matrix = S if of_images else S.T
+            counted = float(recall(matrix, own, 1).mean())
+            listed = candidates.scores(matrix)
+            first, by_grade = (
+                query_values(listed, sample, [metric])[metric]
+                for sample, metric in ((right, RIGHT), (graded, GRADED))
+            )
+            values.append(first)
+            estimated = _estimate(first, groups)
+            error = _calibration_error(_ranked_first(S, answers, direction), answers, len(matrix))
+            models[name] = {
+                "benchmark": counted,
+                **_as_share(_widened(estimated, error)),
+                GRADED: _as_share(_estimate(by_grade, groups)),
+            }
         found[direction] = {"models": models}
         if len(scores) == 2:
-            one, other = matrices.values()
-            places = change_places(
-                one, other, pairs, METRIC, above=0.5, level=_LEVEL, groups=groups
-            )
-            first, second = (models[name]["benchmark"] for name in scores)
-            ahead = np.sign(places.difference.value) == np.sign(first - second)
-            found[direction]["difference"] = _written(places.difference)
+            places = places_of(values[0], values[1], _LEVEL, 0, groups)
+            before, after = (models[name]["benchmark"] for name in scores)
+            ahead = np.sign(places.difference.value) == np.sign(before - after)
+            found[direction]["difference"] = _as_written(places.difference)
             found[direction]["same_first"] = 1 - places.change if ahead else places.change
     return found
 
 
-def _written(value: Estimate) -> dict[str, float]:
+def _estimate(values: QueryValues, groups: np.ndarray | None) -> Estimate:
+    return values.estimate(_LEVEL, 0, groups)[0]
+
+
+def _calibration_error(first: np.ndarray, answers: Answers, queries: int) -> float:
+    """How far the calibration leaves the mean gain of first items open: its standard error by the
+    bootstrap draws of the calibration. `first` bool [n]."""
+    if not len(answers.draws):
+        return 0.0
+    changes = (answers.draws - answers.right)[:, first] @ (1 / answers.probability[first])
+    return float(np.sqrt((changes**2).mean())) / queries
+
+
+def _widened(value: Estimate, error: float) -> Estimate:
+    """With an interval that holds an independent standard error too."""
+    low, high = (float(np.hypot(value.value - end, _Z * error)) for end in (value.low, value.high))
+    return Estimate(value.value, value.value - low, value.value + high, value.sampling_error)
+
+
+def _as_written(value: Estimate) -> dict[str, float]:
     return {"value": value.value, "low": value.low, "high": value.high}
 
 
-def _recall(value: Estimate) -> dict[str, float]:
+def _as_share(value: Estimate) -> dict[str, float]:
     """Within 0 and 1: an estimate of a share by weights may leave them."""
-    return {key: min(max(one, 0.0), 1.0) for key, one in _written(value).items()}
+    return {key: min(max(end, 0.0), 1.0) for key, end in _as_written(value).items()}
 
 
-def _write_lists(
-    folder: Path, answers: Answers, captions: Captions, accept: float
+def _write_likely(path: Path, answers: Answers, captions: Captions) -> int:
+    """What is accepted beside own pairs, the best judged first. Returns how many rows."""
+    rows = np.flatnonzero(answers.accepted)
+    rows = rows[np.argsort(-answers.score[rows], kind="stable")]
+    columns = (answers.image, answers.caption, answers.score, answers.right, answers.probability)
+    table = [
+        (
+            captions.image_ids[i],
+            captions.caption_ids[c],
+            f"{score:.4f}",
+            f"{right:.4f}",
+            f"{p:.6g}",
+            captions.texts[c],
+        )
+        for i, c, score, right, p in zip(
+            *(column[rows].tolist() for column in columns), strict=True
+        )
+    ]
+    head = ("image_id", "caption_id", "score", "right", "probability", "caption")
+    write_text(path, csv_text(head, table))
+    return len(table)
+
+
+def _write_targets(
+    folder: Path, answers: Answers, captions: Captions, inputs: Mapping[str, str], calibrated: bool
 ) -> dict[str, int]:
-    """Qrels of both directions with the columns of mteb, the judge's grade in hundredths and 100 of
-    own pairs; and what is likely right beside own pairs. File -> rows."""
-    right = np.flatnonzero(answers.score >= accept)
-    right = right[np.argsort(-answers.score[right], kind="stable")]
-    rows = [
-        (captions.image_ids[i], captions.caption_ids[c], f"{s:.4f}", f"{p:.6g}", captions.texts[c])
-        for i, c, s, p in zip(
-            *(
-                column[right].tolist()
-                for column in (answers.image, answers.caption, answers.score, answers.probability)
-            ),
-            strict=True,
-        )
-    ]
-    write_text(
-        folder / _LIKELY,
-        csv_text(("image_id", "caption_id", "score", "probability", "caption"), rows),
+    """The judged pairs and own pairs, which have the value 1, as shards that training reads; what
+    was not judged is unknown. Files, as the manifest around them lists them -> rows."""
+    own = np.arange(captions.n_captions)
+    image = np.concatenate([captions.owner, answers.image])
+    caption = np.concatenate([own, answers.caption])
+    order, known = np.lexsort((caption, image)), np.ones(len(own))
+
+    def column(values: np.ndarray, dtype: type) -> np.ndarray:
+        return np.concatenate([known, values])[order].astype(dtype)
+
+    columns = {"captions": caption[order].astype(np.int32)}
+    columns["reasons"] = column(np.full(len(answers.score), 2), np.uint32)
+    columns["weight"] = column(1 / answers.probability, np.float32)
+    columns[MEASURE] = column(answers.score, np.float32)
+    if calibrated:
+        columns[MEASURE + ACCEPTED] = column(answers.right, np.float32)
+    names = list(columns)[3:]
+    params = {"measures": {name: {"imported": _JUDGED} for name in names}}
+    facts = {
+        "captions": captions.digest,
+        "split": captions.split,
+        "package": package_version(),
+        "n_captions": captions.n_captions,
+        "params": params,
+        "reasons": ["own", "judged"],
+    }
+    schema = shard_schema(names, facts)
+    batches = shard_batches(schema, captions.image_ids, image[order], columns)
+    folder.mkdir(exist_ok=True)
+    file = shard_name(0, 1)
+    rows = {file: write_arrow(folder / file, schema, batches)}
+    write_manifest(
+        folder, "shards", params=params, inputs=dict(inputs), rows=rows, pairs=len(image)
     )
-    pairs = [
-        (captions.image_ids[i], one, 100)
-        for one, i in zip(captions.caption_ids, captions.owner, strict=True)
-    ]
-    grades = np.rint(100 * answers.score).astype(int).tolist()
-    pairs += [
-        (captions.image_ids[i], captions.caption_ids[c], grade)
-        for i, c, grade in zip(
-            answers.image.tolist(), answers.caption.tolist(), grades, strict=True
-        )
-    ]
-    found = {_LIKELY: len(rows)}
-    for direction in _DIRECTIONS:
-        lines = sorted((i, c, g) if direction == "i2t" else (c, i, g) for i, c, g in pairs)
-        text = "".join(f"{query}\t{item}\t{grade}\n" for query, item, grade in lines)
-        write_text(folder / f"qrels-{direction}.tsv", "query-id\tcorpus-id\tscore\n" + text)
-        found[f"qrels-{direction}.tsv"] = len(lines)
-    return found
+    return {f"{TARGETS}/{MANIFEST}": 0, f"{TARGETS}/{file}": rows[file]}
 
 
 def lines_of(found: Mapping[str, Any]) -> list[str]:
-    """What the command prints: two lines a model, and one on which of two is first."""
+    """What the command prints: three lines a model, one on which of two is first, and by whom right
+    is told."""
     lines = []
     names = list(found["i2t"]["models"])
     for name in names:
-        for direction, words in _DIRECTIONS.items():
-            one = found[direction]["models"][name]
-            value, low, high = (100 * one[key] for key in ("value", "low", "high"))
-            also = f"{value:.1f} [{low:.1f}, {high:.1f}] with what is also right"
-            lines.append(
-                f"{name}: {words} R@1 {100 * one['benchmark']:.1f} as benchmarks count; {also}"
-            )
+        models = {way: found[way]["models"][name] for way in DIRECTIONS}
+        for way, words in DIRECTION_WORDS.items():
+            also = f"{_percent(models[way])} with what is also right"
+            counted = f"R@1 {100 * models[way]['benchmark']:.1f} as benchmarks count"
+            lines.append(f"{name}: {words} {counted}; {also}")
+        graded = ", ".join(
+            f"{words} {_percent(models[way][GRADED])}" for way, words in DIRECTION_WORDS.items()
+        )
+        lines.append(f"{name}: NDCG@10 by the judge's grades {graded}")
     if len(names) == 2:
         parts = (
-            f"{words} {found[direction]['same_first']:.0%}"
-            for direction, words in _DIRECTIONS.items()
+            f"{words} {found[way]['same_first']:.0%}" for way, words in DIRECTION_WORDS.items()
         )
         lines.append(f"the same model is first by both: {', '.join(parts)}")
-    return lines
+    return [*lines, _said_of(found["calibration"])]
+
+
+def _percent(value: Mapping[str, float]) -> str:
+    low, high = 100 * value["low"], 100 * value["high"]
+    return f"{100 * value['value']:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def _said_of(calibration: Mapping[str, Any] | None) -> str:
+    """How a score becomes right, in words."""
+    if calibration is None:
+        return "not calibrated: the judge's score alone says what is right"
+    pairs = f"{calibration['pairs']:,} pairs of {calibration['file']}"
+    return f"calibrated: right is the probability that people accept, by {pairs}"
 
 
 def _page(
@@ -295,44 +548,38 @@ def _page(
     scores: Mapping[str, np.ndarray],
     answers: Answers,
     captions: Captions,
-    accept: float,
     thumbnails: PageThumbnails,
 ) -> str:
     """The figures, and first answers that benchmarks count as wrong and the judge as right."""
     name, first = next(iter(found["t2i"]["models"].items()))
-    counted = f"Benchmarks count {100 * first['benchmark']:.1f}."
+    counted = f"Benchmarks count {format_percent(first['benchmark'])}."
     said = (
         f"is the recall at 1 of model {name}, text to image, with what the judge also finds right."
         f" {counted}"
     )
-    figure = f"{100 * first['value']:.1f}"
+    figure = format_percent(first["value"])
     rows = [
         [
-            model,
-            words,
-            f"{100 * one['benchmark']:.1f}",
-            f"{100 * one['value']:.1f}",
-            f"{100 * one['low']:.1f} to {100 * one['high']:.1f}",
+            Cell(model, model, note=words),
+            share_cell(one["benchmark"]),
+            _cell(one),
+            _cell(one[GRADED]),
         ]
-        for direction, words in _DIRECTIONS.items()
+        for direction, words in DIRECTION_WORDS.items()
         for model, one in found[direction]["models"].items()
     ]
     heads = (
         "model",
-        "direction",
         "R@1 as benchmarks count",
         "R@1 with what is also right",
-        "95 % interval",
+        "NDCG@10 by the judge's grades",
     )
-    unsure = f"{found['answered']:,} pairs were judged, {found['unanswered']:,} had no answer. "
-    notes = [
-        Note(
-            unsure
-            + "Intervals hold the chance of queries and of the pairs that were drawn. They do not"
-            " hold the judge's own errors: capgrade agree says how well it agrees with people.",
-        )
-    ]
-    parts: list[Part] = [Headline(figure, said), PageTable("Recall at 1", heads, rows), *notes]
+    text = f"{found['answered']:,} pairs were judged, {found['unanswered']:,} had no answer. "
+    text += "The 95 % intervals hold the chance of queries and of the pairs that were drawn. "
+    said_of = _said_of(found["calibration"])
+    text += f"{said_of[0].upper()}{said_of[1:]}. {_NOT_HELD[found['calibration'] is not None]}"
+    table = PageTable("What the models' answers are worth", heads, rows)
+    parts: list[Part] = [Headline(figure, said), table, Note(text)]
     opening = PageSection("figures", "Regraded", "", parts)
     sections = [
         PageSection(
@@ -342,25 +589,35 @@ def _page(
             [Examples("the judge's score", changed)],
         )
         for k, (model, S) in enumerate(scores.items())
-        if (changed := _changed(S, answers, captions, accept, thumbnails))
+        if (changed := _changed(S, answers, captions, thumbnails))
     ]
     foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}."
     return render_page("What the numbers are worth", opening, sections, KIND, foot=foot, runs=[])
 
 
+_NOT_HELD = {
+    False: "Intervals do not hold the judge's own errors; capgrade agree says how well it agrees"
+    " with people.",
+    True: "Intervals of R@1 hold how far these pairs leave that probability open. NDCG is not"
+    " calibrated.",
+}
 _INTRO = (
     "What the model ranks first, which was not written for the query, and which the judge accepts."
 )
 
 
+def _cell(value: Mapping[str, float]) -> Cell:
+    """A share with its interval below it."""
+    low, high = 100 * value["low"], 100 * value["high"]
+    return Cell(format_percent(value["value"]), value["value"], note=f"{low:.1f}–{high:.1f}%")
+
+
 def _changed(
-    S: np.ndarray, answers: Answers, captions: Captions, accept: float, thumbnails: PageThumbnails
+    S: np.ndarray, answers: Answers, captions: Captions, thumbnails: PageThumbnails
 ) -> list[Example]:
     """Queries whose first answer is another's own and accepted, each text once; the best judged
     first."""
-    right = answers.score >= accept
-    first = S[:, answers.caption].argmax(axis=0) == answers.image
-    some = np.flatnonzero(right & first)
+    some = np.flatnonzero(answers.accepted & _ranked_first(S, answers, "t2i"))
     some = some[np.argsort(-answers.score[some], kind="stable")]
     pairs = ValuedPairs(
         answers.image[some], answers.caption[some], answers.score[some], np.ones(len(some))

@@ -4,7 +4,7 @@ Format 2 stores the values of own captions without themselves; shards of format 
 none.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from capgrade.schemas.files import (
 from capgrade.schemas.own_pairs import LEFT_OUT
 
 _FORMAT = 2
+_IMAGES = 1024  # of a batch of `shard_batches`
 
 
 def shard_schema(
@@ -56,6 +57,30 @@ def shard_schema(
 def scored_reason(measure: str) -> str:
     """Why a pair is kept that a measure of some pairs scores. The measure has no other values."""
     return f"scored_{measure}"
+
+
+def shard_batches(
+    schema: pa.Schema,
+    image_ids: Sequence[str],
+    image: np.ndarray,
+    columns: Mapping[str, np.ndarray],
+) -> Iterator[pa.RecordBatch]:
+    """Batches of `shard_schema` from one table of pairs: image int [n], rising, and the other
+    columns by name, each [n]: captions, reasons, weight and every measure, as the schema has them.
+    """
+    start = np.searchsorted(image, np.arange(len(image_ids) + 1))
+    for at in range(0, len(image_ids), _IMAGES):
+        ptr = start[at : at + _IMAGES + 1]
+        offsets = pa.array(ptr - ptr[0], pa.int32())
+        images = pa.array(np.arange(at, at + len(ptr) - 1), pa.int32())
+        lists = [
+            pa.ListArray.from_arrays(
+                offsets, pa.array(columns[field.name][ptr[0] : ptr[-1]], field.type.value_type)
+            )
+            for field in schema
+            if pa.types.is_list(field.type)
+        ]
+        yield pa.record_batch([image_ids[at : at + len(images)], images, *lists], schema=schema)
 
 
 def shard_name(k: int, n: int) -> str:

@@ -1,56 +1,50 @@
 """The list that ships: every pair of MS-COCO 5K with a P of .2 or more by `people`, own pairs
 aside.
 
-    capgrade captions --source tsv --input ../shared/data/coco/test5k_captions.tsv --split test \
-        --out coco/captions
-    capgrade relevance --captions coco/captions --measures people --out coco/relevance
-    python -m studies.coco_lists --captions coco/captions --relevance coco/relevance \
+    python -m studies.coco_lists --input ../shared/data/coco/test5k_captions.tsv \
         --out capgrade/lists/coco-5k.parquet
 
 Prints how many pairs it holds, and how far ECCV Caption's lists agree.
 """
 
 import argparse
+import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from capgrade.agreement.calibration import SHIPPED, load
-from capgrade.labels import Labels
-from capgrade.lists import LikelyList, write_list
+from capgrade.lists import LikelyList, refuse_other, write_list
+from capgrade.measures import choose
+from capgrade.measures.params import MeasuresParams
 from capgrade.metrics import human_lists
-from capgrade.schemas.errors import InputError
+from capgrade.pipelines.captions import captions as write_captions
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.params import CaptionsParams
 
 LEAST = 0.2
 _ROWS = 100  # images at a time
 
 
-def likely_pairs(labels: Labels, least: float = LEAST) -> LikelyList:
-    """The pairs of an image with another's caption whose P is `least` or more by the shipped
-    calibration."""
-    if labels.stored.sampled:
-        raise InputError(
-            "labels of some pairs alone",
-            file=labels.file,
-            remedy="give a folder of capgrade relevance",
-        )
-    curve, owner = load(SHIPPED).fitting(labels.owner).curves["people"], labels.owner
-    images, captions, hundredths = [], [], []
-    for start in range(0, len(labels.image_ids), _ROWS):
-        rows = np.arange(start, min(start + _ROWS, len(labels.image_ids)))
-        p = curve.probability(
-            np.asarray(labels.block(rows, np.arange(labels.n_captions), measure="people").relevance)
-        )
+def likely_pairs(captions: Captions, least: float = LEAST) -> LikelyList:
+    """The pairs of an image with another's caption whose P by `people` is `least` or more by the
+    shipped calibration."""
+    fitted = choose(["people"], MeasuresParams())["people"].fit(captions)
+    curve, owner = load(SHIPPED).fitting(captions.owner).curves["people"], captions.owner
+    images, columns, hundredths = [], [], []
+    for start in range(0, captions.n_images, _ROWS):
+        rows = np.arange(start, min(start + _ROWS, captions.n_images))
+        p = curve.probability(fitted.score(rows))
         image, caption = np.nonzero((p >= least) & (rows[:, None] != owner))
         images.append(rows[image])
-        captions.append(caption)
+        columns.append(caption)
         hundredths.append(np.floor(p[image, caption] * 100 + 1e-9))
     return LikelyList(
-        np.array([int(one) for one in labels.image_ids], np.int64),
-        np.array([int(one) for one in labels.caption_ids], np.int64),
+        np.array([int(one) for one in captions.image_ids], np.int64),
+        np.array([int(one) for one in captions.caption_ids], np.int64),
         owner,
         np.concatenate(images).astype(np.uint16),
-        np.concatenate(captions).astype(np.uint16),
+        np.concatenate(columns).astype(np.uint16),
         np.concatenate(hundredths).astype(np.uint8),
     )
 
@@ -82,10 +76,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("--captions", "--relevance", "--out"):
+    for name in ("--input", "--out"):
         parser.add_argument(name, type=Path, required=True)
     given = parser.parse_args()
-    found = likely_pairs(Labels.load(given.relevance, captions=given.captions))
+    refuse_other(given.out)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "captions"
+        write_captions(made, CaptionsParams(source="tsv", input=str(given.input), split="test"))
+        found = likely_pairs(read_captions(made))
     write_list(given.out, found)
     some = int((found.hundredths >= 50).sum())
     print(

@@ -187,8 +187,12 @@ def load(path: Path) -> Calibration:
 
 def scale_of(people: Judgements, accept: float | None = None, file: Path | None = None) -> Scale:
     """The judgements' scale, and the score from which people accept: `accept`, else half of the
-    shares of yes, 3 of 0 to 5 and of 1 to 4. InputError where the scale is not known, another one
-    comes without `accept`, and for an `accept` beyond the scores."""
+    shares of yes, 3 of 0 to 5 and of 1 to 4. InputError for judgements that cannot calibrate, where
+    the scale is not known, another one comes without `accept`, and for an `accept` beyond the
+    scores."""
+    if people.uncalibrated:
+        problem = f"these judgements cannot calibrate: {people.uncalibrated}"
+        raise InputError(problem, file=file, remedy="calibrate by other judgements, or by none")
     if people.scale is None:
         remedy = "give --set agree.scale=LOW..HIGH, such as 0..5, or a column `scale` with it"
         raise InputError("does not say between which scores people chose", file=file, remedy=remedy)

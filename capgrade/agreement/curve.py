@@ -24,9 +24,9 @@ from capgrade.agreement.coefficients import pair_draws
 from capgrade.agreement.judgements import Judgements
 from capgrade.schemas.errors import InputError
 
-KNOTS, _DRAWS, _FOLDS, _BINS = 64, 40, 10, 15
+KNOTS, _DRAWS, FOLDS, _BINS = 64, 40, 10, 15
 _DIGITS = 5  # of every number
-_FEWEST = 100  # non-original pairs, on at least _FOLDS images
+FEWEST = 100  # non-original pairs, on at least FOLDS images
 FEWEST_ABOVE = 5  # pairs above the last knot of `through`
 _TOP = 5.0  # of the expected score
 
@@ -80,20 +80,11 @@ class Scale:
 def fit(values: np.ndarray, people: Judgements, owner: np.ndarray, scale: Scale) -> Curve:
     """A measure's curve. values float [n] of the judged pairs; owner int64 [n]: the image that each
     caption is of; own pairs are left out. Scores low..high are brought to 0..5. InputError for
-    fewer than FEWEST other pairs, than _FOLDS images, or than captions of _FOLDS images."""
+    too few pairs (`require_enough`)."""
     other = owner != people.image
     x, image, owner = values[other].astype(np.float64), people.image[other], owner[other]
     score = (people.score[other] - scale.low) * (_TOP / (scale.high - scale.low))
-    counts = len(np.unique(image)), len(np.unique(owner))
-    if len(x) < _FEWEST or min(counts) < _FOLDS:
-        problem = (
-            f"{len(x)} judged pairs of {counts[0]} images with captions of {counts[1]}, own pairs"
-            " left out"
-        )
-        remedy = (
-            f"calibrate on at least {_FEWEST} pairs of {_FOLDS} images with captions of {_FOLDS}"
-        )
-        raise InputError(problem, remedy=remedy)
+    require_enough(image, owner)
     accepted = (people.score[other] >= scale.accept).astype(np.float64)
     # as they are written
     knots = np.unique(np.round(np.quantile(x, np.linspace(0, 1, KNOTS)), _DIGITS))
@@ -113,6 +104,19 @@ def fit(values: np.ndarray, people: Judgements, owner: np.ndarray, scale: Scale)
         len(x),
         *_rounded([_spread(accepted - p, p, *sides) for sides in (two, two[::-1])]),
     )
+
+
+def require_enough(image: np.ndarray, owner: np.ndarray) -> None:
+    """InputError for pairs that are too few to fit a curve: their images, and the images of their
+    captions, int64 [n]; without own pairs."""
+    counts = len(np.unique(image)), len(np.unique(owner))
+    if len(image) < FEWEST or min(counts) < FOLDS:
+        problem = (
+            f"{len(image)} judged pairs of {counts[0]} images with captions of {counts[1]}, own"
+            " pairs left out"
+        )
+        remedy = f"calibrate on at least {FEWEST} pairs of {FOLDS} images with captions of {FOLDS}"
+        raise InputError(problem, remedy=remedy)
 
 
 def through(curve: Curve, known: np.ndarray, fewer: np.ndarray) -> Curve:
@@ -172,9 +176,9 @@ def _held_out(
 ) -> tuple[float, list[dict[str, float]]]:
     """Expected calibration error, and predicted against observed acceptance in bins of equally many
     pairs; each pair's probability by a curve that saw none of its image's pairs."""
-    fold = np.random.default_rng(0).permutation(row.max() + 1)[row] % _FOLDS
+    fold = np.random.default_rng(0).permutation(row.max() + 1)[row] % FOLDS
     predicted = np.empty(len(x))
-    for k in range(_FOLDS):
+    for k in range(FOLDS):
         knots = np.unique(np.quantile(x[fold != k], np.linspace(0, 1, KNOTS)))
         curve = _isotonic(x[fold != k], accepted[fold != k], knots)
         predicted[fold == k] = np.interp(x[fold == k], knots, curve)

@@ -19,7 +19,7 @@ from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, in_order, read_manifest
 from capgrade.schemas.params import validated
-from capgrade.schemas.shards import scored_reason, shard_schema
+from capgrade.schemas.shards import scored_reason, shard_batches, shard_schema
 
 CAPTIONS_SCHEMA = pa.schema([field for field in SCHEMA if field.name != "split"])
 _PAIRS = {
@@ -30,7 +30,6 @@ _PAIRS = {
 }
 HELD = {"params": dict, "measures": dict, "inputs": dict, "tokenizer": str}  # by a manifest
 _AGAIN = "publish it again: capgrade publish"
-_IMAGES = 1024  # of a batch, where pairs are laid out as shards
 CARD, CROISSANT, SUMS = "README.md", "croissant.json", "SHA256SUMS"
 BENCHMARK = ("images", "texts", "t2i-qrels", "t2i-gains", "i2t-qrels", "i2t-gains")
 FOLDERS = ("captions", "relevance", "figures", *BENCHMARK)  # nothing else belongs in them
@@ -140,21 +139,7 @@ def published_shards(
     if (np.diff(image) < 0).any():
         raise InputError("pairs are not in the order of images", file=folder, remedy=_AGAIN)
     schema = shard_schema(names, {"reasons": reasons.to_pylist()})
-    start, batches = np.searchsorted(image, np.arange(captions.n_images + 1)), []
-    for at in range(0, captions.n_images, _IMAGES):
-        ptr = start[at : at + _IMAGES + 1]
-        offsets = pa.array(ptr - ptr[0], pa.int32())
-        images = pa.array(np.arange(at, at + len(ptr) - 1), pa.int32())
-        lists = [
-            pa.ListArray.from_arrays(offsets, pa.array(column[ptr[0] : ptr[-1]]))
-            for column in flat.values()
-        ]
-        batches.append(
-            pa.record_batch(
-                [captions.image_ids[at : at + len(images)], images, *lists], schema=schema
-            )
-        )
-    return schema, batches
+    return schema, list(shard_batches(schema, captions.image_ids, image, flat))
 
 
 def params_of(measures: dict[str, Any], folder: Path) -> MeasuresParams:

@@ -12,9 +12,12 @@ import pyarrow as pa
 from capgrade.labels.stored import ValuedPairs
 from capgrade.metrics.runs import fields_of, refuse_spaces, write_lines
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import write_text
 
 if TYPE_CHECKING:
     from capgrade.labels import Labels
+
+_BETWEEN = {"\t", "\n", "\r"}  # what separates fields and lines
 
 
 def write_qrels(
@@ -39,6 +42,19 @@ def write_qrels(
         return whole and [row[:3] for row in rows] == [fields_of(line)[:3] for line in lines]
 
     write_lines(path, lines, "TREC judgements of these labels", ours)
+    return len(values)
+
+
+def write_tsv(labels: Labels, path: Path, measure: str, queries: str) -> int:
+    """Judgements with the columns of mteb and BEIR, between tabs: query-id, corpus-id, and as score
+    the value in hundredths, rounded. Returns how many. InputError for an id with a tab or a line
+    break."""
+    query, document, values = judgements(labels, measure, queries)
+    columns = query.to_pylist(), document.to_pylist(), np.rint(100 * values).astype(int).tolist()
+    if bad := next((one for one in (*columns[0], *columns[1]) if _BETWEEN & set(one)), None):
+        raise InputError(f"id {bad!r} has a tab or a line break", file=path, remedy="rename it")
+    lines = (f"{q}\t{d}\t{grade}\n" for q, d, grade in zip(*columns, strict=True))
+    write_text(path, "query-id\tcorpus-id\tscore\n" + "".join(lines))
     return len(values)
 
 

@@ -3,6 +3,7 @@ pairs."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from capgrade.metrics.base import Positives
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.output import refuse_file
 
 _FOLDER = Path(__file__).parent
 LIKELY = 0.5  # P from which a pair counts as likely right, where nobody says otherwise
@@ -65,9 +67,21 @@ def named(name: str | Path) -> Path:
     return shipped
 
 
+def refuse_other(path: Path) -> None:
+    """InputError where a file stands at `path` that is no such list."""
+
+    def ours(there: Path) -> bool:
+        with suppress(InputError):
+            return len(read_list(there).image_ids) > 0
+        return False
+
+    refuse_file(path, "list of likely pairs", ours)
+
+
 def write_list(path: Path, found: LikelyList) -> None:
-    """One row a pair, sorted by image and caption; the ids and owners are in the file's
-    metadata."""
+    """One row a pair, sorted by image and caption; the ids and owners are in the file's metadata.
+    InputError as `refuse_other`."""
+    refuse_other(path)
     order = np.lexsort((found.captions, found.images))
     columns = {
         "image": found.images[order].astype(np.uint16),

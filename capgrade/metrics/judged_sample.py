@@ -176,6 +176,13 @@ def change_places(
         query_values(scores, sample, [metric], above=above, seed=seed)[metric]
         for scores in (scores_a, scores_b)
     )
+    return places_of(first, second, level, seed, groups)
+
+
+def places_of(
+    first: QueryValues, second: QueryValues, level: float, seed: int, groups: Array | None
+) -> Places:
+    """`change_places` of values that are there. InputError for two numbers of queries."""
     if first.values.shape != second.values.shape:
         raise InputError(
             "the systems have other numbers of queries", remedy="score the same queries with both"

@@ -33,7 +33,6 @@ def draw_pool(
     top: int = 10,
     columns: bool = False,
     own: Positives | None = None,
-    certain: bool = True,
     seed: int = 0,
 ) -> Pool:
     """`budget` pairs of all: the first `top` of each row of each system (and of each column) with
@@ -41,9 +40,8 @@ def draw_pool(
     on each twice as deep as the one above. A stratum of n pairs gets a share as the square root of
     n, which is Neyman's where relevance falls as 1 / rank.
 
-    `own` pairs are known and not drawn. Where not all of the first `top` are to be `certain`, half
-    of the budget is drawn from them, or as many as they are. InputError for similarities of several
-    shapes, and for a budget that leaves a pair without a chance.
+    `own` pairs are known and not drawn. InputError for similarities of several shapes, and for a
+    budget that leaves a pair without a chance.
 
     >>> len(draw_pool([np.eye(20)], budget=100, top=2).query)
     100
@@ -55,7 +53,7 @@ def draw_pool(
     in_row = np.stack([(strata == h).sum(axis=1) for h in range(count)], axis=1)  # rows x strata
     sizes = in_row.sum(axis=0)
     random, chosen = np.random.default_rng(seed), list[tuple[Array, Array, Array]]()
-    for stratum, drawn in enumerate(_shares(sizes, budget, top, certain)):
+    for stratum, drawn in enumerate(_shares(sizes, budget, top)):
         # of its pairs, row by row
         numbers = np.sort(random.choice(sizes[stratum], drawn, replace=False))
         ends = in_row[:, stratum].cumsum()
@@ -68,6 +66,48 @@ def draw_pool(
         probability = np.full(drawn, drawn / max(sizes[stratum], 1))
         chosen.append((row, np.concatenate([np.zeros(0, np.int64), *items]), probability))
     return Pool(*(np.concatenate(column) for column in zip(*chosen, strict=True)))
+
+
+def first_cells(similarities: Sequence[Matrix], depth: int) -> Array:
+    """What any system ranks among the first `depth` of a row, as row * width + column, int64,
+    rising. InputError for similarities of several shapes."""
+    systems = [as_numpy(matrix) for matrix in similarities]
+    for system in systems:
+        check_matrix("similarity", system, systems[0].shape)
+    nothing = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    cells = [
+        part
+        for system in systems
+        for part in best_cells(system, check_k(depth), nothing, columns=False)
+    ]
+    return np.unique(np.concatenate(cells))
+
+
+def draw_strata(strata: Sequence[Array], budget: int, width: int, *, seed: int = 0) -> Pool:
+    """Up to `budget` cells, row * width + column, from all in the strata: each stratum gets an
+    equal share, and a small one is taken whole and leaves its rest to others. A cell that several
+    have is of the first. InputError for a budget that leaves a stratum without a pair.
+
+    >>> pool = draw_strata([np.array([3]), np.array([3, 4, 5, 9])], budget=3, width=5)
+    >>> pool.query.tolist()[0], pool.item.tolist()[0], pool.probability.round(2).tolist()
+    (0, 3, [1.0, 0.67, 0.67])
+    """
+    random, parts, taken = np.random.default_rng(seed), list[Array](), np.zeros(0, np.int64)
+    for cells in strata:
+        parts.append(np.setdiff1d(cells, taken))
+        taken = np.union1d(taken, parts[-1])
+    left, drawn, probability = budget, list[Array](), list[Array]()
+    filled = sorted((part for part in parts if len(part)), key=len)
+    if budget < len(filled):
+        problem = f"{budget:,} pairs to judge of {len(filled)} strata"
+        raise InputError(problem, remedy="give a larger budget")
+    for number, part in enumerate(filled):
+        count = min(len(part), left // (len(filled) - number))
+        left -= count
+        drawn.append(np.sort(random.choice(part, count, replace=False)))
+        probability.append(np.full(count, count / len(part)))
+    query, item = np.divmod(np.concatenate([*drawn, np.zeros(0, np.int64)]), width)
+    return Pool(query, item, np.concatenate([*probability, np.zeros(0)]))
 
 
 def _strata(
@@ -121,11 +161,10 @@ def best_cells(
             yield (row[known] + at) * by_row + column[known].astype(np.int64) * by_column
 
 
-def _shares(sizes: Array, budget: int, top: int, certain: bool) -> list[int]:
+def _shares(sizes: Array, budget: int, top: int) -> list[int]:
     """How many pairs of each stratum are drawn. A small stratum may be taken whole, and leaves its
     rest to larger ones."""
-    best = int(sizes[0]) if certain else min(int(sizes[0]), budget // 2)
-    drawn, left = [best] + [0] * (len(sizes) - 1), budget - best
+    drawn, left = [int(sizes[0])] + [0] * (len(sizes) - 1), budget - int(sizes[0])
     below = [int(h) for h in np.argsort(sizes[1:], kind="stable") + 1 if sizes[h]]
     if left < len(below) or budget > sizes.sum():
         problem = (

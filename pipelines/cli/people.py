@@ -249,12 +249,13 @@ def judge(
         remedy = "set judge.price_in and judge.price_out, per million tokens"
         raise InputError("--max-cost without prices", remedy=remedy)
     from capgrade.pipelines.judging import judge as stage
+    from capgrade.pipelines.judging import judge_of
 
     done = stage(
         captions,
         pairs,
         out,
-        endpoint=endpoint,
+        asked=judge_of(endpoint, model, asked),
         model=model,
         images=images,
         split=split,
@@ -297,18 +298,32 @@ def regrade(
     ] = None,
     images: ImagesOption = None,
     split: Split = None,
-    budget: Annotated[int, Option(min=10, help="Pairs to ask about.")] = 3000,
+    judgements: Annotated[
+        Path | None,
+        Option(help="People's scores, as of `agree`, to learn what the judge's score means."),
+    ] = None,
+    budget: Annotated[
+        int,
+        Option(min=10, help="Most pairs to ask about; with --judgements a quarter is of these."),
+    ] = 3000,
     accept: Annotated[
         float,
-        Option(min=0.01, max=1, help="Share of the judge's scale from which a pair is right."),
+        Option(
+            min=0.01,
+            max=1,
+            help=(
+                "Share of the judge's scale from which a pair is right; with --judgements the"
+                " probability from which it is listed."
+            ),
+        ),
     ] = 0.5,
     max_cost: Annotated[
         float | None, Option(min=0, help="Stop before this run costs more, as of `judge`.")
     ] = None,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
-    """What models' recall is worth: draw a pool of pairs, ask a judge, and estimate R@1 with what
-    is also right.
+    """What models' recall and NDCG are worth: draw a pool of pairs, ask a judge, and estimate R@1
+    with what is also right, and NDCG@10 by its grades.
 
     Similarities are read in the order of the captions table, or with ids beside them. With two
     models the probability that the same one is first is printed. A run goes on where it was
@@ -339,11 +354,13 @@ def regrade(
         endpoint=endpoint,
         images=images,
         split=split,
+        judgements=judgements,
         budget=budget,
         accept=accept,
         max_cost=max_cost,
         params=loaded.judge,
+        agree=loaded.agree,
         tell=lambda said: typer.echo(said, err=True),
     )
-    judged = f"{found['answered']:,} of {budget:,} pairs judged -> {out}"
+    judged = f"{found['answered']:,} of {found['pairs']:,} pairs judged -> {out}"
     say(found, given.as_json, "\n".join([*lines_of(found), judged]))

@@ -27,7 +27,7 @@ def judge(
     pairs: str,
     out: Path,
     *,
-    endpoint: str | None,
+    asked: Judge,
     model: str,
     images: str | None = None,
     split: str | None = None,
@@ -35,10 +35,10 @@ def judge(
     params: JudgeParams,
     tell: Callable[[str], None] = lambda said: None,
 ) -> dict[str, Any]:
-    """Ask about `pairs` (see `read_pairs`) and write the scores as CSV, a row for each pair and
-    prompt, in this order. Without `endpoint` the model is a CrossEncoder in this process. What is
-    to be asked, and what it will cost about, is told before. Pairs without an answer are listed
-    beside the table, with the reason, and asked by the next run.
+    """Ask a judge of `judge_of` about `pairs` (see `read_pairs`) and write the scores as CSV, a row
+    for each pair and prompt, in this order; `model` is the rater's name. What is to be asked, and
+    what it will cost about, is told before. Pairs without an answer are listed beside the table,
+    with the reason, and asked by the next run.
 
     Answers are kept by the digest of model, prompt, texts and picture: none is asked for twice, and
     a run that was killed goes on. Raises InputError where inputs do not fit, something else stands
@@ -47,7 +47,6 @@ def judge(
     failed = out.with_name(f"{out.stem}-unanswered.csv")
     refuse_file(out, f"table of capgrade judge by {model}", _by(model))
     refuse_file(failed, "table of capgrade judge", starting(",".join(_NO_ANSWER).encode()))
-    asked = _judge_of(endpoint, model, params)
     prompts = load_prompts(params.prompt, asked.reads, images is not None)
     captions = read_captions(captions_dir, split)
     image, caption = read_pairs(pairs, captions)
@@ -93,7 +92,9 @@ def judge(
     }
 
 
-def _judge_of(endpoint: str | None, model: str, params: JudgeParams) -> Judge:
+def judge_of(endpoint: str | None, model: str, params: JudgeParams) -> Judge:
+    """The model at an endpoint, which chats or reranks; without one a CrossEncoder in this process.
+    InputError for what is no address, and for a model that cannot be loaded."""
     if endpoint is None:
         from capgrade.pipelines.judging.cross_encoder import CrossEncoderJudge
 

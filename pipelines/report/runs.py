@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.evaluation import DIRECTION_WORDS
 from capgrade.pipelines.page.charts import channel, colour_of, make_chart, make_layer
 from capgrade.pipelines.page.parts import (
     Cell,
@@ -41,7 +42,6 @@ from capgrade.trainer.evaluation.tables import (
 )
 from capgrade.trainer.fit import EPOCHS
 
-DIRECTION_WORDS = {"i2t": "image to text", "t2i": "text to image"}
 SHORT_METRICS = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
 _INTRO = (
     "Each run on the evaluation split, and below each value its 95% interval over images. Image to"

@@ -91,6 +91,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--relevance DIR": "--relevance data/relevance",
         "--run RUN --words": "--run data/runs/scenes_teran --words",
     },
+    "regrade.md": {"--preset triplet": f"--preset triplet {TINY}"},
     "shards.md": {
         "relevance --captions DIR": "relevance --captions one",
         "relevance ... --": "relevance --captions one --measures rouge_l --out again --",
@@ -152,7 +153,11 @@ NOT_RUN: dict[str, dict[str, str]] = {
             "wants a calibration; pipelines/publish/test_columns.py has one"
         ),
     },
-    "regrade.md": {"capgrade regrade": "wants a judge; tests/pipelines/test_regrade.py has one"},
+    "regrade.md": {
+        "capgrade regrade --captions captions --similarity": (
+            "wants two models or a hundred judgements; tests/pipelines/test_regrade.py has them"
+        ),
+    },
     "regions.md": {
         "capgrade regions --images DIR --detector bottom_up": "wants published weights",
         "capgrade regions --images DIR --detector patches": (

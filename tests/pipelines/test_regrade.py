@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capgrade.labels import Labels
+from capgrade.labels.stored import ValuedPairs
+from capgrade.metrics import ndcg
 from capgrade.schemas.captions import read_captions
 from tests.conftest import call, caption_table, printed, refusal, write_captions_folder
 from tests.pipelines.judging.stand_in import Chat, served
@@ -78,6 +81,22 @@ def truth(world: Path, name: str, direction: str) -> tuple[float, float]:
     return float((best == captions.owner).mean()), float((of_image[best] == kinds).mean())
 
 
+def dense_ndcg(world: Path, name: str, direction: str) -> float:
+    """NDCG@10 by the judge's grades of every own pair and of what a model ranks among the first
+    ten of a query: 1 of one kind, else 0."""
+    captions = read_captions(world / "captions")
+    models = {one: np.load(world / f"{one}.npy") for one in ("better", "worse")}
+    kinds = np.array([kind_of(text) for text in captions.texts])
+    gains = (kinds[captions.refs[captions.ref_ptr[:-1]]][:, None] == kinds[None]).astype(float)
+    if direction == "t2i":
+        models, gains = {one: S.T for one, S in models.items()}, gains.T
+    own = np.arange(N)[:, None] == captions.owner
+    listed = own if direction == "i2t" else own.T
+    for S in models.values():
+        listed = listed | (np.argsort(np.argsort(-S, axis=1), axis=1) < 10)
+    return float(ndcg(models[name], gains * listed, 10).mean())
+
+
 def test_the_truth_lies_in_the_interval(
     world: Path, judge: Chat, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,10 +110,15 @@ def test_the_truth_lies_in_the_interval(
             one = found[direction]["models"][model]
             assert one["benchmark"] == pytest.approx(benchmark) and right > benchmark + 0.1
             assert one["low"] - 0.02 <= right <= one["high"] + 0.02, (direction, model)
+            graded = one["ndcg@10"]
+            true = dense_ndcg(world, name, direction)
+            assert graded["low"] - 0.02 <= true <= graded["high"] + 0.02, (direction, model, true)
         assert found[direction]["same_first"] > 0.9
     assert (
         "better: image to text R@1 " in said
+        and "better: NDCG@10 by the judge's grades image to text " in said
         and "the same model is first by both: image to text" in said
+        and "not calibrated: the judge's score alone says what is right" in said
     )
     asked = len(judge.asked)
     assert 0 < asked <= 700
@@ -117,6 +141,88 @@ def test_what_is_written(world: Path, judge: Chat, tmp_path: Path) -> None:
     assert call("verify", tmp_path / "out") == 0
 
 
+def people_of(world: Path, file: Path, pairs: int) -> dict[str, float]:
+    """Judgements of random pairs: people accept seven of ten of one kind and one of ten others.
+    Returns the share that they accept, of each kind of pair: `same` and `other`."""
+    captions, random = read_captions(world / "captions"), np.random.default_rng(5)
+    kinds = np.array([kind_of(text) for text in captions.texts])
+    rows, given = ["image_id,caption_id,score,scale"], {"same": [], "other": []}
+    of_image = kinds[captions.refs[captions.ref_ptr[:-1]]]
+    for kind, mask in (("same", of_image[:, None] == kinds), ("other", of_image[:, None] != kinds)):
+        image, caption = np.nonzero(mask & (captions.owner != np.arange(N)[:, None]))
+        for k in random.choice(len(image), pairs // 2, replace=False):
+            yes = bool(random.random() < {"same": 0.7, "other": 0.1}[kind])
+            given[kind].append(yes)
+            ids = captions.image_ids[image[k]], captions.caption_ids[caption[k]]
+            rows.append(f"{','.join(ids)},{int(yes)},0..1")
+    file.write_text("\n".join(rows) + "\n")
+    return {kind: float(np.mean(yes)) for kind, yes in given.items()}
+
+
+def test_people_say_what_a_score_means(
+    world: Path, judge: Chat, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The judge has two scores; what counts of each is the share that people accepted, by all of
+    their 200 pairs. The truth is what a world has where every pair counts so much."""
+    accepted = people_of(world, tmp_path / "people.csv", 200)
+    people = ("--judgements", tmp_path / "people.csv", "--budget", 800)
+    assert call(*line(judge, tmp_path / "out", *people)) == 0
+    said = capsys.readouterr().out
+    assert "right is the probability that people accept, by 200 pairs of people.csv" in said
+    found = json.loads((tmp_path / "out" / "regraded.json").read_text())
+    assert found["pairs"] == 600 and found["calibration"]["pairs"] == 200
+    assert (found["calibration"]["accept"], found["calibration"]["sampling"]) == (0.5, "chosen")
+    captions = read_captions(world / "captions")
+    labels = Labels.load(tmp_path / "out" / "targets", captions=world / "captions")
+    assert labels.measures == ["judge", "judge_accepted"]
+    both = [ValuedPairs.joined(labels.stored.pairs(name)) for name in labels.measures]
+    other = captions.owner[both[0].caption] != both[0].image
+    for score, kind in ((0, "other"), (1, "same")):
+        right = both[1].value[other & (both[0].value == score)]
+        assert right == pytest.approx(accepted[kind], abs=2e-5), kind
+    for direction in ("i2t", "t2i"):
+        for model, name in (("better", "better"), ("other", "worse")):
+            benchmark, same = truth(world, name, direction)
+            one = found[direction]["models"][model]
+            true = benchmark + 0.7 * (same - benchmark) + 0.1 * (1 - same)
+            assert one["low"] <= true <= one["high"], (direction, model, true, one)
+            assert one["high"] - one["low"] > 0.04, "ten pairs more or less are accepted by chance"
+    page = (tmp_path / "out" / "regraded.html").read_text()
+    assert "Calibrated: right is the probability that people accept" in page
+
+
+def test_judgements_that_cannot_calibrate_are_refused_before_anything_is_asked(
+    world: Path, judge: Chat, tmp_path: Path
+) -> None:
+    people_of(world, tmp_path / "few.csv", 60)
+    said = refusal(*line(judge, tmp_path / "out", "--judgements", tmp_path / "few.csv"))
+    assert "60 judged pairs of" in said and not judge.asked
+
+
+def test_targets_hold_what_is_known_alone(world: Path, judge: Chat, tmp_path: Path) -> None:
+    """Own pairs are 1, judged pairs have their score, and every other pair is unknown; weights are
+    those of the pool."""
+    printed(*line(judge, tmp_path / "out", "--budget", 300))
+    captions = read_captions(world / "captions")
+    labels = Labels.load(tmp_path / "out" / "targets", captions=world / "captions")
+    block = labels.block(range(N), range(captions.n_captions))
+    expected = np.full((N, captions.n_captions), np.nan)
+    weight = np.zeros_like(expected)
+    for text in (tmp_path / "out" / "judged.csv").read_text().splitlines()[1:]:
+        image, caption, score, *_ = text.split(",")
+        at = captions.image_numbers[image], captions.caption_numbers[caption]
+        expected[at] = float(score) / 5
+    for text in (tmp_path / "out" / "pairs.jsonl").read_text().splitlines():
+        pair = json.loads(text)
+        at = captions.image_numbers[pair["image_id"]], captions.caption_numbers[pair["caption_id"]]
+        weight[at] = 1 / pair["probability"]
+    own = captions.owner[None] == np.arange(N)[:, None]
+    expected[own], weight[own] = 1, 1
+    assert (block.known == ~np.isnan(expected)).all() and block.known.sum() == own.sum() + 300
+    assert block.relevance[block.known] == pytest.approx(expected[block.known])
+    assert block.weights == pytest.approx(weight, rel=1e-6)
+
+
 def test_it_goes_on_where_it_was_stopped(world: Path, judge: Chat, tmp_path: Path) -> None:
     prices = ("--set", "judge.price_in=1000", "--set", "judge.price_out=0", "--max-cost", 5)
     said = refusal(*line(judge, tmp_path / "out", "--budget", 300, *prices))
@@ -125,6 +231,47 @@ def test_it_goes_on_where_it_was_stopped(world: Path, judge: Chat, tmp_path: Pat
     printed(*line(judge, tmp_path / "out", "--budget", 300))
     whole = [json.dumps(body, sort_keys=True) for body in judge.asked]
     assert 0 < before < len(whole) == len(set(whole)), "each question once"
+
+
+def test_what_changes_answers_makes_another_run(
+    world: Path, judge: Chat, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stopped run is gone on with if judge, prompt, split and budget are the same: not for another
+    prompt, and whatever the endpoint's address and the pace are."""
+    stopped = ("--set", "judge.price_in=1000", "--set", "judge.price_out=0", "--max-cost", 5)
+
+    def begin(*more: object) -> str:
+        capsys.readouterr()
+        budget = () if "--budget" in more else ("--budget", 300)
+        assert call(*line(judge, tmp_path / "out", *budget, *stopped, *more)) == 2
+        return capsys.readouterr().err
+
+    begin()
+    judge.address = judge.address.replace("127.0.0.1", "localhost")
+    assert "is not gone on with" not in begin("--set", "judge.per_minute=100000")
+    for more, changed in (
+        (("--set", "judge.prompt=captions_again"), "asked.prompts."),
+        (("--budget", 299), "asked.budget 300 -> 299"),
+    ):
+        assert changed in begin(*more), more
+
+
+def test_another_split_makes_another_run(
+    judge: Chat, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one folder: its digest is the same."""
+    sets = [[f"kind1 {k} {part}" for part in ("here", "there")] for k in range(20)]
+    tables = [caption_table(sets, split, f"{split}-i") for split in ("val", "test")]
+    write_captions_folder(tmp_path / "captions", tables)
+    np.save(tmp_path / "s.npy", np.random.default_rng(0).random((20, 40)).astype(np.float32))
+    at = ["--endpoint", judge.address, "--judge", "knows", "--out", tmp_path / "out"]
+    given = ["--captions", tmp_path / "captions", "--similarity", tmp_path / "s.npy", *at]
+    for split in ("val", "test"):
+        found = printed("regrade", *given, "--budget", 100, "--split", split)
+        assert found["answered"] == 100
+    assert 'other parameters or inputs: split "val" -> "test"' in capsys.readouterr().err
+    labels = Labels.load(tmp_path / "out" / "targets", captions=tmp_path / "captions")
+    assert labels.image_ids[0] == "test-i0"
 
 
 def test_two_models_of_one_name_are_refused(world: Path, judge: Chat, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from pydantic import BaseModel, ValidationError
 from rich.markup import escape
 
-from capgrade.evaluation import DIRECTIONS, SUM_OF, Evaluation
+from capgrade.evaluation import DIRECTION_WORDS, DIRECTIONS, SUM_OF, Evaluation
 from capgrade.metrics.base import check_choice
 from capgrade.metrics.catalogue import CATALOGUE, Metric
 from capgrade.metrics.uncertainty import PairedTest
@@ -150,7 +150,7 @@ def show(evaluations: Sequence[Evaluation], *, every: bool = True) -> None:
             f"{counts['images']} images, {counts['captions']} captions,"
             f" {evaluation.protocol}\n{_HEADER}"
         )
-        columns = ("metric", "image to text", "text to image")
+        columns = ("metric", *DIRECTION_WORDS.values())
         print_table(
             title, columns, _rows(evaluation, chosen), texts=(0, 1, 2), title_justify="left"
         )
@@ -290,7 +290,7 @@ def compared_rows(
 ) -> tuple[list[str], list[list[str]]]:
     """Heads and cells of what `compare` found: a row per metric, tests of the first run against
     each other one."""
-    spoken = {"i2t": "image to text", "t2i": "text to image", "": "both"}
+    spoken = {**DIRECTION_WORDS, "": "both"}
     heads, rows = tested_rows(
         labels,
         [

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from capgrade.metrics import Positives, draw_pool
+from capgrade.metrics.pools import draw_strata, first_cells
 from capgrade.schemas.errors import InputError
 
 RANDOM = np.random.default_rng(0)
@@ -62,3 +63,28 @@ def test_all_pairs_and_too_few() -> None:
             draw_pool(SYSTEMS, budget, top=2)
     with pytest.raises(InputError, match="transpose it"):
         draw_pool([SYSTEMS[0], SYSTEMS[1].T], 300)
+
+
+def test_strata_share_a_budget_and_each_cell_is_of_the_first_that_has_it() -> None:
+    """First cells are those of a sort; over 400 seeds each is drawn as often as its probability
+    says, a small stratum whole."""
+    one, three = (first_cells(SYSTEMS, depth) for depth in (1, 3))
+    assert set(zip(*np.divmod(three, 40), strict=True)) == firsts(SYSTEMS[0], 3) | firsts(
+        SYSTEMS[1], 3
+    )
+    strata = [one[:5], one, three]
+    count, chance = np.zeros(480), np.zeros(480)
+    for seed in range(400):
+        pool = draw_strata(strata, 25, 40, seed=seed)
+        at = pool.query * 40 + pool.item
+        assert len(at) == len(set(at.tolist())) == 25
+        count[at] += 1
+        chance[at] = pool.probability
+    assert (chance[one[:5]] == 1).all() and set(np.flatnonzero(chance).tolist()) == set(
+        three.tolist()
+    )
+    assert len(set(chance[one[5:]].tolist())) == 1 and chance[one[5:]].sum() == pytest.approx(10)
+    assert (np.abs(count - 400 * chance) <= 5 * np.sqrt(400 * chance * (1 - chance)) + 1e-9).all()
+    assert len(draw_strata(strata, 10_000, 40).query) == len(three), "no more than there are"
+    with pytest.raises(InputError, match="2 pairs to judge of 3 strata"):
+        draw_strata(strata, 2, 40)

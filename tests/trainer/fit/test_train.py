@@ -28,6 +28,7 @@ from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.train import epoch_lines, scored_batch, train
 from capgrade.trainer.search.index import search, search_captions
 from tests.conftest import call
+from tests.pipelines.judging.stand_in import Chat, served
 from tests.pipelines.judging.tiny import random_model
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
 from tests.pipelines.publish.stand_in import Hub
@@ -337,6 +338,24 @@ def test_a_measure_of_some_pairs_trains(small, tmp_path, capsys):
     exact = params("train.measure=reranker", preset="sam", epochs=1)
     with pytest.raises(InputError, match="scores the first 6 of .* and a matrix has all"):
         prepare(small.data, exact, measures)
+
+
+def test_targets_of_a_judge_train(small, tmp_path, monkeypatch):
+    """What `capgrade regrade` wrote is looked up: what nobody judged is masked."""
+    monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
+    np.save(tmp_path / "s.npy", np.random.default_rng(0).random((24, 48)).astype(np.float32))
+    line = ["regrade", "--captions", small.data.captions, "--split", "train", "--judge", "m"]
+    line += ["--similarity", tmp_path / "s.npy", "--budget", 200, "--out", tmp_path / "out"]
+    with served(Chat(lambda body: str(len(str(body)) % 6))) as chat:
+        assert call(*line, "--endpoint", chat.address) == 0
+    targets = replace(small.data, shards=tmp_path / "out" / "targets")
+    sets = (*LOOKED_UP, "train.unknown=mask", "train.measure=judge")
+    asked = params(*sets, "train.loss=[{name: soft_info_nce}]", preset="triplet", epochs=1)
+    block = prepare(targets, asked, MeasuresParams()).relevance.block(np.arange(24), np.arange(48))
+    own = np.arange(24)[:, None] == small.train.owner[None]
+    assert block.known.sum() == 48 + 200 and (block.relevance[own] == 1).all()
+    assert 0 < (block.relevance[block.known & ~own] > 0).mean() < 1
+    assert np.isfinite(train(targets, tmp_path / "run", asked, MeasuresParams())["loss"])
 
 
 def test_bcls_sees_the_cosine_of_paired_captions(small):
