@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -165,9 +166,8 @@ class Sampled:
     def pairs(self, measure: str, *reasons: str) -> Iterator[ValuedPairs]:
         """All that is known, or of it what was kept for one of these reasons, some images after
         others: of each part."""
-        for (image, caption), part, wanted in zip(
-            self.kept(), self.parts, self.kept_for(*(reasons or self.reasons)), strict=True
-        ):
+        masks = self.kept_for(*reasons) if reasons else repeat(np.True_)
+        for (image, caption), part, wanted in zip(self.kept(), self.parts, masks, strict=False):
             values, weights = part.values[measure], part.weights.astype(np.float64)
             rows = np.flatnonzero(wanted & ~np.isnan(values))
             yield ValuedPairs(image, caption, values, weights).take(rows)

@@ -203,7 +203,8 @@ class ImageReranker(Measure[ImageRerankerParams]):
         return FittedImageReranker(*sets, PackedTexts.of(captions.texts), by, found)
 
     def meaning(self) -> str:
-        return f"cross-encoder (`{self.params.model}`) of picture and caption, 0..1; {_some(self)}"
+        what = f"cross-encoder (`{self.params.model}`) of picture and caption, 0..1"
+        return f"{what}, without references; {_some(self)}"
 
     def files(self) -> dict[str, str]:
         model = given(self.name, "model", self.params.model, EXAMPLE)
