@@ -4,10 +4,17 @@ BIN := .venv/bin
 CORE := .venv/core
 PEERS := .venv/peers
 LOWEST := .venv/lowest
+GPU := .venv/gpu
 # Parameters to change for one run: make repro SET="captions.scenes.train=50 shards.top=8"
 SET ?=
 
-.PHONY: repro test core peers lowest lint screenshots clean
+# Of `make gpu`: options of the script. Of `make wheels`: the machine's Python, and what it has beside torch.
+ARGS ?=
+FOR ?= 3.12
+HAS ?=
+PLATFORMS := $(foreach n,28 27 24 17,--platform manylinux_2_$(n)_x86_64) --platform manylinux2014_x86_64
+
+.PHONY: repro test core peers lowest gpu wheels lint screenshots clean
 
 # Stages find `capgrade` on the path, as in a project of `capgrade init`.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -60,6 +67,28 @@ lowest: .venv/installed
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check uv
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[all]' 'pytest>=8' 'hypothesis>=6.100' 'markdown-it-py>=2.2' 'mlcroissant>=1.1'
 	$(LOWEST)/bin/python -m pytest tests/test_core_alone.py tests/capgrade/measures tests/schemas tests/pipelines/publish tests/pipelines/judging
+
+# Every path for a GPU beside the processor, a table in at most eight minutes. Where `make wheels` has left its folder, the
+# machine's own torch serves, and nothing is fetched.
+ifeq ($(wildcard wheels/*.whl),)
+gpu: .venv/installed
+	$(BIN)/python -m capgrade.benchmarks.gpu $(ARGS)
+else
+gpu:
+	rm -rf $(GPU)
+	$(PYTHON) -m pip install --quiet --no-index --no-deps --no-compile --target $(GPU) wheels/*.whl
+	PYTHONPATH=$(GPU) $(PYTHON) -m capgrade.benchmarks.gpu $(ARGS)
+endif
+
+# What `make gpu` needs on a machine that has Python and torch and reaches nothing: copy the folder there, beside the Makefile.
+wheels: .venv/installed
+	rm -rf wheels && mkdir -p wheels/source
+	git archive HEAD | tar -x -C wheels/source
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir wheels wheels/source
+	rm -r wheels/source
+	$(BIN)/python -m tests.tools.wheels $(HAS) > wheels/requirements.txt
+	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --python-version $(FOR) --implementation cp $(PLATFORMS) -d wheels -r wheels/requirements.txt
+	du -sh wheels
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
+from tests.tools.wheels import needed
 
 DVC = """#!/bin/sh
 case "$*" in
@@ -85,3 +86,34 @@ def test_a_failure_lets_what_runs_beside_it_end_and_stops_the_rest(project: Path
 
 def test_an_experiment_is_one_command(project: Path) -> None:
     assert made(project, "repro", "SET=a.b=1 c.d=2") == (0, ["exp run -S a.b=1 -S c.d=2"])
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_gpu_takes_the_machine_s_python_where_wheels_were_carried(
+    project: Path, carried: bool
+) -> None:
+    said = '#!/bin/sh\necho "$(basename $0) $PYTHONPATH $*"\n'
+    for python in (project / ".venv" / "bin" / "python", project / "theirs"):
+        python.write_text(said)
+        python.chmod(0o755)
+    wheel = project / "wheels" / "a-1-py3-none-any.whl"
+    if carried:
+        wheel.parent.mkdir()
+        wheel.touch()
+    run = f"{os.environ.get('PYTHONPATH', '')} -m capgrade.benchmarks.gpu --small"
+    install = "-m pip install --quiet --no-index --no-deps --no-compile --target .venv/gpu"
+    expected = [
+        f"theirs {os.environ.get('PYTHONPATH', '')} {install} wheels/{wheel.name}",
+        "theirs .venv/gpu -m capgrade.benchmarks.gpu --small",
+    ]
+    assert made(project, "gpu", "PYTHON=./theirs", "ARGS=--small") == (
+        0,
+        expected if carried else [f"python {run}"],
+    )
+
+
+def test_wheels_are_what_is_needed_beside_torch() -> None:
+    every, some = needed(), needed(["NumPy", "scikit_learn"])
+    assert {"numba", "numpy", "protobuf", "pydantic-core", "transformers"} <= every.keys()
+    assert not [name for name in every if name.startswith(("nvidia", "torch", "gt-all", "pycoco"))]
+    assert every.keys() - some.keys() >= {"numpy", "scikit-learn"} and some.keys() < every.keys()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from PIL import Image
 
+from capgrade.devices import precision_of
 from capgrade.measures.base import (
     Fill,
     Fitted,
@@ -270,11 +271,13 @@ def embed_pictures(pictures: Sequence[Picture], model: str, device: str) -> np.n
 
 def encode_pictures(encoder: SentenceTransformer, pictures: Sequence[Image.Image]) -> np.ndarray:
     """float32 [len(pictures), d], unit length. A batch is filled up to its full size with copies: a
-    picture's bits do not hang on the others, as each is computed by products of one shape."""
+    picture's bits do not hang on the others, as each is computed by products of one shape. In
+    float32 on a GPU too, where PyTorch would take TF32 for the convolution over patches."""
     batch = _BATCH if encoder.device.type == "cpu" else _GPU_BATCH
     rows = np.resize(np.arange(len(pictures)), -(-len(pictures) // batch) * batch)
     how: Any = {"batch_size": batch, "normalize_embeddings": True, "show_progress_bar": False}
-    found = encoder.encode([pictures[row] for row in rows.tolist()], **how)
+    with precision_of("float32", encoder.device):
+        found = encoder.encode([pictures[row] for row in rows.tolist()], **how)
     return np.asarray(found, np.float32)[: len(pictures)]
 
 

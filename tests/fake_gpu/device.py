@@ -22,6 +22,7 @@ ctypes.CDLL(os.environ[LIBRARY], mode=ctypes.RTLD_GLOBAL)
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
+from torch.utils._device import _device_constructors  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 
@@ -126,7 +127,7 @@ def run(op: Any, args: Any, kwargs: Any) -> Any:
     if asked is not None and on_gpu:
         kwargs["device"] = torch.device("cpu")
     found = KERNELS.get(name, op)(*args, **kwargs)
-    if name == "_pack_padded_sequence":
+    if name == "_pack_padded_sequence" and on_gpu:
         return OnGpu(found[0]), found[1]  # sizes of steps stay on the processor
     return tree_map(lambda x: _outer(x, ours), found) if on_gpu else found
 
@@ -165,7 +166,14 @@ def _outer(x: Any, ours: dict[int, OnGpu]) -> Any:
 
 
 def _made_here(make: Callable) -> Callable:
-    return lambda data, *, dtype=None, device="cpu": make(data, dtype=dtype).to(device or "cpu")
+    """Only what is asked for on the GPU is copied there: transformers makes models on `meta`."""
+
+    def made(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+        if device is None or torch.device(device).type != "cuda":
+            return make(data, dtype=dtype, device=device)
+        return make(data, dtype=dtype).to(device)
+
+    return made
 
 
 def _loading(load: Callable) -> Callable:
@@ -188,6 +196,7 @@ class FakeGpu(TorchDispatchMode):
 
     def __enter__(self) -> FakeGpu:
         counted.clear()
+        _device_constructors()  # it keeps what it finds at its first call, which are torch's own
         self.patch = pytest.MonkeyPatch()
         for name, value in CUDA.items():
             self.patch.setattr(torch.cuda, name, value)

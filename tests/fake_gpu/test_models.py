@@ -1,12 +1,11 @@
-"""Every model and every loss, in both precisions: a step stays on the device and gives the
-processor's numbers. A run learns as on the processor, and one stopped there goes on here, and the
-other way round."""
+"""Every loss, in both precisions: a step stays on the device and gives the processor's numbers. A
+run learns as on the processor, and one stopped there goes on here, and the other way round. Every
+model: test_gpu_script.py."""
 
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +15,7 @@ from capgrade.labels.stored import RelevanceBlock
 from capgrade.losses import LOSSES, LossTerms
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.fit.train import scored_batch
-from capgrade.trainer.models import MODELS
 from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.search.encode import compute_scores, encode_captions, encode_images
 from tests.fake_gpu.device import DEVICE, FakeGpu
 from tests.trainer.conftest import Small, small  # noqa: F401  a fixture
 from tests.trainer.fit import runs
@@ -28,15 +25,9 @@ from tests.trainer.models.made import OWNER, PAIRS, host, images, texts
 
 BATCH = Batch(images(), replace(texts(PAIRS), images=OWNER), OWNER.numpy(), np.arange(5))
 VALUES = RelevanceBlock(np.random.default_rng(3).random((5, 5), np.float32))
-# A loss sees tensors alone, so each model with one loss and each loss with one model is every line
-# of both.
+# A loss sees tensors alone, so each with one model is every line of it.
 STEPS = [
-    *((name, "triplet") for name in MODELS),
-    *(
-        ("vse", name)
-        for name in LOSSES
-        if name != "triplet" and LOSSES[name].needs not in ("logits", "own_losses")
-    ),
+    *(("vse", name) for name in LOSSES if LOSSES[name].needs not in ("logits", "own_losses")),
     ("single_stream", "classify"),
     ("vsrn", "captioning"),
     ("cvse", "divergence"),
@@ -71,23 +62,6 @@ def test_a_step_stays_on_the_device(name: str, loss: str, bf16: bool, bert: str)
     if not bf16:
         expected, _ = step(host(name, bert).float(), loss, "cpu", False)
         torch.testing.assert_close(found, expected.detach(), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_encoding_and_scoring_a_split(name: str, bert: str) -> None:  # noqa: F811
-    """Two batches, in eval mode."""
-
-    def run(model: Any, device: str) -> torch.Tensor:
-        model.eval().to(device)
-        pictures = encode_images(model, [images(), images((2, 1))])
-        return torch.from_numpy(
-            compute_scores(model, pictures, encode_captions(model, [texts(), texts((2, 3))]))
-        )
-
-    model = host(name, bert).float()
-    with FakeGpu():
-        found = run(model, DEVICE)
-    torch.testing.assert_close(found, run(host(name, bert).float(), "cpu"), rtol=1e-4, atol=1e-5)
 
 
 def run(small: Small, out: Path, device: str, epochs: int = 2, precision: str = "float32") -> None:  # noqa: F811

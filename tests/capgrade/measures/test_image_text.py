@@ -311,6 +311,20 @@ def test_a_pair_has_one_value_by_every_road(
     np.testing.assert_array_equal(opened.score(np.array([3, 0])), matrix[[3, 0]])
 
 
+def test_convolutions_over_patches_are_in_float32(
+    models: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU PyTorch would take TF32 for them, and embeddings would differ in more than their
+    last bits."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    encoder, allowed = image_text.load_dual_encoder(models["clip"]), []
+    layer = encoder[0].auto_model.vision_model.embeddings.patch_embedding
+    layer.register_forward_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))
+    image_text.encode_pictures(encoder, [Image.new("RGB", (20, 20))])
+    assert allowed and not any(allowed)
+    assert torch.backends.cudnn.allow_tf32
+
+
 def test_embeddings_are_kept_by_the_bytes_of_a_picture(
     models: dict[str, str], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
