@@ -18,10 +18,8 @@ _REFERENCES = (
 )
 CANDIDATES = 'give COCO\'s [{"image_id": .., "caption": ..}, ...]'
 # VizWiz marks them
-REJECTED, PRECANNED = (
-    "rejected captions (is_rejected)",
-    "precanned captions (is_precanned)",
-)
+REJECTED = "rejected captions (is_rejected)"
+PRECANNED = "precanned captions (is_precanned)"
 _TABLE = (
     "; a table of these columns becomes it by pandas.read_csv(TABLE).to_json(FILE,"
     " orient='records')"

@@ -59,11 +59,9 @@ def quiet_loading() -> Iterator[None]:
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
     from transformers.utils import logging
 
-    shown, level, hub_hidden = (
-        logging.is_progress_bar_enabled(),
-        logging.get_verbosity(),
-        are_progress_bars_disabled(),
-    )
+    shown = logging.is_progress_bar_enabled()
+    level = logging.get_verbosity()
+    hub_hidden = are_progress_bars_disabled()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:

@@ -184,10 +184,8 @@ def _inputs(params: CaptionsParams) -> dict[str, str]:
     given = [Path(p) for p in (*params.inputs, *params.split_lists.values())]
     folders = [path for path in given if path.is_dir()]
     if params.source == "precomp":
-        given, folders = (
-            [*given, *(text for folder in folders for text in sorted(folder.glob("*.txt")))],
-            [],
-        )
+        given = [*given, *(text for folder in folders for text in sorted(folder.glob("*.txt")))]
+        folders = []
     files = [path for path in given if path.is_file()] + (
         [ptb_jar()] if params.tokenizer == "ptb" else []
     )

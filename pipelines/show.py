@@ -67,11 +67,9 @@ def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) ->
     canvas = Image.new(
         "RGB", (_MARGIN + len(found) * (_SIDE + _MARGIN), _SIDE + 62 + 18 * lines), "white"
     )
-    pen, font, small = (
-        ImageDraw.Draw(canvas),
-        ImageFont.load_default(18),
-        ImageFont.load_default(14),
-    )
+    pen = ImageDraw.Draw(canvas)
+    font = ImageFont.load_default(18)
+    small = ImageFont.load_default(14)
     pen.text((_MARGIN, _MARGIN), f"“{text}”", "black", font)
     for k, match in enumerate(found):
         left, below = _MARGIN + k * (_SIDE + _MARGIN), 46 + _SIDE

@@ -150,10 +150,8 @@ def writing(path: Path, allow: str = OUT) -> Iterator[None]:
         if isinstance(error, OSError) and number in _NOT_ALLOWED:
             name = error.filename or path
             if not _is_of(name, path):
-                problem, remedy = (
-                    f"cannot be read or written ({error.strerror})",
-                    "check the path and its permissions",
-                )
+                problem = f"cannot be read or written ({error.strerror})"
+                remedy = "check the path and its permissions"
                 raise InputError(problem, file=name, remedy=remedy) from error
         if number in _NOT_ALLOWED:
             remedy = allow

@@ -117,10 +117,8 @@ def tar_members(tar: Path) -> Iterator[Member]:
             file.seek(0)
             problem, remedy = f"not a whole tar ({error})", _AGAIN
             if file.read(4).startswith(PACKED):
-                problem, remedy = (
-                    "a compressed tar",
-                    "decompress it: members are found by their place",
-                )
+                problem = "a compressed tar"
+                remedy = "decompress it: members are found by their place"
             raise InputError(problem, file=tar, remedy=remedy) from error
         if file.read(len(_END)) not in (_END, _END[: tarfile.BLOCKSIZE]):
             raise InputError("cut short: the end of the tar is missing", file=tar, remedy=_AGAIN)

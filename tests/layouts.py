@@ -41,10 +41,8 @@ def scenes(n: int, seed: int = 0) -> list[Scene]:
     """The last fifth is `test`, the fifth before it `val`."""
     rng, made = np.random.default_rng(seed), []
     for k in range(n):
-        place, size = (
-            str(rng.choice(list(PLACES))),
-            (int(rng.integers(100, 140)), int(rng.integers(90, 120))),
-        )
+        place = str(rng.choice(list(PLACES)))
+        size = (int(rng.integers(100, 140)), int(rng.integers(90, 120)))
         picture, colour = Image.new("RGB", size, PLACES[place]), str(rng.choice(list(COLOURS)))
         x, y = (int(rng.integers(25, side - 25)) for side in size)
         shape = ("circle", "square")[int(rng.integers(2))]

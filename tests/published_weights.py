@@ -171,10 +171,8 @@ class Network:
         moves = functional.linear(x, *self.layers["bbox_pred"]).unflatten(1, (-1, 4))
         joined = torch.cat([x, self.layers["cls_embed"][0][scores.argmax(dim=1)]], dim=1)
         hidden = functional.linear(joined, *self.layers["attr_linear1"]).relu()
-        found, classes = (
-            functional.linear(hidden, *self.layers["attr_linear2"]).softmax(1),
-            scores.softmax(1),
-        )
+        found = functional.linear(hidden, *self.layers["attr_linear2"]).softmax(1)
+        classes = scores.softmax(1)
         if self.airsplay:
             moves = moves / moves.new_tensor([10, 10, 5, 5])
             return x, classes[:, :-1], classes[:, -1], moves, found[:, :-1], found[:, -1]

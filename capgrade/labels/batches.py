@@ -181,10 +181,8 @@ class GradedBatches:
             raise InputError(
                 problem, remedy="give a whole size of at least 2, and a process below processes"
             )
-        rows, neighbours = (
-            np.arange(labels.n_captions),
-            Neighbours.within(labels, measure, low, high),
-        )
+        rows = np.arange(labels.n_captions)
+        neighbours = Neighbours.within(labels, measure, low, high)
         self.plan = BatchPlan(labels.owner, rows, size, seed, neighbours)
         self.process, self.processes, self.epoch = process, processes, 0
         if not len(self):

@@ -99,18 +99,14 @@ def published_shards(
 ) -> tuple[pa.Schema, list[pa.RecordBatch]]:
     """The pairs of a published split with these columns of values, laid out as shards are.
     InputError for damaged ones, and for a pair of what the captions lack."""
-    image_ids, caption_ids = (
-        pa.array(captions.image_ids),
-        captions.table["caption_id"].combine_chunks(),
-    )
+    image_ids = pa.array(captions.image_ids)
+    caption_ids = captions.table["caption_id"].combine_chunks()
     calibrated = manifest.get("calibration", {}).get("columns", {})  # column -> measure
     reasons, parts = pa.array([], pa.string()), []
     for path in _files(folder, manifest, f"relevance/{captions.split}"):
         table = _parquet(path, pa.schema({**_PAIRS, **dict.fromkeys(names, pa.float32())}))
-        image, caption = (
-            pc.index_in(table["image_id"], image_ids),
-            pc.index_in(table["caption_id"], caption_ids),
-        )
+        image = pc.index_in(table["image_id"], image_ids)
+        caption = pc.index_in(table["caption_id"], caption_ids)
         if image.null_count or caption.null_count:
             raise InputError("a pair of an image or caption that the captions lack", file=path)
         why = table["reasons"].combine_chunks()

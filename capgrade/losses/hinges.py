@@ -156,10 +156,8 @@ def sam(
         return nothing(batch) + _sam_authors(batch, tau, negatives)
     direction, other = both_directions(batch, "relevance")
     margin = (direction.paired(direction.relevance)[:, None] - direction.relevance).float() / tau
-    ok, own = (
-        direction.known & direction.paired(direction.known)[:, None],
-        direction.paired(direction.scores),
-    )
+    ok = direction.known & direction.paired(direction.known)[:, None]
+    own = direction.paired(direction.scores)
     total = nothing(batch) + _triplets(
         batch, direction.scores, own, margin, ok & ~direction.own, negatives
     )
@@ -265,10 +263,8 @@ def kendall_windows(
     low = -1 + beta * torch.arange(1, count + 1, device=batch.scores.device)
     for direction in both_directions(batch, "relevance"):
         # windows before queries: [M, P, N]
-        s, r = (
-            direction.scores[None],
-            direction.relevance[None],
-        )
+        s = direction.scores[None]
+        r = direction.relevance[None]
         positive = (r >= low[:, None, None] + alpha - TOLERANCE) & direction.known
         negative = (r <= low[:, None, None] + TOLERANCE) & direction.known
         nearest = s.masked_fill(~positive, torch.inf).amin(dim=2)

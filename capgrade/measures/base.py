@@ -166,10 +166,8 @@ class Fitted(Protocol):
                 out[at : at + _IMAGES] = self.cells(some, captions)
                 self._put_left_out(some, captions, out[at : at + _IMAGES])
             return out
-        out, part = (
-            np.empty((len(images), self.columns), np.float32),
-            np.empty((len(images), CHUNK), np.float32),
-        )
+        out = np.empty((len(images), self.columns), np.float32)
+        part = np.empty((len(images), CHUNK), np.float32)
         starts = range(0, self.columns, CHUNK)
         for at, _ in zip(starts, self.chunks(images, 0, self.columns, part), strict=True):
             out[:, at : at + CHUNK] = part[:, : self.columns - at]

@@ -285,10 +285,8 @@ class Bleu(Measure[BleuParams]):
             raise InputError(problem, remedy=f"shorten it to {_MOST_WORDS}")
         lengths, length_class = np.unique(words, return_inverse=True)
         guesses = np.maximum(lengths[:, None] - np.arange(k), 0) + _SMALL
-        has, rank = (
-            np.ones(len(ngrams.sentences.gram), np.uint16),
-            np.arange(captions.n_captions, dtype=np.int32),
-        )
+        has = np.ones(len(ngrams.sentences.gram), np.uint16)
+        rank = np.arange(captions.n_captions, dtype=np.int32)
         return FittedBleu(
             *sets,
             sentences=ngrams.sentences,

@@ -153,10 +153,8 @@ def fold_references(
     start = np.append(0, np.cumsum(terms))[grams.ptr]
     n_terms = start[-1]
     term, ending, cursor, following = (np.empty(n_terms, np.int64) for _ in range(4))
-    orders, table = (
-        np.empty(n_terms, np.int8),
-        np.empty((n_terms, weights.penalty.shape[1]), np.float32),
-    )
+    orders = np.empty(n_terms, np.int8)
+    table = np.empty((n_terms, weights.penalty.shape[1]), np.float32)
     folded = ReferenceTable(start, used, term, ending, orders, table)
     args = (grams, first, captions.inverse, weights, form, postings, folded, cursor, following)
     in_threads(_fold_images, len(used), *args)

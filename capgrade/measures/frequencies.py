@@ -86,10 +86,8 @@ class Frequencies:
 
         `ngrams` are those of the captions.
         """
-        ngrams, corpus = (
-            ngrams or count_ngrams(captions),
-            f"captions {captions.digest} split {captions.split}",
-        )
+        ngrams = ngrams or count_ngrams(captions)
+        corpus = f"captions {captions.digest} split {captions.split}"
         return cls.counted(ngrams, captions.owner, captions.n_images, captions.tokenizer, corpus)
 
     @classmethod
@@ -175,11 +173,9 @@ class Frequencies:
 
 def texts_of(keys: np.ndarray, vocabulary: Sequence[str]) -> pa.Array:
     """large_string [n_grams]: the words of each n-gram with spaces between."""
-    order, place, words = (
-        orders_of(keys),
-        np.empty(len(keys), np.int64),
-        pa.array(vocabulary, pa.large_string()),
-    )
+    order = orders_of(keys)
+    place = np.empty(len(keys), np.int64)
+    words = pa.array(vocabulary, pa.large_string())
     texts: list[pa.Array] = []
     numbers = []
     for n in range(MAX_ORDER):

@@ -241,10 +241,8 @@ def fit_judged(path: Path, captions: Captions) -> FittedJudged:
         raise InputError(f"no columns {', '.join(_COLUMNS)}", file=path, row=1)
     for line, row in rows:
         image_id, caption_id = text_of_cell(row["image_id"]), text_of_cell(row["caption_id"])
-        image, caption = (
-            captions.image_numbers.get(image_id),
-            captions.caption_numbers.get(caption_id),
-        )
+        image = captions.image_numbers.get(image_id)
+        caption = captions.caption_numbers.get(caption_id)
         if image is None or caption is None:
             problem = f"image '{image_id}', caption '{caption_id}' are not both among the captions"
             raise InputError(

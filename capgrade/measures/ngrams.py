@@ -147,10 +147,8 @@ def look_up(keys: np.ndarray, words: np.ndarray, known: np.ndarray) -> np.ndarra
     out, order = np.full(len(keys), -1, np.int32), orders_of(keys)
     for k in range(MAX_ORDER if len(known) else 0):
         at = np.flatnonzero(order == k)
-        last, before = (
-            words[keys[at] & LAST].astype(np.int64),
-            out[keys[at] >> 32].astype(np.int64) if k else ALONE,
-        )
+        last = words[keys[at] & LAST].astype(np.int64)
+        before = out[keys[at] >> 32].astype(np.int64) if k else ALONE
         wanted = before << 32 | last
         place = np.searchsorted(known, wanted).clip(max=len(known) - 1)
         there = (known[place] == wanted) & (last >= 0) & ((before >= 0) | (k == 0))

@@ -95,10 +95,8 @@ class SbertOnDevice(_OnDevice[FittedSbert]):
     def _cosines(self, images: np.ndarray) -> Callable[[Tensor], Tensor]:
         """With the vectors of some captions."""
         vectors, start = self.fitted.queries(images)
-        queries, owner = (
-            self._there(vectors),
-            self._there(np.repeat(np.arange(len(images)), np.diff(start))),
-        )
+        queries = self._there(vectors)
+        owner = self._there(np.repeat(np.arange(len(images)), np.diff(start)))
 
         def cosines_of(targets: Tensor) -> Tensor:
             cosines = _product(queries, targets)
@@ -172,10 +170,8 @@ class CiderOnDevice(_OnDevice[FittedCider]):
         folded = self.fitted.fold(images)
         start, used = folded.start[:-1], folded.used
         rows = np.concatenate([np.arange(a, a + n) for a, n in zip(start, used, strict=True)])
-        owner, table = (
-            self._there(np.repeat(np.arange(len(images)), used)),
-            self._there(folded.table[rows]),
-        )
+        owner = self._there(np.repeat(np.arange(len(images)), used))
+        table = self._there(folded.table[rows])
         beginning = self._there(folded.term[rows]) * self.columns
         order = self._there(folded.order[rows].astype(np.int64))
 
@@ -238,11 +234,9 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
         last: int,
     ) -> Tensor:
         out = torch.zeros(last - first, len(few), device=self.device)
-        best, recall, total = (
-            torch.zeros_like(out),
-            torch.zeros_like(out),
-            torch.zeros_like(out, dtype=torch.int64),
-        )
+        best = torch.zeros_like(out)
+        recall = torch.zeros_like(out)
+        total = torch.zeros_like(out, dtype=torch.int64)
         n, beta2 = self.lengths[first:last, None], self.fitted.beta**2
         for mask, length, owner in lanes:
             common = self._common(mask, row, first, last)

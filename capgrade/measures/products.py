@@ -42,12 +42,10 @@ def _multiply(vectors, panel, tile):
                 d0, d1, d2, d3 = v[3, k], v[3, k + 1], v[3, k + 2], v[3, k + 3]
                 some = panel[k * _COLUMNS : (k + _STEP) * _COLUMNS]
                 for j in range(_COLUMNS):
-                    p0, p1, p2, p3 = (
-                        some[j],
-                        some[j + _COLUMNS],
-                        some[j + 2 * _COLUMNS],
-                        some[j + 3 * _COLUMNS],
-                    )
+                    p0 = some[j]
+                    p1 = some[j + _COLUMNS]
+                    p2 = some[j + 2 * _COLUMNS]
+                    p3 = some[j + 3 * _COLUMNS]
                     sums[j] = a3 * p3 + (a2 * p2 + (a1 * p1 + (a0 * p0 + sums[j])))
                     at = j + _COLUMNS
                     sums[at] = b3 * p3 + (b2 * p2 + (b1 * p1 + (b0 * p0 + sums[at])))

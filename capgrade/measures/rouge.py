@@ -275,11 +275,9 @@ def _score_block(begin, end, captions, texts, lanes, form, out):
     tile = np.empty((_TOGETHER, width), np.float32)
     words, share = np.empty(longest_caption + 1, np.int32), np.empty(width, np.float32)
     state, carry = np.empty((lanes.long_mask.shape[1], long), np.uint64), np.empty(long, np.uint64)
-    long_lcs, longest, recall = (
-        np.empty(long, np.float32),
-        np.empty(width, np.float32),
-        np.empty(width, np.float32),
-    )
+    long_lcs = np.empty(long, np.float32)
+    longest = np.empty(width, np.float32)
+    recall = np.empty(width, np.float32)
     for k in range(width):
         longest[k], recall[k] = 0, 0
     for at in range(begin, end, _TOGETHER):
@@ -359,10 +357,8 @@ class FittedRougeL(OfReferences):
     def form(self, images: np.ndarray) -> BlockForm:
         """How blocks of these images are scored: as many side by side as fit MOST lanes."""
         slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max(initial=1))
-        width, longest = (
-            int(np.clip(_MOST // slots, 1, _IMAGES)),
-            int(np.diff(self.texts.ptr).max(initial=0)),
-        )
+        width = int(np.clip(_MOST // slots, 1, _IMAGES))
+        longest = int(np.diff(self.texts.ptr).max(initial=0))
         return BlockForm(
             np.float32(self.beta**2), self.mean, self.n_vocabulary, longest, width, slots
         )

@@ -35,15 +35,11 @@ def _kernel(order, end, rel_order, rel_end):
     for r in range(1, n + 1):
         harmonic[r] = harmonic[r - 1] + 1.0 / r
     # of each candidate: its group by relevance
-    span, out = (
-        np.empty((n, 2), np.int32),
-        np.zeros(rows),
-    )
+    span = np.empty((n, 2), np.int32)
+    out = np.zeros(rows)
     # by the start of a group by relevance: its value, with which group
-    known, of = (
-        np.empty(n),
-        np.empty(n, np.int32),
-    )
+    known = np.empty(n)
+    of = np.empty(n, np.int32)
     for row in range(rows):
         of[:] = -1
         start = 0
@@ -57,10 +53,8 @@ def _kernel(order, end, rel_order, rel_end):
             if p > 0 and end[row, p - 1] == p:
                 start = p
             # one type of ranks: what follows is compiled once
-            item, stop = (
-                order[row, p],
-                np.int64(end[row, p]),
-            )
+            item = order[row, p]
+            stop = np.int64(end[row, p])
             c, d = np.int64(span[item, 0]), np.int64(span[item, 1])
             if stop - start == 1 and d - c == 1:
                 total += min(stop, d) / max(stop, d)

@@ -28,10 +28,8 @@ def sr_of(
     block: QueryBlock, relevance: str, k: int, m: int, weight: str = "hard", removes: bool = False
 ) -> Array:
     """`semantic_recall` of a block."""
-    values, left_out = (
-        (block.gains if weight == "soft" else block.relevance)(relevance),
-        block.groups(removes),
-    )
+    values = (block.gains if weight == "soft" else block.relevance)(relevance)
+    left_out = block.groups(removes)
     ideal, weights = block.ideal(relevance), np.empty(values.shape)
     chances(ideal.order, ideal.end, m, *left_out, weights)
     if weight == "soft":

@@ -353,10 +353,8 @@ def _of_texts(
     table: Path, measures: str | None, given: CommonOptions
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The coefficients of a table of texts, and who judged."""
-    loaded, names = (
-        load(given.params, given.sets),
-        names_of(measures, ("bleu", "meteor", "rouge_l", "cider")),
-    )
+    loaded = load(given.params, given.sets)
+    names = names_of(measures, ("bleu", "meteor", "rouge_l", "cider"))
     require_all(measures=names)
     from capgrade.pipelines.judged_texts import agree_on_texts
     from capgrade.schemas.judges import PEOPLE

@@ -146,10 +146,8 @@ def _tag_problems(repo_id: str, version: str, manifest: Path) -> list[InputError
         if version not in tags:
             problem, remedy = f"has no tag {version}, the version of its content", PUSH
         elif digest(fetched_manifest(repo_id, tags[version])) != digest(manifest):
-            problem, remedy = (
-                f"tag {version} has another {MANIFEST}",
-                "give it a version of its own",
-            )
+            problem = f"tag {version} has another {MANIFEST}"
+            remedy = "give it a version of its own"
         else:
             return []
     return [InputError(problem, file=address_of(repo_id), remedy=remedy)]

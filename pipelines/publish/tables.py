@@ -103,10 +103,8 @@ def _pair_batches(
 ) -> Iterator[pa.RecordBatch]:
     stored = labels.stored
     assert isinstance(stored, Sampled)
-    image_ids, caption_ids = (
-        pa.array(labels.image_ids),
-        labels.table.table["caption_id"].combine_chunks(),
-    )
+    image_ids = pa.array(labels.image_ids)
+    caption_ids = labels.table.table["caption_id"].combine_chunks()
     names = pa.array(stored.reasons)
     for part, (image, caption) in zip(stored.parts, stored.kept(), strict=True):
         original = labels.owner[caption] == image

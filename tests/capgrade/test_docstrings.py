@@ -57,10 +57,8 @@ def test_the_examples_of_docstrings_run(name: str, dataset: Path, tmp_path: Path
         "Labels": capgrade.Labels,
     }
     finder = doctest.DocTestFinder(exclude_empty=True, recurse=name in MODULES)
-    runner, said = (
-        doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE),
-        list[str](),
-    )
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    said = list[str]()
     (tmp_path / "dataset").symlink_to(dataset)
     with contextlib.chdir(tmp_path):
         for test in finder.find(EXAMPLES[name], name, extraglobs=globs):

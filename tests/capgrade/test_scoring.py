@@ -70,11 +70,9 @@ def test_what_is_refused(candidates: object, references: object, message: str) -
 
 
 def test_batches_are_the_whole() -> None:
-    whole, halves, other = (
-        capgrade.score(CANDIDATES, REFERENCES),
-        capgrade.CaptionScores(),
-        capgrade.CaptionScores(),
-    )
+    whole = capgrade.score(CANDIDATES, REFERENCES)
+    halves = capgrade.CaptionScores()
+    other = capgrade.CaptionScores()
     for meter, ids in ((halves, "1"), (halves, "2"), (other, "3")):
         meter.update({ids: CANDIDATES[ids]}, {ids: REFERENCES[ids]})
     halves.merge_state(other)

@@ -93,10 +93,8 @@ def test_its_ndcg_is_ours(world: Path, way: str, monkeypatch: pytest.MonkeyPatch
         [vectors[name] for name in names] for names in (labels.image_ids, labels.caption_ids)
     )
     values = labels.block(labels.image_ids, labels.caption_ids).relevance
-    matrix, grades = (
-        np.stack(images) @ np.stack(captions).T,
-        np.searchsorted(list(GRADES.values()), values, side="right"),
-    )
+    matrix = np.stack(images) @ np.stack(captions).T
+    grades = np.searchsorted(list(GRADES.values()), values, side="right")
     ids = labels.image_ids, labels.caption_ids
     if way == "t2i":
         matrix, grades, ids = matrix.T, grades.T, ids[::-1]

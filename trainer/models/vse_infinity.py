@@ -134,10 +134,8 @@ class VseInfinity(RetrievalModel):
     def augment(self, captions: CaptionTokens) -> CaptionTokens:
         """The captions with drawn words masked, changed or left out."""
         tokens, mask = captions.tokens, captions.mask
-        draw, other = (
-            draw_uniform(mask),
-            torch.randint(1, self.words, tokens.shape).to(tokens.device),
-        )
+        draw = draw_uniform(mask)
+        other = torch.randint(1, self.words, tokens.shape).to(tokens.device)
         if self.config.text_model is not None:
             # All pieces of a word share its number, and [CLS] and [SEP] are never drawn.
             word = self.starts[tokens].cumsum(1) - 1

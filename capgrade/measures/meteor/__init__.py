@@ -109,10 +109,8 @@ class Meteor(Measure[MeteorParams]):
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """METEOR 1.5, 0..1, as its jar; the corpus score is of summed statistics."""
         warn_unless_english(self.name, corpus.table)
-        pairs, index = (
-            corpus.candidates.pairs,
-            index_captions(corpus.tokens, corpus.candidates.texts),
-        )
+        pairs = corpus.candidates.pairs
+        index = index_captions(corpus.tokens, corpus.candidates.texts)
         fitted = FittedMeteor(pairs.ref_ptr, pairs.refs, False, *index)
         values, counts = fitted.with_counts(pairs.images, pairs.captions)
         return {self.name: Scored(values, counts_to_add(counts), score_counts)}

@@ -63,11 +63,9 @@ def compile_table(text: bytes) -> Paraphrases:
     for rows, hashes in hash_starts(hash_words(vocabulary)[word], ptr):
         known[rows] = hashes
         begun.append(hashes)
-    every, order, number = (
-        np.sort(np.concatenate(begun)),
-        np.argsort(known),
-        np.empty(len(known), np.int32),
-    )
+    every = np.sort(np.concatenate(begun))
+    order = np.argsort(known)
+    number = np.empty(len(known), np.int32)
     # `np.unique` uses a hash table, which takes seven times as long.
     every = every[np.append(True, np.diff(every) != 0)]
     number[order] = np.searchsorted(every, known[order])

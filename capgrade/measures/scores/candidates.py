@@ -65,11 +65,9 @@ def pair_candidates(candidates: CaptionSets, references: CaptionSets) -> Candida
         )
     if isinstance(candidates, Mapping) and isinstance(references, Mapping):
         _check_ids(candidates, references)
-        images, ours, theirs = (
-            list(candidates),
-            list(candidates.values()),
-            [references[i] for i in candidates],
-        )
+        images = list(candidates)
+        ours = list(candidates.values())
+        theirs = [references[i] for i in candidates]
     else:
         if len(candidates) != len(references):
             problem = f"{len(candidates)} candidates, but {len(references)} reference sets"

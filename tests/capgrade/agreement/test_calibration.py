@@ -186,11 +186,9 @@ def test_spreads_are_those_that_people_were_drawn_with(images: float, captions: 
 
 
 def test_agree_writes_what_it_was_fitted_on(world: Path, tmp_path: Path) -> None:
-    folder, file, out = (
-        world / "here",
-        world / "here-dense" / "rouge_l.arrow",
-        tmp_path / "calibration.json",
-    )
+    folder = world / "here"
+    file = world / "here-dense" / "rouge_l.arrow"
+    out = tmp_path / "calibration.json"
     found = agree(folder, file, ["rouge_l", "bleu"], PLAIN, calibrate=out)
     assert found["rouge_l"]["calibration"]["ece"] < found["bleu"]["calibration"]["ece"] + 0.05
     read = load(out)

@@ -99,10 +99,8 @@ def test_columns_have_texts_and_what_stands_for_images(dataset: Path):
     labels = Labels.load(dataset).exact("rouge_l")
     found = labels.negatives(2, accepted_below=0.4)
     rows, lists = found.tuples(), found.lists(images=[f"{name}.png" for name in labels.image_ids])
-    image, texts = (
-        labels.image_ids[found.anchors[0]],
-        [labels.texts[row] for row in found.documents[0]],
-    )
+    image = labels.image_ids[found.anchors[0]]
+    texts = [labels.texts[row] for row in found.documents[0]]
     assert {name: column[0] for name, column in rows.items()} == {
         "anchor": image, "positive": texts[0], "negative_1": texts[1], "negative_2": texts[2],
     }  # fmt: skip

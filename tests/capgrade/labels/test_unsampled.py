@@ -43,10 +43,8 @@ def test_the_estimate_is_the_mean_of_what_was_not_sampled() -> None:
     values = np.minimum(10, np.random.default_rng(0).exponential(1.5, (IMAGES, CAPTIONS))).astype(
         np.float32
     )
-    images, captions = (
-        id_keys([f"i{k}" for k in range(IMAGES)]),
-        id_keys([f"c{k}" for k in range(CAPTIONS)]),
-    )
+    images = id_keys([f"i{k}" for k in range(IMAGES)])
+    captions = id_keys([f"c{k}" for k in range(CAPTIONS)])
     own, errors = [np.arange(2) + 2 * k for k in range(IMAGES)], []
     for seed in range(DRAWS):
         kept = keep(replace(PLAN, seed=seed), images, captions, own, values[None])
@@ -144,10 +142,8 @@ def test_labels_of_every_pair_need_no_stand_in(made: Path) -> None:
 
 def test_shards_that_keep_everything_need_no_estimate(made: Path, tmp_path: Path) -> None:
     # every caption of every window
-    out, windows = (
-        tmp_path / "tops",
-        "--set shards.windows.per_window=60",
-    )
+    out = tmp_path / "tops"
+    windows = "--set shards.windows.per_window=60"
     options = (
         f"--captions {made}/captions --split train --measures rouge_l --set shards.top=2 --set"
         " shards.uniform=0"

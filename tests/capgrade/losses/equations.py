@@ -226,9 +226,7 @@ def sigmoid(batch, temperature=0.1, bias=-10.0, targets="relevance", low=0.0, hi
         y = float(own[i, j])
         if targets == "relevance" and not own[i, j]:
             y = min(1.0, max(0.0, (R[i, j] - low) / (high - low)))
-        x, weight = (
-            S[i, j] / temperature + bias,
-            1 if targets == "own" or own[i, j] else W[i, j] * K[i, j],
-        )
+        x = S[i, j] / temperature + bias
+        weight = 1 if targets == "own" or own[i, j] else W[i, j] * K[i, j]
         loss += weight * (y * math.log1p(math.exp(-x)) + (1 - y) * math.log1p(math.exp(x)))
     return loss / len(S)

@@ -436,10 +436,8 @@ OPTION = re.compile(r"`(\w+)` (\[[^]]*\]|[^\s,]+)")  # such as `margin` 0.2
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_options_are_declared_once(name):
     """By the function's signature, which is the library's, a term's and the page's."""
-    function, cell = (
-        getattr(losses, name),
-        next(cell for names, cell in ROWS.items() if name in names),
-    )
+    function = getattr(losses, name)
+    cell = next(cell for names, cell in ROWS.items() if name in names)
     parameters = inspect.signature(function).parameters
     assert LOSSES[name].function is function
     declared = {key: one.default for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY}

@@ -140,10 +140,8 @@ def features(model: str, pictures: Path, texts: list[str]) -> tuple[np.ndarray, 
     """Unit vectors by transformers itself: float64 [images, d], [texts, d]."""
     from transformers import AutoModel, AutoProcessor
 
-    theirs, processor = (
-        AutoModel.from_pretrained(model).eval(),
-        AutoProcessor.from_pretrained(model, backend="pil"),
-    )
+    theirs = AutoModel.from_pretrained(model).eval()
+    processor = AutoProcessor.from_pretrained(model, backend="pil")
     files = [Image.open(pictures / f"i{k}.png") for k in range(len(SIZES))]
     # The documentation of SigLIP: padding="max_length", and no attention mask.
     padding = True if theirs.config.model_type == "clip" else "max_length"
@@ -252,10 +250,8 @@ def test_a_pair_has_one_value_by_every_road(
 ) -> None:
     """Dense and sampled files in blocks of any size, labels, exact ones, `grade`, a typed caption,
     a mixture."""
-    folder, texts = (
-        write_captions_folder(tmp_path / "c", [caption_table(SETS)]),
-        make_captions(SETS).texts,
-    )
+    folder = write_captions_folder(tmp_path / "c", [caption_table(SETS)])
+    texts = make_captions(SETS).texts
     block = {"model": models["clip"], "images": str(pictures), "form": form}
     given = [f"measures.image_text.{key}={value}" for key, value in block.items()]
     given += [

@@ -21,10 +21,8 @@ CAPTIONS = make_captions(random_sets(9, seed=8))
     ],
 )
 def test_a_mixture_is_the_weighted_sum(name: str, weights: dict[str, float]) -> None:
-    mixture, parts = (
-        choose([name], MeasuresParams(mixtures=HALVES))[name],
-        choose([*weights], MeasuresParams()),
-    )
+    mixture = choose([name], MeasuresParams(mixtures=HALVES))[name]
+    parts = choose([*weights], MeasuresParams())
     fitted, every, some = mixture.fit(CAPTIONS), np.arange(9), np.array([3, 1])
     expected = sum(
         weights[part] * measure.fit(CAPTIONS).score(every) for part, measure in parts.items()

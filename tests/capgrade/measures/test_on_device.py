@@ -69,10 +69,8 @@ def test_equals_the_kernels_on_coco(name: str, device: str, coco: Captions) -> N
 
 
 def test_a_mixture_moves_its_parts() -> None:
-    captions, params = (
-        make_captions(random_sets(6)),
-        MeasuresParams(mixtures={"m": {"cider": 0.1, "bleu": 1.0}}),
-    )
+    captions = make_captions(random_sets(6))
+    params = MeasuresParams(mixtures={"m": {"cider": 0.1, "bleu": 1.0}})
     fitted = choose(["m"], params)["m"].fit(captions)
     moved = fitted.on_device(torch.device("cpu"))
     assert type(moved.parts["cider"]).__name__ == "CiderOnDevice"  # type: ignore[attr-defined]

@@ -85,10 +85,8 @@ def test_rectangles_are_the_pairs(name: str, self_reference: str) -> None:
         ["red ball " * 40, "a"],
         ["", "a"],
     ]
-    captions, given = (
-        make_captions(sets),
-        {block: {"self_reference": self_reference} for block in BLOCKS},
-    )
+    captions = make_captions(sets)
+    given = {block: {"self_reference": self_reference} for block in BLOCKS}
     name, options = FORMS.get(name, (name, {}))
     if options:
         given[name] |= options

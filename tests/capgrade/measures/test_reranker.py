@@ -312,10 +312,8 @@ def test_the_explorer_asks_of_what_every_measure_knows(made: World) -> None:
     plan = plan_most_informative(corpus.pairs, captions, "x", 10, seed=0)
     assert len(plan.items) == 10
     for item in plan.items:
-        image, caption = (
-            captions.image_numbers[item.image_id],
-            captions.caption_numbers[item.caption_id],
-        )
+        image = captions.image_numbers[item.image_id]
+        caption = captions.caption_numbers[item.caption_id]
         assert wanted[image, caption]
     pool = plan_pool(corpus.pairs, {}, captions, "x", depth=2, count=30, seed=0)
     assert pool.facts["strata"]["uncertain"]["chosen"]

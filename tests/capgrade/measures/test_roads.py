@@ -378,10 +378,8 @@ def test_a_pair_has_one_value(
         )
         relevance(folder, corpus.folder / "relevance", dense, params)
         shards(folder, corpus.folder / "shards", sampled, params)
-        found, own = (
-            read_shards(corpus.folder / "shards"),
-            read_own_pairs(corpus.folder / "relevance"),
-        )
+        found = read_shards(corpus.folder / "shards")
+        own = read_own_pairs(corpus.folder / "relevance")
         rows = [row for batch in found.batches() for row in batch.to_pylist()]
         for name in names:
             matrix = read_relevance(corpus.folder / "relevance" / f"{name}.arrow").matrix()

@@ -107,15 +107,11 @@ def test_a_metric_by_name_is_its_definition_in_both_directions(ties, seed, k, m,
             rng.choice(some, shape) for some in (LEVELS, [0.0, 0.25, 1.0, 4.0], [0.0, 1.0, 2.0])
         )
     else:
-        scores, relevance = (
-            rng.permutation(images * len(owner)).reshape(shape) / 1000,
-            rng.uniform(0, 3, shape),
-        )
+        scores = rng.permutation(images * len(owner)).reshape(shape) / 1000
+        relevance = rng.uniform(0, 3, shape)
         other = rng.uniform(0, 9, shape)
-    own, mean = (
-        owner == np.arange(images)[:, None],
-        sum(one / max(one.max(), 1e-12) for one in (relevance, other)),
-    )
+    own = owner == np.arange(images)[:, None]
+    mean = sum(one / max(one.max(), 1e-12) for one in (relevance, other))
     # -1: what the gallery lacks
     lists = [
         [

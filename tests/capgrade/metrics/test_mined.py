@@ -22,10 +22,8 @@ def counted(curve: list[dict], values: np.ndarray, among: np.ndarray, lists: lis
 
 def test_against_plain_counting():
     random = np.random.default_rng(0)
-    scores, owner = (
-        random.integers(0, 30, (40, 120)).astype(np.float32),
-        np.repeat(np.arange(40), 3),
-    )
+    scores = random.integers(0, 30, (40, 120)).astype(np.float32)
+    owner = np.repeat(np.arange(40), 3)
     lists = [random.choice(120, 6, replace=False) for _ in range(40)]
     curve = mined_precision(scores, Positives.from_lists(lists), owner)
     counted(curve, scores, owner[None] != np.arange(40)[:, None], lists)

@@ -135,10 +135,8 @@ def test_ranx_computes_the_same():
     minute."""
     run, qrels = made(0, 60)
     qrels = {q: {d: r for d, r in found.items() if r > 0} for q, found in qrels.items()}
-    ours, given = (
-        evaluate_lists(run, qrels, list(RANX)),
-        json.dumps([run, qrels, list(RANX.values())]),
-    )
+    ours = evaluate_lists(run, qrels, list(RANX))
+    given = json.dumps([run, qrels, list(RANX.values())])
     plain = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run(
         [sys.executable, "-c", IN_RANX],
@@ -149,10 +147,8 @@ def test_ranx_computes_the_same():
         check=True,
     )
     # theirs are sorted
-    theirs, order = (
-        json.loads(done.stdout.splitlines()[-1]),
-        np.argsort(ours.queries),
-    )
+    theirs = json.loads(done.stdout.splitlines()[-1])
+    order = np.argsort(ours.queries)
     for name, other in RANX.items():
         assert ours.values[name][order] == pytest.approx(theirs[other], abs=1e-9), name
 
@@ -297,10 +293,8 @@ def test_a_bad_file_is_refused_with_its_row(tmp_path, kind, text, message):
 
 def test_tensors_are_their_numbers():
     """As FAISS gives them for tensors: -1 ends a list, rows are numbers and no text of a tensor."""
-    ids, scores = (
-        torch.tensor([[2, 0, -1], [1, 2, 0]]),
-        torch.tensor([[0.9, 0.8, 0.0], [0.5, 0.25, 0.0]]),
-    )
+    ids = torch.tensor([[2, 0, -1], [1, 2, 0]])
+    scores = torch.tensor([[0.9, 0.8, 0.0], [0.5, 0.25, 0.0]])
     for names in (None, ["a", "b", "c"], np.array(["a", "b", "c"])):
         want = Run.from_lists([7, 8], ids.tolist(), scores.tolist(), names=names)
         for documents in (ids, list(ids), ids.numpy()):
@@ -312,10 +306,8 @@ def test_tensors_are_their_numbers():
 def test_only_trec_files_of_ours_are_written_over(made, tmp_path):
     """Runs of the same tag, and judgements of the labels' pairs, line for line, whatever their
     grades."""
-    labels, run = (
-        Labels.load(made / "dataset", measures=["cider"]),
-        Run.from_dict({"q": {"a": 0.5}}),
-    )
+    labels = Labels.load(made / "dataset", measures=["cider"])
+    run = Run.from_dict({"q": {"a": 0.5}})
     ways = [("run", run.write), ("qrels", lambda path: labels.to_qrels(path, grades=[1.0]))]
     for name, write in ways:
         assert write(tmp_path / name) == write(tmp_path / name)

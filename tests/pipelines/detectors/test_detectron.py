@@ -260,11 +260,9 @@ def test_bottom_up_computes_what_detectron2_does(tmp_path: Path) -> None:
         "MODEL.RPN.CONV_DIMS": [32],
     }
     detector = DetectronDetector(*make_files(tmp_path, "C4", **changes), SELECTIONS["airsplay"])
-    model, stem, random = (
-        detector.model,
-        detector.model.backbone.stem,
-        torch.Generator().manual_seed(0),
-    )
+    model = detector.model
+    stem = detector.model.backbone.stem
+    random = torch.Generator().manual_seed(0)
     stem.forward = lambda x: functional.max_pool2d(
         stem.conv1(x).relu(), 3, stride=2, ceil_mode=True
     )

@@ -243,10 +243,8 @@ def test_threads_are_those_of_the_worker(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 32)
     ids = pa.record_batch({"image_ids": pa.array(["1.jpg"], pa.large_string())})
     write_arrow(tmp_path / "keys" / "image_ids.arrow", ids.schema, [ids])
-    job, threads = (
-        Job(url=str(tmp_path), kinds={}, table=DenseTables({}), n_images=1, block_images=1),
-        list[int](),
-    )
+    job = Job(url=str(tmp_path), kinds={}, table=DenseTables({}), n_images=1, block_images=1)
+    threads = list[int]()
     monkeypatch.setattr(DenseTables, "__call__", lambda *_: threads.append(get_num_threads()))
     for workers in (2, 1, 64):
         Worker(job, workers).table(0)

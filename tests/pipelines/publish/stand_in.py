@@ -130,10 +130,8 @@ class Hub:
 
     def serve(self, handler: Handler) -> None:
         body = handler.body()
-        url, span = (
-            urlsplit(handler.path),
-            re.fullmatch(r"bytes=(\d+)-(\d*)", handler.headers.get("Range", "")),
-        )
+        url = urlsplit(handler.path)
+        span = re.fullmatch(r"bytes=(\d+)-(\d*)", handler.headers.get("Range", ""))
         for route, (method, pattern) in ROUTES.items():
             if re.fullmatch(method, handler.command) and (found := re.fullmatch(pattern, url.path)):
                 names = {key: unquote(text or "") for key, text in found.groupdict().items()}

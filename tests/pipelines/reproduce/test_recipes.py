@@ -45,10 +45,8 @@ def test_runs_of_one_name_are_one_run() -> None:
 
 def test_every_table_of_the_papers_has_a_recipe() -> None:
     found = {(one["paper"], one["table"]) for one in list_recipes().values()}
-    sam, semantic = (
-        {("SAM", str(k)) for k in range(1, 6)},
-        {("SemanticMap", str(k)) for k in (1, 2, 3, 4, 6)},
-    )
+    sam = {("SAM", str(k)) for k in range(1, 6)}
+    semantic = {("SemanticMap", str(k)) for k in (1, 2, 3, 4, 6)}
     # I is words alone
     bcls = {("BCLS", k) for k in ("II", "III", "IV", "V", "VI", "VII", "VIII", "IX")}
     others = {("DAA", "1"), ("DAA", "2"), ("TERAN", "1"), ("TERAN", "2"), ("TERAN", "3")}

@@ -82,12 +82,10 @@ def test_keys_of_a_pair_and_of_two_images_are_independent(drawn: np.ndarray) -> 
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 999, 1000])
 def test_the_captions_of_the_lowest_keys_are_taken(size: int) -> None:
     """As sorting finds them; a heap of any size."""
-    found, keys, rows, taken = (
-        all_keys(seeds("image", 1000))[3],
-        np.empty(size, np.uint64),
-        np.empty(size, np.int64),
-        0,
-    )
+    found = all_keys(seeds("image", 1000))[3]
+    keys = np.empty(size, np.uint64)
+    rows = np.empty(size, np.int64)
+    taken = 0
     for row, key in enumerate(found):
         taken = take(key, row, keys, rows, taken)
     assert taken == size and set(rows.tolist()) == set(np.argsort(found)[:size].tolist())

@@ -87,10 +87,8 @@ def test_what_is_kept_is_what_the_rule_says(
     values = np.stack(
         [values_of(random, kind, plan, m, (images, n)) for m, kind in enumerate(kinds)]
     )
-    ids, own = (
-        [f"c{k}" for k in range(n)],
-        np.sort(random.permutation(n)[: 2 * images] if n > 5 else np.arange(n)),
-    )
+    ids = [f"c{k}" for k in range(n)]
+    own = np.sort(random.permutation(n)[: 2 * images] if n > 5 else np.arange(n))
     ptr = np.linspace(0, len(own), images + 1).astype(int)
     measures = [kind_of_measure(one) for one in values]
     names = id_keys([f"i{k}" for k in range(images)])
@@ -152,10 +150,8 @@ def setting(
             random.integers(-10, 11, (n_images, n)) / 10,
         ]
     ).astype(np.float32)
-    images, captions = (
-        id_keys([f"i{k}" for k in range(n_images)]),
-        id_keys([f"c{k}" for k in range(n)]),
-    )
+    images = id_keys([f"i{k}" for k in range(n_images)])
+    captions = id_keys([f"c{k}" for k in range(n)])
     return images, captions, [np.arange(2) + 2 * k for k in range(n_images)], values
 
 
@@ -245,10 +241,8 @@ ACCEPTED = [
 def test_sums_over_all_captions_are_estimated_without_bias(given: dict) -> None:
     """Of 1 and of each measure's values, over 1,000 seeds, within four standard errors; of plans at
     the edge of what is accepted. Without the weights they would not be."""
-    params, among = (
-        ShardsParams.model_validate({"top": 3, **given}),
-        given["windows"].get("among", 1.0),
-    )
+    params = ShardsParams.model_validate({"top": 3, **given})
+    among = given["windows"].get("among", 1.0)
     images, captions, own, values = setting(1, 80)
     w, sums, unweighted = params.windows, [], []
     plan = Plan(

@@ -58,10 +58,8 @@ def test_saved_splits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", ["caption_id", "split"])
 def test_an_optional_field_is_everywhere_or_nowhere(tmp_path: Path, field: str) -> None:
-    one, other = (
-        {"image_id": 7, "caption": "A dog."},
-        {"image_id": 8, "caption": "A cat.", field: "x"},
-    )
+    one = {"image_id": 7, "caption": "A dog."}
+    other = {"image_id": 8, "caption": "A cat.", field: "x"}
     problem = (
         rf"row train: no column '{field}', which split 'test' has -> give it in every split, or in"
         r" none"

@@ -48,10 +48,8 @@ def test_several_files_of_coco_each_with_its_split(read: Read, tmp_path: Path) -
     (tmp_path / "annotations").mkdir()
     (tmp_path / "annotations" / "captions_train2014.json").write_text(json.dumps(other))
     (tmp_path / "annotations" / "instances_train2014.json").write_text("not read")
-    folder, single = (
-        str(tmp_path / "annotations"),
-        str(tmp_path / "annotations" / "captions_train2014.json"),
-    )
+    folder = str(tmp_path / "annotations")
+    single = str(tmp_path / "annotations" / "captions_train2014.json")
     both = [str(tmp_path / "captions_val2014.json"), single]
     assert len(read("coco", WHOLE)) == 3
     found = list(read_source(CaptionsParams(source="coco", input=both)))

@@ -597,10 +597,8 @@ def test_every_format_gives_the_same_similarity(folders, captions, tmp_path):
         np.testing.assert_allclose(
             found, scores, rtol=1e-6 if name.endswith(".csv") else 0, err_msg=name
         )
-    images, texts = (
-        (300 * RANDOM.random((IMAGES, 6))).astype(np.float16),
-        RANDOM.random((len(OWNER), 6)),
-    )
+    images = (300 * RANDOM.random((IMAGES, 6))).astype(np.float16)
+    texts = RANDOM.random((len(OWNER), 6))
     paths = [write(tmp_path / "images.csv", lines(images)), write(tmp_path / "images.npy", images)]
     tasks = [
         load_task(folders[0], embeddings=(path, write(tmp_path / "texts.pt", texts)))

@@ -187,10 +187,8 @@ def test_other_data_under_the_same_path_are_another_run(small, trained, tmp_path
     )
     data = small.sampled if name == "init" else replace(small.sampled, **{name: folder})
     sets = "train.composition=seeded", *([f"train.init={folder}"] if name == "init" else [])
-    before, file = (
-        key(data, *sets),
-        folder / ("vocabulary.json" if name == "init" else "manifest.json"),
-    )
+    before = key(data, *sets)
+    file = folder / ("vocabulary.json" if name == "init" else "manifest.json")
     file.write_text(file.read_text() + "\n")
     assert key(data, *sets) != before
 

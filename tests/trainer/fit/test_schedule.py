@@ -184,11 +184,9 @@ def test_validation_is_on_the_first_images_alone(small, tmp_path: Path) -> None:
 
 def test_both_best_epochs_are_kept(small, trained, tmp_path: Path, monkeypatch) -> None:
     """rsum is best after the first epoch, NDCG after the third."""
-    values, kept, keep = (
-        iter([(9.0, 0.1), (5.0, 0.2), (7.0, 0.3), (8.0, 0.2)]),
-        [],
-        module.save_model,
-    )
+    values = iter([(9.0, 0.1), (5.0, 0.2), (7.0, 0.3), (8.0, 0.2)])
+    kept = []
+    keep = module.save_model
     monkeypatch.setattr(
         module, "validate", lambda *_: dict(zip(("rsum", "ndcg"), next(values), strict=True))
     )

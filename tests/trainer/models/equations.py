@@ -157,10 +157,8 @@ def shares(layer: Any, vectors: Tensor, concepts: Tensor) -> Tensor:
 
 
 def scan(model: Any) -> list[Tensor]:
-    regions, words = (
-        [unit(model.project(v)) for v in sets()],
-        [unit(states) for states, _ in read(model)],
-    )
+    regions = [unit(model.project(v)) for v in sets()]
+    words = [unit(states) for states, _ in read(model)]
     return [table(lambda v, w: stacked_attention(model.config, v, w), regions, words)]
 
 
@@ -216,10 +214,8 @@ def sgr(model: Any) -> list[Tensor]:
 def graf(model: Any, one_vector: Callable[[Tensor], Tensor]) -> list[Tensor]:
     """Eq. 3-5, a caption after the other: nodes [n, 1 + L, K] of it and each image are made one
     vector."""
-    regions, words = (
-        [unit(model.project(v)) for v in sets()],
-        [unit(states) for states, _ in read(model)],
-    )
+    regions = [unit(model.project(v)) for v in sets()]
+    words = [unit(states) for states, _ in read(model)]
     pictures, columns = torch.stack(self_pooling(model.pool_regions, regions, True)), []
     for some, whole in zip(words, self_pooling(model.pool_words, words, False), strict=True):
         nodes = []

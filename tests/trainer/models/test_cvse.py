@@ -112,10 +112,8 @@ def test_a_caption_alone_speaks_of_what_it_says() -> None:
     captions."""
     model = cvse().eval()
     captions = texts(PAIRS)
-    whole, one = (
-        model.encode_captions(captions),
-        CaptionTokens(captions.tokens[1:2], captions.mask[1:2]),
-    )
+    whole = model.encode_captions(captions)
+    one = CaptionTokens(captions.tokens[1:2], captions.mask[1:2])
     close(model.encode_captions(one).vector, whole.vector[1:2], 1e-9)
     number = int(model.concept_words[0])
     tokens = CaptionTokens(

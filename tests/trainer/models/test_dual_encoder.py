@@ -68,10 +68,8 @@ def folders(tmp_path_factory) -> dict[str, Path]:
         "<|endoftext|>",
     ]
     numbers = {token: k for k, token in enumerate(tokens)}
-    tokenizer, square = (
-        hf.CLIPTokenizer(numbers, [], model_max_length=POSITIONS),
-        {"height": SIDE, "width": SIDE},
-    )
+    tokenizer = hf.CLIPTokenizer(numbers, [], model_max_length=POSITIONS)
+    square = {"height": SIDE, "width": SIDE}
     processors = {
         "clip": hf.CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=square),
         "siglip": hf.SiglipImageProcessorPil(size=square),

@@ -84,10 +84,8 @@ def test_padding_changes_nothing_in_training(host) -> None:
     """And every weight has a gradient."""
     state = {name: value.clone() for name, value in host.state_dict().items()}
     plain = outputs(host)
-    expected, buffers = (
-        gradients(host, *plain),
-        {name: x.clone() for name, x in host.named_buffers()},
-    )
+    expected = gradients(host, *plain)
+    buffers = {name: x.clone() for name, x in host.named_buffers()}
     host.load_state_dict(state)
     padded = outputs(host, 9, 12, garbage=0.0 if hasattr(host, "text_joint") else 1e3)
     found = gradients(host, *padded)
