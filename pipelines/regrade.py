@@ -58,7 +58,7 @@ from capgrade.schemas.files import (
     write_text,
 )
 from capgrade.schemas.inputs import file_digest
-from capgrade.schemas.judges import parse_scale
+from capgrade.schemas.judges import CHOSEN, parse_scale
 from capgrade.schemas.lines import csv_text
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import AgreeParams, JudgeParams
@@ -540,7 +540,9 @@ def _said_of(calibration: Mapping[str, Any] | None) -> str:
     if calibration is None:
         return "not calibrated: the judge's score alone says what is right"
     pairs = f"{calibration['pairs']:,} pairs of {calibration['file']}"
-    return f"calibrated: right is the probability that people accept, by {pairs}"
+    chosen = calibration["sampling"] == CHOSEN
+    upper = "; these were chosen, so read R@1 as an upper end" if chosen else ""
+    return f"calibrated: right is the probability that people accept, by {pairs}{upper}"
 
 
 def _page(
@@ -572,7 +574,7 @@ def _page(
         "model",
         "R@1 as benchmarks count",
         "R@1 with what is also right",
-        "NDCG@10 by the judge's grades",
+        "NDCG@10 by the judge",
     )
     text = f"{found['answered']:,} pairs were judged, {found['unanswered']:,} had no answer. "
     text += "The 95 % intervals hold the chance of queries and of the pairs that were drawn. "

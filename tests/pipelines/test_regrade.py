@@ -168,7 +168,8 @@ def test_people_say_what_a_score_means(
     people = ("--judgements", tmp_path / "people.csv", "--budget", 800)
     assert call(*line(judge, tmp_path / "out", *people)) == 0
     said = capsys.readouterr().out
-    assert "right is the probability that people accept, by 200 pairs of people.csv" in said
+    told = "right is the probability that people accept, by 200 pairs of people.csv"
+    assert f"{told}; these were chosen, so read R@1 as an upper end" in said
     found = json.loads((tmp_path / "out" / "regraded.json").read_text())
     assert found["pairs"] == 600 and found["calibration"]["pairs"] == 200
     assert (found["calibration"]["accept"], found["calibration"]["sampling"]) == (0.5, "chosen")
@@ -187,6 +188,9 @@ def test_people_say_what_a_score_means(
             true = benchmark + 0.7 * (same - benchmark) + 0.1 * (1 - same)
             assert one["low"] <= true <= one["high"], (direction, model, true, one)
             assert one["high"] - one["low"] > 0.04, "ten pairs more or less are accepted by chance"
+    drawn = (*people, "--set", "agree.sampling=random")
+    assert call(*line(judge, tmp_path / "random", *drawn)) == 0
+    assert f"{told}\n" in capsys.readouterr().out
     page = (tmp_path / "out" / "regraded.html").read_text()
     assert "Calibrated: right is the probability that people accept" in page
 
