@@ -63,7 +63,7 @@ def by_command(captions_dir: Path, params: ShardsParams) -> dict[str, bytes]:
     """Of `capgrade shards`, with a shard for each block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "capgrade.pipelines.shards.by_size", lambda parts, *_: [[part] for part in parts]
+            "capgrade.schemas.shards.by_size", lambda parts, *_: [[part] for part in parts]
         )
         shards(captions_dir, captions_dir.parent / "here", params, MeasuresParams())
     return contents(captions_dir.parent / "here")
