@@ -16,23 +16,38 @@ from typing import Any
 import numpy as np
 
 from capgrade.labels import Labels
-from capgrade.metrics.base import Positives, Queries, as_numpy, check_choice, lists_of
+from capgrade.labels.stored import Sampled
+from capgrade.metrics.base import (
+    Positives,
+    Queries,
+    as_numpy,
+    check_choice,
+    check_matrix,
+    lists_of,
+)
 from capgrade.metrics.catalogue import (
     CATALOGUE,
     Metric,
     family_of,
     metric,
     reduced,
+    relevant_name,
     score_all,
     usage,
 )
+from capgrade.metrics.judged_sample import JudgedSample, query_values
 from capgrade.metrics.lists import score_run
 from capgrade.metrics.pmrp import check_codes
 from capgrade.metrics.ranking import Array, TieRule
 from capgrade.metrics.runs import Qrels, Run
 from capgrade.metrics.semantic_map import Collapse, collapse
 from capgrade.metrics.semantic_recall import extension_images, extension_name, extension_set
-from capgrade.metrics.uncertainty import resampled_means, resampled_medians, tails
+from capgrade.metrics.uncertainty import (
+    resampled_means,
+    resampled_medians,
+    share_interval,
+    tails,
+)
 from capgrade.schemas.errors import InputError
 
 DIRECTION_WORDS = {"i2t": "image to text", "t2i": "text to image"}
@@ -42,6 +57,8 @@ RECALL = tuple(f"recall@{k}" for k in SUMMED)
 SUM_OF = {"rsum": RECALL, "nsum": tuple(f"ncs@{k}" for k in SUMMED)}
 _GRADED = ("ndcg@25", "ncs@5", "asp", "kendall_tau_a")
 _LISTED = ("ndcg@25", "ncs@5", *RECALL)
+# Metrics of relevance that a sample of the pairs tells. Others need the order of all pairs.
+FROM_SAMPLE = ("ncs", "ndcg", "ndcg_exp", "relevant_recall", "relevant_r", "relevant_map@r")
 _LISTS = ("eccv", "cxc", "accepted")
 # What a metric lacks: what that is, and how it is given here and to the command.
 LACKS = {
@@ -50,6 +67,10 @@ LACKS = {
     "relevance": (
         "relevance labels",
         "give relevance; to the command --relevance, from capgrade relevance",
+    ),
+    "relevant": (
+        "a threshold of relevance",
+        "give above; to the command --set evaluate.above.MEASURE=VALUE",
     ),
     "several": (
         "several relevances",
@@ -119,6 +140,7 @@ class Evaluated:
     # of each fold: the image of each query, int64; None: each its own
     groups: Sequence[Array | None] = (None,)
     drawn: Draws = field(default_factory=Draws)
+    estimated: frozenset[str] = frozenset()  # names of metrics that are of a sample of the pairs
 
     @cached_property
     def values(self) -> dict[str, Array]:
@@ -157,7 +179,14 @@ class Evaluated:
     def intervals(self) -> dict[str, tuple[float, float]]:
         """Bootstrap intervals over queries of each metric that has a value; none without
         samples."""
-        return self.drawn.intervals(self.draws) if self.drawn.samples else {}
+        if not self.drawn.samples:
+            return {}
+        # Samples are of the whole gallery, never of folds.
+        estimates = {
+            name: share_interval(self.folds[0][name], self.drawn.level, self.groups[0])
+            for name in self.estimated
+        }
+        return self.drawn.intervals(self.draws) | estimates
 
     def __str__(self) -> str:
         return _lines({name: [self._cell(name)] for name in self.mean})
@@ -272,6 +301,7 @@ def evaluate(
     positives: Mapping[str, Pair] | None = None,
     classes: Any = None,
     measure: str | None = None,
+    above: float | Mapping[str, float] | None = None,
     direction: str = "both",
     fold: int | None = None,
     ties: TieRule = "expected",
@@ -288,7 +318,9 @@ def evaluate(
       where captions have several: recall@K, ...
     - `relevance` float [n_images, n_captions], a dict of several (the first has plain names, others
       ndcg@25[name]), or `Labels` of these images and captions, by `measure`, which bring the owner:
-      ndcg@25, ncs@5, asp, ...
+      ndcg@25, ncs@5, asp, ... Of shards, or of a `JudgedSample`, it is estimated by the weights:
+      ndcg@K, ndcg_exp@K, ncs@K. A pair over `above` is right: relevant_recall@K, relevant_r@K,
+      relevant_map@r
     - `positives`, (of images, of captions) for "eccv", "cxc" or "accepted": map@r, r_precision,
       cxc_recall@K, ...
     - `classes` 0/1 [n_images, n_classes]: pmrp
@@ -329,23 +361,52 @@ def evaluate(
             if relevance is None
             else {"": relevance}
         )
-        named = {str(name): as_numpy(matrix) for name, matrix in several.items()}
+        named = {
+            str(name): one if isinstance(one, JudgedSample) else as_numpy(one)
+            for name, one in several.items()
+        }
+    samples = {name: one for name, one in named.items() if isinstance(one, JudgedSample)}
+    matrices = {name: one for name, one in named.items() if not isinstance(one, JudgedSample)}
+    if samples and matrices:
+        problem = f"relevance of all pairs ({', '.join(matrices)}) beside samples"
+        raise InputError(problem, remedy="evaluate by one kind at a time")
+    limits = _limits(above, named)
     directions = _directions(
-        similarity, named, owner=owner, positives=positives, classes=classes, ties=ties
+        similarity,
+        matrices,
+        owner=owner,
+        positives=positives,
+        classes=classes,
+        above={} if samples else limits,
+        ties=ties,
     )
-    names = _names(names, directions["i2t"], isinstance(relevance, Labels), fold)
-    chosen = _metrics(directions["i2t"], names)
+    have = {
+        "relevance": isinstance(relevance, Labels) or bool(named),
+        "several": len(named) > 1,
+        "relevant": bool(limits),
+    }
+    names = _names(names, directions["i2t"], have, fold, sampled=bool(samples))
+    chosen = _metrics(names, named, limits)
     asked = DIRECTIONS if direction == "both" else (direction,)
     parts = [
         _extended(part, chosen)
         for part in ([directions] if fold is None else _folds(directions["i2t"], fold))
     ]
+    drawn = intervals or Draws(samples=0)
+    of_samples = {
+        "i2t": samples,
+        "t2i": {name: sample.transposed() for name, sample in samples.items()},
+    }
     scored = {
         direction: Evaluated(
-            [score_all(part[direction], chosen) for part in parts],
+            [
+                _scored(part[direction], chosen, of_samples[direction], limits, drawn.seed)
+                for part in parts
+            ],
             metrics=chosen,
             groups=[part[direction].query_group for part in parts],
-            drawn=intervals or Draws(samples=0),
+            drawn=drawn,
+            estimated=frozenset(item.name for item in chosen if samples and _reads_labels(item)),
         )
         for direction in asked
     }
@@ -353,7 +414,7 @@ def evaluate(
     return Evaluation(
         "whole" if fold is None else f"folds of {fold}",
         scored,
-        _counts(directions["i2t"], scored, len(parts)),
+        _counts(directions["i2t"], scored, len(parts), samples),
         {
             direction: collapse(*(part[direction].similarity for part in parts))
             for direction in shown
@@ -412,6 +473,7 @@ def _directions(
     owner: Any = None,
     positives: Mapping[str, Pair] | None = None,
     classes: Any = None,
+    above: Mapping[str, float] | None = None,
     ties: TieRule = "expected",
 ) -> dict[str, Queries]:
     """Both directions of images x captions as queries x candidates, views only; arguments as
@@ -434,6 +496,10 @@ def _directions(
     if owner is not None and as_numpy(owner).ndim == 2:
         own, owner = as_numpy(owner), None
         named["own"] = lists_of(own, similarity.shape), lists_of(own.T, similarity.shape[::-1])
+    for name, least in (above or {}).items():
+        right = (relevance or {})[name] > least
+        check_matrix(f"relevance {name}".rstrip(), right, similarity.shape)
+        named[relevant_name(name)] = lists_of(right, right.shape), lists_of(right.T, right.T.shape)
     owner = None if owner is None else _owner(owner, similarity.shape)
     if classes is not None and owner is None:
         raise InputError("classes without owner", remedy="give owner, the row of each column")
@@ -493,20 +559,77 @@ def _folds(whole: Queries, size: int) -> list[dict[str, Queries]]:
     return found
 
 
-def _metrics(i2t: Queries, names: Sequence[str]) -> list[Metric]:
-    """The metrics of these names: of several relevances the first has plain names, the others
-    [brackets]."""
-    relevances, graded = (
-        list(i2t.relevance),
-        [name for name in names if is_graded(name) and name != "asp_a"],
+def _limits(
+    above: float | Mapping[str, float] | None, relevance: Mapping[str, Any]
+) -> dict[str, float]:
+    """By relevance the value over which a pair is right. InputError for one that is not given, and
+    for one below 0."""
+    if above is None:
+        return {}
+    limits = (
+        {str(name): float(least) for name, least in above.items()}
+        if isinstance(above, Mapping)
+        else {next(iter(relevance), ""): float(above)}
     )
-    first = relevances[0] if relevances else ""
-    found = [metric(name, first if name in graded else "") for name in names if name != "asp_a"]
-    found += [metric(name, other, label=other) for other in relevances[1:] for name in graded]
+    for name, least in limits.items():
+        check_choice("relevance of above", name, list(relevance))
+        if not least >= 0:  # a sample has gains, of which none is below 0
+            raise InputError(f"above {least:g}", remedy="give 0 or more")
+    return limits
+
+
+def _metrics(
+    names: Sequence[str], relevance: Mapping[str, Any], limits: Mapping[str, float]
+) -> list[Metric]:
+    """The metrics of these names: of several relevances the first has plain names, the others
+    [brackets]. Those of what is right are of the relevances that have a limit."""
+    first, *others = relevance or [""]
+    plain = [name for name in names if name != "asp_a"]
+
+    def of(name: str, one: str) -> bool:
+        return one in limits if "relevant" in CATALOGUE[family_of(name) or ""].required else True
+
+    found = [metric(name, first if is_graded(name) else "") for name in plain if of(name, first)]
+    found += [
+        metric(name, other, label=other)
+        for other in others
+        for name in plain
+        if is_graded(name) and of(name, other)
+    ]
     if "asp_a" in names:
-        weights = [1 / max(float(matrix.max()), 1e-12) for matrix in i2t.relevance.values()]
-        found.append(metric("asp_a", names=relevances, weights=weights))
+        weights = [1 / max(float(matrix.max()), 1e-12) for matrix in relevance.values()]
+        found.append(metric("asp_a", names=list(relevance), weights=weights))
     return found
+
+
+def _reads_labels(item: Metric) -> bool:
+    return "relevance" in item.family.required
+
+
+def _scored(
+    queries: Queries,
+    metrics: Sequence[Metric],
+    samples: Mapping[str, JudgedSample],
+    limits: Mapping[str, float],
+    seed: int,
+) -> dict[str, Array]:
+    """Values of each query by metric; of relevance that is a sample they are estimates."""
+    exact = [item for item in metrics if not (samples and _reads_labels(item))]
+    values = score_all(queries, exact) if exact else {}
+    for name, sample in samples.items():
+        # What `estimate` calls them: recall@5 of relevant_recall@5[cider].
+        of = {
+            item.name: item.name.partition("[")[0].removeprefix("relevant_")
+            for item in metrics
+            if _reads_labels(item) and item.relevance == name
+        }
+        if not of:  # such as in folds
+            continue
+        found = query_values(
+            queries.similarity, sample, list(of.values()), above=limits.get(name, 0.0), seed=seed
+        )
+        values |= {item: found[called].values for item, called in of.items()}
+    return {item.name: values[item.name] for item in metrics}
 
 
 def _extended(directions: dict[str, Queries], metrics: Iterable[Metric]) -> dict[str, Queries]:
@@ -530,7 +653,12 @@ def _extended(directions: dict[str, Queries], metrics: Iterable[Metric]) -> dict
     }
 
 
-def _counts(whole: Queries, scored: Mapping[str, Evaluated], folds: int) -> dict[str, Any]:
+def _counts(
+    whole: Queries,
+    scored: Mapping[str, Evaluated],
+    folds: int,
+    samples: Mapping[str, JudgedSample],
+) -> dict[str, Any]:
     images, captions = whole.similarity.shape
     positive = {name: matrix > 0 for name, matrix in whole.relevance.items()}
     out: dict[str, Any] = {"images": images, "captions": captions, "folds": folds}
@@ -541,6 +669,8 @@ def _counts(whole: Queries, scored: Mapping[str, Evaluated], folds: int) -> dict
         }
         for name, some in positive.items()
     }
+    if samples:  # the share of all pairs that is known
+        out["known"] = {name: len(s.gain) / (images * captions) for name, s in samples.items()}
     for direction, found in scored.items():
         unscored = {name: int(np.isnan(values).sum()) for name, values in found.values.items()}
         out[f"{direction}_not_annotated"] = {
@@ -566,19 +696,26 @@ def is_graded(name: str) -> bool:
     return "relevance" in CATALOGUE[family_of(name) or "recall"].required
 
 
-def _names(names: Sequence[str] | None, i2t: Queries, labels: bool, fold: int | None) -> list[str]:
+def _names(
+    names: Sequence[str] | None,
+    i2t: Queries,
+    given: Mapping[str, bool],
+    fold: int | None,
+    *,
+    sampled: bool,
+) -> list[str]:
     """The metrics to score, each of which can be. InputError that lists those that can."""
     have = {
+        **given,
         "groups": i2t.candidate_group is not None,
         "own": i2t.candidate_group is not None,
-        "relevance": labels or bool(i2t.relevance),
-        "several": len(i2t.relevance) > 1,
         "cosines": cosines(i2t.similarity),
         "classes": i2t.codes is not None,
     }
     can = set(i2t.positives) | {name for name, there in have.items() if there}
     if names is None:
-        names = [*(RECALL if "own" in can else ()), *(_GRADED if "relevance" in can else ())]
+        graded = [name for name in _GRADED if not sampled or family_of(name) in FROM_SAMPLE]
+        names = [*(RECALL if "own" in can else ()), *(graded if "relevance" in can else ())]
     if not names:
         raise InputError(
             "nothing to score against",
@@ -596,7 +733,21 @@ def _names(names: Sequence[str] | None, i2t: Queries, labels: bool, fold: int | 
         lack = next((need for need in LACKS if need in required - can), None)
         if lack is not None:
             raise InputError(f"metric {name!r} needs {LACKS[lack][0]}", remedy=LACKS[lack][1])
-        if fold is not None and required & set(_LISTS):
+        if sampled and "relevance" in required:
+            if base not in FROM_SAMPLE:
+                raise InputError(
+                    f"metric {name!r} needs the relevance of every pair, and a sample is given",
+                    remedy=(
+                        f"use one of: {', '.join(map(usage, FROM_SAMPLE))}; or give all pairs, such"
+                        " as labels.exact(measure)"
+                    ),
+                )
+            if fold is not None:
+                raise InputError(
+                    f"metric {name!r} in folds: the sample is of the whole gallery",
+                    remedy="leave fold away",
+                )
+        if fold is not None and required & {*_LISTS, "relevant"}:
             raise InputError(
                 f"metric {name!r} in folds: its positives are of the whole gallery",
                 remedy="leave fold away",
@@ -637,15 +788,16 @@ def _require_shape(labels: Labels, shape: tuple[int, ...]) -> None:
         raise InputError(problem, remedy=remedy)
 
 
-def _known(labels: Labels, measure: str | None) -> Array:
-    """The whole matrix of relevance. InputError where pairs are not known."""
-    values, known, _ = labels.block(
-        range(len(labels.image_ids)), range(labels.n_captions), labels.chosen(measure)
+def _known(labels: Labels, measure: str | None) -> Array | JudgedSample:
+    """The whole matrix of relevance; of shards the pairs that are known, with their weights."""
+    stored = labels.stored
+    if isinstance(stored, Sampled) and (stored.sizes < labels.n_captions).any():
+        return JudgedSample.from_labels(labels, measure)
+    return np.asarray(
+        labels.block(
+            range(len(labels.image_ids)), range(labels.n_captions), labels.chosen(measure)
+        ).relevance
     )
-    if not known.all():
-        problem = f"{known.mean():.1%} of the pairs are known"
-        raise InputError(problem, file=labels.file, remedy="evaluate by labels.exact(measure)")
-    return np.asarray(values)
 
 
 def _with_interval(value: float, interval: tuple[float, float] | None, digits: int) -> str:

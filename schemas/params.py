@@ -407,6 +407,8 @@ class EvaluateParams(ParamsBlock):
     m: tuple[Positive, ...] = (5, 10)  # sizes of the extension set of semantic recall
     fold: tuple[Positive, ...] = ()  # also average over folds of so many images: 1000 is COCO 1K
     metric: tuple[str, ...] = ()  # these instead of the whole set
+    # measure -> value over which a pair is right: relevant_recall@K, relevant_r@K, relevant_map@r
+    above: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
     ties: Literal["expected", "reference"] = "expected"
     samples: Natural = 1000  # bootstrap draws of the intervals; 0: none
     seed: Natural = 0

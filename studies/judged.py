@@ -9,7 +9,7 @@ every other word. From their pool a share of all pairs is judged by the truth. T
 hold what all images have when every pair is judged.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from capgrade.metrics import (
     recall_share,
 )
 from capgrade.metrics.base import Positives, lists_of, own_positives
+from capgrade.metrics.judged_sample import Estimate
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.relevance import read_relevance
 from studies import arguments, write_rows
@@ -72,29 +73,33 @@ def table(
     systems: list[np.ndarray], gains: np.ndarray, own: Positives, worlds: int
 ) -> Iterator[str]:
     """Row by row."""
-    yield (
-        HEAD
-        + "".join(f" {name} |" for name in METRICS)
-        + "\n|---:|---:"
-        + "|---:" * len(METRICS)
-        + "|"
-    )
+    yield head(HEAD, METRICS)
     right = truth(systems[0], gains)
     yield "| 100% | all |" + "".join(f" {value:.3f} |" for value in right)
     for share, top in SHARES:
-        found = np.empty((worlds, len(METRICS), 3))
+        found = []
         for seed in range(worlds):
             scores, sample = world(systems, gains, own, share, top, seed)
             given = estimate(scores, sample, METRICS, above=RELEVANT - 1e-9, seed=seed)
-            found[seed] = [
-                (given[name].low, given[name].value, given[name].high) for name in METRICS
-            ]
-        low, value, high = found.transpose(2, 0, 1)
-        held = 100 * ((low <= right) & (right <= high)).mean(axis=0)
-        cells = zip(held, value.mean(axis=0), ((high - low) / 2).mean(axis=0), strict=True)
-        yield f"| {share:.0%} | {top} |" + "".join(
-            f" {h:.0f}: {v:.3f} ± {w:.3f} |" for h, v, w in cells
-        )
+            found.append([given[name] for name in METRICS])
+        yield f"| {share:.0%} | {top} |" + cells(right, found)
+
+
+def head(start: str, metrics: Sequence[str]) -> str:
+    """The first two lines of a table: two columns of its own, then the metrics."""
+    names = "".join(f" {name} |" for name in metrics)
+    return f"{start}{names}\n|---:|---:{'|---:' * len(metrics)}|"
+
+
+def cells(right: Sequence[float], found: Sequence[Sequence[Estimate]]) -> str:
+    """Of each metric how many of 100 intervals held, the mean value, and the mean half width;
+    estimates [worlds][metrics]."""
+    low, value, high = np.array(
+        [[(one.low, one.value, one.high) for one in world] for world in found]
+    ).transpose(2, 0, 1)
+    held = 100 * ((low <= right) & (right <= high)).mean(axis=0)
+    columns = zip(held, value.mean(axis=0), ((high - low) / 2).mean(axis=0), strict=True)
+    return "".join(f" {h:.0f}: {v:.3f} ± {w:.3f} |" for h, v, w in columns)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.metrics.asp import asp_average_of, asp_of
-from capgrade.metrics.base import Queries, Score, per_query
+from capgrade.metrics.base import Queries, QueryBlock, Score, per_query
 from capgrade.metrics.gains import ncs_of, ndcg_of
 from capgrade.metrics.kendall import cs_of, tau_of
 from capgrade.metrics.pmrp import pmrp_of
@@ -28,7 +28,8 @@ class Family:
     hold."""
 
     function: Score
-    needs: str  # own, relevance, several, extension, eccv, cxc, accepted, classes or cosines
+    # own, relevance, relevant, several, extension, eccv, cxc, accepted, classes or cosines
+    needs: str
     arguments: str = ""  # "", "k" or "km"
     unit: str = "fraction"  # or rank, tau, cosine
     options: Mapping[str, Any] = field(default_factory=dict)  # of the function
@@ -36,9 +37,11 @@ class Family:
     @property
     def required(self) -> set[str]:
         """What the task must hold: own items that leave are known by the image of each caption."""
-        needs = {"extension": {"relevance"}, "several": {"relevance", "several"}}.get(
-            self.needs, {self.needs}
-        )
+        needs = {
+            "extension": {"relevance"},
+            "several": {"relevance", "several"},
+            "relevant": {"relevance", "relevant"},
+        }.get(self.needs, {self.needs})
         return needs | ({"groups"} if self.options.get("removes") else set())
 
 
@@ -68,6 +71,11 @@ def is_median(name: str) -> bool:
     return name.startswith("medr")
 
 
+def _counted(function: Score, block: QueryBlock, **options: Any) -> Array:
+    """A metric by a threshold: what has nothing right scores 0, as in `estimate`."""
+    return np.nan_to_num(function(block, **options))
+
+
 _OTHER = {"removes": True}
 CATALOGUE: dict[str, Family] = {
     "recall": Family(any_in_top, "own", "k"),
@@ -89,6 +97,9 @@ CATALOGUE: dict[str, Family] = {
     "ncs_ordered": Family(ncs_of, "relevance", "k", options={"form": "ordered"}),
     "ndcg": Family(ndcg_of, "relevance", "k"),
     "ndcg_exp": Family(ndcg_of, "relevance", "k", options={"gain": "exponential"}),
+    "relevant_recall": Family(partial(_counted, any_in_top), "relevant", "k"),
+    "relevant_r": Family(partial(_counted, share_in_top), "relevant", "k"),
+    "relevant_map@r": Family(partial(_counted, map_of), "relevant"),
     "asp": Family(asp_of, "relevance"),
     "kendall_tau_a": Family(tau_of, "relevance", unit="tau", options={"variant": "a"}),
     "kendall_tau_b": Family(tau_of, "relevance", unit="tau", options={"variant": "b"}),
@@ -129,6 +140,7 @@ def metric(name: str, relevance: str = "", *, label: str = "", **options: Any) -
     if "".join(given) != family.arguments or 0 in given.values():
         raise InputError(f"metric {name!r} is not complete", remedy=f"write {usage(base)}")
     read = {"relevance": relevance} if family.needs in ("relevance", "extension") else {}
+    read |= {"lists": relevant_name(relevance)} if family.needs == "relevant" else {}
     score = partial(family.function, **given, **read, **family.options, **options)
     return Metric(
         f"{name}[{label}]" if label else name, family, score, **given, relevance=relevance
@@ -139,6 +151,11 @@ def family_of(name: str) -> str | None:
     """The metric of the catalogue that a name is of: ncs of ncs@5. None for an unknown one."""
     match = _NAME.fullmatch(name)
     return match["base"] if match and match["base"] in CATALOGUE else None
+
+
+def relevant_name(relevance: str) -> str:
+    """What the lists of what is right by a relevance are called among those of a task."""
+    return f"relevant {relevance}"
 
 
 def usage(base: str) -> str:

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -32,16 +32,32 @@ from capgrade.metrics.base import (
     share,
 )
 from capgrade.metrics.ranking import Array, rank
-from capgrade.metrics.uncertainty import resampled_means, tails
+from capgrade.metrics.uncertainty import resampled_means, share_interval, tails
 from capgrade.schemas.errors import InputError
 
-_COMPLETIONS = 4  # of each query
+_COMPLETIONS = 8  # of each query
 _FOLDS = 5  # a query is completed from those of other folds
 _BANDS, _IN_BAND = 20, 50  # bands of ranks at most, and judged pairs of each at least
 _CLASSES, _IN_CLASS = 8, 200  # the same of classes of queries, in each band
+_BEST = 25  # pairs a query of high gain, by which it is told how queries differ
 _TABLE = 4096  # gains of a band that are drawn from
 _CELLS = 1_000_000  # of a block of scores that is ranked at a time
+_READ = 2**26  # cells of a block that is read at a time: 256 MB
 _SAMPLES = 2000  # bootstrap draws of the queries
+
+
+class WeightedLabels(Protocol):
+    """What `JudgedSample.from_labels` takes: `capgrade.Labels`."""
+
+    @property
+    def file(self) -> Any: ...
+    @property
+    def image_ids(self) -> list[str]: ...
+    @property
+    def n_captions(self) -> int: ...
+    @property
+    def stored(self) -> Any: ...
+    def chosen(self, measure: str | None) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -90,6 +106,44 @@ class JudgedSample:
         """Pairs whose gain is known without a judge, such as those of the own items."""
         gains = np.full(len(own.indices), gain)
         return cls(own.queries, own.indices, gains, np.ones(len(gains)))
+
+    @classmethod
+    def from_labels(cls, labels: WeightedLabels, measure: str | None = None) -> JudgedSample:
+        """What is known of labels, images as queries: a pair of a shard was kept with probability 1
+        / weight. Relevance below 0 is a gain of 0.
+
+        InputError for another measure, and for weights that do not add up to all pairs: some had no
+        chance.
+
+        >>> import capgrade
+        >>> labels = capgrade.Labels.load("dataset")
+        >>> sample = JudgedSample.from_labels(labels, "cider")
+        >>> bool(abs(sample.weight.sum() / (len(labels.image_ids) * labels.n_captions) - 1) < 0.1)
+        True
+        """
+        name = labels.chosen(measure)
+        parts = list(labels.stored.pairs(name))
+        image, caption, value, weight = (
+            np.concatenate(columns) for columns in zip(*parts, strict=True)
+        )
+        _require_whole(
+            weight,
+            (len(labels.image_ids), labels.n_captions),
+            file=labels.file,
+            remedy="make shards with a chance for every pair: shards.uniform of 1 or more",
+        )
+        return cls(image, caption, np.maximum(value, 0), 1 / weight)
+
+    def of(self, queries: Array, items: Array) -> JudgedSample:
+        """The pairs among these queries and items, int, numbered by their places there."""
+        rows, columns = (
+            np.full(max(given.max(initial=0), some.max(initial=0)) + 1, -1)
+            for given, some in ((self.query, queries), (self.item, items))
+        )
+        rows[queries], columns[items] = np.arange(len(queries)), np.arange(len(items))
+        kept = (rows[self.query] >= 0) & (columns[self.item] >= 0)
+        query, item = rows[self.query[kept]], columns[self.item[kept]]
+        return JudgedSample(query, item, self.gain[kept], self.probability[kept])
 
     def __add__(self, other: JudgedSample) -> JudgedSample:
         names = ("query", "item", "gain", "probability")
@@ -142,7 +196,7 @@ def estimate(
     ncs@K. Relevant is a gain over `above`.
 
     recall@K and precision@K are exact where the first K are judged for certain. A query without a
-    relevant item counts as 0. Of tied scores the later index comes first. Rows of one group int [Q]
+    relevant item counts as 0. Tied scores are put in a random order. Rows of one group int [Q]
     (captions of an image) are drawn together. docs/metrics.md has how often the intervals hold.
 
     >>> every = JudgedSample(np.array([0, 0]), np.array([0, 1]), np.array([0.0, 1.0]), np.ones(2))
@@ -150,7 +204,11 @@ def estimate(
     0.6309
     """
     found = query_values(scores, sample, metrics, above=above, seed=seed)
-    return {name: one.estimate(level, seed, groups)[0] for name, one in found.items()}
+    estimates = {}
+    for name, one in found.items():
+        bounds = share_interval(one.values, level, groups)
+        estimates[name] = Estimate(float(one.values.mean()), *bounds, one.sampling_error)
+    return estimates
 
 
 def change_places(
@@ -188,7 +246,9 @@ def places_of(
             "the systems have other numbers of queries", remedy="score the same queries with both"
         )
     gap = QueryValues(first.values - second.values, first.changes - second.changes, first.weight)
-    difference, drawn = gap.estimate(level, seed, groups)
+    drawn = resampled_means(gap.values, samples=_SAMPLES, seed=seed, groups=groups)
+    low, high = np.quantile(drawn, tails(level))
+    difference = Estimate(float(gap.values.mean()), float(low), float(high), gap.sampling_error)
     drawn = drawn * np.sign(difference.value)
     return Places(difference, float((drawn < 0).mean() + (drawn == 0).mean() / 2))
 
@@ -203,14 +263,11 @@ class QueryValues:
     changes: Array
     weight: Array
 
-    def estimate(self, level: float, seed: int, groups: Array | None) -> tuple[Estimate, Array]:
-        """Of the mean, with its bootstrap draws."""
-        drawn = resampled_means(self.values, samples=_SAMPLES, seed=seed, groups=groups)
-        low, high = np.quantile(drawn, tails(level))
-        # Poisson sampling: (1 - p) / p^2
+    @property
+    def sampling_error(self) -> float:
+        """Of the mean, by Poisson sampling: (1 - p) / p^2."""
         variance = ((self.weight - 1) * self.weight) @ self.changes**2
-        error = float(np.sqrt(variance)) / len(self.values)
-        return Estimate(float(self.values.mean()), float(low), float(high), error), drawn
+        return float(np.sqrt(variance)) / len(self.values)
 
 
 def query_values(
@@ -227,7 +284,7 @@ def query_values(
     chosen = {name: _named(name) for name in metrics}
     _check(sample, *similarity.shape)
     order = np.argsort(sample.query, kind="stable")
-    placed = _Placed.of(similarity, sample, order)
+    placed = _Placed.of(similarity, sample, order, np.random.default_rng(seed))
     found: dict[str, QueryValues] = {}
     for graded in (True, False):
         some = {
@@ -256,11 +313,13 @@ class _Placed:
     weight: Array
 
     @classmethod
-    def of(cls, similarity: Array, sample: JudgedSample, order: Array) -> _Placed:
+    def of(
+        cls, similarity: Array, sample: JudgedSample, order: Array, random: np.random.Generator
+    ) -> _Placed:
         query, item = sample.query[order], sample.item[order]
         first = np.searchsorted(query, np.arange(len(similarity) + 1))
         place, where = np.empty(len(query), np.int64), np.empty(similarity.shape[1], np.int64)
-        for q, ranked in _rankings(similarity):
+        for q, ranked in _rankings(similarity, random):
             where[ranked] = np.arange(len(where))
             place[first[q] : first[q + 1]] = where[item[first[q] : first[q + 1]]]
         return cls(
@@ -273,16 +332,24 @@ class _Placed:
         )
 
 
-def _rankings(similarity: Array) -> Iterator[tuple[int, Array]]:
-    """Each query, and its candidates from best to worst."""
-    step = max(1, _CELLS // similarity.shape[1])
-    for start in range(0, len(similarity), step):
-        block = np.ascontiguousarray(similarity[start : start + step], np.float32)
+def _rankings(similarity: Array, random: np.random.Generator) -> Iterator[tuple[int, Array]]:
+    """Each query, and its candidates from best to worst, tied ones in a random order. The matrix is
+    read in blocks, so that one in a file is never in memory whole."""
+    width = similarity.shape[1]
+    # A block of columns of a file is as wide as may be, as each reads something of every page.
+    wide, step = max(1, _READ // width), max(1, _CELLS // width)
+    for first in range(0, len(similarity), wide):
+        block = np.ascontiguousarray(similarity[first : first + wide], np.float32)
         if np.isnan(block).any():
             raise InputError(
                 "similarity holds NaN", remedy="find the pair that has no score and score it"
             )
-        yield from enumerate(rank(block, "reference").order, start)
+        for start in range(0, len(block), step):
+            ranking = rank(block[start : start + step])
+            for q, (order, end) in enumerate(zip(ranking.order, ranking.end, strict=True)):
+                if (end[:-1] > np.arange(1, width)).any():
+                    order = order[np.lexsort((random.random(width), end))]
+                yield first + start + q, order
 
 
 def _check(sample: JudgedSample, queries: int, width: int) -> None:
@@ -290,16 +357,22 @@ def _check(sample: JudgedSample, queries: int, width: int) -> None:
         if not len(values) or values.min() < 0 or values.max() >= size:
             problem = f"a pair of the sample has its {what} outside the {queries} x {width} scores"
             raise InputError(problem, remedy="give rows and columns of the scores")
-    weight = sample.weight
-    if abs(weight.sum() - queries * width) > 1 + 6 * np.sqrt(((weight - 1) * weight).sum()):
+    _require_whole(
+        sample.weight,
+        (queries, width),
+        remedy="give every pair a chance, as draw_pool does, and scores of these pairs alone",
+    )
+
+
+def _require_whole(weight: Array, shape: tuple[int, int], **error: Any) -> None:
+    """InputError where judged pairs of these weights do not stand for all pairs."""
+    pairs = shape[0] * shape[1]
+    if abs(weight.sum() - pairs) > 1 + 6 * np.sqrt(((weight - 1) * weight).sum()):
         problem = (
-            f"the judged pairs stand for {weight.sum():,.0f} pairs, and the scores have"
-            f" {queries * width:,}"
+            f"the judged pairs stand for {weight.sum():,.0f} of {pairs:,} pairs"
+            f" ({shape[0]:,} x {shape[1]:,})"
         )
-        raise InputError(
-            problem,
-            remedy="give every pair a chance, as draw_pool does, and scores of these pairs alone",
-        )
+        raise InputError(problem, **error)
 
 
 @dataclass(frozen=True)
@@ -319,8 +392,11 @@ def _completed(
     queries = len(placed.first) - 1
     edges, classes, tables = _donors(placed, gain, random)
     band = np.searchsorted(edges, np.arange(placed.width), side="right")
-    expected = tables.mean(axis=3)[placed.query % _FOLDS, classes[placed.query], band[placed.place]]
-    spread = _spread(placed, gain, expected)
+    high = _high(placed, gain)
+    rates = (tables >= high).mean(axis=3)
+    expected = rates[placed.query % _FOLDS, classes[placed.query], band[placed.place]]
+    spread = _spread(placed, (gain >= high).astype(np.float64), expected, band[placed.place])
+    binary = bool(np.isin(gain, (0, 1)).all())
     values = {name: np.empty(queries) for name in metrics}
     changes = {name: np.empty(len(gain)) for name in metrics}
     for q in range(queries):
@@ -331,15 +407,14 @@ def _completed(
             tables[q % _FOLDS, classes[q]],
         )
         completed = _drawn(table, band, np.ones((_COMPLETIONS, 1)), spread, random)
-        # A factor of its own for each: with that of its completion it would count twice that
-        # queries differ.
-        instead = _drawn(table, band[place], np.ones((_COMPLETIONS, len(place))), spread, random)
+        row, pair, instead, chance = _instead(
+            table, band[place], gain[some], weight, spread, binary, random
+        )
         completed[:, place] = gain[some]
-        row, pair = np.nonzero((instead != gain[some]) & (weight > 1))
-        exchanges = _Exchanges(row, place[pair], instead[row, pair])
+        exchanges = _Exchanges(row, place[pair], instead)
         for name, metric in metrics.items():
             whole, exchanged = metric(completed, exchanges)
-            change = np.bincount(pair, whole[row] - exchanged, len(place)) / _COMPLETIONS
+            change = np.bincount(pair, chance * (whole[row] - exchanged), len(place)) / _COMPLETIONS
             values[name][q] = whole.mean() + (weight - 1) @ change
             changes[name][some] = change
     return values, changes
@@ -384,10 +459,24 @@ def _donors(
     return edges, classes, tables
 
 
-def _spread(placed: _Placed, gain: Array, expected: Array) -> float:
-    """The variance of the factor by which queries differ: products of what two judged pairs of a
-    query have over what is expected of their ranks, over those of what is expected."""
+def _high(placed: _Placed, gain: Array) -> float:
+    """The gain that `_BEST` pairs a query reach; of fewer that have any, the least there is. In
+    what are the best gains queries differ more than in the mean."""
+    order = np.argsort(-gain, kind="stable")
+    reached = placed.weight[order].cumsum() <= _BEST * (len(placed.first) - 1)
+    least = gain[order][min(int(reached.sum()), len(gain) - 1)]
+    some = gain[gain > 0]
+    return float(max(least, some.min() if len(some) else 1.0))
+
+
+def _spread(placed: _Placed, gain: Array, expected: Array, band: Array) -> float:
+    """The variance of the factor by which queries differ in pairs of high gain: products of what
+    two judged pairs of a query have over what is expected of their ranks, over those of what is
+    expected."""
     unsure = placed.weight > 1
+    # Shards keep a pair by its value too, so within a band a pair counts by what it stands for.
+    pairs, total = (np.bincount(band, some) for some in (unsure, placed.weight - 1))
+    relative = (placed.weight - 1) * share(pairs, total)[band]
 
     def products(values: Array) -> float:
         sums, squares = (
@@ -396,8 +485,8 @@ def _spread(placed: _Placed, gain: Array, expected: Array) -> float:
         )
         return float((sums**2 - squares).sum())
 
-    whole = products(expected)
-    return max(0.0, products(gain - expected) / whole) if whole > 0 else 0.0
+    whole = products(relative * expected)
+    return max(0.0, products(relative * (gain - expected)) / whole) if whole > 0 else 0.0
 
 
 def _drawn(
@@ -411,6 +500,47 @@ def _drawn(
             np.float32
         )
     return table[band, np.minimum(uniform * table.shape[1], table.shape[1] - 1).astype(np.int64)]
+
+
+def _instead(
+    table: Array,
+    band: Array,
+    gain: Array,
+    weight: Array,
+    spread: float,
+    binary: bool,
+    random: np.random.Generator,
+) -> tuple[Array, Array, Array, Array]:
+    """What might have been drawn where pairs were judged, band int and gain [n]: the completion,
+    the pair, another gain and the chance of it, all [f].
+
+    Where gains are 0 and 1 there is one other, with the chance that `_drawn` gives it: draws of
+    what is rare, times a weight, would be most of the error. Other gains are drawn.
+    """
+    unsure = np.flatnonzero(weight > 1)
+    if binary:
+        right = _chance(table.mean(axis=1), spread)[band[unsure]]
+        row, pair = np.repeat(np.arange(_COMPLETIONS), len(unsure)), np.tile(unsure, _COMPLETIONS)
+        other = 1 - gain[pair]
+        return (
+            row,
+            pair,
+            other,
+            np.where(other == 1, np.tile(right, _COMPLETIONS), 1 - np.tile(right, _COMPLETIONS)),
+        )
+    # A factor of its own for each: with that of its completion it would count twice that
+    # queries differ.
+    instead = _drawn(table, band, np.ones((_COMPLETIONS, len(band))), spread, random)
+    row, pair = np.nonzero((instead != gain) & (weight > 1))
+    return row, pair, instead[row, pair], np.ones(len(row))
+
+
+def _chance(probability: Array, spread: float) -> Array:
+    """That of any gain where `_drawn` draws it: the mean of 1 - (1 - p)^f over factors f."""
+    if spread == 0:
+        return probability
+    with np.errstate(divide="ignore"):
+        return 1 - (1 - spread * np.log1p(-probability)) ** (-1 / spread)
 
 
 # Of completed rankings, gains [completions, N] from best to worst, a metric's values [completions],

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array
+from scipy.special import expit, logit, stdtrit
 
 from capgrade.metrics.base import check_choice
 from capgrade.metrics.ranking import Array
@@ -22,6 +23,7 @@ from capgrade.schemas.errors import InputError
 
 METHODS = ("permutation", "bootstrap")
 _CELLS = 4_000_000  # draws held at a time
+_LEAST_FREEDOM = 10  # where one query alone differs, the logit is wide enough
 
 
 class CorpusScore(Protocol):
@@ -292,6 +294,34 @@ def _known(values: Array) -> Array:
     if values.ndim != 1 or not len(known):
         raise InputError("no query has a value", remedy="give one value per query, not all NaN")
     return known
+
+
+def share_interval(
+    values: Array, level: float = 0.95, groups: Array | None = None
+) -> tuple[float, float]:
+    """An interval of the mean of estimates (n,) whose true mean is a share: Student's in its logit,
+    as such means are skewed; symmetric where the mean is outside (0, 1).
+
+    A few large values tell little of the spread: degrees of freedom are 2 n / (kurtosis - 1), those
+    of a variance with this standard error (Satterthwaite 1946), and at least 10. `groups` as
+    `resampled_means` has them.
+    """
+    mean = float(np.mean(values))
+    gaps: Array = values - mean
+    if groups is not None:
+        gaps = np.bincount(groups, gaps)
+    n, squares = len(gaps), gaps**2
+    if n < 2 or not squares.any():
+        return mean, mean
+    error = np.sqrt(n / (n - 1) * squares.sum()) / len(values)
+    kurtosis = float(np.mean(squares**2) / np.mean(squares) ** 2)
+    freedom = max(_LEAST_FREEDOM, 2 * n / max(kurtosis - 1, 1e-6))
+    bounds = error * stdtrit(freedom, tails(level))
+    if 0 < mean < 1:
+        low, high = expit(logit(mean) + bounds / (mean * (1 - mean)))
+    else:
+        low, high = mean + bounds
+    return float(low), float(high)
 
 
 def tails(level: float) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ from capgrade.schemas.say import if_silent
 
 if TYPE_CHECKING:
     from capgrade.schemas.params import EvaluateParams
+    from capgrade.trainer.evaluation.order import MatrixIds
+    from capgrade.trainer.evaluation.task import Task
 
 ImageRegions = Annotated[
     Path | None, Option("--regions", help="Folder of `capgrade regions`; not of clip, siglip.")
@@ -142,10 +145,21 @@ class GivenScores:
         int | None, Option(help="Caption k of each image stands for the image.")
     ] = None
 
+    @property
+    def ids(self) -> MatrixIds | None:
+        """The files of ids; None without any."""
+        from capgrade.trainer.evaluation.order import MatrixIds
+
+        given = MatrixIds(self.row_ids, self.column_ids)
+        return given if self.row_ids or self.column_ids else None
+
 
 @dataclass(frozen=True)
 class GivenLabels:
-    relevance: Annotated[Path | None, Option(help="Labels of `capgrade relevance`.")] = None
+    relevance: Annotated[
+        Path | None,
+        Option(help="Labels of `relevance`; or of `shards`, `publish`: estimates by weights."),
+    ] = None
     positives: Annotated[
         Path | None, Option(help="Positives of `capgrade audit`: accepted_recall.")
     ] = None
@@ -195,9 +209,7 @@ def evaluate(
     and LaTeX.
     """
     from capgrade.schemas.inputs import found_digests
-    from capgrade.trainer.evaluation import evaluate as stage
-    from capgrade.trainer.evaluation.order import MatrixIds
-    from capgrade.trainer.evaluation.tables import show as show_tables
+    from capgrade.trainer.evaluation.evaluate import similarity_names
     from capgrade.trainer.evaluation.task import load_task
 
     options = {"split": split, "stand_in": scores.stand_in, "fold": fold, "metric": metric}
@@ -251,28 +263,24 @@ def evaluate(
     tables = {"image_embeddings": of_images, "caption_embeddings": of_captions, **given_ids}
     instances = None if block.instances is None else Path(block.instances)
     labels = {**vars(against), "instances": instances}
-    matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=True))
+    matrices = dict(zip(similarity_names(similarity or []), similarity or [], strict=True))
 
     def digests() -> dict[str, str]:
         of = {} if block.split is None else {"split": block.split}
         return {**found_digests(captions=captions, **labels, **tables, **matrices), **of}
 
-    inputs = digests()
-    task, notes = load_task(
-        captions,
-        similarity=similarity,
-        embeddings=scores.embeddings,
-        stand_in=block.stand_in,
-        split=block.split,
-        ids=MatrixIds(scores.row_ids, scores.column_ids) if any(given_ids.values()) else None,
-        **labels,
-    )
-    found = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs, now=digests)
-    (
-        say(stage.as_json(found), True)
-        if given.as_json
-        else show_tables(found, every=every or bool(block.metric))
-    )
+    def task() -> tuple[Task, list[str]]:
+        return load_task(
+            captions,
+            similarity=similarity,
+            embeddings=scores.embeddings,
+            stand_in=block.stand_in,
+            split=block.split,
+            ids=scores.ids,
+            **labels,
+        )
+
+    _score(task, block, digests, every, out, given.as_json)
 
 
 def _by_list(
@@ -287,28 +295,42 @@ def _by_list(
     """Score a similarity by a list of likely positives."""
     from capgrade.lists import LIKELY, named
     from capgrade.schemas.inputs import found_digests
-    from capgrade.trainer.evaluation import evaluate as stage
-    from capgrade.trainer.evaluation.order import MatrixIds
-    from capgrade.trainer.evaluation.tables import show as show_tables
+    from capgrade.trainer.evaluation.evaluate import similarity_names
     from capgrade.trainer.evaluation.task import load_listed_task
 
     path, files = named(name), scores.similarity or []
     p = LIKELY if likely is None else likely
     ids = {"row_ids": scores.row_ids, "column_ids": scores.column_ids}
-    matrices = dict(zip(stage.similarity_names(files), files, strict=True))
+    matrices = dict(zip(similarity_names(files), files, strict=True))
 
     def digests() -> dict[str, str]:
         return {**found_digests(lists=path, **ids, **matrices), "likely": f"{p:g}"}
 
+    def task() -> tuple[Task, list[str]]:
+        return load_listed_task(path, files, likely=p, ids=scores.ids)
+
+    _score(task, block, digests, every, out, as_json)
+
+
+def _score(
+    load: Callable[[], tuple[Task, list[str]]],
+    block: EvaluateParams,
+    digests: Callable[[], dict[str, str]],
+    every: bool,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Score what `load` reads, and print it. `digests` of its inputs are taken before and after."""
+    from capgrade.trainer.evaluation import evaluate as stage
+    from capgrade.trainer.evaluation.tables import show
+
     inputs = digests()
-    chosen = MatrixIds(scores.row_ids, scores.column_ids) if any(ids.values()) else None
-    task, notes = load_listed_task(path, files, likely=p, ids=chosen)
+    task, notes = load()
     found = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs, now=digests)
-    (
+    if as_json:
         say(stage.as_json(found), True)
-        if as_json
-        else show_tables(found, every=every or bool(block.metric))
-    )
+    else:
+        show(found, every=every or bool(block.metric))
 
 
 def _encoded(

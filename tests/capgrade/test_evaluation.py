@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade import Draws, Labels, evaluate, evaluate_lists, metrics
-from capgrade.metrics import Positives
+from capgrade.metrics import JudgedSample, Positives
 from capgrade.metrics.eccv import read_lists
 from capgrade.schemas.errors import InputError
 
@@ -285,19 +285,63 @@ def test_a_collapse_is_seen_in_folds_too():
     assert not metrics.collapse(scores).collapsed
 
 
+def test_what_is_over_a_limit_is_right():
+    """As lists of it; a query without any scores 0."""
+    random = np.random.default_rng(4)
+    scores, gains = random.random((6, 9)), random.random((6, 9))
+    gains[2] = 0
+    names = ["relevant_recall@3", "relevant_r@3", "relevant_map@r"]
+    both = {"a": gains, "b": 1 - gains}
+    found = evaluate(scores, both, names, above={"a": 0.6, "b": 0.7}, intervals=None)
+    for matrix, label in ((gains > 0.6, ""), (1 - gains > 0.7, "[b]")):
+        for direction, S, right in (("i2t", scores, matrix), ("t2i", scores.T, matrix.T)):
+            lists = Positives.from_lists([np.flatnonzero(row) for row in right])
+            values = found.scored[direction].values
+            for name, one in (
+                ("relevant_recall@3", metrics.recall(S, lists, 3)),
+                ("relevant_r@3", metrics.recall_share(S, lists, 3)),
+                ("relevant_map@r", metrics.map_at_r(S, lists)),
+            ):
+                assert values[name + label] == pytest.approx(np.nan_to_num(one)), name + label
+    with pytest.raises(InputError, match="relevance of above 'c' is not known"):
+        evaluate(scores, both, names, above={"c": 0.5})
+
+
 def test_labels_bring_relevance_and_own_items(dataset: Path):
     labels = Labels.load(dataset)
     scores = np.random.default_rng(0).random((12, 60))
     for ask, message in (
         (
-            lambda: evaluate(scores, labels, measure="rouge_l"),
-            "of the pairs are known -> evaluate by labels.exact",
+            lambda: evaluate(scores, labels, "asp", measure="rouge_l"),
+            "'asp' needs the relevance of every pair, and a sample is given -> use one of: ncs@K",
+        ),
+        (
+            lambda: evaluate(scores, labels, "ndcg@5", measure="rouge_l", fold=6),
+            "'ndcg@5' in folds: the sample is of the whole gallery",
+        ),
+        (
+            lambda: evaluate(scores, {"a": scores, "b": JudgedSample.from_labels(labels, "cider")}),
+            r"relevance of all pairs \(a\) beside samples",
+        ),
+        (
+            lambda: evaluate(scores, labels, "relevant_r@5", measure="rouge_l"),
+            "needs a threshold of relevance",
         ),
         (lambda: evaluate(scores.T, labels, "recall@1"), "give scores.T: rows are images"),
         (lambda: evaluate_lists({"q": {"a": 1.0}}, labels), "give Qrels.from_labels"),
     ):
         with pytest.raises(InputError, match=message):
             ask()
+    sample = JudgedSample.from_labels(labels, "rouge_l")
+    found = evaluate(scores, labels, measure="rouge_l", above=0.5)
+    assert list(found.t2i.mean) == ["recall@1", "recall@5", "recall@10", "ndcg@25", "ncs@5"]
+    right = metrics.estimate(
+        scores.T, sample.transposed(), ["ndcg@25", "ncs@5"], groups=labels.owner
+    )
+    for name, one in right.items():
+        assert found.t2i.mean[name] == one.value
+        assert found.t2i.intervals[name] == (one.low, one.high)
+    assert found.counts["known"] == {"": len(sample.gain) / 720}
     exact = labels.exact("rouge_l")
     found = evaluate(scores, exact, ["ndcg@25", "recall@5"]).i2t
     own = labels.owner[None, :] == np.arange(12)[:, None]

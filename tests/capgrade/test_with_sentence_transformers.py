@@ -73,7 +73,7 @@ def test_what_does_not_fit_is_refused(labels, dataset, model, first):
         GradedEvaluator(labels, first[:-1])
     with pytest.raises(InputError, match="metrics \\['recall@1'\\] -> give graded ones"):
         GradedEvaluator(labels, first, metrics=["recall@1"])
-    with pytest.raises(InputError, match="of the pairs are known -> evaluate by labels.exact"):
+    with pytest.raises(InputError, match="'kendall_tau_b' needs the relevance of every pair"):
         GradedEvaluator(Labels.load(dataset), first, measure="cider")(model)
 
 

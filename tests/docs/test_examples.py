@@ -146,6 +146,9 @@ NOT_RUN: dict[str, dict[str, str]] = {
             "half a minute, for the study below it"
         ),
         "python -m studies.judged": "half an hour; tests/studies/test_judged.py runs a smaller one",
+        "python -m studies.from_shards": (
+            "half an hour; tests/studies/test_from_shards.py runs a smaller one"
+        ),
     },
     "papers.md": {"make": ELSEWHERE, "python": "hours"},
     "publish.md": {

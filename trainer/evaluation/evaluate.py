@@ -30,6 +30,7 @@ SCORING = {
     "fold",
     "ties",
     "metric",
+    "above",
     "samples",
     "seed",
 }
@@ -47,6 +48,14 @@ def default_names(task: Task, params: EvaluateParams, fold: int | None = None) -
         plain += ["map@r", "r_precision", "eccv_recall@1"]
     plain += [f"{name}_recall@{k}" for name in ("cxc", "accepted") if name in lists for k in at]
     plain += [] if task.codes is None else ["pmrp"]
+    if params.above and fold is None:  # as lists, of the whole gallery
+        right = [f"relevant_{name}@{k}" for name in ("recall", "r") for k in at]
+        right.append("relevant_map@r")
+    else:
+        right = []
+    if task.samples:
+        gains = [f"ncs@{k}" for k in at] + [f"{name}@{params.p}" for name in ("ndcg", "ndcg_exp")]
+        return [*plain, *(gains if fold is None else ()), *right]
     if not task.relevance:
         return plain
     graded = [f"{name}@{k}" for name in ("ncs", "ncs_other", "ncs_eq5", "ncs_authors") for k in at]
@@ -59,7 +68,7 @@ def default_names(task: Task, params: EvaluateParams, fold: int | None = None) -
     sizes = [m for m in params.m if m < images]
     kinds = ("sr", "sr_other", "sr_soft", "sr_soft_other", "sr_authors", "sr_soft_authors")
     graded += [f"{name}@{k}(m={m})" for name in kinds for m in sizes for k in at]
-    return [*plain, *graded, *(["asp_a"] if len(task.relevance) > 1 else [])]
+    return [*plain, *graded, *right, *(["asp_a"] if len(task.relevance) > 1 else [])]
 
 
 def score(
@@ -69,11 +78,12 @@ def score(
     names = sorted(params.metric, key=is_graded) or default_names(task, params, fold)
     evaluation = of_arrays(
         task.similarity,
-        task.relevance,
+        task.samples or task.relevance,
         names,
         owner=task.owner,
         positives=task.positives,
         classes=task.codes,
+        above=params.above or None,
         fold=fold,
         ties=params.ties,
         intervals=Draws(samples=params.samples, seed=params.seed),
@@ -154,10 +164,10 @@ CURVE = (1, 2, 3, 5, 10, 20, 30, 50)
 def curves(task: Task, ks: Sequence[int], ties: TieRule) -> dict[str, list[dict[str, Any]]]:
     """Rows for plots: recall, NCS and NDCG against K; SR@K against m; precision of mined
     positives."""
-    first = dict(list(task.relevance.items())[:1])
+    first = dict(list((task.samples or task.relevance).items())[:1])
     bases = ("recall", "r", *(("ncs", "ndcg") if first else ()))
     cuts = [k for k in CURVE if k <= len(task.similarity)]
-    sizes = [m for m in CURVE if first and m < len(task.similarity)]
+    sizes = [m for m in CURVE if task.relevance and m < len(task.similarity)]
     names = [f"{base}@{k}" for base in bases for k in cuts] + [
         f"sr@{k}(m={m})" for k in ks for m in sizes
     ]

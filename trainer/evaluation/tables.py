@@ -38,6 +38,9 @@ _SHORT = {
     "r_precision",
     "pmrp",
     "ndcg",
+    "relevant_recall",
+    "relevant_r",
+    "relevant_map@r",
     "asp",
     "kendall_tau_b",
 }
@@ -81,7 +84,7 @@ def is_graded(name: str) -> bool:
     """Whether a metric, or a sum, reads relevance."""
     base = _base(name)
     return base == "nsum" or (
-        base in CATALOGUE and CATALOGUE[base].needs in ("relevance", "extension")
+        base in CATALOGUE and CATALOGUE[base].needs in ("relevance", "relevant", "extension")
     )
 
 
@@ -247,8 +250,13 @@ def first_measure(run: Mapping[str, Any]) -> str | None:
     """Of metrics.json: the measure of graded metrics without a name in brackets; None without
     relevance."""
     named_ones = {name[:-1].rsplit("[", 1)[1] for name in run.get("i2t", {}) if name.endswith("]")}
+    counts = run.get("counts", {})
     return next(
-        (name for name in run.get("counts", {}).get("zero_ideal", {}) if name not in named_ones),
+        (
+            name
+            for name in (*counts.get("zero_ideal", {}), *counts.get("known", {}))
+            if name not in named_ones
+        ),
         None,
     )
 

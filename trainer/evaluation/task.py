@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.evaluation import Pair
+from capgrade.labels import Labels
 from capgrade.lists import LIKELY, read_list, table_of
 from capgrade.metrics.base import Positives, as_numpy
 from capgrade.metrics.eccv import human_lists, original_images
+from capgrade.metrics.judged_sample import JudgedSample
 from capgrade.metrics.pmrp import coco_codes
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.captions import Captions, read_captions
@@ -47,6 +49,7 @@ from capgrade.trainer.fit import MODEL
 
 _FORMATS = ".npy, .npz, .pt or .pth (torch), .arrow, .csv"
 COARSE_TOP = "top by a coarse similarity"  # of an index's params
+SAMPLED = ("shards", "publish")  # kinds of labels with weights
 INDEX, ITEMS = "embeddings", "items.json"  # of `capgrade evaluate --run`
 COCO_IMAGES, COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
 
@@ -60,6 +63,8 @@ class Task:
     similarity: Array  # (n_images, n_captions)
     owner: Array  # (n_captions,) image of each caption
     relevance: Mapping[str, Array] = field(default_factory=dict)  # (n_images, n_captions) each
+    # where labels are shards, instead of relevance; images as queries
+    samples: Mapping[str, JudgedSample] = field(default_factory=dict, kw_only=True)
     # of images, of captions; "accepted" is of an audit
     positives: Mapping[str, Pair] = field(default_factory=dict)
     codes: Array | None = None  # (n_images, n_classes)
@@ -152,11 +157,17 @@ def load_task(
         and (note := order_note(matrix, table))
     ):
         notes.append(note)
-    labels = {} if relevance is None else read_relevance_folder(relevance, table, kept, images)
+    labels: dict[str, Array] = {}
+    samples: dict[str, JudgedSample] = {}
+    if relevance is not None and _is_sampled(relevance):
+        samples = read_samples(relevance, captions, table, kept, images)
+        notes += _sample_notes(samples, matrix.size)
+    elif relevance is not None:
+        labels = read_relevance_folder(relevance, table, kept, images)
     codes = (
         None if instances is None else coco_codes(instances, [table.image_ids[i] for i in images])
     )
-    notes += [] if labels else ["no relevance given: graded metrics left out"]
+    notes += [] if labels or samples else ["no relevance given: graded metrics left out"]
     notes += (
         ["no instances given: PMRP left out"] if codes is None and of_coco(table.image_ids) else []
     )
@@ -167,7 +178,10 @@ def load_task(
     if positives is not None:
         lists["accepted"] = _of_kept(read_positives(positives, table), kept, images)
     owner = np.searchsorted(images, table.owner[kept])
-    return Task(matrix, owner, labels, lists, codes, kept, images if left else None, left), notes
+    task = Task(
+        matrix, owner, labels, lists, codes, kept, images if left else None, left, samples=samples
+    )
+    return task, notes
 
 
 def load_listed_task(
@@ -305,7 +319,8 @@ def read_similarity_of(path: Path, captions: Captions, ids: MatrixIds | None = N
         raise InputError(
             f"{matrix.shape} scores, not {expected} (images x captions)", file=path, remedy=hint
         )
-    bad = np.flatnonzero(np.isnan(matrix).any(axis=1))
+    # Row by row, as the matrix may lie in a file that is larger than memory.
+    bad = np.flatnonzero([np.isnan(row).any() for row in matrix])
     if bad.size:
         caption = int(np.flatnonzero(np.isnan(matrix[bad[0]]))[0])
         pair = f"image '{captions.image_ids[bad[0]]}', caption '{captions.caption_ids[caption]}'"
@@ -434,6 +449,32 @@ def read_relevance_folder(
     if not matrices:
         raise InputError("no relevance in the folder", file=folder, remedy="run capgrade relevance")
     return matrices
+
+
+def read_samples(
+    folder: Path, captions: Path, table: Captions, kept: Array, images: Array
+) -> dict[str, JudgedSample]:
+    """What shards or a published dataset know, by measure, of the kept images and captions. The
+    weights of pairs say with which probability each was kept. Errors as `Labels.load` and
+    `JudgedSample.from_labels`."""
+    labels = Labels.load(folder, split=table.split, captions=captions)
+    found = {name: JudgedSample.from_labels(labels, name) for name in labels.measures}
+    if len(images) < table.n_images or len(kept) < table.n_captions:
+        found = {name: sample.of(images, kept) for name, sample in found.items()}
+    return found
+
+
+def _is_sampled(folder: Path) -> bool:
+    path = folder / MANIFEST
+    return path.is_file() and parse_manifest(path)["kind"] in SAMPLED
+
+
+def _sample_notes(samples: Mapping[str, JudgedSample], pairs: int) -> list[str]:
+    known = len(next(iter(samples.values())).gain) / pairs
+    return [
+        f"{', '.join(samples)}: from {known:.2%} of the pairs, by their weights",
+        "sr, asp, tau, cs and other forms of ncs need the relevance of every pair: left out",
+    ]
 
 
 def read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives]:

@@ -2,10 +2,14 @@
 against the truth where a part is; intervals hold it as often as they say."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from capgrade.labels import Labels
+from capgrade.labels.stored import Sampled, SampledPart
 from capgrade.metrics import (
     JudgedSample,
     Positives,
@@ -21,7 +25,8 @@ from capgrade.metrics import (
     recall_share,
 )
 from capgrade.metrics.base import lists_of
-from capgrade.metrics.judged_sample import _Exchanges, _named, query_values
+from capgrade.metrics.judged_sample import _chance, _drawn, _Exchanges, _named, query_values
+from capgrade.metrics.uncertainty import share_interval
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from studies.ranks import tfidf
@@ -135,6 +140,83 @@ def test_an_exchanged_gain_is_as_if_the_ranking_had_it(name: str) -> None:
             assert found[k] == pytest.approx(metric(anew, none)[0][0], abs=1e-12)
 
 
+def test_a_chance_is_how_often_a_gain_is_drawn() -> None:
+    """Where each place has a factor of its own, over 200,000 draws."""
+    table = np.sort(np.random.default_rng(0).random((2, 4096)) < [[0.02], [0.3]], axis=1) * 1.0
+    for spread in (0.0, 0.7):
+        drawn = _drawn(
+            table, np.array([0, 1]), np.ones((200_000, 2)), spread, np.random.default_rng(1)
+        )
+        right = _chance(table.mean(axis=1), spread)
+        assert drawn.mean(axis=0) == pytest.approx(right, abs=4e-3), spread
+    assert (right < table.mean(axis=1)).all(), "some factors draw what is there already"
+
+
+def test_an_interval_of_a_share_is_students_in_the_logit() -> None:
+    values = np.random.default_rng(2).lognormal(-3, 0.8, 60)
+    mean, error = values.mean(), stats.sem(values)
+    freedom = 2 * 60 / (stats.kurtosis(values, fisher=False) - 1)
+    assert 10 < freedom < 40, "a few large values make them fewer than there are queries"
+    t = stats.t.ppf(0.95, freedom)
+    ends = np.log(mean / (1 - mean)) + np.array([-t, t]) * error / mean / (1 - mean)
+    assert share_interval(values, 0.9) == pytest.approx(tuple(1 / (1 + np.exp(-ends))))
+    low, high = share_interval(values - 1, 0.9)
+    assert low + high == pytest.approx(2 * (mean - 1)), "no share has this mean"
+    twice = share_interval(values.repeat(2), 0.9, np.repeat(np.arange(60), 2))
+    assert twice == pytest.approx(share_interval(values, 0.9))
+    assert share_interval(np.full(5, 0.25)) == (0.25, 0.25)
+
+
+def test_tied_scores_count_as_in_any_order() -> None:
+    """A constant similarity scores what chance scores, whatever the order of the columns."""
+    gains = np.zeros((400, 6))
+    gains[:, -1] = 1
+    query, item = (part.ravel() for part in np.indices(gains.shape))
+    sample = JudgedSample(query, item, gains.ravel(), np.ones(gains.size))
+    found = estimate(np.ones(gains.shape), sample, ["recall@2"])["recall@2"]
+    assert found.low < 1 / 3 < found.high and found.high - found.low < 0.12
+
+
+def test_labels_that_know_every_pair_give_the_dense_metrics(made: Path) -> None:
+    labels = Labels.load(made / "relevance", captions=made / "captions")
+    scores = np.random.default_rng(3).random((12, 60))
+    gains = np.maximum(labels.block(range(12), range(60), "sbert").relevance, 0).astype(np.float64)
+    found = estimate(scores, JudgedSample.from_labels(labels, "sbert"), GRADED)
+    for name, right in dense(scores, gains).items():
+        if name in GRADED:
+            assert found[name].value == pytest.approx(right, abs=1e-9), name
+
+
+def test_weights_of_shards_are_chances(made: Path) -> None:
+    """The sum of weights x gains is near that of all pairs; a part of the pairs keeps its own."""
+    labels = Labels.load(made / "shards")
+    sample = JudgedSample.from_labels(labels, "sbert")
+    every = Labels.load(made / "relevance").block(range(12), range(60), "sbert").relevance
+    total = (sample.weight * sample.gain).sum()
+    error = np.sqrt(((sample.weight - 1) * sample.weight * sample.gain**2).sum())
+    assert 0 < error < 0.1 * every.sum() and abs(total - np.maximum(every, 0).sum()) < 4 * error
+    some = sample.of(np.array([7, 2]), np.arange(60)[::-1])
+    for row, image in enumerate([7, 2]):
+        here, there = some.query == row, sample.query == image
+        assert set(zip(59 - some.item[here], some.weight[here], strict=True)) == set(
+            zip(sample.item[there], sample.weight[there], strict=True)
+        )
+
+
+def test_labels_without_a_chance_for_every_pair_are_refused() -> None:
+    """The best two captions of each of three images, and no others."""
+    part = SampledPart(
+        np.array([0, 2, 4, 6]),
+        np.array([0, 1, 1, 2, 3, 4], np.int32),
+        np.ones(6, np.float32),
+        np.ones(6, np.uint32),
+        {"m": np.ones(6, np.float32)},
+    )
+    labels = Labels("shards", Sampled(["m"], 5, [part], ["top_m"]), ["a", "b", "c"], 5)
+    with pytest.raises(InputError, match=r"stand for 6 of 15 pairs .* shards.uniform of 1"):
+        JudgedSample.from_labels(labels)
+
+
 def test_what_is_linear_in_the_gains_is_unbiased_whatever_stands_below() -> None:
     """precision@10 from a twelfth of the pairs, none of them certain, over 150 samples of one
     world."""
@@ -148,9 +230,8 @@ def test_what_is_linear_in_the_gains_is_unbiased_whatever_stands_below() -> None
             query[chosen], item[chosen], gains.ravel()[chosen], np.full(500, 500 / gains.size)
         )
         found = query_values(scores, sample, ["precision@10"], seed=seed)["precision@10"]
-        one = found.estimate(0.95, seed, None)[0]
-        values.append(one.value)
-        errors.append(one.sampling_error)
+        values.append(found.values.mean())
+        errors.append(found.sampling_error)
     assert np.mean(values) == pytest.approx((top > 0).mean(), abs=4 * np.std(values) / np.sqrt(150))
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.2), (
         "the error by sampling is what samples differ by"
@@ -251,7 +332,7 @@ def test_what_is_wrong_is_said() -> None:
         ),
         (
             lambda: estimate(np.pad(scores, ((0, 90), (0, 0))), sample),
-            "stand for 400 pairs, and the scores have 4,000",
+            r"stand for 400 of 4,000 pairs \(100 x 40\)",
         ),
         (lambda: estimate(scores + np.nan, sample), "NaN"),
         (lambda: estimate(scores, sample, ["asp"]), "'asp' is not known -> use one of: ndcg, "),
