@@ -24,7 +24,6 @@ from capgrade.metrics.base import own_positives
 from capgrade.metrics.judged_sample import (
     Estimate,
     JudgedSample,
-    QueryValues,
     places_of,
     query_values,
 )
@@ -399,12 +398,12 @@ def _figures(
                 for sample, metric in ((right, RIGHT), (graded, GRADED))
             )
             values.append(first)
-            estimated = _estimate(first, groups)
+            estimated = first.estimate(_LEVEL, groups)
             error = _calibration_error(_ranked_first(S, answers, direction), answers, len(matrix))
             models[name] = {
                 "benchmark": counted,
                 **_as_share(_widened(estimated, error)),
-                GRADED: _as_share(_estimate(by_grade, groups)),
+                GRADED: _as_share(by_grade.estimate(_LEVEL, groups)),
             }
         found[direction] = {"models": models}
         if len(scores) == 2:
@@ -414,10 +413,6 @@ def _figures(
             found[direction]["difference"] = _as_written(places.difference)
             found[direction]["same_first"] = 1 - places.change if ahead else places.change
     return found
-
-
-def _estimate(values: QueryValues, groups: np.ndarray | None) -> Estimate:
-    return values.estimate(_LEVEL, 0, groups)[0]
 
 
 def _calibration_error(first: np.ndarray, answers: Answers, queries: int) -> float:

@@ -204,11 +204,7 @@ def estimate(
     0.6309
     """
     found = query_values(scores, sample, metrics, above=above, seed=seed)
-    estimates = {}
-    for name, one in found.items():
-        bounds = share_interval(one.values, level, groups)
-        estimates[name] = Estimate(float(one.values.mean()), *bounds, one.sampling_error)
-    return estimates
+    return {name: values.estimate(level, groups) for name, values in found.items()}
 
 
 def change_places(
@@ -262,6 +258,11 @@ class QueryValues:
     values: Array
     changes: Array
     weight: Array
+
+    def estimate(self, level: float, groups: Array | None) -> Estimate:
+        """Of the mean, with its interval."""
+        low, high = share_interval(self.values, level, groups)
+        return Estimate(float(self.values.mean()), low, high, self.sampling_error)
 
     @property
     def sampling_error(self) -> float:
