@@ -29,8 +29,8 @@ from capgrade.metrics.catalogue import (
     CATALOGUE,
     Metric,
     family_of,
-    metric,
-    reduced,
+    find_metric,
+    reduce_values,
     relevant_name,
     score_all,
     usage,
@@ -152,7 +152,7 @@ class Evaluated:
         """Each metric over the queries that have a value (of medr the floored median), averaged
         over folds."""
         return {
-            name: float(np.mean([reduced(name, fold[name]) for fold in self.folds]))
+            name: float(np.mean([reduce_values(name, fold[name]) for fold in self.folds]))
             for name in self.folds[0]
         }
 
@@ -587,23 +587,29 @@ def _metrics(
     plain = [name for name in names if name != "asp_a"]
 
     def of(name: str, one: str) -> bool:
-        return one in limits if "relevant" in CATALOGUE[family_of(name) or ""].required else True
+        return (
+            one in limits
+            if "relevant" in CATALOGUE[family_of(name) or ""].required_inputs
+            else True
+        )
 
-    found = [metric(name, first if is_graded(name) else "") for name in plain if of(name, first)]
+    found = [
+        find_metric(name, first if is_graded(name) else "") for name in plain if of(name, first)
+    ]
     found += [
-        metric(name, other, label=other)
+        find_metric(name, other, label=other)
         for other in others
         for name in plain
         if is_graded(name) and of(name, other)
     ]
     if "asp_a" in names:
         weights = [1 / max(float(matrix.max()), 1e-12) for matrix in relevance.values()]
-        found.append(metric("asp_a", names=list(relevance), weights=weights))
+        found.append(find_metric("asp_a", names=list(relevance), weights=weights))
     return found
 
 
 def _reads_labels(item: Metric) -> bool:
-    return "relevance" in item.family.required
+    return "relevance" in item.family.required_inputs
 
 
 def _scored(
@@ -693,7 +699,7 @@ def _sums(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def is_graded(name: str) -> bool:
     """Does a metric read relevance?"""
-    return "relevance" in CATALOGUE[family_of(name) or "recall"].required
+    return "relevance" in CATALOGUE[family_of(name) or "recall"].required_inputs
 
 
 def _names(
@@ -721,7 +727,7 @@ def _names(
             "nothing to score against",
             remedy="give owner, relevance, or metrics with what they need",
         )
-    usable = [base for base, family in CATALOGUE.items() if family.required <= can]
+    usable = [base for base, family in CATALOGUE.items() if family.required_inputs <= can]
     for name in names:
         base = family_of(name)
         if base is None:
@@ -729,7 +735,7 @@ def _names(
                 f"metric {name!r} is not known",
                 remedy=f"use one of: {', '.join(map(usage, usable))}",
             )
-        required = CATALOGUE[base].required
+        required = CATALOGUE[base].required_inputs
         lack = next((need for need in LACKS if need in required - can), None)
         if lack is not None:
             raise InputError(f"metric {name!r} needs {LACKS[lack][0]}", remedy=LACKS[lack][1])

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from capgrade.agreement.judgements import Judgements
-from capgrade.metrics.kendall import balances
+from capgrade.metrics.kendall import count_pairs
 from capgrade.metrics.ranking import rank
 from capgrade.schemas.judges import CHOSEN, RANDOM
 
@@ -24,7 +24,7 @@ def taus(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     if not (varies(x) and varies(y)):
         return float("nan"), float("nan")
     ranks_x, ranks_y = (rank(np.asarray(side, np.float64)[None]) for side in (x, y))
-    balance, *untied = balances(ranks_x, ranks_y)[0].tolist()
+    balance, *untied = count_pairs(ranks_x, ranks_y)[0].tolist()
     levels = min(1 + np.count_nonzero(np.diff(side.end)) for side in (ranks_x, ranks_y))
     return balance / float(np.sqrt(untied[0] * untied[1])), 2 * balance * levels / (
         len(x) ** 2 * (levels - 1)

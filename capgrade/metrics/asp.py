@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from capgrade.kernels import njit
-from capgrade.metrics.base import Matrix, QueryBlock, of_matrix
+from capgrade.metrics.base import Matrix, QueryBlock, score_matrix
 from capgrade.metrics.ranking import Array, TieRule, rank
 from capgrade.schemas.errors import InputError
 
 
 @njit(cache=True, nogil=True)
-def _expected(a, b, c, d, harmonic):
+def _expected_ratio(a, b, c, d, harmonic):
     """Mean of min / max over ranks r in a + 1 .. b and s in c + 1 .. d, independent and uniform."""
     if b - a > d - c:
         a, b, c, d = c, d, a, b
@@ -27,21 +27,22 @@ def _expected(a, b, c, d, harmonic):
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, rel_order, rel_end):
+def _asp_of_rows(order, end, rel_order, rel_end):
     """Each pair of a group by similarity and one by relevance is computed once: O(n ** 1.5) at
     worst."""
     rows, n = order.shape
     harmonic = np.zeros(n + 1)
     for r in range(1, n + 1):
         harmonic[r] = harmonic[r - 1] + 1.0 / r
-    # of each candidate: its group by relevance
+    # Rows are candidates; each has the first and the end place of its tie group by relevance.
     span = np.empty((n, 2), np.int32)
     out = np.zeros(rows)
-    # by the start of a group by relevance: its value, with which group
-    known = np.empty(n)
-    of = np.empty(n, np.int32)
+    # A group by relevance is known by its first place. Its last value is kept, and the group by
+    # similarity that this value is with.
+    value_of = np.empty(n)
+    value_is_with = np.empty(n, np.int32)
     for row in range(rows):
-        of[:] = -1
+        value_is_with[:] = -1
         start = 0
         for p in range(n):
             if p > 0 and rel_end[row, p - 1] == p:
@@ -52,16 +53,19 @@ def _kernel(order, end, rel_order, rel_end):
         for p in range(n):
             if p > 0 and end[row, p - 1] == p:
                 start = p
-            # one type of ranks: what follows is compiled once
+            # Ranks of one integer type let numba compile `_expected_ratio` once.
             item = order[row, p]
             stop = np.int64(end[row, p])
             c, d = np.int64(span[item, 0]), np.int64(span[item, 1])
             if stop - start == 1 and d - c == 1:
                 total += min(stop, d) / max(stop, d)
             else:
-                if of[c] != start:
-                    of[c], known[c] = start, _expected(start, stop, c, d, harmonic)
-                total += known[c]
+                if value_is_with[c] != start:
+                    value_is_with[c], value_of[c] = (
+                        start,
+                        _expected_ratio(start, stop, c, d, harmonic),
+                    )
+                total += value_of[c]
         out[row] = total / n
     return out
 
@@ -69,7 +73,7 @@ def _kernel(order, end, rel_order, rel_end):
 def asp_of(block: QueryBlock, relevance: str) -> Array:
     """`asp` of a block."""
     ranking, ideal = block.ranking, block.ideal(relevance)
-    return _kernel(ranking.order, ranking.end, ideal.order, ideal.end)
+    return _asp_of_rows(ranking.order, ranking.end, ideal.order, ideal.end)
 
 
 def asp(scores: Matrix, relevance: Matrix, *, ties: TieRule = "expected") -> Any:
@@ -84,7 +88,7 @@ def asp(scores: Matrix, relevance: Matrix, *, ties: TieRule = "expected") -> Any
     >>> asp(np.array([[0.9, 0.2]]), np.array([[0.0, 1.0]]))
     array([0.5])
     """
-    return of_matrix(scores, asp_of, relevance=relevance, ties=ties)
+    return score_matrix(scores, asp_of, relevance=relevance, ties=ties)
 
 
 def asp_average_of(block: QueryBlock, names: Sequence[str], weights: Sequence[float]) -> Array:
@@ -103,4 +107,4 @@ def asp_average_of(block: QueryBlock, names: Sequence[str], weights: Sequence[fl
             "mean relevance is more than a float32 holds", remedy="bring the matrices to one scale"
         )
     ranking, ideal = block.ranking, rank(mean, block.queries.ties)
-    return _kernel(ranking.order, ranking.end, ideal.order, ideal.end)
+    return _asp_of_rows(ranking.order, ranking.end, ideal.order, ideal.end)

@@ -8,8 +8,8 @@ on threads, so memory does not grow with the number of queries.
 
 NaN is refused by every metric, in a similarity and in relevance. An infinite similarity ranks like
 any other: +inf is above and -inf below all numbers, and equal infinities are tied. Metrics of
-cosines refuse it (`finite`). Relevance must be finite, and so must its sums and gains, because they
-are added up.
+cosines refuse it (`finite_similarity`). Relevance must be finite, and so must its sums and gains,
+because they are added up.
 """
 
 from __future__ import annotations
@@ -157,10 +157,10 @@ class Queries:
             check_matrix(f"relevance {name}".rstrip(), matrix, self.similarity.shape)
         shape = self.similarity.shape
         if self.query_group is not None and self.candidate_group is not None:
-            given = len(self.query_group), len(self.candidate_group)
-            if given != shape:
+            sizes = len(self.query_group), len(self.candidate_group)
+            if sizes != shape:
                 raise InputError(
-                    f"images are given for {given}, similarity is {shape}",
+                    f"images are given for {sizes}, similarity is {shape}",
                     remedy="give one per row and column",
                 )
             missing = ~np.isin(self.query_group, self.candidate_group)
@@ -196,13 +196,14 @@ class Queries:
         """The own items of every query: the lists of that name, else those of the groups."""
         if "own" in self.positives:
             return self.positives["own"]
-        assert (
-            self.query_group is not None and self.candidate_group is not None
-        )  # who names metrics asks for them
+        # Whoever names a metric has checked that the task holds what the metric needs.
+        assert self.query_group is not None
+        assert self.candidate_group is not None
         return own_positives(self.query_group, self.candidate_group)
 
 
 def check_matrix(name: str, matrix: Array, wanted: tuple[int, ...] | None = None) -> None:
+    """InputError for what is no matrix of real numbers, or not of the shape `wanted`."""
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or 0 in matrix.shape:
         shape = getattr(matrix, "shape", type(matrix).__name__)
         raise InputError(
@@ -236,25 +237,27 @@ class QueryBlock:
     @cached_property
     def similarity(self) -> Array:
         """(b, n) C-contiguous. InputError for NaN."""
-        return self._checked(
+        return self._checked_rows(
             self.queries.similarity, "similarity", "find the pair that has no score and score it"
         )
 
-    def finite(self, what: str = "similarity") -> Array:
+    def finite_similarity(self, what: str = "similarity") -> Array:
         """The similarity, where its values and not their order alone matter. InputError for
         infinity and NaN."""
         remedy = "give finite values, or take metrics of the order alone"
-        return self._checked(self.queries.similarity, what, remedy, infinite=True)
+        return self._checked_rows(self.queries.similarity, what, remedy, infinite=True)
 
-    def _checked(self, matrix: Array, what: str, remedy: str, *, infinite: bool = False) -> Array:
+    def _checked_rows(
+        self, matrix: Array, what: str, remedy: str, *, infinite: bool = False
+    ) -> Array:
         """The rows of this block. InputError for NaN, and for what is `infinite`."""
         values = _dense(matrix[self.start : self.stop])
         wrong = ~np.isfinite(values) if infinite else np.isnan(values)
         if wrong.any():
             row, candidate = np.argwhere(wrong)[0]
-            found = "NaN" if np.isnan(values[row, candidate]) else "infinity"
+            kind = "NaN" if np.isnan(values[row, candidate]) else "infinity"
             raise InputError(
-                f"{what} holds {found} (query {self.start + row}, candidate {candidate})",
+                f"{what} holds {kind} (query {self.start + row}, candidate {candidate})",
                 remedy=remedy,
             )
         return values
@@ -267,11 +270,11 @@ class QueryBlock:
     def relevance(self, name: str) -> Array:
         """The named relevance (b, n); NaN and infinity are refused, and what is too large to be
         added up."""
-        return self.once(f"relevance {name}", lambda: self._relevance(name))
+        return self.compute_once(f"relevance {name}", lambda: self._relevance(name))
 
     def _relevance(self, name: str) -> Array:
         what = f"relevance {name}".rstrip()
-        values = self._checked(
+        values = self._checked_rows(
             self.queries.relevance[name], what, "give finite labels", infinite=True
         )
         largest = max(abs(float(values.min())), abs(float(values.max())))
@@ -281,7 +284,9 @@ class QueryBlock:
 
     def ideal(self, name: str) -> Ranking:
         """By the named relevance: the best order, and the tie groups of the labels."""
-        return self.once(f"ideal {name}", lambda: rank(self.relevance(name), self.queries.ties))
+        return self.compute_once(
+            f"ideal {name}", lambda: rank(self.relevance(name), self.queries.ties)
+        )
 
     def gains(self, name: str) -> Array:
         """The named relevance for metrics that add it up: never negative, or the ideal could not
@@ -292,7 +297,7 @@ class QueryBlock:
         if not self.queries.clip:
             problem = f"{f'relevance {name}'.rstrip()} goes down to {least:g}, gains are at least 0"
             raise InputError(problem, remedy="clip it: numpy.clip(relevance, 0, None)")
-        return self.once(f"gains {name}", lambda: np.maximum(values, 0))
+        return self.compute_once(f"gains {name}", lambda: np.maximum(values, 0))
 
     def gains_at(
         self,
@@ -309,16 +314,16 @@ class QueryBlock:
         return places
 
     def hits_at(
-        self, lists: Positives, depth: int, *, gains: Array | None = None, removes: bool = False
+        self, lists: Positives, depth: int, *, gains: Array | None = None, remove_own: bool = False
     ) -> Array:
         """The gains of the listed candidates expected at the first `depth` places, float64 (b,
         depth); 1 by default, which makes the share of each tie group that is listed."""
         every = np.zeros(self.similarity.shape)
         every[lists.queries, lists.indices] = 1 if gains is None else gains
-        return self.gains_at(self.ranking, every, depth, self.groups(removes))
+        return self.gains_at(self.ranking, every, depth, self.groups(remove_own))
 
-    def once(self, key: str, compute: Callable[[], Any]) -> Any:
-        """What several metrics of a block share."""
+    def compute_once(self, key: str, compute: Callable[[], Any]) -> Any:
+        """A value that several metrics of a block share, computed for the first of them."""
         if key not in self._once:
             self._once[key] = compute()
         return self._once[key]
@@ -330,13 +335,13 @@ class QueryBlock:
         return self.queries.positives[name].rows(self.start, self.stop)
 
     def groups(self, remove: bool) -> tuple[Array, Array]:
-        """The group of each query (b,) and candidate (n,): a kernel leaves out a query's own. All
-        different when they stay."""
+        """The group of each query (b,) and candidate (n,), by which a kernel leaves out a query's
+        own items. No query shares a group with a candidate where own items stay."""
         if not remove:
             return np.full(self.stop - self.start, -1, np.int64), np.zeros(self.width, np.int64)
-        assert (
-            self.queries.query_group is not None and self.queries.candidate_group is not None
-        )  # as for `own`
+        # As in `Queries.own`.
+        assert self.queries.query_group is not None
+        assert self.queries.candidate_group is not None
         own = self.queries.query_group[self.start : self.stop]
         return own.astype(np.int64), self.queries.candidate_group.astype(np.int64)
 
@@ -350,11 +355,11 @@ def _dense(rows: Array) -> Array:
     """Contiguous float32, or float64 where float32 could not tell two scores apart."""
     exact = rows.dtype in (np.float32, np.float16, np.bool_, np.int8, np.uint8, np.int16, np.uint16)
     dense = np.ascontiguousarray(rows, dtype=np.float32 if exact else np.float64)
-    # kernels are compiled once, for writable arrays
+    # Kernels are compiled for writable arrays alone.
     return dense if dense.flags.writeable else dense.copy()
 
 
-def of_matrix(
+def score_matrix(
     scores: Matrix,
     score: Score,
     *,
@@ -378,9 +383,9 @@ def of_matrix(
     options |= {
         name: "" for name, given in (("relevance", relevance), ("lists", own)) if given is not None
     }
-    options |= {} if queries is None else {"removes": True}
+    options |= {} if queries is None else {"remove_own": True}
     task = Queries(similarity, queries, candidates, graded, positives, codes, ties)
-    values = per_query(task, partial(score, **options))
+    values = score_queries(task, partial(score, **options))
     if not hasattr(scores, "detach"):
         return values
     import torch  # whoever has a tensor has imported it
@@ -389,8 +394,8 @@ def of_matrix(
 
 
 def as_numpy(values: Matrix) -> np.ndarray:
-    """An array of numbers; of a tensor those that it holds, wherever it lies, bfloat16 as float32.
-    InputError for a masked array, of which numpy would take what is masked too."""
+    """The numbers as a numpy array. A tensor may lie on any device, and its bfloat16 become
+    float32. InputError for a masked array, whose masked cells numpy would take as numbers."""
     if isinstance(values, np.ma.MaskedArray):
         raise InputError("a masked array", remedy="fill it: scores.filled(-numpy.inf)")
     if hasattr(values, "detach"):
@@ -413,7 +418,7 @@ def lists_of(own: Matrix, shape: tuple[int, ...]) -> Positives:
     return Positives(indptr, np.nonzero(marks)[1].astype(np.int64), np.zeros(len(marks), np.int64))
 
 
-def per_query(queries: Queries, score: Score) -> Array:
+def score_queries(queries: Queries, score: Score) -> Array:
     """Run a metric over all queries, blocks of what fits `CELLS` on numba's number of threads;
     float64, in query order.
 

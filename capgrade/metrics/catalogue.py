@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.metrics.asp import asp_average_of, asp_of
-from capgrade.metrics.base import Queries, QueryBlock, Score, per_query
+from capgrade.metrics.base import Queries, QueryBlock, Score, score_queries
 from capgrade.metrics.gains import ncs_of, ndcg_of
 from capgrade.metrics.kendall import cs_of, tau_of
 from capgrade.metrics.pmrp import pmrp_of
@@ -35,14 +35,14 @@ class Family:
     options: Mapping[str, Any] = field(default_factory=dict)  # of the function
 
     @property
-    def required(self) -> set[str]:
-        """What the task must hold: own items that leave are known by the image of each caption."""
+    def required_inputs(self) -> set[str]:
+        """What the task must hold. To take own items out needs the image of each caption."""
         needs = {
             "extension": {"relevance"},
             "several": {"relevance", "several"},
             "relevant": {"relevance", "relevant"},
         }.get(self.needs, {self.needs})
-        return needs | ({"groups"} if self.options.get("removes") else set())
+        return needs | ({"groups"} if self.options.get("remove_own") else set())
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Metric:
     relevance: str = ""  # whose matrix it reads
 
 
-def reduced(name: str, values: Array) -> float:
+def reduce_values(name: str, values: Array) -> float:
     """The number that is reported: the mean over queries that have a value, for medr the floored
     median (VSE++)."""
     if np.isnan(values).all():
@@ -71,12 +71,12 @@ def is_median(name: str) -> bool:
     return name.startswith("medr")
 
 
-def _counted(function: Score, block: QueryBlock, **options: Any) -> Array:
-    """A metric by a threshold: what has nothing right scores 0, as in `estimate`."""
+def _zero_without_value(function: Score, block: QueryBlock, **options: Any) -> Array:
+    """A metric whose query without a relevant candidate scores 0, not NaN, as in `estimate`."""
     return np.nan_to_num(function(block, **options))
 
 
-_OTHER = {"removes": True}
+_OTHER = {"remove_own": True}
 CATALOGUE: dict[str, Family] = {
     "recall": Family(any_in_top, "own", "k"),
     "r": Family(share_in_top, "own", "k"),
@@ -97,9 +97,9 @@ CATALOGUE: dict[str, Family] = {
     "ncs_ordered": Family(ncs_of, "relevance", "k", options={"form": "ordered"}),
     "ndcg": Family(ndcg_of, "relevance", "k"),
     "ndcg_exp": Family(ndcg_of, "relevance", "k", options={"gain": "exponential"}),
-    "relevant_recall": Family(partial(_counted, any_in_top), "relevant", "k"),
-    "relevant_r": Family(partial(_counted, share_in_top), "relevant", "k"),
-    "relevant_map@r": Family(partial(_counted, map_of), "relevant"),
+    "relevant_recall": Family(partial(_zero_without_value, any_in_top), "relevant", "k"),
+    "relevant_r": Family(partial(_zero_without_value, share_in_top), "relevant", "k"),
+    "relevant_map@r": Family(partial(_zero_without_value, map_of), "relevant"),
     "asp": Family(asp_of, "relevance"),
     "kendall_tau_a": Family(tau_of, "relevance", unit="tau", options={"variant": "a"}),
     "kendall_tau_b": Family(tau_of, "relevance", unit="tau", options={"variant": "b"}),
@@ -119,7 +119,7 @@ CATALOGUE: dict[str, Family] = {
 _NAME = re.compile(r"(?P<base>[a-z_0-9]+(?:@r)?)(?:@(?P<k>\d+))?(?:\(m=(?P<m>\d+)\))?")
 
 
-def metric(name: str, relevance: str = "", *, label: str = "", **options: Any) -> Metric:
+def find_metric(name: str, relevance: str = "", *, label: str = "", **options: Any) -> Metric:
     """The metric of a name such as recall@5, sr@5(m=10), ncs_other@1, map@r; unknown names list the
     catalogue.
 
@@ -133,17 +133,15 @@ def metric(name: str, relevance: str = "", *, label: str = "", **options: Any) -
             f"metric {name!r} is not known",
             remedy=f"use one of: {', '.join(map(usage, CATALOGUE))}",
         )
-    family, given = (
-        CATALOGUE[base],
-        {letter: int(match[letter]) for letter in "km" if match[letter]},
-    )
-    if "".join(given) != family.arguments or 0 in given.values():
+    family = CATALOGUE[base]
+    numbers = {letter: int(match[letter]) for letter in "km" if match[letter]}
+    if "".join(numbers) != family.arguments or 0 in numbers.values():
         raise InputError(f"metric {name!r} is not complete", remedy=f"write {usage(base)}")
-    read = {"relevance": relevance} if family.needs in ("relevance", "extension") else {}
-    read |= {"lists": relevant_name(relevance)} if family.needs == "relevant" else {}
-    score = partial(family.function, **given, **read, **family.options, **options)
+    source = {"relevance": relevance} if family.needs in ("relevance", "extension") else {}
+    source |= {"lists": relevant_name(relevance)} if family.needs == "relevant" else {}
+    score = partial(family.function, **numbers, **source, **family.options, **options)
     return Metric(
-        f"{name}[{label}]" if label else name, family, score, **given, relevance=relevance
+        f"{name}[{label}]" if label else name, family, score, **numbers, relevance=relevance
     )
 
 
@@ -166,7 +164,7 @@ def usage(base: str) -> str:
 def score_all(queries: Queries, metrics: Sequence[Metric]) -> dict[str, Array]:
     """Per-query values of many metrics from one ranking of each block, (n_queries,) float64
     each."""
-    table = per_query(
+    table = score_queries(
         queries, lambda block: np.stack([item.score(block) for item in metrics], axis=1)
     )
     return {item.name: table[:, column] for column, item in enumerate(metrics)}

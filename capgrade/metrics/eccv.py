@@ -45,8 +45,8 @@ def human_lists(
     """
     check_choice("set of human positives", name, SETS)
     return (
-        _mapped(read_lists(f"{name}_image_to_caption.json"), image_ids, caption_ids),
-        _mapped(read_lists(f"{name}_caption_to_image.json"), caption_ids, image_ids),
+        _positives_of_lists(read_lists(f"{name}_image_to_caption.json"), image_ids, caption_ids),
+        _positives_of_lists(read_lists(f"{name}_caption_to_image.json"), caption_ids, image_ids),
     )
 
 
@@ -56,7 +56,7 @@ def original_images() -> set[str]:
     return set(read_lists("original_image_to_caption.json"))
 
 
-def _mapped(
+def _positives_of_lists(
     lists: Mapping[str, list[int]], queries: Sequence[object], candidates: Sequence[object]
 ) -> Positives:
     unknown = sorted(lists.keys() - set(map(str, queries)))

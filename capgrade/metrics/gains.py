@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Matrix, QueryBlock, check_choice, check_k, of_matrix, share
+from capgrade.metrics.base import Matrix, QueryBlock, check_choice, check_k, score_matrix, share
 from capgrade.metrics.ranking import Array, TieRule
 from capgrade.metrics.semantic_recall import sr_of
 from capgrade.schemas.errors import InputError
 
 _FORMS = ("paper", "eq5", "authors")
 GAINS = ("linear", "exponential")
-# label of an exponential gain: 2 ** 1024 is infinite, and gains of 2 ** 60 candidates add up
+# The largest label with an exponential gain. 2 ** 1024 is infinite, so the sum of up to 2 ** 60
+# gains of 2 ** 960 still is a number.
 _LARGEST = 960
 
 
@@ -23,30 +24,30 @@ def weighted_gains(
     relevance: str,
     weights: Array,
     *,
-    removes: bool = False,
+    remove_own: bool = False,
     exponential: bool = False,
 ) -> tuple[Array, Array]:
-    """Of each query the gains at the first places, weighted by place and added up: as they are
-    ranked, and at best."""
-    gains, left_out = block.gains(relevance), block.groups(removes)
-    found, best = (
-        block.gains_at(one, gains, len(weights), left_out, exponential)
-        for one in (block.ranking, block.ideal(relevance))
+    """The sum over the first places of gain times weight, for each query: of the ranking, and of
+    the best order. float64 (b,) each."""
+    gains, left_out = block.gains(relevance), block.groups(remove_own)
+    retrieved, best = (
+        block.gains_at(ranking, gains, len(weights), left_out, exponential)
+        for ranking in (block.ranking, block.ideal(relevance))
     )
-    return found @ weights[: found.shape[1]], best @ weights[: best.shape[1]]
+    return retrieved @ weights[: retrieved.shape[1]], best @ weights[: best.shape[1]]
 
 
 def ncs_of(
-    block: QueryBlock, relevance: str, k: int, form: str = "paper", removes: bool = False
+    block: QueryBlock, relevance: str, k: int, form: str = "paper", remove_own: bool = False
 ) -> Array:
     """`ncs` of a block; form `ordered` weighs place p by log2(k - p + 2), p from 1: what SAM's
     train_f30k.py chooses its epoch by (metric.py 115-123, `softer_order`)."""
     if form == "eq5":
-        return sr_of(block, relevance, k, k, "soft", removes)
+        return sr_of(block, relevance, k, k, "soft", remove_own)
     place = np.arange(min(k, block.width))
     weights = np.log2(k + 1.0 - place) if form == "ordered" else np.ones(len(place))
-    found, best = weighted_gains(block, relevance, weights, removes=removes)
-    return share(found, np.where(best > 0, best + k * 1e-10, 0) if form == "authors" else best)
+    retrieved, best = weighted_gains(block, relevance, weights, remove_own=remove_own)
+    return share(retrieved, np.where(best > 0, best + k * 1e-10, 0) if form == "authors" else best)
 
 
 def ncs(
@@ -70,7 +71,7 @@ def ncs(
     >>> ncs(np.array([[0.9, 0.2, 0.5]]), np.array([[1.0, 3.0, 2.0]]), k=2)
     array([0.6])
     """
-    return of_matrix(
+    return score_matrix(
         scores,
         ncs_of,
         relevance=relevance,
@@ -118,4 +119,4 @@ def ndcg(
     array([0.4796])
     """
     check_choice("gain", gain, GAINS)
-    return of_matrix(scores, ndcg_of, relevance=relevance, ties=ties, k=check_k(k), gain=gain)
+    return score_matrix(scores, ndcg_of, relevance=relevance, ties=ties, k=check_k(k), gain=gain)

@@ -126,7 +126,7 @@ class JudgedSample:
         image, caption, value, weight = (
             np.concatenate(columns) for columns in zip(*parts, strict=True)
         )
-        _require_whole(
+        _require_all_pairs(
             weight,
             (len(labels.image_ids), labels.n_captions),
             file=labels.file,
@@ -137,8 +137,8 @@ class JudgedSample:
     def of(self, queries: Array, items: Array) -> JudgedSample:
         """The pairs among these queries and items, int, numbered by their places there."""
         rows, columns = (
-            np.full(max(given.max(initial=0), some.max(initial=0)) + 1, -1)
-            for given, some in ((self.query, queries), (self.item, items))
+            np.full(max(all_numbers.max(initial=0), kept_numbers.max(initial=0)) + 1, -1)
+            for all_numbers, kept_numbers in ((self.query, queries), (self.item, items))
         )
         rows[queries], columns[items] = np.arange(len(queries)), np.arange(len(items))
         kept = (rows[self.query] >= 0) & (columns[self.item] >= 0)
@@ -203,8 +203,8 @@ def estimate(
     >>> round(estimate(np.array([[0.9, 0.2]]), every, ["ndcg@2"])["ndcg@2"].value, 4)
     0.6309
     """
-    found = query_values(scores, sample, metrics, above=above, seed=seed)
-    return {name: values.estimate(level, groups) for name, values in found.items()}
+    by_metric = query_values(scores, sample, metrics, above=above, seed=seed)
+    return {name: values.estimate(level, groups) for name, values in by_metric.items()}
 
 
 def change_places(
@@ -236,7 +236,7 @@ def change_places(
 def places_of(
     first: QueryValues, second: QueryValues, level: float, seed: int, groups: Array | None
 ) -> Places:
-    """`change_places` of values that are there. InputError for two numbers of queries."""
+    """`change_places` of two systems' query values. InputError for two numbers of queries."""
     if first.values.shape != second.values.shape:
         raise InputError(
             "the systems have other numbers of queries", remedy="score the same queries with both"
@@ -282,27 +282,29 @@ def query_values(
     """Each metric's estimate of every query. InputError for an unknown metric, for pairs outside
     the scores, and for a sample whose weights do not add up to their number of pairs."""
     check_matrix("similarity", similarity := as_numpy(scores))
-    chosen = {name: _named(name) for name in metrics}
-    _check(sample, *similarity.shape)
+    chosen = {name: _parse_metric(name) for name in metrics}
+    _check_sample(sample, *similarity.shape)
     order = np.argsort(sample.query, kind="stable")
-    placed = _Placed.of(similarity, sample, order, np.random.default_rng(seed))
-    found: dict[str, QueryValues] = {}
+    placed = _PlacedPairs.rank(similarity, sample, order, np.random.default_rng(seed))
+    by_metric: dict[str, QueryValues] = {}
     for graded in (True, False):
-        some = {
+        functions = {
             name: function for name, (of_gains, function) in chosen.items() if of_gains == graded
         }
         gain = placed.gain if graded else (placed.gain > above).astype(np.float64)
         values, changes = (
-            _completed(placed, gain, some, np.random.default_rng(seed)) if some else ({}, {})
+            _estimate_queries(placed, gain, functions, np.random.default_rng(seed))
+            if functions
+            else ({}, {})
         )
-        for name in some:
-            found[name] = QueryValues(values[name], np.empty(len(order)), sample.weight)
-            found[name].changes[order] = changes[name]
-    return {name: found[name] for name in metrics}
+        for name in functions:
+            by_metric[name] = QueryValues(values[name], np.empty(len(order)), sample.weight)
+            by_metric[name].changes[order] = changes[name]
+    return {name: by_metric[name] for name in metrics}
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _PlacedPairs:
     """Judged pairs query by query: the place of each in its query's ranking, from 0, gain and
     weight, all [n]."""
 
@@ -314,9 +316,9 @@ class _Placed:
     weight: Array
 
     @classmethod
-    def of(
+    def rank(
         cls, similarity: Array, sample: JudgedSample, order: Array, random: np.random.Generator
-    ) -> _Placed:
+    ) -> _PlacedPairs:
         query, item = sample.query[order], sample.item[order]
         first = np.searchsorted(query, np.arange(len(similarity) + 1))
         place, where = np.empty(len(query), np.int64), np.empty(similarity.shape[1], np.int64)
@@ -353,19 +355,19 @@ def _rankings(similarity: Array, random: np.random.Generator) -> Iterator[tuple[
                 yield first + start + q, order
 
 
-def _check(sample: JudgedSample, queries: int, width: int) -> None:
+def _check_sample(sample: JudgedSample, queries: int, width: int) -> None:
     for what, values, size in (("query", sample.query, queries), ("item", sample.item, width)):
         if not len(values) or values.min() < 0 or values.max() >= size:
             problem = f"a pair of the sample has its {what} outside the {queries} x {width} scores"
             raise InputError(problem, remedy="give rows and columns of the scores")
-    _require_whole(
+    _require_all_pairs(
         sample.weight,
         (queries, width),
         remedy="give every pair a chance, as draw_pool does, and scores of these pairs alone",
     )
 
 
-def _require_whole(weight: Array, shape: tuple[int, int], **error: Any) -> None:
+def _require_all_pairs(weight: Array, shape: tuple[int, int], **error: Any) -> None:
     """InputError where judged pairs of these weights do not stand for all pairs."""
     pairs = shape[0] * shape[1]
     if abs(weight.sum() - pairs) > 1 + 6 * np.sqrt(((weight - 1) * weight).sum()):
@@ -378,51 +380,52 @@ def _require_whole(weight: Array, shape: tuple[int, int], **error: Any) -> None:
 
 @dataclass(frozen=True)
 class _Exchanges:
-    """Single gains of completed rankings exchanged: in which completion, at which place, for which
-    gain. All [f]."""
+    """Exchanges of single gains of completed rankings: the completion, the place in it, and the new
+    gain, all [f]."""
 
     row: Array
     place: Array
     gain: Array
 
 
-def _completed(
-    placed: _Placed, gain: Array, metrics: dict[str, _Metric], random: np.random.Generator
+def _estimate_queries(
+    placed: _PlacedPairs, gain: Array, metrics: dict[str, _Metric], random: np.random.Generator
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Of each metric the estimates of queries, and by how much each judged pair changes them."""
+    """For each metric the estimate of each query, and how much each judged pair changes it."""
     queries = len(placed.first) - 1
-    edges, classes, tables = _donors(placed, gain, random)
+    edges, classes, tables = _donor_gains(placed, gain, random)
     band = np.searchsorted(edges, np.arange(placed.width), side="right")
-    high = _high(placed, gain)
+    high = _high_gain(placed, gain)
     rates = (tables >= high).mean(axis=3)
     expected = rates[placed.query % _FOLDS, classes[placed.query], band[placed.place]]
-    spread = _spread(placed, (gain >= high).astype(np.float64), expected, band[placed.place])
+    spread = _spread_of_queries(
+        placed, (gain >= high).astype(np.float64), expected, band[placed.place]
+    )
     binary = bool(np.isin(gain, (0, 1)).all())
     values = {name: np.empty(queries) for name in metrics}
     changes = {name: np.empty(len(gain)) for name in metrics}
     for q in range(queries):
-        some = slice(placed.first[q], placed.first[q + 1])
-        place, weight, table = (
-            placed.place[some],
-            placed.weight[some],
-            tables[q % _FOLDS, classes[q]],
+        pairs = slice(placed.first[q], placed.first[q + 1])
+        place, weight = placed.place[pairs], placed.weight[pairs]
+        table = tables[q % _FOLDS, classes[q]]
+        completed = _draw_gains(table, band, np.ones((_COMPLETIONS, 1)), spread, random)
+        row, judged, instead, chance = _draw_exchanges(
+            table, band[place], gain[pairs], weight, spread, binary, random
         )
-        completed = _drawn(table, band, np.ones((_COMPLETIONS, 1)), spread, random)
-        row, pair, instead, chance = _instead(
-            table, band[place], gain[some], weight, spread, binary, random
-        )
-        completed[:, place] = gain[some]
-        exchanges = _Exchanges(row, place[pair], instead)
+        completed[:, place] = gain[pairs]
+        exchanges = _Exchanges(row, place[judged], instead)
         for name, metric in metrics.items():
-            whole, exchanged = metric(completed, exchanges)
-            change = np.bincount(pair, chance * (whole[row] - exchanged), len(place)) / _COMPLETIONS
-            values[name][q] = whole.mean() + (weight - 1) @ change
-            changes[name][some] = change
+            scores, exchanged = metric(completed, exchanges)
+            change = (
+                np.bincount(judged, chance * (scores[row] - exchanged), len(place)) / _COMPLETIONS
+            )
+            values[name][q] = scores.mean() + (weight - 1) @ change
+            changes[name][pairs] = change
     return values, changes
 
 
-def _donors(
-    placed: _Placed, gain: Array, random: np.random.Generator
+def _donor_gains(
+    placed: _PlacedPairs, gain: Array, random: np.random.Generator
 ) -> tuple[Array, Array, Array]:
     """Places at which another band of ranks begins; the class of each query, by the gains that it
     has for certain; and gains to draw from, rising, float64 [folds, classes, bands, `_TABLE`]:
@@ -438,45 +441,46 @@ def _donors(
     )
     edges = edges[edges > placed.place[donors].min()]  # else the first band would have no donors
     band = np.searchsorted(edges, placed.place[donors], side="right")
-    known = np.bincount(placed.query[certain], gain[certain], queries)
+    certain_gain = np.bincount(placed.query[certain], gain[certain], queries)
     parts = int(np.clip(len(donors) // (bands * _IN_CLASS), 1, _CLASSES))
-    cuts = np.unique(np.quantile(known, np.arange(1, parts) / parts, method="higher"))
-    classes = np.searchsorted(cuts, known, side="right")
+    cuts = np.unique(np.quantile(certain_gain, np.arange(1, parts) / parts, method="higher"))
+    classes = np.searchsorted(cuts, certain_gain, side="right")
     fold, class_of = placed.query[donors] % _FOLDS, classes[placed.query[donors]]
     tables = np.empty((_FOLDS, len(cuts) + 1, len(edges) + 1, _TABLE))
-    for one in np.ndindex(*tables.shape[:3]):
-        inside = band == one[2]
-        for like in (
-            inside & (class_of == one[1]) & (fold != one[0]),
-            inside & (fold != one[0]),
+    for cell in np.ndindex(*tables.shape[:3]):
+        inside = band == cell[2]
+        for source in (
+            inside & (class_of == cell[1]) & (fold != cell[0]),
+            inside & (fold != cell[0]),
             inside,
         ):
-            if like.any():  # the last is not empty, and the others are only of a few queries
+            if source.any():  # the last is not empty, and the others are only of a few queries
                 break
-        share_of = placed.weight[donors[like]] - 1
-        tables[one] = np.sort(
-            random.choice(gain[donors[like]], _TABLE, p=share_of / share_of.sum())
+        share_of = placed.weight[donors[source]] - 1
+        tables[cell] = np.sort(
+            random.choice(gain[donors[source]], _TABLE, p=share_of / share_of.sum())
         )
     return edges, classes, tables
 
 
-def _high(placed: _Placed, gain: Array) -> float:
-    """The gain that `_BEST` pairs a query reach; of fewer that have any, the least there is. In
-    what are the best gains queries differ more than in the mean."""
+def _high_gain(placed: _PlacedPairs, gain: Array) -> float:
+    """The gain that `_BEST` pairs a query reach, and the least gain above 0 if fewer pairs have
+    any. Queries differ more in their best gains than in the mean."""
     order = np.argsort(-gain, kind="stable")
     reached = placed.weight[order].cumsum() <= _BEST * (len(placed.first) - 1)
     least = gain[order][min(int(reached.sum()), len(gain) - 1)]
-    some = gain[gain > 0]
-    return float(max(least, some.min() if len(some) else 1.0))
+    positive = gain[gain > 0]
+    return float(max(least, positive.min() if len(positive) else 1.0))
 
 
-def _spread(placed: _Placed, gain: Array, expected: Array, band: Array) -> float:
-    """The variance of the factor by which queries differ in pairs of high gain: products of what
-    two judged pairs of a query have over what is expected of their ranks, over those of what is
-    expected."""
+def _spread_of_queries(placed: _PlacedPairs, gain: Array, expected: Array, band: Array) -> float:
+    """The variance of the factor by which queries differ in their number of pairs of high gain.
+
+    Products of two judged pairs of one query estimate it: those of gain less expected gain, divided
+    by those of expected gain. A gain is expected by its rank."""
     unsure = placed.weight > 1
     # Shards keep a pair by its value too, so within a band a pair counts by what it stands for.
-    pairs, total = (np.bincount(band, some) for some in (unsure, placed.weight - 1))
+    pairs, total = (np.bincount(band, weights) for weights in (unsure, placed.weight - 1))
     relative = (placed.weight - 1) * share(pairs, total)[band]
 
     def products(values: Array) -> float:
@@ -486,15 +490,19 @@ def _spread(placed: _Placed, gain: Array, expected: Array, band: Array) -> float
         )
         return float((sums**2 - squares).sum())
 
-    whole = products(relative * expected)
-    return max(0.0, products(relative * (gain - expected)) / whole) if whole > 0 else 0.0
+    total_expected = products(relative * expected)
+    return (
+        max(0.0, products(relative * (gain - expected)) / total_expected)
+        if total_expected > 0
+        else 0.0
+    )
 
 
-def _drawn(
+def _draw_gains(
     table: Array, band: Array, factors: Array, spread: float, random: np.random.Generator
 ) -> Array:
-    """Gains of places of these bands, float64 [completions, len(band)]. A factor f makes 1 - (1 -
-    p)^f of the probability p of any gain and more, f p where p is small."""
+    """Draw gains for places of these bands, float64 [completions, len(band)]. A factor f turns the
+    probability p of reaching a gain into 1 - (1 - p)^f, about f p where p is small."""
     uniform = random.random((len(factors), len(band)), np.float32)
     if spread > 0:
         uniform **= (1 / np.maximum(random.gamma(1 / spread, spread, factors.shape), 1e-3)).astype(
@@ -503,7 +511,7 @@ def _drawn(
     return table[band, np.minimum(uniform * table.shape[1], table.shape[1] - 1).astype(np.int64)]
 
 
-def _instead(
+def _draw_exchanges(
     table: Array,
     band: Array,
     gain: Array,
@@ -512,32 +520,27 @@ def _instead(
     binary: bool,
     random: np.random.Generator,
 ) -> tuple[Array, Array, Array, Array]:
-    """What might have been drawn where pairs were judged, band int and gain [n]: the completion,
-    the pair, another gain and the chance of it, all [f].
+    """Gains that might have been drawn in place of judged ones, band int and gain [n]: the
+    completion, the pair, the other gain and its chance, all [f].
 
-    Where gains are 0 and 1 there is one other, with the chance that `_drawn` gives it: draws of
-    what is rare, times a weight, would be most of the error. Other gains are drawn.
+    Where gains are 0 and 1 there is one other gain, with the chance that `_draw_gains` gives it.
+    Drawing a rare gain and weighting it would make most of the error. Graded gains are drawn.
     """
     unsure = np.flatnonzero(weight > 1)
     if binary:
-        right = _chance(table.mean(axis=1), spread)[band[unsure]]
+        right = _chance_of_gain(table.mean(axis=1), spread)[band[unsure]]
         row, pair = np.repeat(np.arange(_COMPLETIONS), len(unsure)), np.tile(unsure, _COMPLETIONS)
-        other = 1 - gain[pair]
-        return (
-            row,
-            pair,
-            other,
-            np.where(other == 1, np.tile(right, _COMPLETIONS), 1 - np.tile(right, _COMPLETIONS)),
-        )
+        other, chance = 1 - gain[pair], np.tile(right, _COMPLETIONS)
+        return row, pair, other, np.where(other == 1, chance, 1 - chance)
     # A factor of its own for each: with that of its completion it would count twice that
     # queries differ.
-    instead = _drawn(table, band, np.ones((_COMPLETIONS, len(band))), spread, random)
-    row, pair = np.nonzero((instead != gain) & (weight > 1))
-    return row, pair, instead[row, pair], np.ones(len(row))
+    drawn = _draw_gains(table, band, np.ones((_COMPLETIONS, len(band))), spread, random)
+    row, pair = np.nonzero((drawn != gain) & (weight > 1))
+    return row, pair, drawn[row, pair], np.ones(len(row))
 
 
-def _chance(probability: Array, spread: float) -> Array:
-    """That of any gain where `_drawn` draws it: the mean of 1 - (1 - p)^f over factors f."""
+def _chance_of_gain(probability: Array, spread: float) -> Array:
+    """The chance of any gain when `_draw_gains` draws it: the mean of 1 - (1 - p)^f over f."""
     if spread == 0:
         return probability
     with np.errstate(divide="ignore"):
@@ -549,7 +552,9 @@ def _chance(probability: Array, spread: float) -> Array:
 _Metric: TypeAlias = "Callable[[Array, _Exchanges], tuple[Array, Array]]"
 
 
-def _of_best(completed: Array, exchanges: _Exchanges, k: int, form: str) -> tuple[Array, Array]:
+def _score_against_best(
+    completed: Array, exchanges: _Exchanges, k: int, form: str
+) -> tuple[Array, Array]:
     """The gains of the first k over those of the best order: NCS, or discounted by place."""
     k = min(k, completed.shape[1])
     weights = np.ones(k) if form == "ncs" else 1 / np.log2(np.arange(k) + 2.0)
@@ -560,41 +565,41 @@ def _of_best(completed: Array, exchanges: _Exchanges, k: int, form: str) -> tupl
     # Of the negative: partition takes ten times as long where most values are the smallest.
     last = min(k, gains.shape[1] - 1)
     best[:, : last + 1] = -np.sort(np.partition(-gains, last, axis=1)[:, : last + 1], axis=1)
-    found, old = gains[:, :k] @ weights, gains[exchanges.row, exchanges.place]
+    retrieved, old = gains[:, :k] @ weights, gains[exchanges.row, exchanges.place]
     change = np.append(weights, 0)[np.minimum(exchanges.place, k)] * (instead - old)
     bests = best[exchanges.row]
-    # The old gain leaves the best; where it is none of them the last does, which is behind the
-    # first k.
+    # The old gain leaves the best ones. If it is not among them, the last of them leaves, which is
+    # behind the first k.
     bests[np.arange(len(bests)), np.minimum((bests > old[:, None]).sum(axis=1), k)] = instead
     bests = -np.sort(-bests, axis=1)
-    return share(found, best[:, :k] @ weights), share(
-        found[exchanges.row] + change, bests[:, :k] @ weights
+    return share(retrieved, best[:, :k] @ weights), share(
+        retrieved[exchanges.row] + change, bests[:, :k] @ weights
     )
 
 
-def _of_first(completed: Array, exchanges: _Exchanges, k: int, form: str) -> tuple[Array, Array]:
+def _score_first(completed: Array, exchanges: _Exchanges, k: int, form: str) -> tuple[Array, Array]:
     """Of gains 0 and 1: is any among the first k (recall), how many of these are (precision), how
     many of all (r)."""
-    counts, others = _counts(completed, exchanges, k)
+    counts, others = _count_relevant(completed, exchanges, k)
     if form == "recall":
         return np.minimum(counts, 1), np.minimum(others, 1)
     if form == "precision":
         return counts / k, others / k
-    every, every_other = _counts(completed, exchanges, completed.shape[1])
+    every, every_other = _count_relevant(completed, exchanges, completed.shape[1])
     return share(counts, every), share(others, every_other)
 
 
-def _counts(completed: Array, exchanges: _Exchanges, k: int) -> tuple[Array, Array]:
+def _count_relevant(completed: Array, exchanges: _Exchanges, k: int) -> tuple[Array, Array]:
     """How many of the first k are relevant."""
     counts = completed[:, :k].sum(axis=1)
     change = exchanges.gain - completed[exchanges.row, exchanges.place]
     return counts, counts[exchanges.row] + change * (exchanges.place < k)
 
 
-def _of_first_r(completed: Array, exchanges: _Exchanges, form: str) -> tuple[Array, Array]:
+def _score_first_r(completed: Array, exchanges: _Exchanges, form: str) -> tuple[Array, Array]:
     """Of gains 0 and 1, R of which are 1: the relevant among the first R, times the precision there
     or not, over R."""
-    sizes, others = _counts(completed, exchanges, completed.shape[1])
+    sizes, others = _count_relevant(completed, exchanges, completed.shape[1])
     depth = int(max(sizes.max(), others.max(initial=0), 1))
     first = completed[:, :depth]
     exchanged = first[exchanges.row]
@@ -609,15 +614,13 @@ def _of_first_r(completed: Array, exchanges: _Exchanges, form: str) -> tuple[Arr
     return values(first, sizes), values(exchanged, others)
 
 
-_GRADED, _BINARY, _TO_R = (
-    ("ndcg", "ndcg_exp", "ncs"),
-    ("recall", "r", "precision"),
-    ("map@r", "r_precision"),
-)
+_GRADED = ("ndcg", "ndcg_exp", "ncs")
+_BINARY = ("recall", "r", "precision")
+_TO_R = ("map@r", "r_precision")
 
 
-def _named(name: str) -> tuple[bool, _Metric]:
-    """Does a metric add up gains, and the function of it."""
+def _parse_metric(name: str) -> tuple[bool, _Metric]:
+    """Whether a metric of this name adds up gains, and its function."""
     match = re.fullmatch(r"([a-z_]+)@(\d+)", name)
     kind = check_choice(
         "metric of a judged sample", match[1] if match else name, (*_GRADED, *_BINARY, *_TO_R)
@@ -627,7 +630,9 @@ def _named(name: str) -> tuple[bool, _Metric]:
             f"metric {name!r}", remedy=f"write {kind if kind in _TO_R else f'{kind}@K'}"
         )
     if match is None:
-        return False, partial(_of_first_r, form=kind)
+        return False, partial(_score_first_r, form=kind)
     return kind in _GRADED, partial(
-        _of_best if kind in _GRADED else _of_first, k=check_k(int(match[2])), form=kind
+        _score_against_best if kind in _GRADED else _score_first,
+        k=check_k(int(match[2])),
+        form=kind,
     )

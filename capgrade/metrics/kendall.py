@@ -8,24 +8,24 @@ from typing import Any
 import numpy as np
 
 from capgrade.kernels import njit
-from capgrade.metrics.base import Matrix, QueryBlock, check_choice, check_k, of_matrix, share
+from capgrade.metrics.base import Matrix, QueryBlock, check_choice, check_k, score_matrix, share
 from capgrade.metrics.ranking import Array, Ranking
 
 VARIANTS = ("a", "b")
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, rel_order, rel_end, k):
-    """float64 [rows, 3], as `balances`. By falling similarity, a binary indexed tree (Fenwick 1994)
-    counts how many candidates of each relevance came before; those of one similarity all ask before
-    one is added."""
+def _count_pairs(order, end, rel_order, rel_end, k):
+    """float64 [rows, 3], as `count_pairs` returns them. Candidates come by falling similarity. A
+    binary indexed tree (Fenwick 1994) counts those of each relevance that came before. All of one
+    similarity are counted before any of them is added."""
     rows, n = order.shape
     group, same, tree = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n + 1, np.int32)
     out = np.zeros((rows, 3))
     for row in range(rows):
         same[:], tree[:] = 0, 0
         start = 0
-        for p in range(n):  # a group of equal relevance is called by its first place
+        for p in range(n):  # A group of equal relevance is known by its first place.
             if p > 0 and rel_end[row, p - 1] == p:
                 start = p
             group[rel_order[row, p]] = start
@@ -34,9 +34,9 @@ def _kernel(order, end, rel_order, rel_end, k):
             stop = end[row, pos]
             size, places = stop - pos, min(stop, k) - pos
             agree, apart, inside = np.int64(0), np.int64(0), np.int64(0)
-            for p in range(
-                pos, stop
-            ):  # of the `pos` before: twice those of more relevance, and the same, less all
+            # Of the `pos` candidates before, the sum counts twice those of more relevance, adds
+            # those of the same, and takes all away: agreeing less disagreeing pairs.
+            for p in range(pos, stop):
                 node = group[order[row, p]]
                 apart += pos - same[node]
                 while node > 0:
@@ -61,20 +61,27 @@ def _kernel(order, end, rel_order, rel_end, k):
     return out
 
 
-def balances(one: Ranking, other: Ranking, k: int | None = None) -> Array:
-    """Of two rankings of the same items concordant less discordant pairs, and the pairs that each
-    does not tie: float64 [rows, 3]. With `k`, of pairs among the first k of the ranking `one`, each
-    by the probability that a random order of ties brings both there. Ties are counted, never
-    broken, so the tie rule does not enter."""
-    width = one.order.shape[1]
-    return _kernel(
-        one.order, one.tied_end, other.order, other.tied_end, width if k is None else min(k, width)
+def count_pairs(first: Ranking, second: Ranking, k: int | None = None) -> Array:
+    """float64 [rows, 3] of two rankings of the same items: concordant less discordant pairs, pairs
+    that `first` does not tie, and pairs that `second` does not tie.
+
+    With `k` only pairs among the first k of `first` count, each by the probability that a random
+    order of ties brings both there. Ties are counted, never broken, so no tie rule applies."""
+    width = first.order.shape[1]
+    return _count_pairs(
+        first.order,
+        first.tied_end,
+        second.order,
+        second.tied_end,
+        width if k is None else min(k, width),
     )
 
 
 def tau_of(block: QueryBlock, relevance: str, variant: str) -> Array:
     """`kendall_tau` of a block."""
-    counts = block.once(f"tau {relevance}", lambda: balances(block.ranking, block.ideal(relevance)))
+    counts = block.compute_once(
+        f"tau {relevance}", lambda: count_pairs(block.ranking, block.ideal(relevance))
+    )
     pairs = np.full(len(counts), block.width * (block.width - 1) / 2)
     return share(
         counts[:, 0], pairs if variant == "a" else np.sqrt(counts[:, 1]) * np.sqrt(counts[:, 2])
@@ -92,14 +99,14 @@ def kendall_tau(scores: Matrix, relevance: Matrix, *, variant: str = "a") -> Any
     >>> kendall_tau(np.array([[0.9, 0.2, 0.5]]), np.array([[3.0, 1.0, 2.0]]))
     array([1.])
     """
-    return of_matrix(
+    return score_matrix(
         scores, tau_of, relevance=relevance, variant=check_choice("variant", variant, VARIANTS)
     )
 
 
 def cs_of(block: QueryBlock, relevance: str, k: int, variant: str = "b") -> Array:
     """`coherent_score` of a block."""
-    counts, depth = balances(block.ranking, block.ideal(relevance), k), min(k, block.width)
+    counts, depth = count_pairs(block.ranking, block.ideal(relevance), k), min(k, block.width)
     pairs = np.full(len(counts), depth * (depth - 1) / 2)
     return share(counts[:, 0], pairs if variant == "a" else np.sqrt(counts[:, 1] * counts[:, 2]))
 
@@ -118,4 +125,4 @@ def coherent_score(scores: Matrix, relevance: Matrix, k: int = 5, *, variant: st
     array([-1.])
     """
     check_choice("variant", variant, VARIANTS)
-    return of_matrix(scores, cs_of, relevance=relevance, k=check_k(k, least=2), variant=variant)
+    return score_matrix(scores, cs_of, relevance=relevance, k=check_k(k, least=2), variant=variant)

@@ -27,28 +27,28 @@ def score_run(run: Run, qrels: Qrels, names: Sequence[str], above: float) -> np.
     """float64 [judged queries, names]: 0 for a judged query that the run lacks, which a warning
     counts. InputError for an unknown metric, and where run and judgements share no query or no
     document."""
-    chosen = [_named(name) for name in names]
+    chosen = [_parse_metric(name) for name in names]
     asked, answered = (pa.array(queries, pa.string()) for queries in (qrels.queries, run.queries))
     run_of = pc.index_in(asked, answered).fill_null(-1).to_numpy()
     if not (run_of >= 0).any():
         raise InputError(
             "run and judgements have no query in common", remedy="give both the same ids"
         )
-    (run_document, ours), (qrel_document, theirs) = run.coded, qrels.coded
-    # the last: what nobody judged
-    document_of = pc.index_in(ours, theirs).fill_null(len(theirs)).to_numpy()
-    if len(ours) and (document_of == len(theirs)).all():
-        there = f", '{theirs[0]}' there" if len(theirs) else "; nothing is judged"
-        problem = f"run and judgements have no document in common: '{ours[0]}' here{there}"
+    (run_document, run_ids), (qrel_document, judged_ids) = run.document_codes, qrels.document_codes
+    # A document that nobody judged has the number behind the last judged one.
+    document_of = pc.index_in(run_ids, judged_ids).fill_null(len(judged_ids)).to_numpy()
+    if len(run_ids) and (document_of == len(judged_ids)).all():
+        example = f", '{judged_ids[0]}' there" if len(judged_ids) else "; nothing is judged"
+        problem = f"run and judgements have no document in common: '{run_ids[0]}' here{example}"
         raise InputError(problem, remedy="give both the same ids")
     if missing := int((run_of < 0).sum()):
         warn(
             f"{missing:,} of {len(run_of):,} judged queries have no list in the run: they count"
             " as 0"
         )
-    query, width = np.repeat(np.arange(len(run_of)), np.diff(qrels.start)), len(theirs) + 1
+    query, width = np.repeat(np.arange(len(run_of)), np.diff(qrels.start)), len(judged_ids) + 1
     positives = np.bincount(query, qrels.relevance > above, len(run_of)).astype(np.int64)
-    deepest = min(max(k for _, k in chosen), len(ours))
+    deepest = min(max(k for _, k in chosen), len(run_ids))
     depth = np.where(
         any(kind in WITHOUT_K for kind, _ in chosen), np.maximum(positives, deepest), deepest
     )
@@ -58,17 +58,21 @@ def score_run(run: Run, qrels: Qrels, names: Sequence[str], above: float) -> np.
     judged = query * width + qrel_document
     order = np.argsort(judged)
     at = order[np.minimum(np.searchsorted(judged, key, sorter=order), len(order) - 1)]
-    found = _Ranked(listed, place + 1, np.where(judged[at] == key, qrels.relevance[at], 0))
-    ideal = found
+    retrieved = _RankedDocuments(
+        listed, place + 1, np.where(judged[at] == key, qrels.relevance[at], 0)
+    )
+    ideal = retrieved
     if any(kind in _GRADED for kind, _ in chosen):
         descending = qrels.relevance[np.lexsort((-qrels.relevance, query))]
-        ideal = _Ranked(query, _places(np.diff(qrels.start))[1] + 1, descending)
-    return np.stack([_values(*one, found, ideal, positives, above) for one in chosen], axis=1)
+        ideal = _RankedDocuments(query, _places(np.diff(qrels.start))[1] + 1, descending)
+    return np.stack(
+        [_score_queries(*metric, retrieved, ideal, positives, above) for metric in chosen], axis=1
+    )
 
 
-class _Ranked(NamedTuple):
-    """Documents of one query after the other, best first: whose, at which place from 1, and the
-    relevance."""
+class _RankedDocuments(NamedTuple):
+    """Documents of one query after the other, best first: the query's number, the place from 1, and
+    the relevance."""
 
     query: np.ndarray
     place: np.ndarray
@@ -76,46 +80,52 @@ class _Ranked(NamedTuple):
 
 
 def _places(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of so many items in each row, one after the other: the row, and the place in it from 0."""
-    return np.repeat(np.arange(len(sizes)), sizes), np.arange(sizes.sum()) - np.repeat(
-        np.cumsum(sizes) - sizes, sizes
-    )
+    """Row and place from 0 of each item, where row i has `sizes[i]` items in turn."""
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    return row, np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
-def _values(
-    kind: str, k: int, found: _Ranked, ideal: _Ranked, positives: np.ndarray, above: float
+def _score_queries(
+    kind: str,
+    k: int,
+    retrieved: _RankedDocuments,
+    ideal: _RankedDocuments,
+    positives: np.ndarray,
+    above: float,
 ) -> np.ndarray:
     """A metric of each query: `found` is its list, `ideal` all that is judged; `positives` says how
     many count."""
 
-    def total(one: _Ranked, terms: np.ndarray) -> np.ndarray:
-        return np.bincount(one.query, terms, len(positives))
+    def total(documents: _RankedDocuments, terms: np.ndarray) -> np.ndarray:
+        return np.bincount(documents.query, terms, len(positives))
 
-    def gains(one: _Ranked) -> np.ndarray:
-        gain = 2.0**one.relevance - 1 if kind == "ndcg_exp" else one.relevance
+    def gains(documents: _RankedDocuments) -> np.ndarray:
+        gain = 2.0**documents.relevance - 1 if kind == "ndcg_exp" else documents.relevance
         return total(
-            one, (one.place <= k) * (gain if kind == "ncs" else gain / np.log2(one.place + 1))
+            documents,
+            (documents.place <= k)
+            * (gain if kind == "ncs" else gain / np.log2(documents.place + 1)),
         )
 
     if kind in _GRADED:
-        return share(gains(found), gains(ideal))
-    hits = (found.relevance > above) & (
-        found.place <= (positives[found.query] if kind in WITHOUT_K else k)
+        return share(gains(retrieved), gains(ideal))
+    hits = (retrieved.relevance > above) & (
+        retrieved.place <= (positives[retrieved.query] if kind in WITHOUT_K else k)
     )
-    count = total(found, hits)
+    count = total(retrieved, hits)
     if kind == "precision":
         return count / k
     if kind in ("r", "r_precision"):
         return share(count, positives, np.nan)
-    # hits at this place and before it
-    so_far = hits.cumsum() - (count.cumsum() - count)[found.query]
+    # The number of hits of the query at this place and before it.
+    so_far = hits.cumsum() - (count.cumsum() - count)[retrieved.query]
     if kind in ("map", "map@r"):
-        return share(total(found, hits * so_far / found.place), positives, np.nan)
-    best = total(found, (hits & (so_far == 1)) / found.place)  # of the first hit
+        return share(total(retrieved, hits * so_far / retrieved.place), positives, np.nan)
+    best = total(retrieved, (hits & (so_far == 1)) / retrieved.place)  # of the first hit
     return np.where(positives > 0, best if kind == "mrr" else best > 0, np.nan)
 
 
-def _named(name: str) -> tuple[str, int]:
+def _parse_metric(name: str) -> tuple[str, int]:
     """The kind and its cut-off."""
     match = re.fullmatch(r"([a-z_]+(?:@r)?)(?:@([1-9]\d*))?", name)
     kind = match[1] if match else ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Positives, Queries, QueryBlock, per_query
+from capgrade.metrics.base import Positives, Queries, QueryBlock, score_queries
 from capgrade.metrics.pmrp import hamming
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.errors import InputError
@@ -33,7 +33,7 @@ def mined_precision(scores: Array, lists: Positives, owner: Array) -> list[dict[
             "the scores of human positives hold NaN or infinity", remedy="give finite scores"
         )
     thresholds = np.unique(np.quantile(human, np.linspace(0, 1, POINTS), method="nearest"))
-    return _curve(queries, human, thresholds, lambda block: block.finite("scores"))
+    return _curve(queries, human, thresholds, lambda block: block.finite_similarity("scores"))
 
 
 def mined_precision_classes(codes: Array, lists: Positives, owner: Array) -> list[dict[str, Any]]:
@@ -54,12 +54,12 @@ def mined_precision_classes(codes: Array, lists: Positives, owner: Array) -> lis
         near = -hamming(codes[queries], codes[owner]).astype(np.float32)
         return np.where(np.outer(annotated[queries], annotated[owner]), near, -np.inf)
 
-    # the pairs, whose nearness is made in blocks
+    # The matrix only gives the shape: nearness is computed block by block.
     nothing = np.broadcast_to(np.float32(0), (len(codes), len(owner)))
-    found = _curve(
+    curve = _curve(
         Queries(nothing, np.arange(len(codes)), owner), human, np.arange(human.min(), 1), nearness
     )
-    return [{**row, "threshold": -row["threshold"]} for row in found]
+    return [{**row, "threshold": -row["threshold"]} for row in curve]
 
 
 def _human_pairs(lists: Positives, owner: Array) -> tuple[Array, Array]:
@@ -86,11 +86,11 @@ def _curve(
         )[None]
 
     descending = thresholds[::-1]
-    mined = per_query(queries, count).sum(axis=0).cumsum()
+    mined = score_queries(queries, count).sum(axis=0).cumsum()
     overlap = (human >= descending[:, None]).sum(axis=1)
     columns = descending, mined, overlap, overlap / np.maximum(mined, 1), overlap / len(human)
     names = "threshold", "mined", "overlap", "precision", "recall"
     return [
         dict(zip(names, row, strict=True))
-        for row in zip(*(each.tolist() for each in columns), strict=True)
+        for row in zip(*(column.tolist() for column in columns), strict=True)
     ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Matrix, QueryBlock, as_numpy, check_matrix, of_matrix, share
+from capgrade.metrics.base import Matrix, QueryBlock, as_numpy, check_matrix, score_matrix, share
 from capgrade.metrics.ranking import Array, TieRule
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
@@ -20,7 +20,8 @@ _CLASSES = 90  # of COCO: category ids are 1..90 with gaps
 
 def pmrp_of(block: QueryBlock) -> Array:
     """`pmrp` of a block; the task's codes are (of queries, of candidates)."""
-    assert block.queries.codes is not None  # who names metrics asks for them
+    # Whoever names a metric has checked that the task holds what the metric needs.
+    assert block.queries.codes is not None
     queries, candidates = block.queries.codes[0][block.start : block.stop], block.queries.codes[1]
     distance, annotated = hamming(queries, candidates), np.asarray(candidates.any(axis=1))
     left_out, values = (np.zeros(len(queries), np.int64), annotated.astype(np.int64)), []
@@ -58,17 +59,19 @@ def pmrp(
         check_codes("query", query_codes, rows),
         check_codes("candidate", candidate_codes, columns),
     )
-    return of_matrix(scores, pmrp_of, codes=codes, ties=ties)
+    return score_matrix(scores, pmrp_of, codes=codes, ties=ties)
 
 
 def check_codes(what: str, codes: Matrix, rows: int) -> Array:
     """Class vectors [rows, classes]. InputError for others than 0 and 1, and for another number of
     rows."""
-    found = as_numpy(codes)
-    if found.ndim != 2 or len(found) != rows or not np.isin(found, (0, 1)).all():
-        problem = f"{what} class vectors are {found.dtype} {list(found.shape)}, {what} rows {rows}"
+    vectors = as_numpy(codes)
+    if vectors.ndim != 2 or len(vectors) != rows or not np.isin(vectors, (0, 1)).all():
+        problem = (
+            f"{what} class vectors are {vectors.dtype} {list(vectors.shape)}, {what} rows {rows}"
+        )
         raise InputError(problem, remedy=f"give one row of 0 and 1 for each {what}")
-    return found
+    return vectors
 
 
 def coco_codes(path: str | Path, image_ids: Sequence[object]) -> Array:
@@ -94,8 +97,8 @@ def coco_codes(path: str | Path, image_ids: Sequence[object]) -> Array:
     rows = {str(item): row for row, item in enumerate(image_ids)}
     codes = np.zeros((len(rows), _CLASSES), np.uint8)
     for number, annotation in enumerate(annotations):
-        found = annotation if isinstance(annotation, dict) else {}
-        image, category = found.get("image_id"), found.get("category_id")
+        entry = annotation if isinstance(annotation, dict) else {}
+        image, category = entry.get("image_id"), entry.get("category_id")
         if image is None or not isinstance(category, int) or not 1 <= category <= _CLASSES:
             problem = f"image_id {image!r}, category_id {category!r}"
             raise InputError(problem, file=path, row=f"annotations[{number}]", remedy=remedy)

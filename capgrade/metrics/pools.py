@@ -49,12 +49,12 @@ def draw_pool(
     systems = [as_numpy(matrix) for matrix in similarities]
     for system in systems:
         check_matrix("similarity", system, systems[0].shape)
-    strata, count = _strata(systems, check_k(top), columns, own)
+    strata, count = _assign_strata(systems, check_k(top), columns, own)
     in_row = np.stack([(strata == h).sum(axis=1) for h in range(count)], axis=1)  # rows x strata
     sizes = in_row.sum(axis=0)
     random, chosen = np.random.default_rng(seed), list[tuple[Array, Array, Array]]()
-    for stratum, drawn in enumerate(_shares(sizes, budget, top)):
-        # of its pairs, row by row
+    for stratum, drawn in enumerate(_allocate_budget(sizes, budget, top)):
+        # Numbers of the drawn pairs among those of the stratum, counted row by row.
         numbers = np.sort(random.choice(sizes[stratum], drawn, replace=False))
         ends = in_row[:, stratum].cumsum()
         row = np.searchsorted(ends, numbers, side="right")
@@ -110,11 +110,11 @@ def draw_strata(strata: Sequence[Array], budget: int, width: int, *, seed: int =
     return Pool(query, item, np.concatenate([*probability, np.zeros(0)]))
 
 
-def _strata(
+def _assign_strata(
     systems: Sequence[Array], top: int, columns: bool, own: Positives | None
 ) -> tuple[Array, int]:
-    """The stratum of each pair, uint8 [Q, N], 0 for the certain ones, and how many strata there
-    are; what is not to be drawn has that number."""
+    """The stratum of each pair, uint8 [Q, N], 0 for pairs chosen for certain, and the number of
+    strata. A pair that is never drawn has that number as its stratum."""
     rows, width = systems[0].shape
     edges = [top]
     while 4 * edges[-1] <= width:  # the last stratum is the largest
@@ -142,26 +142,26 @@ def _strata(
 
 
 def best_cells(
-    S: Array, depth: int, given: tuple[Array, Array], *, columns: bool = True
+    S: Array, depth: int, excluded: tuple[Array, Array], *, columns: bool = True
 ) -> Iterator[Array]:
     """The `depth` best cells of each row of S, and of each column, as row * width + column, int64,
-    in blocks. Cells that are `given`, rows and columns, are none of them, and neither is what a
-    model left out (-inf)."""
+    in blocks. The cells of `excluded`, rows and columns, never are among them, nor is what a model
+    left out (-inf)."""
     width = S.shape[1]
-    sides = [(S, given, (width, 1)), (S.T, given[::-1], (1, width))]
+    sides = [(S, excluded, (width, 1)), (S.T, excluded[::-1], (1, width))]
     for values, (first, second), (by_row, by_column) in sides if columns else sides[:1]:
-        for at in range(0, len(values), BLOCK):
-            block = np.array(values[at : at + BLOCK], np.float32)
-            here = (first >= at) & (first < at + len(block))
-            block[first[here] - at, second[here]] = -np.inf
-            most = min(depth, block.shape[1])
-            column = np.argpartition(-block, most - 1, axis=1)[:, :most].ravel()
-            row = np.repeat(np.arange(len(block)), most)
-            known = block[row, column] > -np.inf
-            yield (row[known] + at) * by_row + column[known].astype(np.int64) * by_column
+        for start in range(0, len(values), BLOCK):
+            block = np.array(values[start : start + BLOCK], np.float32)
+            inside = (first >= start) & (first < start + len(block))
+            block[first[inside] - start, second[inside]] = -np.inf
+            count = min(depth, block.shape[1])
+            column = np.argpartition(-block, count - 1, axis=1)[:, :count].ravel()
+            row = np.repeat(np.arange(len(block)), count)
+            finite = block[row, column] > -np.inf
+            yield (row[finite] + start) * by_row + column[finite].astype(np.int64) * by_column
 
 
-def _shares(sizes: Array, budget: int, top: int) -> list[int]:
+def _allocate_budget(sizes: Array, budget: int, top: int) -> list[int]:
     """How many pairs of each stratum are drawn. A small stratum may be taken whole, and leaves its
     rest to larger ones."""
     drawn, left = [int(sizes[0])] + [0] * (len(sizes) - 1), budget - int(sizes[0])

@@ -49,7 +49,7 @@ class Ranking:
 
 
 @njit(cache=True, nogil=True)
-def _radix(packed, scratch, counts):
+def _radix_sort(packed, scratch, counts):
     """Sort by the high 32 bits, stable: least significant digit first, passes over one bucket
     skipped."""
     counts[:] = 0
@@ -79,16 +79,15 @@ def _rank_all(bits, order, end):
     packed, scratch = np.empty(n, np.uint64), np.empty(n, np.uint64)
     counts = np.empty((3, 2048), np.int32)
     for row in range(rows):
-        for i in range(
-            n
-        ):  # filled from the last candidate, so that a stable sort puts later ones first
+        # Filled from the last candidate, so that the stable sort puts later ones first.
+        for i in range(n):
             item = n - 1 - i
             u = np.uint64(bits[row, item])
             if u == _SIGN:
                 u = np.uint64(0)  # -0.0 ties with 0.0
             key = u if u & _SIGN else _ALL ^ (u | _SIGN)
             packed[i] = (key << _U32) | np.uint64(item)
-        ordered = _radix(packed, scratch, counts)
+        ordered = _radix_sort(packed, scratch, counts)
         stop, key = n, ordered[n - 1] >> _U32
         for p in range(n - 1, -1, -1):
             own_key = ordered[p] >> _U32
@@ -99,17 +98,17 @@ def _rank_all(bits, order, end):
 
 
 @njit(cache=True, nogil=True)
-def _settle(scores, order, end):
-    """Of a ranking by float32 the groups of ties, by the float64 scores."""
+def _sort_ties(scores, order, end):
+    """Order each tie group of a ranking by float32 again, by the float64 scores."""
     for row in range(len(scores)):
         pos = 0
         while pos < order.shape[1]:
             stop = end[row, pos]
             if stop - pos > 1:
-                some = order[row, pos:stop]
-                values = -scores[row][some]
+                tied = order[row, pos:stop]
+                values = -scores[row][tied]
                 by_value = np.argsort(values, kind="mergesort")
-                some[:], values = some[by_value], values[by_value]
+                tied[:], values = tied[by_value], values[by_value]
                 last = stop
                 for p in range(stop - 1, pos - 1, -1):
                     if p < stop - 1 and values[p - pos] != values[p - pos + 1]:
@@ -122,12 +121,11 @@ def rank(scores: Array, ties: TieRule = "expected") -> Ranking:
     """Rank each row of `scores` (b, n), C-contiguous float32 or float64 without NaN, best first: a
     least-significant-digit radix sort, O(n)."""
     order, tied_end = np.empty(scores.shape, np.int32), np.empty(scores.shape, np.int32)
-    with np.errstate(
-        over="ignore"
-    ):  # infinity ties with what float32 cannot hold, until that is settled
+    # Scores that float32 cannot hold tie with infinity until `_sort_ties` parts them.
+    with np.errstate(over="ignore"):
         _rank_all(scores.astype(np.float32, copy=False).view(np.uint32), order, tied_end)
     if scores.dtype == np.float64:
-        _settle(scores, order, tied_end)
+        _sort_ties(scores, order, tied_end)
     if ties == "expected":
         return Ranking(order, tied_end, tied_end)
     alone = np.arange(1, scores.shape[1] + 1, dtype=np.int32)

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Matrix, Positives, QueryBlock, check_k, of_matrix, share
+from capgrade.metrics.base import Matrix, Positives, QueryBlock, check_k, score_matrix, share
 from capgrade.metrics.ranking import Array, TieRule
 
 
-def _first(block: QueryBlock, lists: str | None) -> tuple[Array, Array, Array]:
-    """Of each query's best own candidate how many are above it, how many tie with it, itself among
-    them, and how many of these are own: int64 (b,) each. They are counted, which takes a tenth of
-    the time of a ranking."""
+def _above_first(block: QueryBlock, lists: str | None) -> tuple[Array, Array, Array]:
+    """How many candidates rank above each query's best own one, how many tie with it (itself
+    included), and how many of those are own: int64 (b,) each. Counting takes a tenth of the time of
+    a ranking."""
     own, similarity = block.positives(lists), block.similarity
     values = similarity[own.queries, own.indices]
     best = np.full(len(similarity), -np.inf, similarity.dtype)
@@ -34,10 +34,11 @@ def _first(block: QueryBlock, lists: str | None) -> tuple[Array, Array, Array]:
 def any_in_top(block: QueryBlock, k: int, lists: str | None = None) -> Array:
     """`recall` of a block: no hit before the first group with own ones, and in it place by place,
     without replacement."""
-    above, size, own = block.once(f"first {lists}", lambda: _first(block, lists))
-    places = np.clip(k - above, 0, size)[:, None]  # of this group
+    above, size, own = block.compute_once(f"first {lists}", lambda: _above_first(block, lists))
+    # How many places of the tie group are among the first k.
+    places = np.clip(k - above, 0, size)[:, None]
     place = np.arange(places.max())
-    # of a hit at this place of the group
+    # The chance of a hit at each place of the group, with no hit before it.
     chance = np.minimum(own[:, None] / np.maximum(size[:, None] - place, 1), 1)
     missed = np.prod(np.where(place < places, 1 - chance, 1), axis=1)
     positives = block.positives(lists)
@@ -48,14 +49,14 @@ def any_in_top(block: QueryBlock, k: int, lists: str | None = None) -> Array:
 def share_in_top(block: QueryBlock, k: int = 0, lists: str | None = None) -> Array:
     """`recall_share` of a block; k = 0 is R-Precision."""
     own = block.positives(lists)
-    hits = block.hits_at(own, k or longest(own))
+    hits = block.hits_at(own, k or most_positives(own))
     first = np.arange(hits.shape[1]) < (k or own.sizes[:, None])
     return share((hits * first).sum(axis=1), own.sizes, np.nan)
 
 
 def first_of(block: QueryBlock, lists: str | None = None) -> Array:
     """`first_rank` of a block."""
-    above, size, own = block.once(f"first {lists}", lambda: _first(block, lists))
+    above, size, own = block.compute_once(f"first {lists}", lambda: _above_first(block, lists))
     return np.where(
         np.diff(block.positives(lists).indptr) > 0, above + (size + 1) / (own + 1), np.nan
     )
@@ -65,18 +66,18 @@ def map_of(block: QueryBlock, lists: str) -> Array:
     """`map_at_r` of a block: the chance of a hit at each place, times the precision expected beside
     it."""
     own = block.positives(lists)
-    hits = block.hits_at(own, longest(own))
+    hits = block.hits_at(own, most_positives(own))
     place = np.arange(hits.shape[1])
     start, size = block.ranking.groups(len(place))
-    # hits in groups above
+    # The hits expected in the tie groups above.
     before = np.take_along_axis(np.cumsum(hits, axis=1) - hits, start, axis=1)
-    # the chance of another hit at a place of the group
+    # The chance of another hit at each other place of the same group.
     beside = (np.rint(hits * size) - 1) / np.maximum(size - 1, 1)
     precision = (before + 1 + (place - start) * beside) / (place + 1)
     return share((hits * precision * (place < own.sizes[:, None])).sum(axis=1), own.sizes, np.nan)
 
 
-def longest(positives: Positives) -> int:
+def most_positives(positives: Positives) -> int:
     """The largest number of positives of a query, at least 1: how deep a ranking R-Precision
     reads."""
     return max(1, int(positives.sizes.max(initial=0)))
@@ -92,7 +93,7 @@ def recall(scores: Matrix, own: Matrix, k: int = 1, *, ties: TieRule = "expected
     >>> recall(np.array([[0.9, 0.2], [0.7, 0.1]]), np.eye(2, dtype=bool))
     array([1., 0.])
     """
-    return of_matrix(scores, any_in_top, own=own, ties=ties, k=check_k(k))
+    return score_matrix(scores, any_in_top, own=own, ties=ties, k=check_k(k))
 
 
 def recall_share(scores: Matrix, own: Matrix, k: int = 5, *, ties: TieRule = "expected") -> Any:
@@ -104,7 +105,7 @@ def recall_share(scores: Matrix, own: Matrix, k: int = 5, *, ties: TieRule = "ex
     >>> recall_share(np.array([[0.9, 0.2, 0.5]]), np.array([[True, True, False]]), k=2)
     array([0.5])
     """
-    return of_matrix(scores, share_in_top, own=own, ties=ties, k=check_k(k))
+    return score_matrix(scores, share_in_top, own=own, ties=ties, k=check_k(k))
 
 
 def first_rank(scores: Matrix, own: Matrix, *, ties: TieRule = "expected") -> Any:
@@ -115,7 +116,7 @@ def first_rank(scores: Matrix, own: Matrix, *, ties: TieRule = "expected") -> An
     >>> first_rank(np.array([[0.9, 0.2], [0.7, 0.1]]), np.eye(2, dtype=bool))
     array([1., 2.])
     """
-    return of_matrix(scores, first_of, own=own, ties=ties)
+    return score_matrix(scores, first_of, own=own, ties=ties)
 
 
 def r_precision(scores: Matrix, own: Matrix, *, ties: TieRule = "expected") -> Any:
@@ -124,7 +125,7 @@ def r_precision(scores: Matrix, own: Matrix, *, ties: TieRule = "expected") -> A
     >>> r_precision(np.array([[0.9, 0.2, 0.5]]), np.array([[True, False, True]]))
     array([1.])
     """
-    return of_matrix(scores, share_in_top, own=own, ties=ties)
+    return score_matrix(scores, share_in_top, own=own, ties=ties)
 
 
 def map_at_r(scores: Matrix, own: Matrix, *, ties: TieRule = "expected") -> Any:
@@ -139,4 +140,4 @@ def map_at_r(scores: Matrix, own: Matrix, *, ties: TieRule = "expected") -> Any:
     >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), Positives.from_lists([[0, -1, -1, -1]]))
     array([0.25])
     """
-    return of_matrix(scores, map_of, own=own, ties=ties)
+    return score_matrix(scores, map_of, own=own, ties=ties)

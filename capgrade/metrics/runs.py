@@ -23,7 +23,7 @@ from capgrade.schemas.output import refuse_file
 
 
 @dataclass(frozen=True)
-class _Listed:
+class _QueryDocuments:
     """Documents of queries, each with a number."""
 
     queries: list[str]
@@ -44,14 +44,16 @@ class _Listed:
         >>> Run.from_dict({"q": {"a": 0.1, "b": 0.9}}).documents.to_pylist()
         ['b', 'a']
         """
-        names = [str(document) for found in given.values() for document in found]
+        names = [str(document) for documents in given.values() for document in documents]
         values = np.array(
-            [float(value) for found in given.values() for value in found.values()], np.float64
+            [float(value) for documents in given.values() for value in documents.values()],
+            np.float64,
         )
         query = np.repeat(
-            np.arange(len(given)), np.array([len(found) for found in given.values()], np.int64)
+            np.arange(len(given)),
+            np.array([len(documents) for documents in given.values()], np.int64),
         )
-        return cls._sorted(list(map(str, given)), query, pa.array(names, pa.string()), values)
+        return cls._from_columns(list(map(str, given)), query, pa.array(names, pa.string()), values)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -70,16 +72,16 @@ class _Listed:
             queries.append(row["query"])
             documents.append(row["document"])
             values.append(number(row[cls.VALUE], Path(path), line, cls.VALUE))
-        found = np.maximum(np.array(values, np.float64), cls.LEAST)
-        return cls._sorted(
-            *_numbered(pa.array(queries, pa.string())),
+        clipped = np.maximum(np.array(values, np.float64), cls.LEAST)
+        return cls._from_columns(
+            *_number_queries(pa.array(queries, pa.string())),
             pa.array(documents, pa.string()),
-            found,
+            clipped,
             path,
         )
 
     @classmethod
-    def _sorted(
+    def _from_columns(
         cls,
         queries: list[str],
         query: np.ndarray,
@@ -91,15 +93,15 @@ class _Listed:
         table = pa.table({"query": query, "value": values, "document": document})
         order = pc.sort_indices(table, sort_keys=[("query", "ascending"), *cls.WITHIN])
         start = np.searchsorted(query[order.to_numpy()], np.arange(len(queries) + 1))
-        return cls(queries, document.take(order), start, values[order.to_numpy()])._checked(file)
+        return cls(queries, document.take(order), start, values[order.to_numpy()])._check(file)
 
     @cached_property
-    def coded(self) -> tuple[np.ndarray, pa.Array]:
+    def document_codes(self) -> tuple[np.ndarray, pa.Array]:
         """The documents as numbers, int32, and the ids that these stand for."""
         codes = pc.dictionary_encode(self.documents)
         return codes.indices.to_numpy(zero_copy_only=False), codes.dictionary
 
-    def _checked(self, file: str | Path | None = None) -> Self:
+    def _check(self, file: str | Path | None = None) -> Self:
         """InputError for numbers that are none, or too small, and where a document or query comes
         twice."""
         finite = np.isfinite(self.values)
@@ -113,7 +115,7 @@ class _Listed:
             raise InputError(
                 problem, file=file, remedy=f"clip it: max({self.LEAST:g}, {self.VALUE})"
             )
-        codes, width = self.coded[0], len(self.coded[1])
+        codes, width = self.document_codes[0], len(self.document_codes[1])
         key = np.sort(np.repeat(np.arange(len(self.queries)), np.diff(self.start)) * width + codes)
         twice = key[1:][np.diff(key) == 0]
         if len(twice):
@@ -127,7 +129,7 @@ class _Listed:
 
 
 @dataclass(frozen=True)
-class Run(_Listed):
+class Run(_QueryDocuments):
     """What a system retrieved: of each query its documents, best first. Made by `from_lists`,
     `from_dict` or `read`."""
 
@@ -154,10 +156,10 @@ class Run(_Listed):
         >>> Run.from_lists(["q"], [[2, 0, -1]], names=["a", "b", "c"]).documents.to_pylist()
         ['c', 'a']
         """
-        queries, names = _plain(queries), names if names is None else _plain(names)
-        rows = [list(_plain(row)) for row in _plain(documents)]
-        lists = [range(0, -len(row), -1) for row in rows] if scores is None else _plain(scores)
-        values = [list(_plain(row)) for row in lists]
+        queries, names = _as_arrays(queries), names if names is None else _as_arrays(names)
+        rows = [list(_as_arrays(row)) for row in _as_arrays(documents)]
+        lists = [range(0, -len(row), -1) for row in rows] if scores is None else _as_arrays(scores)
+        values = [list(_as_arrays(row)) for row in lists]
         if len(rows) != len(queries) or [len(row) for row in rows] != [len(row) for row in values]:
             problem = f"{len(queries)} queries, {len(rows)} lists, {len(values)} of scores"
             raise InputError(
@@ -165,7 +167,7 @@ class Run(_Listed):
             )
         texts: list[str] = []
         numbers, start = [], [0]
-        for query, row, given in zip(queries, rows, values, strict=True):
+        for query, row, scores_of_query in zip(queries, rows, values, strict=True):
             end = next(
                 (
                     k
@@ -184,17 +186,17 @@ class Run(_Listed):
                         problem,
                         remedy="give names in the order of the index; leave names out for ids",
                     )
-            if any(one < other for one, other in pairwise(given[:end])):
+            if any(higher < lower for higher, lower in pairwise(scores_of_query[:end])):
                 raise InputError(
                     f"scores of query '{query}' rise", remedy="give each list best first"
                 )
             texts += [str(name if names is None else names[name]) for name in row[:end]]
-            numbers += given[:end]
+            numbers += scores_of_query[:end]
             start.append(len(texts))
         scored = np.array(numbers, np.float64)
         return cls(
             [str(q) for q in queries], pa.array(texts, pa.string()), np.array(start), scored
-        )._checked()
+        )._check()
 
     def write(self, path: str | Path, tag: str = "capgrade") -> int:
         """A TREC run, ranks from 1; returns the lines. Raises InputError for an id with a space,
@@ -211,10 +213,10 @@ class Run(_Listed):
             for rank, k in enumerate(range(first, last), 1):
                 lines.append(f"{query} Q0 {texts[k]} {rank} {float(self.scores[k])!r} {tag}\n")
 
-        def ours(rows: list[list[str]]) -> bool:
+        def is_ours(rows: list[list[str]]) -> bool:
             return all(len(row) == 6 and (row[1], row[5]) == ("Q0", tag) for row in rows)
 
-        write_lines(Path(path), lines, f"TREC run with the tag '{tag}'", ours)
+        write_lines(Path(path), lines, f"TREC run with the tag '{tag}'", is_ours)
         return len(lines)
 
 
@@ -228,7 +230,7 @@ class Judged(Protocol):
 
 
 @dataclass(frozen=True)
-class Qrels(_Listed):
+class Qrels(_QueryDocuments):
     """Graded judgements: of each query its documents with their relevance, float, at least 0. Made
     by `from_labels`, `from_dict` or `read`."""
 
@@ -253,15 +255,15 @@ class Qrels(_Listed):
         12
         """
         query, document, values = labels.judgements(measure, queries)
-        return cls._sorted(*_numbered(query), document, np.maximum(values, 0))
+        return cls._from_columns(*_number_queries(query), document, np.maximum(values, 0))
 
 
-def _plain(values: Any) -> Any:
+def _as_arrays(values: Any) -> Any:
     """Tensors as arrays: their numbers are no ids, and compare as nothing."""
     return as_numpy(values) if hasattr(values, "detach") else values
 
 
-def _numbered(query: pa.Array) -> tuple[list[str], np.ndarray]:
+def _number_queries(query: pa.Array) -> tuple[list[str], np.ndarray]:
     """Queries in order of first appearance, and the number of each line's."""
     codes = pc.dictionary_encode(query)
     return codes.dictionary.to_pylist(), codes.indices.to_numpy(zero_copy_only=False)
@@ -282,17 +284,17 @@ def refuse_spaces(names: Iterable[str], what: str) -> None:
 
 
 def write_lines(
-    path: Path, lines: list[str], what: str, ours: Callable[[list[list[str]]], bool]
+    path: Path, lines: list[str], what: str, is_ours: Callable[[list[list[str]]], bool]
 ) -> None:
     """Over nothing, or over a file the fields of whose lines are `ours`."""
 
-    def recognised(there: Path) -> bool:
+    def is_replaceable(file: Path) -> bool:
         with suppress(UnicodeDecodeError):
-            return ours(
-                [fields_of(line) for line in there.read_text(encoding="utf-8").split("\n") if line]
+            return is_ours(
+                [fields_of(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
             )
         return False
 
-    refuse_file(path, what, recognised)
+    refuse_file(path, what, is_replaceable)
     with atomic(path) as temporary:
         temporary.write_text("".join(lines), encoding="utf-8")

@@ -14,25 +14,27 @@ from capgrade.metrics.base import (
     QueryBlock,
     as_numpy,
     check_k,
-    of_matrix,
-    per_query,
+    score_matrix,
+    score_queries,
     share,
 )
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.errors import InputError
 
-# of a cosine: less between the best candidate and the average one is called collapsed
+# A model is called collapsed when the best candidate's cosine exceeds the mean by less than this.
 COLLAPSE = 0.1
 
 
-def lambda_of(block: QueryBlock, k: int, removes: bool = False) -> Array:
+def lambda_of(block: QueryBlock, k: int, remove_own: bool = False) -> Array:
     """`semantic_map` of a block."""
-    if np.abs(block.finite()).max() > 1.001:
+    if np.abs(block.finite_similarity()).max() > 1.001:
         raise InputError(
             "SemanticMap is about cosines, these leave [-1, 1]", remedy="normalise the embeddings"
         )
-    best = block.gains_at(block.ranking, block.similarity, k, block.groups(removes))
-    others = block.width - (block.positives().sizes if removes else np.zeros(len(best), np.int64))
+    best = block.gains_at(block.ranking, block.similarity, k, block.groups(remove_own))
+    others = block.width - (
+        block.positives().sizes if remove_own else np.zeros(len(best), np.int64)
+    )
     return share(best.sum(axis=1), np.minimum(k, others), np.nan)
 
 
@@ -49,7 +51,7 @@ def semantic_map(
     >>> semantic_map(np.array([[0.5, 0.25, 0.75]]), k=2)
     array([0.625])
     """
-    return of_matrix(scores, lambda_of, groups=(query_group, candidate_group), k=check_k(k))
+    return score_matrix(scores, lambda_of, groups=(query_group, candidate_group), k=check_k(k))
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,11 @@ def collapse(*scores: Matrix) -> Collapse:
     False
     """
 
-    def of(block: QueryBlock) -> Array:
-        similarity = block.finite()
+    def contrast_of(block: QueryBlock) -> Array:
+        similarity = block.finite_similarity()
         return similarity.max(axis=1).astype(np.float64) - similarity.mean(axis=1, dtype=np.float64)
 
-    contrast = float(np.mean([per_query(Queries(as_numpy(fold)), of).mean() for fold in scores]))
+    contrast = float(
+        np.mean([score_queries(Queries(as_numpy(fold)), contrast_of).mean() for fold in scores])
+    )
     return Collapse(contrast, contrast < COLLAPSE)

@@ -13,9 +13,9 @@ from capgrade.metrics.base import (
     QueryBlock,
     check_choice,
     check_k,
-    of_matrix,
     own_positives,
-    per_query,
+    score_matrix,
+    score_queries,
     share,
 )
 from capgrade.metrics.ranking import Array, TieRule, chances
@@ -25,11 +25,16 @@ _WEIGHTS = ("hard", "soft")
 
 
 def sr_of(
-    block: QueryBlock, relevance: str, k: int, m: int, weight: str = "hard", removes: bool = False
+    block: QueryBlock,
+    relevance: str,
+    k: int,
+    m: int,
+    weight: str = "hard",
+    remove_own: bool = False,
 ) -> Array:
     """`semantic_recall` of a block."""
     values = (block.gains if weight == "soft" else block.relevance)(relevance)
-    left_out = block.groups(removes)
+    left_out = block.groups(remove_own)
     ideal, weights = block.ideal(relevance), np.empty(values.shape)
     chances(ideal.order, ideal.end, m, *left_out, weights)
     if weight == "soft":
@@ -62,7 +67,7 @@ def semantic_recall(
     >>> semantic_recall(np.array([[0.9, 0.2, 0.5]]), np.array([[1.0, 3.0, 2.0]]), k=2, m=2)
     array([0.5])
     """
-    return of_matrix(
+    return score_matrix(
         scores,
         sr_of,
         relevance=relevance,
@@ -89,27 +94,27 @@ def extension_images(relevance: Array, owner: Array, *, m: int, depth: int = 30)
     depth = min(depth, images)
 
     def listed(block: QueryBlock) -> Array:
-        block.finite("relevance")  # scores are added up
+        block.finite_similarity("relevance")  # scores are added up
         return block.ranking.order[:, :depth]
 
-    lists = per_query(Queries(relevance.T, ties="reference"), listed).astype(np.int64)
+    lists = score_queries(Queries(relevance.T, ties="reference"), listed).astype(np.int64)
     captions = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[captions], np.arange(images + 1))
-    found = np.empty((images, m), np.int64)
+    extending = np.empty((images, m), np.int64)
     for image in range(images):
         rows = captions[bounds[image] : bounds[image + 1]]
-        several, first, place = np.unique(lists[rows], return_index=True, return_inverse=True)
+        candidates, first, place = np.unique(lists[rows], return_index=True, return_inverse=True)
         scores = relevance[lists[rows], rows[:, None]].astype(np.float64)
-        sums = np.bincount(place.ravel(), weights=scores.ravel(), minlength=len(several))
-        ranked = several[np.lexsort((first, -sums))]
+        sums = np.bincount(place.ravel(), weights=scores.ravel(), minlength=len(candidates))
+        ranked = candidates[np.lexsort((first, -sums))]
         ranked = ranked[ranked != image]
         if len(ranked) < m:
             raise InputError(
                 f"image {image} has {len(ranked)} candidates to extend it by",
                 remedy="raise depth, lower m",
             )
-        found[image] = ranked[:m]
-    return found
+        extending[image] = ranked[:m]
+    return extending
 
 
 def extension_set(images: Array, query_image: Array, candidate_image: Array) -> Positives:
@@ -118,8 +123,8 @@ def extension_set(images: Array, query_image: Array, candidate_image: Array) -> 
     For image queries all captions of the m images, for caption queries the m images of the
     caption's image.
     """
-    found, m = own_positives(images[query_image].ravel(), candidate_image), images.shape[1]
-    return Positives(found.indptr[::m], found.indices, found.absent[::m])
+    positives, m = own_positives(images[query_image].ravel(), candidate_image), images.shape[1]
+    return Positives(positives.indptr[::m], positives.indices, positives.absent[::m])
 
 
 def extension_name(relevance: str, m: int) -> str:
@@ -128,7 +133,7 @@ def extension_name(relevance: str, m: int) -> str:
 
 
 def sr_authors_of(
-    block: QueryBlock, relevance: str, k: int, m: int, weight: str = "hard", removes: bool = True
+    block: QueryBlock, relevance: str, k: int, m: int, weight: str = "hard", remove_own: bool = True
 ) -> Array:
     """SR@K(m) of metric.py: the share of the extending items (`extension_set`) among the first K
     without own items.
@@ -143,5 +148,5 @@ def sr_authors_of(
         gains = block.gains(relevance)[row, extending.indices].astype(np.float64)
         gains /= (np.bincount(row, gains, len(size)) + 1e-20)[row]
     return share(
-        block.hits_at(extending, k, gains=gains, removes=removes).sum(axis=1), size, np.nan
+        block.hits_at(extending, k, gains=gains, remove_own=remove_own).sum(axis=1), size, np.nan
     )

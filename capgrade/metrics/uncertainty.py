@@ -80,7 +80,7 @@ def resampled_means(
     if groups is not None:
         both, queries = np.zeros((int(groups.max()) + 1, both.shape[1])), both
         np.add.at(both, groups, queries)
-    sums, counts = np.split(_sums(both, samples, seed), 2, axis=1)
+    sums, counts = np.split(_resample_sums(both, samples, seed), 2, axis=1)
     with np.errstate(invalid="ignore"):
         return (sums / counts).reshape((samples, *np.shape(values)[1:]))
 
@@ -90,26 +90,29 @@ def resampled_medians(
 ) -> Array:
     """The field's medr, floor of the median, of `samples` bootstrap draws of the queries; ranks
     (n,), groups as `resampled_means` has them."""
-    values, counts = _counted([np.asarray(ranks, np.float64)], groups)
+    values, counts = _count_values([np.asarray(ranks, np.float64)], groups)
     return np.concatenate(
-        [_medians(values, drawn @ counts[0]) for drawn in _draws(samples, counts[0].shape[0], seed)]
+        [
+            _medians(values, drawn @ counts[0])
+            for drawn in _draw_counts(samples, counts[0].shape[0], seed)
+        ]
     )
 
 
-def _counted(systems: Sequence[Array], groups: Array | None) -> tuple[Array, list[csr_array]]:
-    """The distinct values of some systems' queries, rising, and of each system how often each unit
-    has each of them: sparse [units, values]. A NaN query is none."""
+def _count_values(systems: Sequence[Array], groups: Array | None) -> tuple[Array, list[csr_array]]:
+    """The distinct values of all systems' queries, rising, and for each system a sparse matrix
+    [units, values] of how often a unit has each value. A NaN query has no value."""
     groups = np.arange(len(systems[0])) if groups is None else groups
-    known = [~np.isnan(values) for values in systems]
-    found = np.unique(
-        np.concatenate([values[some] for values, some in zip(systems, known, strict=True)])
+    has_value = [~np.isnan(values) for values in systems]
+    distinct = np.unique(
+        np.concatenate([values[known] for values, known in zip(systems, has_value, strict=True)])
     )
-    shape = int(groups.max()) + 1, len(found)
-    return found, [
+    shape = int(groups.max()) + 1, len(distinct)
+    return distinct, [
         csr_array(
-            (np.ones(some.sum()), (groups[some], np.searchsorted(found, values[some]))), shape
+            (np.ones(known.sum()), (groups[known], np.searchsorted(distinct, values[known]))), shape
         )
-        for values, some in zip(systems, known, strict=True)
+        for values, known in zip(systems, has_value, strict=True)
     ]
 
 
@@ -127,12 +130,12 @@ def _medians(values: Array, counts: Array) -> Array:
     return np.where(total[:, 0] > 0, np.floor((middle[0] + middle[1]) / 2), np.nan)
 
 
-def _draws(samples: int, n: int, seed: int) -> Iterator[Array]:
+def _draw_counts(samples: int, n: int, seed: int) -> Iterator[Array]:
     """How often each of n is drawn, float64 (some samples, n) after others; rows sum to n."""
     generator = np.random.default_rng(seed)
     for rows in _steps(samples, n):
         drawn = generator.integers(0, n, size=(rows, n), dtype=np.int32)
-        # a range of counters a sample
+        # Each sample counts in a range of its own.
         drawn += np.arange(rows, dtype=np.int32)[:, None] * np.int32(n)
         yield np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
 
@@ -143,10 +146,10 @@ def _steps(samples: int, n: int) -> list[int]:
     return [min(step, samples - start) for start in range(0, samples, step)]
 
 
-def _sums(statistics: Array, samples: int, seed: int) -> Array:
+def _resample_sums(statistics: Array, samples: int, seed: int) -> Array:
     """The sums (samples, k) of statistics (n, k) over bootstrap draws of their rows."""
     return np.concatenate(
-        [weights @ statistics for weights in _draws(samples, len(statistics), seed)]
+        [weights @ statistics for weights in _draw_counts(samples, len(statistics), seed)]
     )
 
 
@@ -154,7 +157,9 @@ def interval(
     scored: CorpusScore, *, level: float = 0.95, samples: int = 1000, seed: int = 0
 ) -> Interval:
     """Percentile bootstrap interval of a corpus score."""
-    low, high = np.quantile(scored.of(_sums(scored.statistics, samples, seed)), tails(level))
+    low, high = np.quantile(
+        scored.of(_resample_sums(scored.statistics, samples, seed)), tails(level)
+    )
     return Interval(scored.corpus, float(low), float(high), level)
 
 
@@ -179,13 +184,11 @@ def paired(
     if len(first.statistics) != len(second.statistics):
         problem = f"{len(first.statistics)} candidates against {len(second.statistics)}"
         raise InputError(problem, remedy="compare systems on the same images, one candidate each")
-    both, gap = (
-        np.concatenate([first.statistics, second.statistics], axis=1),
-        first.corpus - second.corpus,
-    )
-    ours, theirs = np.split(_sums(both, samples, seed), 2, axis=1)
+    both = np.concatenate([first.statistics, second.statistics], axis=1)
+    gap = first.corpus - second.corpus
+    ours, theirs = np.split(_resample_sums(both, samples, seed), 2, axis=1)
     drawn = first.of(ours) - second.of(theirs)
-    exchanged = None if method == "bootstrap" else _exchanged(first, second, samples, seed)
+    exchanged = None if method == "bootstrap" else _exchange_scores(first, second, samples, seed)
     return paired_result(gap, drawn, exchanged, len(first.statistics), level)
 
 
@@ -230,7 +233,7 @@ def paired_test(
     require_same_queries(a, b)
     options: dict[str, Any] = {"samples": samples, "seed": seed, "groups": groups}
     gaps = a - b
-    known = _known(gaps)
+    known = _known_values(gaps)
     exchanged = None if method == "bootstrap" else exchanged_means(a, b, **options)
     return paired_result(
         known.mean(), resampled_means(gaps, **options), exchanged, len(known), level
@@ -255,7 +258,7 @@ def exchanged_means(
     if groups is not None:
         gaps, queries = np.zeros((int(groups.max()) + 1, gaps.shape[1])), gaps
         np.add.at(gaps, groups, queries)
-    stay = np.concatenate([some @ gaps for some in _sides(samples, len(gaps), seed)])
+    stay = np.concatenate([sides @ gaps for sides in _draw_sides(samples, len(gaps), seed)])
     with np.errstate(invalid="ignore"):
         return ((2 * stay - gaps.sum(axis=0)) / known).reshape((samples, *np.shape(a)[1:]))
 
@@ -264,15 +267,15 @@ def exchanged_medians(
     a: Array, b: Array, *, samples: int = 10_000, seed: int = 0, groups: Array | None = None
 ) -> Array:
     """The same of floored medians, float64 (samples,) for ranks (n,)."""
-    values, (first, second) = _counted([a, b], groups)
+    values, (first, second) = _count_values([a, b], groups)
     gaps, ours, theirs = first - second, first.sum(axis=0), second.sum(axis=0)
-    moved = (some @ gaps for some in _sides(samples, first.shape[0], seed))
+    moved = (sides @ gaps for sides in _draw_sides(samples, first.shape[0], seed))
     return np.concatenate(
         [_medians(values, theirs + m) - _medians(values, ours - m) for m in moved]
     )
 
 
-def _sides(samples: int, n: int, seed: int) -> Iterator[Array]:
+def _draw_sides(samples: int, n: int, seed: int) -> Iterator[Array]:
     """Who stays on its side, 0 or 1, float64 (some samples, n): products of integers would not go
     to BLAS."""
     generator = np.random.default_rng(seed)
@@ -280,16 +283,16 @@ def _sides(samples: int, n: int, seed: int) -> Iterator[Array]:
         yield generator.integers(0, 2, (rows, n), np.int8).astype(np.float64)
 
 
-def _exchanged(first: CorpusScore, second: CorpusScore, samples: int, seed: int) -> Array:
+def _exchange_scores(first: CorpusScore, second: CorpusScore, samples: int, seed: int) -> Array:
     """Differences of corpus scores when each image's candidates change sides with probability 1/2,
     [samples]."""
     gaps, theirs = first.statistics - second.statistics, second.statistics.sum(axis=0)
     both = first.statistics.sum(axis=0) + theirs
-    moved = (theirs + some @ gaps for some in _sides(samples, len(gaps), seed))
+    moved = (theirs + sides @ gaps for sides in _draw_sides(samples, len(gaps), seed))
     return np.concatenate([first.of(sums) - second.of(both - sums) for sums in moved])
 
 
-def _known(values: Array) -> Array:
+def _known_values(values: Array) -> Array:
     known = values[~np.isnan(values)]
     if values.ndim != 1 or not len(known):
         raise InputError("no query has a value", remedy="give one value per query, not all NaN")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.evaluation import DIRECTIONS, RECALL, SUM_OF
-from capgrade.metrics.catalogue import is_median, reduced
+from capgrade.metrics.catalogue import is_median, reduce_values
 from capgrade.metrics.ranking import Array
 from capgrade.metrics.uncertainty import (
     PairedTest,
@@ -176,7 +176,7 @@ class _Values:
     def of(self, direction: str, name: str) -> float:
         """The number that is reported."""
         if direction:
-            return reduced(name, self.queries[direction][name])
+            return reduce_values(name, self.queries[direction][name])
         return 100 * sum(
             self.of(direction, part) for direction in DIRECTIONS for part in SUM_OF[name]
         )

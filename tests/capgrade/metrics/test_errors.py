@@ -8,7 +8,7 @@ import pytest
 from capgrade import Draws, Qrels, Run, evaluate, evaluate_lists, metrics
 from capgrade.metrics import Positives
 from capgrade.metrics.base import Queries, own_positives
-from capgrade.metrics.catalogue import metric, score_all
+from capgrade.metrics.catalogue import find_metric, score_all
 from capgrade.metrics.mined import mined_precision
 from capgrade.metrics.semantic_recall import extension_images
 from capgrade.metrics.uncertainty import paired_test
@@ -66,10 +66,10 @@ def holed(row, column, value=np.nan):
         ),
         (lambda: metrics.pmrp(S, np.ones((4, 3)), np.ones((7, 3))), "candidate class vectors"),
         (lambda: metrics.pmrp(S, 2 * np.ones((4, 3)), np.ones((8, 3))), "query class vectors"),
-        (lambda: metric("precision@5"), "ndcg@K"),
-        (lambda: metric("ndcg"), "write ndcg@K"),
-        (lambda: metric("sr@5"), r"write sr@K\(m=M\)"),
-        (lambda: metric("asp@5"), "write asp"),
+        (lambda: find_metric("precision@5"), "ndcg@K"),
+        (lambda: find_metric("ndcg"), "write ndcg@K"),
+        (lambda: find_metric("sr@5"), r"write sr@K\(m=M\)"),
+        (lambda: find_metric("asp@5"), "write asp"),
         (lambda: paired_test(np.full(3, np.nan), np.full(3, np.nan)), "no query has a value"),
         (lambda: paired_test(S[0], S[0, :7]), "same queries"),
         (lambda: paired_test(S[0], S[1], method="t"), "permutation, bootstrap"),
@@ -234,7 +234,7 @@ def test_instances_are_classes_of_images(tmp_path) -> None:
 def asp_of_mean(matrix: np.ndarray) -> dict[str, np.ndarray]:
     return score_all(
         Queries(S, relevance={"a": S, "b": matrix}),
-        [metric("asp_a", names=["a", "b"], weights=[1, 1])],
+        [find_metric("asp_a", names=["a", "b"], weights=[1, 1])],
     )
 
 

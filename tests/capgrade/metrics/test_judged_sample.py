@@ -25,7 +25,13 @@ from capgrade.metrics import (
     recall_share,
 )
 from capgrade.metrics.base import lists_of
-from capgrade.metrics.judged_sample import _chance, _drawn, _Exchanges, _named, query_values
+from capgrade.metrics.judged_sample import (
+    _chance_of_gain,
+    _draw_gains,
+    _Exchanges,
+    _parse_metric,
+    query_values,
+)
 from capgrade.metrics.uncertainty import share_interval
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -127,7 +133,7 @@ def test_an_exchanged_gain_is_as_if_the_ranking_had_it(name: str) -> None:
     """Each against the same function of a row that was written anew, which the tests above hold to
     the dense one."""
     random = np.random.default_rng(4)
-    graded, metric = _named(name)
+    graded, metric = _parse_metric(name)
     for _ in range(20):
         completed = random.choice([0, 0.2, 0.5, 1] if graded else [0.0, 0, 1], (3, 12))
         row, place = random.integers(0, 3, 50), random.integers(0, 12, 50)
@@ -144,10 +150,10 @@ def test_a_chance_is_how_often_a_gain_is_drawn() -> None:
     """Where each place has a factor of its own, over 200,000 draws."""
     table = np.sort(np.random.default_rng(0).random((2, 4096)) < [[0.02], [0.3]], axis=1) * 1.0
     for spread in (0.0, 0.7):
-        drawn = _drawn(
+        drawn = _draw_gains(
             table, np.array([0, 1]), np.ones((200_000, 2)), spread, np.random.default_rng(1)
         )
-        right = _chance(table.mean(axis=1), spread)
+        right = _chance_of_gain(table.mean(axis=1), spread)
         assert drawn.mean(axis=0) == pytest.approx(right, abs=4e-3), spread
     assert (right < table.mean(axis=1)).all(), "some factors draw what is there already"
 

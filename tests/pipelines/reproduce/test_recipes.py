@@ -7,7 +7,7 @@ import pytest
 
 from capgrade.losses import LossTerms
 from capgrade.measures import choose
-from capgrade.metrics.catalogue import metric
+from capgrade.metrics.catalogue import find_metric
 from capgrade.pipelines.reproduce.recipe import list_recipes, load_recipe, recipe_names, settings_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams
@@ -31,7 +31,7 @@ def test_a_recipe_has_what_its_rows_need(name: str) -> None:
     choose(recipe.relevance, settings.measures)
     for column in (column for section in recipe.sections for column in section.parsed_columns):
         if column.metric != "pearson":
-            assert all(metric(one) for one in column.metrics)
+            assert all(find_metric(one) for one in column.metrics)
     assert {row.measure for row in recipe.rows} == {None} or not recipe.runs
 
 
