@@ -140,13 +140,13 @@ def read_matrices(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[Matr
     whole path where that name is taken. InputError as `read_similarity`."""
     if not folders.similarity:
         return []
-    from capgrade.trainer.evaluation.task import read_similarity, unordered
+    from capgrade.trainer.evaluation.task import note_of_order, read_similarity
 
     labels, captions = _labels(folders, corpus)[len(folders.runs) :], corpus.captions
     voices = []
     for label, path in zip(labels, folders.similarity, strict=True):
         matrix = read_similarity(path, captions)
-        if note := unordered([path], matrix, captions):
+        if note := note_of_order([path], matrix, captions):
             warn(f"{path}: {note}")
         voices.append(make_matrix_voice(label, matrix))
     return voices

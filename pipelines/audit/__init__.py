@@ -241,14 +241,14 @@ def _model_errors(
     another order than the captions; no errors without a model."""
     if not similarity and stand_in is None:
         return {}, None
-    from capgrade.trainer.evaluation.task import load_task, unordered
+    from capgrade.trainer.evaluation.task import load_task, note_of_order
 
     task, _ = load_task(
         captions_dir, similarity=similarity, stand_in=stand_in, split=captions.split
     )
     kept = np.arange(captions.n_captions) if task.kept is None else task.kept
     is_full = similarity and task.similarity.shape == (captions.n_images, captions.n_captions)
-    order_note = unordered(similarity, task.similarity, captions) if is_full else None
+    order_note = note_of_order(similarity, task.similarity, captions) if is_full else None
     errors = {
         direction: ModelErrors(task.similarity, kept, captions, direction, curve, task.images)
         for direction in DIRECTIONS

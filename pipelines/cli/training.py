@@ -382,10 +382,10 @@ def _compare(
     if len(given) > 1:
         typer.echo(f"comparing {', '.join(given)}", err=as_json)  # before slow imports
     from capgrade.pipelines.cli.tables import compared_table
-    from capgrade.trainer.evaluation.compare import Comparison, compare, reported
-    from capgrade.trainer.evaluation.tables import labelled, side_by_side, write_tables
+    from capgrade.trainer.evaluation.compare import Comparison, compare, list_reported
+    from capgrade.trainer.evaluation.tables import label_folders, table_of_runs, write_tables
 
-    runs = labelled(given)
+    runs = label_folders(given)
     if len(runs) < 2 and as_json:
         problem = f"a paired test is of two evaluations or more, not {len(runs)}"
         raise InputError(
@@ -402,7 +402,7 @@ def _compare(
     names = (
         metrics
         or list(dict.fromkeys(one.metric for one in found))
-        or reported(next(iter(runs.values())))
+        or list_reported(next(iter(runs.values())))
     )
     if out is not None:
         write_tables(runs, names, out, found)
@@ -414,7 +414,7 @@ def _compare(
     elif found:
         compared_table(list(runs), found, method)
     else:
-        typer.echo(side_by_side(runs, names), nl=False)
+        typer.echo(table_of_runs(runs, names), nl=False)
     if out is not None:
         typer.echo(f"-> {out}", err=as_json)
 

@@ -38,7 +38,7 @@ from capgrade.pipelines.report.data import (
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.own_pairs import distribution
-from capgrade.trainer.evaluation.task import of_coco
+from capgrade.trainer.evaluation.task import are_coco_ids
 
 _LONGEST = 40  # words; longer captions are counted as captions of this length
 RIVALS = (0, 1, 2, 6, 21, 101)  # first numbers of rivals in the bars of the chart
@@ -277,7 +277,7 @@ def mined_section(data: ReportData) -> PageSection:
     )
     parts = [_mined(human, curves) for human in dict.fromkeys(row["human"] for row in curves)]
     what = "precision of mined positives"
-    if not folders and not of_coco(data.captions.image_ids):
+    if not folders and not are_coco_ids(data.captions.image_ids):
         data.add_missing(f"{what}: {_OTHERS}")
     elif not folders:
         data.add_missing(what, EVALUATION)

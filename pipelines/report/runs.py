@@ -36,9 +36,9 @@ from capgrade.trainer.evaluation.tables import (
     SUM_NAMES,
     best_of,
     first_measure,
-    place,
+    format_value,
     scale,
-    shown,
+    sort_key_of,
 )
 from capgrade.trainer.fit import EPOCHS
 
@@ -54,7 +54,9 @@ Run = dict[str, Any]
 
 def format_metric(name: str, value: float) -> str:
     """A metric's value with its unit."""
-    return "–" if value != value else f"{shown(name, value)}{'%' if scale(name) == 100 else ''}"
+    return (
+        "–" if value != value else f"{format_value(name, value)}{'%' if scale(name) == 100 else ''}"
+    )
 
 
 def _axis(parameter: str, names: Iterable[str]) -> dict[str, Any]:
@@ -118,7 +120,7 @@ def runs_section(data: ReportData) -> PageSection:
         }
         names = [
             *(name for name in SHORT_METRICS if name in reported),
-            *sorted(reported - set(SHORT_METRICS), key=place),
+            *sorted(reported - set(SHORT_METRICS), key=sort_key_of),
         ]
         columns = [("", name) for name in SUM_NAMES if any(name in run for run in runs.values())]
         columns += [(direction, name) for direction in DIRECTION_WORDS for name in names]
@@ -141,7 +143,7 @@ def runs_section(data: ReportData) -> PageSection:
         parts = [PageTable("Runs", ("run", *(name for _, name in short)), lines, groups=groups)]
         if len(runs) > 1:
             parts.append(Note(first_run_sentence(data)))
-        ordered = sorted(columns, key=lambda column: (column[0], place(column[1])))
+        ordered = sorted(columns, key=lambda column: (column[0], sort_key_of(column[1])))
         all_lines: list[list[Value]] = [
             [f"{direction} {name}".strip(), *_cells(runs, direction, name)]
             for direction, name in ordered

@@ -32,8 +32,7 @@ from capgrade.trainer.evaluation.evaluate import METRICS_FILE, OWNER, PER_QUERY_
 from capgrade.trainer.evaluation.tables import first_measure, is_graded
 
 SHORT_TABLE = 12  # rows of the short table
-# Of a short table, the first come first: what papers on retrieval report, in both directions, then
-# by one number.
+# What papers on retrieval report, the most usual first: a short table is filled in this order.
 PAPERS = (*RECALL, "rsum", "map@r", "ndcg", "nsum", "medr", "ncs")
 _Column = tuple[str, str]  # direction, "" of a sum, and metric
 
@@ -67,7 +66,7 @@ class StoredQueries:
         self.measure = first_measure(read_json(folder / METRICS_FILE))
         with np.load(folder / PER_QUERY_FILE) as stored:
             names = [name for name in stored.files if name != OWNER]
-            # of an earlier version there is none
+            # Evaluations of an earlier version have no owner.
             self.owner = stored[OWNER] if OWNER in stored.files else None
             self.names = {
                 direction: [n.partition("/")[2] for n in names if n.startswith(f"{direction}/")]
@@ -81,22 +80,22 @@ class StoredQueries:
 
     def require_like(self, other: "StoredQueries") -> None:
         """InputError where another was evaluated on other captions or labels."""
-        one, two = (
+        first, second = (
             {**run.manifest["inputs"], "ties": run.manifest["params"].get("ties")}
             for run in (self, other)
         )
         differing = sorted(
-            name for name in one.keys() | two.keys() if one.get(name) != two.get(name)
+            name for name in first.keys() | second.keys() if first.get(name) != second.get(name)
         )
-        # models differ
-        compared = (
+        # These inputs belong to the models, which are what is compared.
+        of_models = (
             "similarity",
             "image_embeddings",
             "caption_embeddings",
             "row_ids",
             "column_ids",
         )
-        if differing := [name for name in differing if not name.startswith(compared)]:
+        if differing := [name for name in differing if not name.startswith(of_models)]:
             problem = f"evaluated with other {', '.join(differing)} than the first"
             raise InputError(problem, file=other.folder, remedy="evaluate both alike")
 
@@ -111,7 +110,7 @@ def compare(
     seed: int = 0,
 ) -> list[Comparison]:
     """The first of two or more evaluation folders tested against each other one: on `metrics`, on
-    at most MOST that papers report, or on `every` metric that all have.
+    at most SHORT_TABLE that papers report, or on `every` metric that all have.
 
     InputError for a folder that is not finished, one of other captions or labels, and a metric that
     is not there.
@@ -124,17 +123,23 @@ def compare(
             f"{folders[0]}: of an earlier version: captions of one image count as independent;"
             " evaluate it again"
         )
-    known = {
+    names_in_all = {
         direction: [
             n for n in runs[0].names[direction] if all(n in run.names[direction] for run in runs)
         ]
         for direction in DIRECTIONS
     }
-    columns = _chosen(known, metrics, runs[0].measure, folders[0]) if metrics else _columns(known)
-    columns = columns if metrics or every else _reported(columns)
-    first, *others = (_Values(run, columns) for run in runs)
-    found = [
-        first.tests(other, {"samples": samples, "seed": seed, "groups": runs[0].owner}, method)
+    columns = (
+        _find_columns(names_in_all, metrics, runs[0].measure, folders[0])
+        if metrics
+        else _columns(names_in_all)
+    )
+    columns = columns if metrics or every else _reported_columns(columns)
+    first, *others = (_RunValues(run, columns) for run in runs)
+    tests_by_run = [
+        first.test_against(
+            other, {"samples": samples, "seed": seed, "groups": runs[0].owner}, method
+        )
         for other in others
     ]
     return [
@@ -142,26 +147,26 @@ def compare(
             direction,
             _with_measure(name, runs[0].measure),
             [values.of(direction, name) for values in (first, *others)],
-            [tests[direction, name] for tests in found],
+            [tests[direction, name] for tests in tests_by_run],
         )
         for direction, name in columns
     ]
 
 
-def reported(folder: Path) -> list[str]:
-    """Names of at most MOST metrics of a finished evaluation, those that papers report. InputError
-    as `compare`."""
+def list_reported(folder: Path) -> list[str]:
+    """Names of at most SHORT_TABLE metrics of a finished evaluation, those that papers report.
+    InputError as `compare`."""
     run = StoredQueries(folder)
     return list(
         dict.fromkeys(
-            _with_measure(name, run.measure) for _, name in _reported(_columns(run.names))
+            _with_measure(name, run.measure) for _, name in _reported_columns(_columns(run.names))
         )
     )
 
 
-class _Values:
-    """What the columns need of a run: values of each query by direction and metric, the parts of
-    sums too."""
+class _RunValues:
+    """The values of a run that the columns need: of each query, by direction and metric, those of
+    the parts of sums included."""
 
     def __init__(self, run: StoredQueries, columns: Sequence[_Column]) -> None:
         self.run = run
@@ -181,8 +186,8 @@ class _Values:
             self.of(direction, part) for direction in DIRECTIONS for part in SUM_OF[name]
         )
 
-    def tests(
-        self, other: "_Values", options: Mapping[str, Any], method: str
+    def test_against(
+        self, other: "_RunValues", options: Mapping[str, Any], method: str
     ) -> dict[_Column, PairedTest | None]:
         """This run less the other, by column."""
         exchanged: dict[_Column, Array] = {}
@@ -191,15 +196,12 @@ class _Values:
             ours, theirs = self.queries[direction], other.queries[direction]
             for name in ours:
                 require_same_queries(ours[name], theirs[name], f"{direction}/{name}")
-            # Without owners the captions are units of their own, whose draws are not those of the
-            # images.
-            apart = (
-                {"seed": options["seed"] + 1}
-                if direction == "t2i" and options["groups"] is None
-                else {}
-            )
-            groups = options["groups"] if direction == "t2i" else None
-            settings: dict[str, Any] = {**options, **apart, "groups": groups}
+            settings: dict[str, Any] = {**options, "groups": None}
+            if direction == "t2i":
+                settings["groups"] = options["groups"]
+                if options["groups"] is None:
+                    # Captions are then drawn one by one, independently of the images.
+                    settings["seed"] += 1
             if means := [name for name in ours if not is_median(name)]:
                 a, b = (
                     np.stack([queries[name] for name in means], axis=1)
@@ -224,11 +226,13 @@ class _Values:
                 columns = [(direction, part) for direction in DIRECTIONS for part in parts]
                 if all(column in draws for column in columns):
                     draws["", name] = 100 * np.sum([draws[column] for column in columns], axis=0)
-        return {column: self._tested(other, column, drawn, exchanged, method) for column in drawn}
+        return {
+            column: self._test_column(other, column, drawn, exchanged, method) for column in drawn
+        }
 
-    def _tested(
+    def _test_column(
         self,
-        other: "_Values",
+        other: "_RunValues",
         column: _Column,
         drawn: Mapping[_Column, Array],
         exchanged: Mapping[_Column, Array],
@@ -241,7 +245,7 @@ class _Values:
         counted = (
             [self.queries[direction][name]]
             if direction
-            else [self.queries[one][SUM_OF[name][0]] for one in DIRECTIONS]
+            else [self.queries[side][SUM_OF[name][0]] for side in DIRECTIONS]
         )
         queries = sum(int((~np.isnan(values)).sum()) for values in counted)
         return paired_result(
@@ -249,22 +253,27 @@ class _Values:
         )
 
 
-def _columns(known: Mapping[str, Sequence[str]]) -> list[_Column]:
+def _columns(names_by_direction: Mapping[str, Sequence[str]]) -> list[_Column]:
     """Every metric in each direction that has it, then the sums whose parts are there."""
-    names = dict.fromkeys(name for direction in DIRECTIONS for name in known[direction])
+    all_names = dict.fromkeys(
+        name for direction in DIRECTIONS for name in names_by_direction[direction]
+    )
     columns = [
-        (direction, name) for name in names for direction in DIRECTIONS if name in known[direction]
+        (direction, name)
+        for name in all_names
+        for direction in DIRECTIONS
+        if name in names_by_direction[direction]
     ]
-    in_both = set.intersection(*(set(known[direction]) for direction in DIRECTIONS))
+    in_both = set.intersection(*(set(names_by_direction[direction]) for direction in DIRECTIONS))
     sums = [name for name, parts in SUM_OF.items() if in_both.issuperset(parts)]
     return [*columns, *(("", name) for name in sums)]
 
 
-def _reported(columns: Sequence[_Column]) -> list[_Column]:
-    """Of these columns at most MOST, by the order of PAPERS, of the first measure; in the order of
-    columns."""
+def _reported_columns(columns: Sequence[_Column]) -> list[_Column]:
+    """At most SHORT_TABLE of these columns, chosen by the order of PAPERS and of the first measure,
+    in the order of `columns`."""
     kept: list[_Column] = []
-    for name in PAPERS:  # of ndcg and ncs at several cut-offs the first
+    for name in PAPERS:  # Of ndcg and ncs the first cut-off is taken.
         like = [
             metric
             for _, metric in columns
@@ -276,21 +285,24 @@ def _reported(columns: Sequence[_Column]) -> list[_Column]:
     )
 
 
-def _chosen(
-    known: Mapping[str, Collection[str]], metrics: Sequence[str], measure: str | None, file: Path
+def _find_columns(
+    evaluated_names: Mapping[str, Collection[str]],
+    metrics: Sequence[str],
+    measure: str | None,
+    file: Path,
 ) -> list[_Column]:
-    """The columns of metrics by name, of the first measure with or without its name."""
-    there = _columns({direction: list(names) for direction, names in known.items()})
-    found: list[_Column] = []
+    """The columns of metrics by name; one of the first measure may be written without its name."""
+    evaluated = _columns({side: list(names) for side, names in evaluated_names.items()})
+    columns: list[_Column] = []
     for metric in metrics:
         name = metric.removesuffix(f"[{measure}]")
-        if not (some := [column for column in there if column[1] == name]):
-            known_names = list(dict.fromkeys(name for _, name in there))
+        if not (matching := [column for column in evaluated if column[1] == name]):
+            known_names = list(dict.fromkeys(name for _, name in evaluated))
             raise InputError(
                 f"no {metric}", file=file, remedy=f"evaluated: {first_of(known_names, 40)}"
             )
-        found += [column for column in some if column not in found]
-    return found
+        columns += [column for column in matching if column not in columns]
+    return columns
 
 
 def _with_measure(name: str, measure: str | None) -> str:

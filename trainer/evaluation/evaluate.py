@@ -21,53 +21,49 @@ from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.task import Task
 
 METRICS_FILE, PER_QUERY_FILE = "metrics.json", "per_query.npz"
-OWNER = "owner"  # in PER_QUERY: the image of each caption
-# of the parameters: what an evaluation is by
-SCORING = {
-    "k",
-    "p",
-    "m",
-    "fold",
-    "ties",
-    "metric",
-    "above",
-    "samples",
-    "seed",
-}
+OWNER = "owner"  # in PER_QUERY_FILE: the image of each caption
+# The parameters that decide the numbers of an evaluation, which its manifest records.
+SCORING = {"k", "p", "m", "fold", "ties", "metric", "above", "samples", "seed"}
 
 
 def default_names(task: Task, params: EvaluateParams, fold: int | None = None) -> list[str]:
     """Names of the whole set that this task can answer: those of no relevance, then the graded
     ones."""
-    at, images = params.k, fold or len(task.similarity)
-    lists = task.positives if fold is None else {}  # of the whole gallery
-    plain = [f"{name}@{k}" for name in ("recall", "r") for k in at] + ["medr", "meanr"]
+    cutoffs, images = params.k, fold or len(task.similarity)
+    # Lists of positives are of the whole gallery, not of a fold.
+    lists = task.positives if fold is None else {}
+    plain = [f"{name}@{k}" for name in ("recall", "r") for k in cutoffs] + ["medr", "meanr"]
     if cosines(task.similarity):
-        plain += [f"{name}@{k}" for name in ("lambda", "lambda_other") for k in at]
+        plain += [f"{name}@{k}" for name in ("lambda", "lambda_other") for k in cutoffs]
     if "eccv" in lists:
         plain += ["map@r", "r_precision", "eccv_recall@1"]
-    plain += [f"{name}_recall@{k}" for name in ("cxc", "accepted") if name in lists for k in at]
+    plain += [
+        f"{name}_recall@{k}" for name in ("cxc", "accepted") if name in lists for k in cutoffs
+    ]
     plain += [] if task.codes is None else ["pmrp"]
-    if params.above and fold is None:  # as lists, of the whole gallery
-        right = [f"relevant_{name}@{k}" for name in ("recall", "r") for k in at]
+    right: list[str] = []
+    if params.above and fold is None:
+        right = [f"relevant_{name}@{k}" for name in ("recall", "r") for k in cutoffs]
         right.append("relevant_map@r")
-    else:
-        right = []
     if task.samples:
-        gains = [f"ncs@{k}" for k in at] + [f"{name}@{params.p}" for name in ("ndcg", "ndcg_exp")]
+        gains = [f"ncs@{k}" for k in cutoffs] + [
+            f"{name}@{params.p}" for name in ("ndcg", "ndcg_exp")
+        ]
         return [*plain, *(gains if fold is None else ()), *right]
     if not task.relevance:
         return plain
-    graded = [f"{name}@{k}" for name in ("ncs", "ncs_other", "ncs_eq5", "ncs_authors") for k in at]
+    graded = [
+        f"{name}@{k}" for name in ("ncs", "ncs_other", "ncs_eq5", "ncs_authors") for k in cutoffs
+    ]
     graded += [f"{name}@{params.p}" for name in ("ndcg", "ndcg_exp")] + [
         "asp",
         "kendall_tau_a",
         "kendall_tau_b",
     ]
-    graded += [f"{name}@{k}" for name in ("cs", "cs_tau_a") for k in at if k > 1]
+    graded += [f"{name}@{k}" for name in ("cs", "cs_tau_a") for k in cutoffs if k > 1]
     sizes = [m for m in params.m if m < images]
     kinds = ("sr", "sr_other", "sr_soft", "sr_soft_other", "sr_authors", "sr_soft_authors")
-    graded += [f"{name}@{k}(m={m})" for name in kinds for m in sizes for k in at]
+    graded += [f"{name}@{k}(m={m})" for name in kinds for m in sizes for k in cutoffs]
     return [*plain, *graded, *right, *(["asp_a"] if len(task.relevance) > 1 else [])]
 
 
@@ -118,9 +114,9 @@ def evaluate(
                     (direction, evaluations[0].scored[direction].values) for direction in DIRECTIONS
                 )
                 values = {
-                    f"{direction}/{name}": each
-                    for direction, some in scored
-                    for name, each in some.items()
+                    f"{direction}/{name}": query_values
+                    for direction, by_name in scored
+                    for name, query_values in by_name.items()
                 }
                 np.savez_compressed(file, allow_pickle=False, **{OWNER: task.owner}, **values)
             tables: dict[str, Any] = {
@@ -131,12 +127,13 @@ def evaluate(
                 write_json(folder / name, content)
             rows = dict.fromkeys([*tables, PER_QUERY_FILE], 0)
             scoring = params.model_dump(mode="json", include=SCORING)
-            of = dict(inputs or {})
-            if (
-                task.images is not None
-            ):  # by which `compare` knows that another gallery is another evaluation
-                of["left_out"] = hashlib.sha256(task.images.astype(np.int64).tobytes()).hexdigest()
-            write_manifest(folder, "evaluation", params=scoring, inputs=of, rows=rows)
+            digests = dict(inputs or {})
+            if task.images is not None:
+                # By this `compare` tells an evaluation of another gallery.
+                digests["left_out"] = hashlib.sha256(
+                    task.images.astype(np.int64).tobytes()
+                ).hexdigest()
+            write_manifest(folder, "evaluation", params=scoring, inputs=digests, rows=rows)
     return evaluations
 
 
@@ -153,7 +150,7 @@ def similarity_names(files: Sequence[Path]) -> list[str]:
     return ["similarity"] if len(files) == 1 else [f"similarity {k + 1}" for k in range(len(files))]
 
 
-def averaged(inputs: Mapping[str, str]) -> int:
+def count_averaged(inputs: Mapping[str, str]) -> int:
     """How many similarities were averaged: 1 for one, or for embeddings."""
     return max(1, sum(name.startswith("similarity ") for name in inputs))
 
@@ -171,10 +168,12 @@ def curves(task: Task, ks: Sequence[int], ties: TieRule) -> dict[str, list[dict[
     names = [f"{base}@{k}" for base in bases for k in cuts] + [
         f"sr@{k}(m={m})" for k in ks for m in sizes
     ]
-    found = of_arrays(task.similarity, first, names, owner=task.owner, ties=ties, intervals=None)
+    evaluation = of_arrays(
+        task.similarity, first, names, owner=task.owner, ties=ties, intervals=None
+    )
     by_k: list[dict[str, Any]] = []
     by_m: list[dict[str, Any]] = []
-    for direction, scored in found.scored.items():
+    for direction, scored in evaluation.scored.items():
         values = scored.mean
         by_k += [
             {"direction": direction, "k": k, **{base: values[f"{base}@{k}"] for base in bases}}
@@ -185,10 +184,10 @@ def curves(task: Task, ks: Sequence[int], ties: TieRule) -> dict[str, list[dict[
             for k in ks
             for m in sizes
         ]
-    return {"k": by_k, "m": by_m, "mined": _mined(task)}
+    return {"k": by_k, "m": by_m, "mined": _mined_curves(task)}
 
 
-def _mined(task: Task) -> list[dict[str, Any]]:
+def _mined_curves(task: Task) -> list[dict[str, Any]]:
     """Precision of mined pairs against human positives, original pairs aside, for every measure and
     for classes."""
     rows = []

@@ -18,7 +18,7 @@ WRITE_IDS = (
     "write one id a line (.txt), a JSON list, or numpy.save(file, numpy.array(ids, dtype=str))"
 )
 BY_OPTION = "give --row-ids and --column-ids, or .npz with ids"
-BY_FILE = "give it as .npz with image_ids and caption_ids"  # of commands without these options
+BY_FILE = "give it as .npz with image_ids and caption_ids"  # For commands without these options.
 LEAST_IMAGES = 10  # of fewer the order cannot be told from chance
 CHANCE = 3.0  # standard errors that a mean rank is above chance, at most
 _FEW = 1000  # captions that an order is tried on
@@ -38,14 +38,13 @@ def read_ids(path: Path) -> list[str]:
     anything else."""
     if path.suffix == ".npy":
         try:
-            found = np.load(path)
+            ids = np.load(path)
         except FileNotFoundError:
             raise InputError("no such file", file=path, remedy="check the path") from None
-        except (
-            Exception
-        ) as error:  # numpy raises anything for a damaged header, and ValueError for Python objects
+        # numpy raises anything for a damaged header, and ValueError for Python objects.
+        except Exception as error:
             raise InputError(f"no ids ({error})", file=path, remedy=WRITE_IDS) from error
-        return ids_of(found, path)
+        return ids_of(ids, path)
     if path.suffix == ".json":
         return ids_of(read_json(path), path)
     lines = [line for _, line in read_lines(path)]
@@ -57,7 +56,7 @@ def ids_of(values: object, path: Path) -> list[str]:
     array = np.asarray(values) if isinstance(values, list | np.ndarray) else np.empty(0)
     if array.ndim != 1 or not len(array) or array.dtype.kind not in "USiu":
         raise InputError("no list of ids", file=path, remedy=WRITE_IDS)
-    texts = [one.decode() if isinstance(one, bytes) else str(one) for one in array.tolist()]
+    texts = [item.decode() if isinstance(item, bytes) else str(item) for item in array.tolist()]
     if "" in texts:
         raise InputError(
             "an empty id", file=path, row=texts.index("") + 1, remedy="give every row its id"
@@ -66,19 +65,19 @@ def ids_of(values: object, path: Path) -> list[str]:
 
 
 def rows_of_images(ids: Sequence[str], captions: Captions, path: Path) -> Array:
-    """Which of the ids belongs to each image of the table, int64 [n_images], by the rule of
-    `match_images`. InputError where an image has none, or two."""
-    found = match_images(captions.image_files, ids, path)
-    if found.missing:
+    """The place among `ids` of each image of the table, int64 [n_images], by the rule of
+    `match_images`. InputError where an image has no id, or two."""
+    match = match_images(captions.image_files, ids, path)
+    if match.missing:
         raise InputError(
-            found.lines("rows")[0], file=path, remedy="give the id of each row, of every image"
+            match.lines("rows")[0], file=path, remedy="give the id of each row, of every image"
         )
-    return np.array([found.numbers[image] for image in captions.image_ids], np.int64)
+    return np.array([match.numbers[image] for image in captions.image_ids], np.int64)
 
 
 def columns_of_captions(ids: Sequence[str], captions: Captions, path: Path) -> Array:
-    """Which of the ids is each caption of the table, int64 [n_captions]. InputError where one has
-    none, or two."""
+    """The place among `ids` of each caption of the table, int64 [n_captions]. InputError where a
+    caption has no id, or two."""
     where = {name: k for k, name in enumerate(ids)}
     if len(where) < len(ids):
         twice = next(name for k, name in enumerate(ids) if where[name] != k)
@@ -108,8 +107,8 @@ def require_as_many(ids: Sequence[str], size: int, what: str, path: Path) -> Non
 
 
 def order_note(matrix: Array, captions: Captions, remedy: str = BY_OPTION) -> str | None:
-    """What is said of scores without ids that rank images for a caption as chance does; None of
-    better ones.
+    """A note on scores without ids that rank images for a caption as chance does; None for better
+    scores.
 
     Where another usual order of rows and columns would be far better, it is named with its rsum.
     """
@@ -119,45 +118,45 @@ def order_note(matrix: Array, captions: Captions, remedy: str = BY_OPTION) -> st
     above, mean = _above_chance(matrix, captions, images, texts)
     if above >= CHANCE:
         return None
-    said = (
+    problem = (
         f"no better than chance: the mean rank of a caption's image is {mean:.1f} of"
         f" {captions.n_images}"
     )
     best = max(
-        _orders(captions), key=lambda order: _above_chance(matrix, captions, order[1], order[2])[0]
+        _usual_orders(captions),
+        key=lambda order: _above_chance(matrix, captions, order[1], order[2])[0],
     )
     if _above_chance(matrix, captions, *best[1:])[0] > 2 * CHANCE:
         now, then = (_rsum(matrix, captions, *order) for order in ((images, texts), best[1:]))
-        said += f"; with {best[0]}, rsum is {then:.1f}, not {now:.1f}"
-    return f"{said}: are rows in the table's order? {remedy}"
+        problem += f"; with {best[0]}, rsum is {then:.1f}, not {now:.1f}"
+    return f"{problem}: are rows in the table's order? {remedy}"
 
 
 def _above_chance(
     matrix: Array, captions: Captions, rows: Array, columns: Array
 ) -> tuple[float, float]:
-    """Of the rank of each caption's image: how many standard errors its mean is better than chance,
-    images being independent, and the mean. `rows` and `columns` say where each image and caption of
-    the table stands."""
-    some = np.unique(
+    """How many standard errors the mean rank of a caption's image is better than chance, images
+    being independent; and that mean rank. `rows` and `columns` are the places in the matrix of each
+    image and caption of the table."""
+    sample = np.unique(
         np.linspace(0, captions.n_captions - 1, min(_FEW, captions.n_captions)).astype(np.int64)
     )
-    scores = np.asarray(matrix[:, columns[some]])
-    own = scores[rows[captions.owner[some]], np.arange(len(some))]
+    scores = np.asarray(matrix[:, columns[sample]])
+    own = scores[rows[captions.owner[sample]], np.arange(len(sample))]
     mean = float(((scores > own).sum(axis=0) + ((scores == own).sum(axis=0) + 1) / 2).mean())
-    n, independent = captions.n_images, len(np.unique(captions.owner[some]))
+    n, independent = captions.n_images, len(np.unique(captions.owner[sample]))
     return ((n + 1) / 2 - mean) / np.sqrt((n**2 - 1) / 12 / independent), mean
 
 
-def _orders(captions: Captions) -> Iterator[tuple[str, Array, Array]]:
-    """Usual orders: what it is called, and where each image and each caption of the table then
-    stands."""
+def _usual_orders(captions: Captions) -> Iterator[tuple[str, Array, Array]]:
+    """Usual orders of a matrix: a name, and the row of each image and column of each caption."""
     keys: dict[str, Callable[[str], int | str]] = {"as texts": str}
     if all(map(_is_number, captions.image_ids)):
         keys = {"as numbers": int, **keys}
     for name, key in keys.items():
         ids = list(map(key, captions.image_ids))
         images = np.array(sorted(range(captions.n_images), key=ids.__getitem__))
-        for how, within in _within(captions).items():
+        for how, within in _captions_by_image(captions).items():
             columns = np.concatenate([within[i] for i in images])
             yield (
                 f"images sorted by id {name}, captions by image{how}",
@@ -173,7 +172,7 @@ def _orders(captions: Captions) -> Iterator[tuple[str, Array, Array]]:
     yield "images as in the table, captions by image", np.arange(captions.n_images), grouped
 
 
-def _within(captions: Captions) -> Mapping[str, list[list[int]]]:
+def _captions_by_image(captions: Captions) -> Mapping[str, list[list[int]]]:
     """The captions of each image, in the table's order and by their ids."""
     own = [captions.rows_of(image) for image in range(captions.n_images)]
     key: Callable[[str], int | str] = int if all(map(_is_number, captions.caption_ids)) else str

@@ -21,7 +21,7 @@ from capgrade.schemas.files import read_manifest, unfinished_work, write_manifes
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
-from capgrade.trainer.evaluation.evaluate import METRICS_FILE, averaged
+from capgrade.trainer.evaluation.evaluate import METRICS_FILE, count_averaged
 
 if TYPE_CHECKING:
     from capgrade.trainer.evaluation.compare import Comparison
@@ -44,13 +44,10 @@ _SHORT = {
     "asp",
     "kendall_tau_b",
 }
-# of these the first cut-off is enough in the short table, of ncs the last
-AT_ONE = {
-    "eccv_recall",
-    "cxc_recall",
-}
+# In the short table these are at cut-off 1 alone, and ncs at its largest cut-off alone.
+AT_ONE = {"eccv_recall", "cxc_recall"}
 Style = Literal["markdown", "latex"]
-_STYLES: dict[str, Style] = {"md": "markdown", "tex": "latex"}  # by the ending of a file
+_STYLES: dict[str, Style] = {"md": "markdown", "tex": "latex"}  # By the ending of a file.
 SUM_NAMES = tuple(SUM_OF)  # stored as they are printed, 0 to 600
 
 
@@ -64,9 +61,8 @@ def _unit(name: str) -> str:
     return CATALOGUE[base].unit if base in CATALOGUE else "fraction"
 
 
-def place(name: str) -> tuple[int, list[str | int]]:
-    """Where a metric stands in a list: as the catalogue has them, recall first, and recall@5 before
-    recall@10."""
+def sort_key_of(name: str) -> tuple[int, list[str | int]]:
+    """The key that sorts metrics in the order of the catalogue, and recall@5 before recall@10."""
     numbers: list[str | int] = [
         int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)
     ]
@@ -93,7 +89,7 @@ def scale(name: str) -> int:
     return 1 if _base(name) in SUM_NAMES or _unit(name) in ("rank", "tau", "cosine") else 100
 
 
-def shown(name: str, value: float) -> str:
+def format_value(name: str, value: float) -> str:
     """A number as the field prints it: percent of a fraction and sums to one decimal, tau and
     cosine to three."""
     if value != value:
@@ -104,12 +100,14 @@ def shown(name: str, value: float) -> str:
 
 def _cell(name: str, value: float, interval: tuple[float, float] | None) -> str:
     between = (
-        "" if interval is None else f" [{shown(name, interval[0])}, {shown(name, interval[1])}]"
+        ""
+        if interval is None
+        else f" [{format_value(name, interval[0])}, {format_value(name, interval[1])}]"
     )
-    return shown(name, value) + between
+    return format_value(name, value) + between
 
 
-def named(item: Metric) -> str:
+def name_with_measure(item: Metric) -> str:
     """A metric's name with the measure whose relevance it reads, of the first one too:
     ndcg@25[cider]."""
     return (
@@ -117,7 +115,7 @@ def named(item: Metric) -> str:
     )
 
 
-def short(metrics: Sequence[Metric]) -> list[Metric]:
+def choose_short(metrics: Sequence[Metric]) -> list[Metric]:
     """The metrics that matter most, in their order: recall, median rank, people's positives, NDCG,
     NCS at the largest cut-off, ASP and tau-b of each measure."""
     last = max((item.k for item in metrics if _base(item.name) == "ncs"), default=0)
@@ -132,10 +130,10 @@ def _rows(evaluation: Evaluation, metrics: Sequence[Metric]) -> Iterator[list[st
     directions = [evaluation.scored[direction] for direction in DIRECTIONS]
     for item in metrics:
         cells = (
-            _cell(item.name, one.mean[item.name], one.intervals.get(item.name))
-            for one in directions
+            _cell(item.name, scored.mean[item.name], scored.intervals.get(item.name))
+            for scored in directions
         )
-        yield [named(item), *cells]
+        yield [name_with_measure(item), *cells]
     first = next((item.relevance for item in directions[0].metrics if item.relevance), "")
     for name, value in evaluation.sums.items():
         label = f"{name}[{first}]" if name == "nsum" else name
@@ -148,7 +146,7 @@ def show(evaluations: Sequence[Evaluation], *, every: bool = True) -> None:
     on = console()
     for evaluation in evaluations:
         metrics, counts = evaluation.scored["i2t"].metrics, evaluation.counts
-        chosen = metrics if every else short(metrics)
+        chosen = metrics if every else choose_short(metrics)
         title = (
             f"{counts['images']} images, {counts['captions']} captions,"
             f" {evaluation.protocol}\n{_HEADER}"
@@ -193,8 +191,12 @@ class StoredMetrics(BaseModel):
 
 def _read_run(path: Path) -> dict[str, Any]:
     file, models = path, 1
-    if path.is_dir():  # a stopped one may still have the numbers of the run before
-        file, models = path / METRICS_FILE, averaged(read_manifest(path, "evaluation")["inputs"])
+    if path.is_dir():
+        # Its manifest is read first: a stopped evaluation may hold numbers of the one before.
+        file, models = (
+            path / METRICS_FILE,
+            count_averaged(read_manifest(path, "evaluation")["inputs"]),
+        )
     if not file.is_file():
         raise InputError(
             "no metrics.json", file=path, remedy="write it with capgrade evaluate --out"
@@ -208,7 +210,7 @@ def _read_run(path: Path) -> dict[str, Any]:
     return {**run, "models": models}
 
 
-def side_by_side(
+def table_of_runs(
     runs: Mapping[str, Path], metrics: Sequence[str], style: Style = "markdown"
 ) -> str:
     """A table of several runs (label -> evaluation folder or metrics.json), one row per run, the
@@ -221,7 +223,7 @@ def side_by_side(
     """
     check_choice("style", style, get_args(Style))
     read = {label: _read_run(path) for label, path in runs.items()}
-    names = [_of_one_measure(name, read, runs) for name in metrics]
+    names = [_name_of_one_measure(name, read, runs) for name in metrics]
     columns = [
         (direction, name)
         for name in names
@@ -233,13 +235,13 @@ def side_by_side(
     }
     rows = []
     for label, models in ((label, run["models"]) for label, run in read.items()):
-        cells = (shown(name, v) for (_, name), v in zip(columns, values[label], strict=True))
+        cells = (format_value(name, v) for (_, name), v in zip(columns, values[label], strict=True))
         rows.append([f"{label} (mean of {models})" if models > 1 else label, *cells])
     for place, (_, name) in enumerate(columns):
         pick = best_of(name)
         known = [cells[place] for cells in values.values() if not math.isnan(cells[place])]
-        best = shown(name, pick(known)) if known and pick else None
-        for row in rows:  # what prints the same is equally good
+        best = format_value(name, pick(known)) if known and pick else None
+        for row in rows:  # Values that print the same are equally good.
             if row[place + 1] == best:
                 row[place + 1] = rf"\textbf{{{best}}}" if style == "latex" else f"**{best}**"
     header = ["run", *(f"{direction} {name}".strip() for direction, name in columns)]
@@ -261,7 +263,7 @@ def first_measure(run: Mapping[str, Any]) -> str | None:
     )
 
 
-def _of_one_measure(
+def _name_of_one_measure(
     name: str, read: Mapping[str, Mapping[str, Any]], runs: Mapping[str, Path]
 ) -> str:
     """A graded metric with the measure in brackets, of the first one too."""
@@ -270,11 +272,11 @@ def _of_one_measure(
     first = {label: first_measure(run) for label, run in read.items()}
     measures = list(dict.fromkeys(first.values()))
     if len(measures) > 1:
-        one, other = (
-            next(label for label, measure in first.items() if measure == which)
-            for which in measures[:2]
+        label, other = (
+            next(label for label, measure in first.items() if measure == wanted)
+            for wanted in measures[:2]
         )
-        problem = f"{name} is of {first[other]} here, and of {first[one]} in {one}"
+        problem = f"{name} is of {first[other]} here, and of {first[label]} in {label}"
         remedy = (
             f"name the measure: --metric '{name}[{measures[0]}]', or evaluate all runs with the"
             " same --relevance"
@@ -294,29 +296,29 @@ def _value(run: Mapping[str, Any], path: Path, direction: str, name: str) -> flo
 
 
 def compared_rows(
-    labels: Sequence[str], found: Sequence["Comparison"]
+    labels: Sequence[str], comparisons: Sequence["Comparison"]
 ) -> tuple[list[str], list[list[str]]]:
     """Heads and cells of what `compare` found: a row per metric, tests of the first run against
     each other one."""
-    spoken = {**DIRECTION_WORDS, "": "both"}
+    words = {**DIRECTION_WORDS, "": "both"}
     heads, rows = tested_rows(
         labels,
         [
             (
-                [shown(one.metric, value) for value in one.values],
-                one.tests,
-                partial(_shown_gap, one.metric),
+                [format_value(row.metric, value) for value in row.values],
+                row.tests,
+                partial(_format_gap, row.metric),
             )
-            for one in found
+            for row in comparisons
         ],
     )
-    names = [[one.metric, spoken[one.direction]] for one in found]
+    names = [[row.metric, words[row.direction]] for row in comparisons]
     return ["metric", "direction", *heads], [
         [*name, *row] for name, row in zip(names, rows, strict=True)
     ]
 
 
-def _shown_gap(name: str, value: float) -> str:
+def _format_gap(name: str, value: float) -> str:
     """A difference, one digit finer than the values."""
     return f"{scale(name) * value:+.{4 if _unit(name) in ('tau', 'cosine') else 2}f}"
 
@@ -337,14 +339,14 @@ def tested_rows(
         ]
         return [*labels], cells
     heads = [*labels, f"{labels[0]} less {labels[1]}", f"{level:.0%} interval", "p", of]
-    return heads, [[*values, *_gap(tests[0], write)] for values, tests, write in rows]
+    return heads, [[*values, *_gap_cells(tests[0], write)] for values, tests, write in rows]
 
 
 def _with_p(value: str, test: PairedTest | None) -> str:
     return value if test is None else f"{value} (p {test.p_value:.4f})"
 
 
-def _gap(test: PairedTest | None, write: Callable[[float], str]) -> list[str]:
+def _gap_cells(test: PairedTest | None, write: Callable[[float], str]) -> list[str]:
     if test is None:
         return ["-"] * 4
     between = f"{write(test.low)} .. {write(test.high)}"
@@ -369,24 +371,24 @@ def latex(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -
     return "\n".join([*top, *map(escaped, rows), r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def labelled(given: Sequence[str]) -> dict[str, Path]:
-    """LABEL=DIR or DIR, each an evaluation, by label; of one folder that holds evaluations, all of
-    them. InputError for a label that comes twice."""
+def label_folders(texts: Sequence[str]) -> dict[str, Path]:
+    """Evaluation folders by label, from texts LABEL=DIR or DIR. One folder that holds evaluations
+    gives all of them. InputError for a label that comes twice."""
     folders: dict[str, Path] = {}
-    for text in given:
-        label, named, path = text.partition("=")
-        whole = Path(text)
-        if not named and len(given) == 1 and not (whole / "metrics.json").is_file():
-            found = sorted(path.parent for path in whole.glob("*/metrics.json"))
-            there = {path.name: path for path in found if not unfinished_work(path)}
-            if not there:
+    for text in texts:
+        label, equals, path = text.partition("=")
+        folder = Path(path if equals else text)
+        if not equals and len(texts) == 1 and not (folder / METRICS_FILE).is_file():
+            inside = sorted(path.parent for path in folder.glob(f"*/{METRICS_FILE}"))
+            evaluations = {path.name: path for path in inside if not unfinished_work(path)}
+            if not evaluations:
                 raise InputError(
                     "no evaluations here",
-                    file=whole,
+                    file=folder,
                     remedy="write them with capgrade evaluate --out",
                 )
-            return there
-        label, folder = (label, Path(path)) if named else (whole.resolve().name, whole)
+            return evaluations
+        label = label if equals else folder.resolve().name
         if label in folders:
             raise InputError(
                 f"'{label}' is the label of two evaluations", file=folder, remedy="give LABEL=DIR"
@@ -396,15 +398,18 @@ def labelled(given: Sequence[str]) -> dict[str, Path]:
 
 
 def write_tables(
-    runs: Mapping[str, Path], metrics: Sequence[str], out: Path, found: Sequence["Comparison"] = ()
+    runs: Mapping[str, Path],
+    metrics: Sequence[str],
+    out: Path,
+    comparisons: Sequence["Comparison"] = (),
 ) -> str:
-    """runs.md and runs.tex in `out`; the former is returned. With what `compare` found of the runs,
+    """Write runs.md and runs.tex to `out`, and return the former. With `comparisons` of the runs,
     tests.md and tests.tex too. InputError for an `out` that another stage wrote, and when a run
     changes while it is read."""
     inputs = _digests(runs)
-    tables = {f"runs.{end}": side_by_side(runs, metrics, style) for end, style in _STYLES.items()}
-    if found:
-        cells = compared_rows(list(runs), found)
+    tables = {f"runs.{end}": table_of_runs(runs, metrics, style) for end, style in _STYLES.items()}
+    if comparisons:
+        cells = compared_rows(list(runs), comparisons)
         tables |= {"tests.md": markdown(*cells, left=2), "tests.tex": latex(*cells, left=2)}
     with output_folder(out, "tables") as folder:
         require_unchanged(inputs, _digests(runs))

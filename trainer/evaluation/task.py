@@ -63,23 +63,23 @@ class Task:
     similarity: Array  # (n_images, n_captions)
     owner: Array  # (n_captions,) image of each caption
     relevance: Mapping[str, Array] = field(default_factory=dict)  # (n_images, n_captions) each
-    # where labels are shards, instead of relevance; images as queries
+    # In place of relevance where labels are sampled. Their queries are images.
     samples: Mapping[str, JudgedSample] = field(default_factory=dict, kw_only=True)
-    # of images, of captions; "accepted" is of an audit
+    # By name, (those of images, those of captions); "accepted" are those of an audit.
     positives: Mapping[str, Pair] = field(default_factory=dict)
     codes: Array | None = None  # (n_images, n_classes)
     kept: Array | None = None  # (n_captions,) rows of the captions table; None for all of them
-    # (n_images,) their numbers in the captions table; None for all of them
+    # (n_images,) numbers of the images in the captions table; None for all of them
     images: Array | None = None
-    # images by reason, and captions, that are not here
+    # How many images by reason, and how many captions, the task lacks.
     left_out: Mapping[str, Any] = field(default_factory=dict)
 
     def part(self, matrix: Array) -> Array:
-        """Of a matrix of the whole table the rows and columns that are here."""
-        return _part(matrix, self.images, self.kept)
+        """The rows and columns of the task, of a matrix of the whole captions table."""
+        return _select(matrix, self.images, self.kept)
 
 
-def _part(matrix: Array, images: Array | None, kept: Array | None) -> Array:
+def _select(matrix: Array, images: Array | None, kept: Array | None) -> Array:
     if images is not None and len(images) < len(matrix):
         return matrix[np.ix_(images, np.arange(matrix.shape[1]) if kept is None else kept)]
     return matrix if kept is None or len(kept) == matrix.shape[1] else matrix[:, kept]
@@ -111,7 +111,11 @@ def load_task(
             remedy="--run, --similarity, --embeddings or --stand-in",
         )
     table, notes = read_captions(captions, split), []
-    kept, images, left = np.arange(table.n_captions), np.arange(table.n_images), dict[str, Any]()
+    kept, images, without_counts = (
+        np.arange(table.n_captions),
+        np.arange(table.n_images),
+        dict[str, Any](),
+    )
     if stand_in is not None:
         sizes = np.diff(table.ref_ptr)
         if stand_in < 0 or (sizes <= max(stand_in, 1)).any():  # every image keeps another caption
@@ -137,20 +141,20 @@ def load_task(
         files = list(embeddings)
     else:
         without = {
-            image_id: why for path in files for image_id, why in images_without(path).items()
+            image_id: why for path in files for image_id, why in images_left_out(path).items()
         }
         images = np.flatnonzero([image_id not in without for image_id in table.image_ids])
         kept = np.flatnonzero(np.isin(table.owner, images))
         matrix = mean_similarity(files, table, ids, images, kept)
         lost = table.n_captions - len(kept)
         if without:
-            left = counts_of(without, lost)
+            without_counts = counts_of(without, lost)
             notes.append(f"{line_of(without, table.n_images, lost, 'smaller gallery')}")
         notes += [f"similarity is the mean of {len(files)} matrices"] if len(files) > 1 else []
-        notes += [note for path in files if (note := left_out(path))]
-    whole = len(images) == table.n_images
+        notes += [note for path in files if (note := coarse_note(path))]
+    complete = len(images) == table.n_images
     if (
-        whole
+        complete
         and files
         and ids is None
         and not any(map(has_ids, files))
@@ -169,17 +173,27 @@ def load_task(
     )
     notes += [] if labels or samples else ["no relevance given: graded metrics left out"]
     notes += (
-        ["no instances given: PMRP left out"] if codes is None and of_coco(table.image_ids) else []
+        ["no instances given: PMRP left out"]
+        if codes is None and are_coco_ids(table.image_ids)
+        else []
     )
     for name, values in labels.items():
         if values.min() < 0:
             notes.append(f"{name} goes below 0: sums of gains (ncs, ndcg, soft sr) count that as 0")
-    lists = _human(table.image_ids, table.caption_ids, kept, images, notes)
+    lists = _read_human_lists(table.image_ids, table.caption_ids, kept, images, notes)
     if positives is not None:
-        lists["accepted"] = _of_kept(read_positives(positives, table), kept, images)
+        lists["accepted"] = _keep_items(read_positives(positives, table), kept, images)
     owner = np.searchsorted(images, table.owner[kept])
     task = Task(
-        matrix, owner, labels, lists, codes, kept, images if left else None, left, samples=samples
+        matrix,
+        owner,
+        labels,
+        lists,
+        codes,
+        kept,
+        images if without_counts else None,
+        without_counts,
+        samples=samples,
     )
     return task, notes
 
@@ -193,9 +207,9 @@ def load_listed_task(
     Pairs with a P of `likely` or more are the positives "accepted", beside own pairs."""
     if not similarity:
         raise InputError("no similarity to score by a list", remedy="give --similarity")
-    found, notes = read_list(lists), list[str]()
-    positives = {"accepted": found.positives(likely)}
-    table = table_of(found, lists)
+    likely_list, notes = read_list(lists), list[str]()
+    positives = {"accepted": likely_list.positives(likely)}
+    table = table_of(likely_list, lists)
     matrix = mean_similarity(similarity, table, ids)
     notes += (
         [f"similarity is the mean of {len(similarity)} matrices"] if len(similarity) > 1 else []
@@ -204,11 +218,11 @@ def load_listed_task(
         notes.append(note)
     notes.append(f"accepted: own pairs, and those of {lists.stem} with P of {likely:g} or more")
     kept, images = np.arange(table.n_captions), np.arange(table.n_images)
-    human = _human(table.image_ids, table.caption_ids, kept, images, notes)
+    human = _read_human_lists(table.image_ids, table.caption_ids, kept, images, notes)
     return Task(matrix, table.owner, {}, {**human, **positives}), notes
 
 
-def _human(
+def _read_human_lists(
     image_ids: Sequence[str],
     caption_ids: Sequence[str],
     kept: Array,
@@ -220,44 +234,43 @@ def _human(
         try:
             lists = human_lists(name, image_ids, caption_ids)
         except InputError as error:
-            if of_coco(image_ids):  # of another data set nothing is missed
+            if are_coco_ids(image_ids):  # of another data set nothing is missed
                 notes.append(f"{name} left out: {error.problem} ({error.remedy})")
         else:
-            positives[name] = _of_kept(lists, kept, images)
+            positives[name] = _keep_items(lists, kept, images)
     return positives
 
 
-def of_coco(image_ids: Sequence[str]) -> bool:
+def are_coco_ids(image_ids: Sequence[str]) -> bool:
     """Are these ids of MS-COCO's 5K test split, or of a part of it? Flickr's are numbers too."""
     try:
         known = original_images()
     except InputError:  # the package that has the list is missing
         return len(image_ids) >= COCO_IMAGES and all(
-            one.isdecimal() and int(one) < COCO_IDS for one in image_ids
+            image_id.isdecimal() and int(image_id) < COCO_IDS for image_id in image_ids
         )
     return known.issuperset(image_ids)
 
 
-def _of_kept(
+def _keep_items(
     lists: tuple[Positives, Positives], kept: Array, images: Array
 ) -> tuple[Positives, Positives]:
-    """Lists of images and of captions, of the kept images and captions alone: a dropped positive is
-    none any more."""
-    of_images, of_captions = (some.lists() for some in lists)
+    """The lists of images and of captions, without the images and captions that are not kept."""
+    of_images, of_captions = (positives.lists() for positives in lists)
     if len(kept) == len(of_captions) and len(images) == len(of_images):
         return lists
-    rows = _among([of_images[i] for i in images], kept, len(of_captions))
-    return rows, _among([of_captions[row] for row in kept], images, len(of_images))
+    rows = _renumber([of_images[i] for i in images], kept, len(of_captions))
+    return rows, _renumber([of_captions[row] for row in kept], images, len(of_images))
 
 
-def _among(lists: Sequence[Array], kept: Array, count: int) -> Positives:
-    """The lists by the places of their items in `kept`, of `count` items; an item that is nowhere
-    stays so."""
+def _renumber(lists: Sequence[Array], kept: Array, count: int) -> Positives:
+    """Number the items of lists by their place in `kept`, of `count` items, and drop the others. An
+    absent item (-1) stays absent."""
     most = max([count - 1, *(int(items.max(initial=0)) for items in lists)])
     where = np.full(most + 2, -2)
     where[kept], where[-1] = np.arange(len(kept)), -1
     places = [where[items] for items in lists]
-    return Positives.from_lists([some[some > -2] for some in places])
+    return Positives.from_lists([row[row > -2] for row in places])
 
 
 def read_similarity(path: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
@@ -272,17 +285,17 @@ def read_similarity(path: Path, captions: Captions, ids: MatrixIds | None = None
     them -inf.
     """
     _require_current(path, captions)
-    if without := images_without(path):
+    if without := images_left_out(path):
         images = np.array([image_id not in without for image_id in captions.image_ids])
         rows = images[captions.owner]
-        known = read_similarity_of(path, captions.of_rows(np.flatnonzero(rows)), ids)
-        whole = np.full((captions.n_images, captions.n_captions), -np.inf, np.float32)
-        whole[np.ix_(images, rows)] = known
-        return whole
+        scored = read_similarity_of(path, captions.of_rows(np.flatnonzero(rows)), ids)
+        full = np.full((captions.n_images, captions.n_captions), -np.inf, np.float32)
+        full[np.ix_(images, rows)] = scored
+        return full
     return read_similarity_of(path, captions, ids)
 
 
-def images_without(path: Path) -> dict[str, str]:
+def images_left_out(path: Path) -> dict[str, str]:
     """The images that a similarity of `capgrade evaluate --run` was made without, and why; none for
     any other."""
     if not (path.parent / MANIFEST).is_file():
@@ -293,26 +306,26 @@ def images_without(path: Path) -> dict[str, str]:
         if manifest["kind"] == INDEX and path.name in manifest["files"]
         else []
     )
-    return {one["image_id"]: one["reason"] for one in left_out}
+    return {image["image_id"]: image["reason"] for image in left_out}
 
 
-def unordered(paths: Sequence[Path], matrix: Array, captions: Captions) -> str | None:
-    """What `order_note` says, for a command that takes no ids, of a matrix of whole files; None of
-    files with ids."""
+def note_of_order(paths: Sequence[Path], matrix: Array, captions: Captions) -> str | None:
+    """`order_note` on a matrix of whole files, for a command that takes no ids; None for files with
+    ids."""
     return None if any(map(has_ids, paths)) else order_note(matrix, captions, BY_FILE)
 
 
 def read_similarity_of(path: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
     """A file with a row for each of these images and a column for each caption. Errors as
     `read_similarity`."""
-    matrix = _placed(
+    matrix = _place_by_ids(
         _read_matrix(path, captions.image_ids, "image_id", captions.caption_ids),
         path,
         captions,
         ids,
     )
-    # with ids rows are one an image already
-    matrix = _once_an_image(matrix, captions.n_images, path)
+    # A matrix with ids has one row an image already, and stays as it is.
+    matrix = _drop_repeated_rows(matrix, captions.n_images, path)
     expected = (captions.n_images, captions.n_captions)
     if matrix.shape != expected:
         hint = "transpose it" if matrix.shape == expected[::-1] else "score the same captions table"
@@ -344,12 +357,12 @@ def mean_similarity(
     infinite score beside others: a mean would leave a pair out that another model ranked. With
     `images` and `kept`, of these images and caption rows alone.
     """
-    matrices = [_part(read_similarity(path, captions, ids), images, kept) for path in paths]
+    matrices = [_select(read_similarity(path, captions, ids), images, kept) for path in paths]
     if len(matrices) == 1:
         return matrices[0]
-    known: dict[str, Path] = {}
+    first_with: dict[str, Path] = {}
     for path, matrix in zip(paths, matrices, strict=True):
-        twin = known.setdefault(file_digest(path), path)
+        twin = first_with.setdefault(file_digest(path), path)
         if twin is not path:
             raise InputError(
                 f"the same matrix as {twin}", file=path, remedy="give each model's similarity once"
@@ -369,7 +382,7 @@ def mean_similarity(
     return total / np.float32(len(matrices))
 
 
-def left_out(path: Path) -> str | None:
+def coarse_note(path: Path) -> str | None:
     """What a similarity of `capgrade evaluate --run` with `coarse` leaves out, as a note; None for
     any other."""
     if not (path.parent / MANIFEST).is_file():
@@ -421,13 +434,13 @@ def similarity_of(
     """
     rows, columns = (ids.rows, ids.columns) if ids else (None, None)
     left = _read_matrix(images, captions.image_ids, "image_id")
-    left = _once_an_image(
-        _placed(left, images, captions, MatrixIds(rows)), captions.n_images, images
+    left = _drop_repeated_rows(
+        _place_by_ids(left, images, captions, MatrixIds(rows)), captions.n_images, images
     )
-    left = _unit(left, images, captions.n_images)
+    left = _normalise(left, images, captions.n_images)
     right = _read_matrix(texts, captions.caption_ids, "caption_id")
-    right = _placed(right.T, texts, captions, MatrixIds(columns=columns)).T
-    right = _unit(right, texts, captions.n_captions)
+    right = _place_by_ids(right.T, texts, captions, MatrixIds(columns=columns)).T
+    right = _normalise(right, texts, captions.n_captions)
     if left.shape[1] != right.shape[1]:
         problem = f"embeddings of {left.shape[1]} dimensions beside {right.shape[1]}"
         raise InputError(problem, file=texts, remedy="use the tables of one model")
@@ -444,8 +457,8 @@ def read_relevance_folder(
         if name.endswith(".arrow"):
             stored = read_relevance(folder / name)
             stored.require(captions)
-            # one at a time: a copy frees the whole
-            matrices[Path(name).stem] = _part(stored.matrix(), images, kept)
+            # The selected part is a copy, so the whole of one measure is freed before the next.
+            matrices[Path(name).stem] = _select(stored.matrix(), images, kept)
     if not matrices:
         raise InputError("no relevance in the folder", file=folder, remedy="run capgrade relevance")
     return matrices
@@ -458,10 +471,10 @@ def read_samples(
     weights of pairs say with which probability each was kept. Errors as `Labels.load` and
     `JudgedSample.from_labels`."""
     labels = Labels.load(folder, split=table.split, captions=captions)
-    found = {name: JudgedSample.from_labels(labels, name) for name in labels.measures}
+    samples = {name: JudgedSample.from_labels(labels, name) for name in labels.measures}
     if len(images) < table.n_images or len(kept) < table.n_captions:
-        found = {name: sample.of(images, kept) for name, sample in found.items()}
-    return found
+        samples = {name: sample.of(images, kept) for name, sample in samples.items()}
+    return samples
 
 
 def _is_sampled(folder: Path) -> bool:
@@ -482,8 +495,8 @@ def read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives
     captions' order. InputError for another file, or one of other captions."""
     content = read_json(path)
     try:
-        of, lists = (content["captions"], content["split"]), content["image_to_caption"]
-        if of != (captions.digest, captions.split):
+        source, lists = (content["captions"], content["split"]), content["image_to_caption"]
+        if source != (captions.digest, captions.split):
             remedy = "run capgrade audit for these captions"
             raise InputError(
                 "positives of other captions, or of another split", file=path, remedy=remedy
@@ -500,9 +513,9 @@ def read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives
     return Positives.from_lists(rows), Positives.from_lists(others)
 
 
-def _once_an_image(matrix: Array, images: int, path: Path) -> Array:
-    """One row an image of a table that has each five times in turn, as VSE++ dumps them, which is
-    said; else as it is. InputError for five that differ."""
+def _drop_repeated_rows(matrix: Array, images: int, path: Path) -> Array:
+    """One row an image of a table that has each row five times in turn, as VSE++ dumps them; any
+    other table as it is. A log line says so. InputError for five rows that differ."""
     if len(matrix) != images * REPEAT or not images:
         return matrix
     for first in range(0, len(matrix), REPEAT):
@@ -518,14 +531,14 @@ def _once_an_image(matrix: Array, images: int, path: Path) -> Array:
     return matrix[::REPEAT]
 
 
-def _unit(vectors: Array, path: Path, rows: int) -> Array:
+def _normalise(vectors: Array, path: Path, rows: int) -> Array:
     if len(vectors) != rows:
         raise InputError(
             f"{len(vectors)} embeddings for {rows} ids",
             file=path,
             remedy="embed the same captions table",
         )
-    # too coarse for a length
+    # float16 is too coarse to add up squares.
     vectors = vectors.astype(np.float32) if vectors.dtype == np.float16 else vectors
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not (np.isfinite(lengths).all() and lengths.all()):
@@ -551,11 +564,11 @@ def has_ids(path: Path) -> bool:
     return path.suffix == ".arrow" or (path.parent / MANIFEST).is_file()
 
 
-def _placed(matrix: Array, path: Path, captions: Captions, ids: MatrixIds | None) -> Array:
+def _place_by_ids(matrix: Array, path: Path, captions: Captions, ids: MatrixIds | None) -> Array:
     """A matrix with rows and columns in the order of the captions table, by the ids given or in the
     .npz itself."""
-    given = ids or MatrixIds()
-    sources: list[Path | None] = [given.rows, given.columns]
+    files = ids or MatrixIds()
+    sources: list[Path | None] = [files.rows, files.columns]
     known = [None if source is None else read_ids(source) for source in sources]
     if path.suffix == ".npz":
         with _open_npz(path) as arrays:
@@ -586,17 +599,17 @@ def _read_npz(path: Path) -> Array:
     """The one matrix of an .npz; of several, `similarity`."""
     with _open_npz(path) as arrays:
         try:
-            found = {name: arrays[name] for name in arrays.files if name not in _IDS}
+            arrays_by_name = {name: arrays[name] for name in arrays.files if name not in _IDS}
         except ValueError as error:
             raise InputError(
                 f"cannot be read ({error})", file=path, remedy=f"give {_FORMATS}"
             ) from error
-    if "similarity" not in found and len(found) != 1:
-        problem = f"arrays {', '.join(found) or 'none'}"
+    if "similarity" not in arrays_by_name and len(arrays_by_name) != 1:
+        problem = f"arrays {', '.join(arrays_by_name) or 'none'}"
         raise InputError(
             problem, file=path, remedy="name one `similarity`, and ids image_ids and caption_ids"
         )
-    return np.asarray(found.get("similarity", next(iter(found.values()))))
+    return np.asarray(arrays_by_name.get("similarity", next(iter(arrays_by_name.values()))))
 
 
 def _read_matrix(
@@ -636,14 +649,14 @@ def _read_arrow(path: Path, ids: Sequence[str], column: str) -> Array:
         raise InputError(
             problem, file=path, remedy=f"write {column} and one fixed-size list of numbers"
         )
-    given = [str(value) for value in table[column].to_pylist()]
-    if given != list(ids):
+    stored_ids = [str(value) for value in table[column].to_pylist()]
+    if stored_ids != list(ids):
         row = next(
-            (k for k, (a, b) in enumerate(zip(given, ids, strict=False)) if a != b),
-            min(len(given), len(ids)),
+            (k for k, (a, b) in enumerate(zip(stored_ids, ids, strict=False)) if a != b),
+            min(len(stored_ids), len(ids)),
         )
         problem = (
-            f"{column}s are not those of the captions table in its order ({len(given)} against"
+            f"{column}s are not those of the captions table in its order ({len(stored_ids)} against"
             f" {len(ids)})"
         )
         raise InputError(
@@ -653,7 +666,7 @@ def _read_arrow(path: Path, ids: Sequence[str], column: str) -> Array:
             remedy="write the rows in the order of the captions table",
         )
     values = table[lists[0]].combine_chunks()
-    return np.asarray(values.flatten().to_numpy(zero_copy_only=False)).reshape(len(given), -1)
+    return np.asarray(values.flatten().to_numpy(zero_copy_only=False)).reshape(len(stored_ids), -1)
 
 
 _PLAIN = "np.savetxt(file, matrix, delimiter=',') writes one that is read"
@@ -668,7 +681,7 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
     numbers alone. InputError that names the row: for a field that is no number, a row of another
     length, another id, and for an empty file.
     """
-    found: list[Array] = []
+    rows: list[Array] = []
     labelled = None
     try:
         with path.open(encoding="utf-8-sig") as file:  # any line end
@@ -684,27 +697,27 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
                         continue
                 if labelled:
                     _require_ids(
-                        fields[:1], ids[len(found) : len(found) + 1] or fields[:1], path, row, "row"
+                        fields[:1], ids[len(rows) : len(rows) + 1] or fields[:1], path, row, "row"
                     )
                     fields = fields[1:]
                 try:
-                    found.append(np.array(fields, np.float32))
+                    rows.append(np.array(fields, np.float32))
                 except ValueError:
                     at, field = next((k, f) for k, f in enumerate(fields, 1) if not is_number(f))
                     problem = f"field {at} is {field.strip()!r}, not a number"
                     raise InputError(problem, file=path, row=row, remedy=_PLAIN) from None
-                if len(found[-1]) != len(found[0]):
-                    problem = f"{len(found[-1])} numbers, in the first row {len(found[0])}"
+                if len(rows[-1]) != len(rows[0]):
+                    problem = f"{len(rows[-1])} numbers, in the first row {len(rows[0])}"
                     raise InputError(problem, file=path, row=row, remedy="give every row as many")
     except UnicodeDecodeError as error:
         raise InputError(f"not UTF-8 text ({error.reason})", file=path, remedy=_PLAIN) from None
     except csv.Error as error:
         raise InputError(f"not a CSV file ({error})", file=path, remedy=_PLAIN) from None
-    if not found:
+    if not rows:
         raise InputError(
             "a header without rows" if labelled else "holds no numbers", file=path, remedy=_PLAIN
         )
-    return np.stack(found)
+    return np.stack(rows)
 
 
 def is_number(text: str) -> bool:
@@ -716,14 +729,16 @@ def is_number(text: str) -> bool:
     return True
 
 
-def _require_ids(given: Sequence[str], ids: Sequence[str], path: Path, row: int, what: str) -> None:
-    given, ids = ([name.strip() for name in some] for some in (given, ids))
-    if given == ids:
+def _require_ids(
+    stored: Sequence[str], ids: Sequence[str], path: Path, row: int, what: str
+) -> None:
+    stored, ids = ([name.strip() for name in names] for names in (stored, ids))
+    if stored == ids:
         return
-    pairs = zip(given, ids, strict=False)
+    pairs = zip(stored, ids, strict=False)
     problem = next(
         (f"'{a}' where '{b}' is expected" for a, b in pairs if a != b),
-        f"{len(given)}, not {len(ids)}",
+        f"{len(stored)}, not {len(ids)}",
     )
     remedy = (
         "write images x captions with the ids of the captions table in its order, or numbers"

@@ -34,7 +34,7 @@ from capgrade.trainer.evaluation.task import (
     COARSE_TOP,
     INDEX,
     ITEMS,
-    images_without,
+    images_left_out,
     read_similarity,
 )
 from capgrade.trainer.fit import MODEL, VOCABULARY
@@ -136,7 +136,7 @@ def embed(
 def _read_coarse(path: Path, captions: Captions, missing: Mapping[str, str]) -> np.ndarray:
     """Another model's similarity, without the images that are `missing` here. InputError where it
     lacks one of the others."""
-    if unscored := images_without(path).keys() - missing.keys():
+    if unscored := images_left_out(path).keys() - missing.keys():
         problem = f"has no scores of image {min(unscored)!r}, {len(unscored):,} such"
         raise InputError(problem, file=path, remedy="score the same images with both models")
     images = np.array([image_id not in missing for image_id in captions.image_ids])

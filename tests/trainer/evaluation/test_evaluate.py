@@ -20,13 +20,13 @@ from capgrade.trainer.evaluation import evaluate as stage
 from capgrade.trainer.evaluation import tables
 from capgrade.trainer.evaluation.compare import SHORT_TABLE, compare
 from capgrade.trainer.evaluation.evaluate import as_json, evaluate
-from capgrade.trainer.evaluation.tables import short, show, side_by_side, write_tables
+from capgrade.trainer.evaluation.tables import choose_short, show, table_of_runs, write_tables
 from capgrade.trainer.evaluation.task import (
     Task,
-    _human,
+    _read_human_lists,
+    are_coco_ids,
     load_task,
     mean_similarity,
-    of_coco,
     read_csv,
     read_similarity,
 )
@@ -125,24 +125,24 @@ def test_outputs_compare_and_tables(task, tmp_path):
         if a["k"] < b["k"]
     )
     runs = {"base_line": tmp_path / "a", "ours": tmp_path / "b"}
-    markdown = side_by_side(runs, ["recall@1", "medr", "rsum"])
+    markdown = table_of_runs(runs, ["recall@1", "medr", "rsum"])
     last = markdown.splitlines()[-1]
     assert last.startswith("| ours |") and last.count("**") == 10, "all five columns are best"
     assert tables.markdown(["a"], [["x|y"]]).endswith("| x\\|y |\n")
-    latex = side_by_side(runs, ["recall@1"], "latex")
+    latex = table_of_runs(runs, ["recall@1"], "latex")
     assert r"base\_line" in latex and r"\textbf{100.0}" in latex
     write_tables(runs, ["rsum"], tmp_path / "tables")
     assert (tmp_path / "tables" / "runs.md").exists() and (
         tmp_path / "tables" / "runs.tex"
     ).exists()
     with pytest.raises(InputError, match="no precision@1"):
-        side_by_side(runs, ["precision@1"])
+        table_of_runs(runs, ["precision@1"])
     with pytest.raises(
         InputError, match="style 'html' is not known -> use one of: markdown, latex"
     ):
-        side_by_side(runs, ["rsum"], "html")
+        table_of_runs(runs, ["rsum"], "html")
     (tmp_path / "b" / "manifest.json").unlink()
-    for use in (lambda: side_by_side(runs, ["rsum"]), lambda: compare(list(runs.values()))):
+    for use in (lambda: table_of_runs(runs, ["rsum"]), lambda: compare(list(runs.values()))):
         with pytest.raises(InputError, match="no manifest.json: not a finished evaluation folder"):
             use()
 
@@ -309,7 +309,7 @@ def test_tables_name_the_measure_of_graded_metrics(task, tmp_path):
     evaluate(Task(SIMILARITY, OWNER, labels), settings, out=tmp_path / "both")
     evaluate(Task(SIMILARITY, OWNER, {"sbert": labels["sbert"]}), settings, out=tmp_path / "sbert")
     both, one = tmp_path / "both", tmp_path / "sbert"
-    heads = side_by_side(
+    heads = table_of_runs(
         {"both": both}, ["recall@1", "ndcg@5", "ndcg@5[sbert]", "nsum"]
     ).splitlines()[0]
     assert heads.split(" | ")[1:] == [
@@ -319,11 +319,11 @@ def test_tables_name_the_measure_of_graded_metrics(task, tmp_path):
     with pytest.raises(
         InputError, match=r"ndcg@5 is of sbert here, and of cider in both -> name the measure"
     ):
-        side_by_side({"both": both, "one": one}, ["ndcg@5"])
-    rows = side_by_side({"both": both, "one": one}, ["ndcg@5[sbert]"]).splitlines()[2:]
+        table_of_runs({"both": both, "one": one}, ["ndcg@5"])
+    rows = table_of_runs({"both": both, "one": one}, ["ndcg@5[sbert]"]).splitlines()[2:]
     assert rows[0].split("|")[2:] == rows[1].split("|")[2:], "the same labels under either name"
     stored = json.loads((both / "metrics.json").read_text())
-    assert f"{stored['nsum']:.1f}" in side_by_side({"both": both}, ["nsum"])
+    assert f"{stored['nsum']:.1f}" in table_of_runs({"both": both}, ["nsum"])
     row = next(row for row in json.loads((both / "curves_k.json").read_text()) if row["k"] == 5)
     assert row["ncs"] == stored[row["direction"]]["ncs@5"], "curves are of the first measure"
 
@@ -333,13 +333,13 @@ def test_a_metric_without_a_value_is_a_dash_and_never_the_best(task, tmp_path):
     found = json.loads((tmp_path / "b" / "metrics.json").read_text())
     found["i2t"]["recall@1"] = None  # as it is written where no query has a value
     (tmp_path / "a.json").write_text(json.dumps(found))
-    rows = side_by_side({"a": tmp_path / "a.json", "b": tmp_path / "b"}, ["recall@1"]).splitlines()[
-        2:
-    ]
+    rows = table_of_runs(
+        {"a": tmp_path / "a.json", "b": tmp_path / "b"}, ["recall@1"]
+    ).splitlines()[2:]
     assert [row.split(" | ")[1].startswith("**") for row in rows] == [False, True] and rows[
         0
     ].startswith("| a | - |")
-    alone = side_by_side({"a": tmp_path / "a.json"}, ["recall@1"]).splitlines()[-1]
+    alone = table_of_runs({"a": tmp_path / "a.json"}, ["recall@1"]).splitlines()[-1]
     assert alone.startswith("| a | - | **")
 
 
@@ -352,7 +352,7 @@ def test_numbers_of_something_else_are_refused(tmp_path, content):
         InputError,
         match="m.json: not the metrics of an evaluation -> write them with capgrade eval",
     ):
-        side_by_side({"a": tmp_path / "m.json"}, ["recall@1"])
+        table_of_runs({"a": tmp_path / "m.json"}, ["recall@1"])
 
 
 def test_the_whole_table_and_the_short_one(task, capsys, monkeypatch):
@@ -390,7 +390,7 @@ def test_the_whole_table_and_the_short_one(task, capsys, monkeypatch):
     only = evaluate(
         Task(SIMILARITY, OWNER, {"cider": LABELS}), EvaluateParams(samples=0, metric=("recall@5",))
     )
-    assert [item.name for item in short(only[0].scored["i2t"].metrics)] == ["recall@5"]
+    assert [item.name for item in choose_short(only[0].scored["i2t"].metrics)] == ["recall@5"]
 
 
 def test_nothing_is_said_of_coco_for_other_data_sets(monkeypatch):
@@ -399,12 +399,15 @@ def test_nothing_is_said_of_coco_for_other_data_sets(monkeypatch):
     for ids, said in ((flickr, 0), (coco, 2)):
         notes: list[str] = []
         assert (
-            _human(ids, ["1", "2"], np.arange(2), np.arange(2), notes) == {} and len(notes) == said
+            _read_human_lists(ids, ["1", "2"], np.arange(2), np.arange(2), notes) == {}
+            and len(notes) == said
         )
-    assert of_coco(coco) and not of_coco(flickr) and not of_coco(["scene-1"])
+    assert are_coco_ids(coco) and not are_coco_ids(flickr) and not are_coco_ids(["scene-1"])
     monkeypatch.setattr("capgrade.metrics.eccv.find_spec", lambda name: None)
     assert (
-        _human([str(k) for k in range(5_000)], ["1"], np.arange(1), np.arange(5_000), notes := [])
+        _read_human_lists(
+            [str(k) for k in range(5_000)], ["1"], np.arange(1), np.arange(5_000), notes := []
+        )
         == {}
     )
     assert (
@@ -442,7 +445,7 @@ def test_an_ensemble_is_the_mean_of_the_matrices(folders, tmp_path, capsys):
         digest(tmp_path / "B.npy"),
     ]
     assert scored(folders, tmp_path / "one", first) == 0
-    text = side_by_side({"saf": tmp_path / "one", "sgraf": tmp_path / "both"}, ["rsum"])
+    text = table_of_runs({"saf": tmp_path / "one", "sgraf": tmp_path / "both"}, ["rsum"])
     assert "| sgraf (mean of 2) |" in text and "| saf |" in text
     assert "i2t/recall@1" in [
         one.key for one in compare([tmp_path / "one", tmp_path / "both"], samples=10)
@@ -467,7 +470,7 @@ def test_an_input_that_is_rewritten_while_it_is_read_gives_no_result(
     runs = {"mine": tmp_path / "run"}
     assert write_tables(runs, ["recall@1"], tmp_path / "tables")
     other = metrics.read_text().replace("whole", "other")  # of the same size, as its manifest asks
-    meanwhile(tables, "side_by_side", lambda: metrics.write_text(other))
+    meanwhile(tables, "table_of_runs", lambda: metrics.write_text(other))
     with pytest.raises(InputError, match="mine: changed while this run read it"):
         write_tables(runs, ["recall@1"], tmp_path / "other")
     assert (
