@@ -116,7 +116,7 @@ def agree(
     usual = usual_references(captions.owner)
     fewer = {n: some_references(captions, n) for n in REFERENCES if calibrate and n < usual}
     values: dict[str, np.ndarray] = {}
-    # measure -> number of references -> its values of random pairs
+    # Values of random pairs, by measure and number of references.
     of_random: dict[str, dict[int, np.ndarray]] = {}
     contradicted: dict[str, dict[str, Any]] = {}
     for name, measure in choose(names, measures).items():
@@ -131,37 +131,33 @@ def agree(
             }
             of_random[name] = {usual: fitted.pairs(*drawn), **lesser}
         if isinstance(measure, Imported) and (
-            said := _contradicted(measure, people, params.accept)
+            said := _find_contradictions(measure, people, params.accept)
         ):
             contradicted[name] = said
     require_unchanged(inputs, digests())
 
-    def row(of: np.ndarray) -> dict[str, Any]:
-        found = {**coefficients(of, people, own), "intervals": intervals(of, people, owner)}
-        half = bootstrapped_spearman(of, people)
-        return {**found, "spearman_bootstrap": half} if half else found
+    def row(column: np.ndarray) -> dict[str, Any]:
+        results: dict[str, Any] = dict(coefficients(column, people, own))
+        results["intervals"] = intervals(column, people, owner)
+        half = bootstrapped_spearman(column, people)
+        return {**results, "spearman_bootstrap": half} if half else results
 
-    meant = meanings(values, known)
-    result = {name: row(of) for name, of in {**values, **meant}.items()}
-    for name, found in contradicted.items():
-        result[name]["contradictions"] = found
-    for name, error in calibration_errors(meant, people, ~own, params.accept).items():
+    probabilities = meanings(values, known)
+    result = {name: row(column) for name, column in {**values, **probabilities}.items()}
+    for name, contradicting in contradicted.items():
+        result[name]["contradictions"] = contradicting
+    for name, error in calibration_errors(probabilities, people, ~own, params.accept).items():
         result[name]["calibration"] = error
     if folds:
         predicted, weights = mix(values, people.score, people.image, folds)
         result["mixture"] = {**row(predicted), "weights": weights}
         if mixture:
             r, tau = (result["mixture"][name]["all"] for name in ("pearson", "kendall"))
-            told = (
+            note = (
                 f"on {judgements.name}, split {captions.split}; on images of {folds} folds that it"
-                " was not fitted "
+                f" was not fitted on: Pearson's r {r:.3f}, Kendall's tau-b {tau:.3f}."
             )
-            write_mixture(
-                mixture,
-                weights,
-                measures,
-                f"{told}on: Pearson's r {r:.3f}, Kendall's tau-b {tau:.3f}.",
-            )
+            write_mixture(mixture, weights, measures, note)
     if pairs:
         read = {
             name: sha for name, sha in inputs.items() if name not in ("captions", "calibration")
@@ -169,9 +165,12 @@ def agree(
         _write_pairs(pairs, captions, people, own, values, read)
     if calibrate:
         scale = scale_of(people, params.accept)
-        curves = {name: fit(of, people, owner, scale) for name, of in values.items()}
+        curves = {name: fit(column, people, owner, scale) for name, column in values.items()}
         of_fewer = {
-            n: {name: through(curves[name], of[usual], of[n]) for name, of in of_random.items()}
+            n: {
+                name: through(curves[name], column[usual], column[n])
+                for name, column in of_random.items()
+            }
             for n in fewer
         }
         facts = {
@@ -196,10 +195,10 @@ def agree(
     return result
 
 
-def _contradicted(
+def _find_contradictions(
     judge: Imported, people: Judgements, accept: float | None
 ) -> dict[str, Any] | None:
-    """`contradictions` of a table of `capgrade judge`; None of a matrix."""
+    """`contradictions` in a table of `capgrade judge`; None for a matrix."""
     path = Path(judge.path)
     return contradictions(path, people.scale, accept) if path.suffix.lower() == ".csv" else None
 
@@ -238,10 +237,10 @@ def _write_pairs(
             **{name: pa.array(of, pa.float32()) for name, of in values.items()},
         }
     )
-    _write_table(path, table, captions, list(values), inputs)
+    _write_judged(path, table, captions, list(values), inputs)
 
 
-def _write_table(
+def _write_judged(
     path: Path, table: pa.Table, captions: Captions, measures: list[str], inputs: dict[str, str]
 ) -> None:
     facts = {
@@ -265,13 +264,15 @@ def agree_with_none(captions_dir: Path, split: str | None, pairs: Path | None) -
             "original": pa.bool_(),
             "score": pa.float32(),
         }
-        _write_table(
+        _write_judged(
             pairs, pa.schema(columns).empty_table(), read_captions(captions_dir, split), [], {}
         )
     return NONE
 
 
-def who_judged(captions_dir: Path, judgements: Path, split: str | None = None) -> dict[str, Any]:
+def describe_judgements(
+    captions_dir: Path, judgements: Path, split: str | None = None
+) -> dict[str, Any]:
     """`by` (people, truth or values), the file's name, how many pairs, of which split of which
     captions table; `of` captions or images where pairs are of one kind.
 

@@ -65,7 +65,7 @@ from capgrade.schemas.shards import shard_batches, shard_name, shard_schema
 from capgrade.trainer.evaluation.task import read_similarity
 
 KIND = "regrade"
-_FORMAT = 2  # to be raised when the same inputs give another pool or other files
+_FORMAT = 2  # Raise it when the same inputs give another pool or other files.
 # Own pairs have the gain 1, so the best list has it too, and NCS@1 is the gain of the first item:
 # recall@1 where gains are 0 and 1, what is expected of it where they are probabilities.
 DEPTH = 10  # how high a model ranks a pair that is worth a question
@@ -100,7 +100,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class PeoplesPairs:
+class PeoplePairs:
     """Pairs of other captions that people judged, drawn for the judge to be asked about too."""
 
     judgements: Judgements
@@ -141,8 +141,8 @@ def regrade(
     people = None
     if judgements is not None:
         people = _draw_people(judgements, captions, agree, budget, seed)
-    asked_by = judge_of(endpoint, model, params)
-    prompts = load_prompts(params.prompt, asked_by.reads, images is not None)
+    source = judge_of(endpoint, model, params)
+    prompts = load_prompts(params.prompt, source.reads, images is not None)
     scores = {name: read_similarity(path, captions) for name, path in similarities.items()}
     inputs = {
         "captions": captions.digest,
@@ -154,7 +154,7 @@ def regrade(
         "budget": budget,
         "accept": accept,
         "seed": seed,
-        "model": asked_by.name,
+        "model": source.name,
         "prompts": {name: prompt.digest for name, prompt in prompts.items()},
         "images": images,
         "people": None if people is None else asdict(people.scale),
@@ -162,14 +162,14 @@ def regrade(
     made_of = {"format": _FORMAT, "asked": asked, "inputs": inputs}
     with output_folder(out, KIND, made_of) as folder:
         size = budget - (0 if people is None else len(people.judgements.image))
-        ranked = _ranked(scores, captions)
+        ranked = _rank_pairs(scores, captions)
         pool = draw_strata(list(ranked.values()), size, captions.n_captions, seed=seed)
         lines = _write_pairs(folder / _PAIRS, pool, people, captions)
         done = judge(
             captions_dir,
             str(folder / _PAIRS),
             folder / _JUDGED,
-            asked=asked_by,
+            source=source,
             model=model,
             images=images,
             split=split,
@@ -184,9 +184,9 @@ def regrade(
             raise InputError(problem, file=out, remedy="run the same command again: it goes on")
         judged = read_judgements(folder / _JUDGED, captions)
         curve = None if people is None else _fit_judge(judged, people, captions)
-        answers = _answers(judged, pool, captions, curve, accept)
-        found = _figures(scores, answers, captions, ranked)
-        found |= {
+        answers = _collect_answers(judged, pool, captions, curve, accept)
+        figures = _compute_figures(scores, answers, captions, ranked)
+        figures |= {
             "pairs": len(pool.query),
             "answered": len(answers.score),
             "unanswered": answers.missing,
@@ -196,7 +196,7 @@ def regrade(
         if people is not None and curve is not None and judgements is not None:
             facts = {"file": judgements.name, "pairs": curve.pairs, "ece": curve.ece}
             sampling = {"sampling": people.judgements.sampling}
-            found["calibration"] = {**facts, **asdict(people.scale), **sampling}
+            figures["calibration"] = {**facts, **asdict(people.scale), **sampling}
         rows = {_PAIRS: lines, _JUDGED: len(judged.score)}
         rows |= {_LIKELY: _write_likely(folder / _LIKELY, answers, captions)}
         rows |= _write_targets(folder / TARGETS, answers, captions, inputs, curve is not None)
@@ -204,56 +204,60 @@ def regrade(
         for direction, queries in zip(DIRECTIONS, ("images", "captions"), strict=True):
             name = f"qrels-{direction}.tsv"
             rows[name] = write_tsv(targets, folder / name, MEASURE, queries)
-        write_json(folder / FIGURES, found)
-        page = _page(found, scores, answers, captions, PageThumbnails(captions_dir, images, out))
+        write_json(folder / FIGURES, figures)
+        page = _render_figures(
+            figures, scores, answers, captions, PageThumbnails(captions_dir, images, out)
+        )
         write_text(folder / PAGE, page)
         rows |= dict.fromkeys((FIGURES, PAGE), 0)
         rows |= {path.name: 0 for path in folder.glob("*-unanswered.csv")}
         write_manifest(folder, KIND, params=asked, inputs=inputs, rows=rows)
-    return found
+    return figures
 
 
-def _ranked(
+def _rank_pairs(
     scores: Mapping[str, np.ndarray], captions: Captions
 ) -> dict[tuple[str, int], np.ndarray]:
-    """Direction and depth -> pairs that any model ranks so high for a query, but own ones, as image
-    * n_captions + caption, int64, rising."""
+    """By direction and depth, the pairs that any model ranks so high for a query, own pairs left
+    out: image * n_captions + caption, int64, rising."""
     n_images, n_captions = captions.n_images, captions.n_captions
     own = captions.owner * n_captions + np.arange(n_captions)
-    found = {}
+    cells_of = {}
     for depth in (1, DEPTH):
         cells = first_cells(list(scores.values()), depth)
         caption, image = np.divmod(first_cells([S.T for S in scores.values()], depth), n_images)
-        found["i2t", depth] = np.setdiff1d(cells, own)
-        found["t2i", depth] = np.setdiff1d(image * n_captions + caption, own)
-    return found
+        cells_of["i2t", depth] = np.setdiff1d(cells, own)
+        cells_of["t2i", depth] = np.setdiff1d(image * n_captions + caption, own)
+    return cells_of
 
 
 def _draw_people(
     path: Path, captions: Captions, agree: AgreeParams, budget: int, seed: int
-) -> PeoplesPairs:
-    """A quarter of the budget of the pairs that people judged, any as likely, or as many as there
-    are; own pairs left out, which are known to be right. InputError for judgements that cannot
-    calibrate, before anything is asked."""
+) -> PeoplePairs:
+    """Draw a quarter of the budget from the pairs that people judged, each as likely, or take all
+    of fewer. Own pairs are known to be right and left out. InputError, before anything is asked,
+    for judgements that cannot calibrate."""
     people = read_judgements(path, captions, parse_scale(agree.scale) if agree.scale else None)
     scale = scale_of(people, agree.accept, path)
     other = np.flatnonzero(captions.owner[people.caption] != people.image)
     count = min(len(other), max(budget // _PEOPLE, FEWEST))
-    some = np.sort(np.random.default_rng(seed).choice(other, count, replace=False))
-    image, caption = people.image[some], people.caption[some]
+    drawn_rows = np.sort(np.random.default_rng(seed).choice(other, count, replace=False))
+    image, caption = people.image[drawn_rows], people.caption[drawn_rows]
     require_enough(image, captions.owner[caption])
     sampling = agree.sampling or people.sampling
-    drawn = Judgements(image, caption, people.score[some], scale=people.scale, sampling=sampling)
-    return PeoplesPairs(drawn, scale)
+    drawn = Judgements(
+        image, caption, people.score[drawn_rows], scale=people.scale, sampling=sampling
+    )
+    return PeoplePairs(drawn, scale)
 
 
-def _write_pairs(path: Path, pool: Pool, people: PeoplesPairs | None, captions: Captions) -> int:
-    """What is to be asked, a line each, as `judge` reads it: the pool with its probabilities, and
-    what people judged with their scores. Returns how many lines."""
+def _write_pairs(path: Path, pool: Pool, people: PeoplePairs | None, captions: Captions) -> int:
+    """Write the pairs to ask about, a line each, as `judge` reads them: the pool with its
+    probabilities, and people's pairs with their scores. Returns the number of lines."""
     parts = [("probability", pool.query, pool.item, pool.probability)]
     if people is not None:
-        given = people.judgements
-        parts.append(("people", given.image, given.caption, given.score))
+        judged = people.judgements
+        parts.append(("people", judged.image, judged.caption, judged.score))
     lines = [
         json.dumps(
             {"image_id": captions.image_ids[i], "caption_id": captions.caption_ids[c], name: value}
@@ -265,50 +269,55 @@ def _write_pairs(path: Path, pool: Pool, people: PeoplesPairs | None, captions: 
     return len(lines)
 
 
-def _scores_of(
+def _mean_scores(
     judged: Judgements, image: np.ndarray, caption: np.ndarray, captions: Captions
 ) -> np.ndarray:
     """The judge's mean score of each pair, from 0 to 1, float64 [n]; NaN where it has none."""
     low, high = judged.scale or (0.0, 1.0)
     codes = judged.image * captions.n_captions + judged.caption
-    known, row = np.unique(codes, return_inverse=True)
+    codes_judged, row = np.unique(codes, return_inverse=True)
     score = np.bincount(row, (judged.score - low) / (high - low)) / np.bincount(row)
     wanted = image * captions.n_captions + caption
-    at = np.searchsorted(known, wanted).clip(max=len(known) - 1)
-    return np.where(known[at] == wanted, score[at], np.nan)
+    place = np.searchsorted(codes_judged, wanted).clip(max=len(codes_judged) - 1)
+    return np.where(codes_judged[place] == wanted, score[place], np.nan)
 
 
-def _fit_judge(judged: Judgements, people: PeoplesPairs, captions: Captions) -> Curve:
+def _fit_judge(judged: Judgements, people: PeoplePairs, captions: Captions) -> Curve:
     """What the judge's score means to people, by the pairs that both judged."""
-    given = people.judgements
-    values = _scores_of(judged, given.image, given.caption, captions)
-    some = ~np.isnan(values)
-    both = Judgements(given.image[some], given.caption[some], given.score[some], scale=given.scale)
-    return fit(values[some], both, captions.owner[both.caption], people.scale)
+    judged_pairs = people.judgements
+    values = _mean_scores(judged, judged_pairs.image, judged_pairs.caption, captions)
+    answered = ~np.isnan(values)
+    both = Judgements(
+        judged_pairs.image[answered],
+        judged_pairs.caption[answered],
+        judged_pairs.score[answered],
+        scale=judged_pairs.scale,
+    )
+    return fit(values[answered], both, captions.owner[both.caption], people.scale)
 
 
-def _answers(
+def _collect_answers(
     judged: Judgements, pool: Pool, captions: Captions, curve: Curve | None, accept: float
 ) -> Answers:
-    """What was answered of the pool. What has no answer is taken to be like the others that were
-    drawn with its probability, of which fewer were judged then."""
-    score = _scores_of(judged, pool.query, pool.item, captions)
-    known = ~np.isnan(score)
+    """The answered pairs of the pool. Unanswered pairs are taken to be like the others drawn with
+    the same probability, which is lowered by the share of them that was answered."""
+    score = _mean_scores(judged, pool.query, pool.item, captions)
+    answered = ~np.isnan(score)
     probability = pool.probability.copy()
     for value in np.unique(pool.probability):
         drawn = pool.probability == value
-        probability[drawn] *= known[drawn].mean()
-    score = score[known]
+        probability[drawn] *= answered[drawn].mean()
+    score = score[answered]
     accepted = (score if curve is None else curve.probability(score)) >= accept
     right, draws = accepted.astype(np.float64), np.empty((0, len(score)))
     if curve is not None:
         right = curve.probability(score)
         draws = np.stack([np.interp(score, curve.value, draw) for draw in curve.draws])
-    pairs = pool.query[known], pool.item[known], score, probability[known]
-    return Answers(*pairs, int((~known).sum()), right, draws, accepted)
+    pairs = pool.query[answered], pool.item[answered], score, probability[answered]
+    return Answers(*pairs, int((~answered).sum()), right, draws, accepted)
 
 
-def _ranked_first(S: np.ndarray, answers: Answers, direction: str) -> np.ndarray:
+def _is_ranked_first(S: np.ndarray, answers: Answers, direction: str) -> np.ndarray:
     """bool [n]: the pairs whose item the model ranks first. S is images x captions."""
     if direction == "i2t":
         return np.asarray(S.argmax(axis=1)[answers.image] == answers.caption)
@@ -328,8 +337,8 @@ class Candidates:
     n_items: int
 
     @classmethod
-    def of(cls, cells: np.ndarray, captions: Captions, direction: str) -> Candidates:
-        """From pairs as `_ranked` has them."""
+    def from_pairs(cls, cells: np.ndarray, captions: Captions, direction: str) -> Candidates:
+        """From pairs as `_rank_pairs` has them."""
         own = captions.owner * captions.n_captions + np.arange(captions.n_captions)
         image, caption = np.divmod(np.concatenate([own, cells]), captions.n_captions)
         query, item = (image, caption) if direction == "i2t" else (caption, image)
@@ -344,21 +353,24 @@ class Candidates:
         return int(self.query.max()) + 1, int(self.column.max()) + 1
 
     def scores(self, S: np.ndarray) -> np.ndarray:
-        """A model's scores of these, -inf where a query has fewer; S is queries x items."""
-        found = np.full(self.shape, -np.inf, np.float32)
-        found[self.query, self.column] = S[self.query, self.item]
-        return found
+        """A model's scores of the candidates, -inf in empty columns; S is queries x items."""
+        values = np.full(self.shape, -np.inf, np.float32)
+        values[self.query, self.column] = S[self.query, self.item]
+        return values
 
     def sample(self, answers: Answers, gain: np.ndarray, direction: str) -> JudgedSample:
-        """What is known of these: judged pairs, own pairs of gain 1, and 0 where a query has
-        fewer."""
+        """The known gains of the candidates: those of judged pairs, 1 for own pairs, and 0 in empty
+        columns."""
         pair = (answers.image, answers.caption)
         query, item = pair if direction == "i2t" else pair[::-1]
         codes, wanted = self.query * self.n_items + self.item, query * self.n_items + item
-        at = np.searchsorted(codes, wanted).clip(max=len(codes) - 1)
-        some = codes[at] == wanted
+        place = np.searchsorted(codes, wanted).clip(max=len(codes) - 1)
+        judged_here = codes[place] == wanted
         judged = JudgedSample(
-            query[some], self.column[at[some]], gain[some], answers.probability[some]
+            query[judged_here],
+            self.column[place[judged_here]],
+            gain[judged_here],
+            answers.probability[judged_here],
         )
         own = self.query[self.own], self.column[self.own]
         empty = np.ones(self.shape, bool)
@@ -369,7 +381,7 @@ class Candidates:
         return judged + JudgedSample(pairs[0], pairs[1], np.concatenate(gains), ones)
 
 
-def _figures(
+def _compute_figures(
     scores: Mapping[str, np.ndarray],
     answers: Answers,
     captions: Captions,
@@ -377,13 +389,13 @@ def _figures(
 ) -> dict[str, Any]:
     """By direction: of each model recall at 1 as benchmarks count, and with what is also right, and
     NDCG; and with two models the probability that they change places."""
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for direction in DIRECTIONS:
         of_images = direction == "i2t"
         groups = None if of_images else captions.owner
         sides = [np.arange(captions.n_images), captions.owner]
         own = own_positives(*(sides if of_images else sides[::-1]))
-        candidates = Candidates.of(ranked[direction, DEPTH], captions, direction)
+        candidates = Candidates.from_pairs(ranked[direction, DEPTH], captions, direction)
         right, graded = (
             candidates.sample(answers, gain, direction) for gain in (answers.right, answers.score)
         )
@@ -399,48 +411,50 @@ def _figures(
             )
             values.append(first)
             estimated = first.estimate(_LEVEL, groups)
-            error = _calibration_error(_ranked_first(S, answers, direction), answers, len(matrix))
+            error = _calibration_error(
+                _is_ranked_first(S, answers, direction), answers, len(matrix)
+            )
             models[name] = {
                 "benchmark": counted,
-                **_as_share(_widened(estimated, error)),
+                **_as_share(_widen(estimated, error)),
                 GRADED: _as_share(by_grade.estimate(_LEVEL, groups)),
             }
-        found[direction] = {"models": models}
+        figures[direction] = {"models": models}
         if len(scores) == 2:
             places = places_of(values[0], values[1], _LEVEL, 0, groups)
             before, after = (models[name]["benchmark"] for name in scores)
             ahead = np.sign(places.difference.value) == np.sign(before - after)
-            found[direction]["difference"] = _as_written(places.difference)
-            found[direction]["same_first"] = 1 - places.change if ahead else places.change
-    return found
+            figures[direction]["difference"] = _as_dict(places.difference)
+            figures[direction]["same_first"] = 1 - places.change if ahead else places.change
+    return figures
 
 
 def _calibration_error(first: np.ndarray, answers: Answers, queries: int) -> float:
-    """How far the calibration leaves the mean gain of first items open: its standard error by the
-    bootstrap draws of the calibration. `first` bool [n]."""
+    """The standard error that the calibration's bootstrap draws give to the mean gain of first
+    items. `first` bool [n] marks the pairs that a model ranks first."""
     if not len(answers.draws):
         return 0.0
     changes = (answers.draws - answers.right)[:, first] @ (1 / answers.probability[first])
     return float(np.sqrt((changes**2).mean())) / queries
 
 
-def _widened(value: Estimate, error: float) -> Estimate:
-    """With an interval that holds an independent standard error too."""
+def _widen(value: Estimate, error: float) -> Estimate:
+    """Widen the interval by an independent standard error."""
     low, high = (float(np.hypot(value.value - end, _Z * error)) for end in (value.low, value.high))
     return Estimate(value.value, value.value - low, value.value + high, value.sampling_error)
 
 
-def _as_written(value: Estimate) -> dict[str, float]:
+def _as_dict(value: Estimate) -> dict[str, float]:
     return {"value": value.value, "low": value.low, "high": value.high}
 
 
 def _as_share(value: Estimate) -> dict[str, float]:
-    """Within 0 and 1: an estimate of a share by weights may leave them."""
-    return {key: min(max(end, 0.0), 1.0) for key, end in _as_written(value).items()}
+    """The value and interval clipped to 0..1, which a weighted estimate of a share may leave."""
+    return {key: min(max(end, 0.0), 1.0) for key, end in _as_dict(value).items()}
 
 
 def _write_likely(path: Path, answers: Answers, captions: Captions) -> int:
-    """What is accepted beside own pairs, the best judged first. Returns how many rows."""
+    """Write what is accepted beside own pairs, the best judged first. Returns how many rows."""
     rows = np.flatnonzero(answers.accepted)
     rows = rows[np.argsort(-answers.score[rows], kind="stable")]
     columns = (answers.image, answers.caption, answers.score, answers.right, answers.probability)
@@ -503,26 +517,28 @@ def _write_targets(
 
 
 def lines_of(found: Mapping[str, Any]) -> list[str]:
-    """What the command prints: three lines a model, one on which of two is first, and by whom right
-    is told."""
+    """The lines that the command prints: three for each model, one on which of two models is first,
+    and one on what decides that a pair is right."""
     lines = []
     names = list(found["i2t"]["models"])
     for name in names:
-        models = {way: found[way]["models"][name] for way in DIRECTIONS}
-        for way, words in DIRECTION_WORDS.items():
-            also = f"{_percent(models[way])} with what is also right"
-            counted = f"R@1 {100 * models[way]['benchmark']:.1f} as benchmarks count"
+        models = {direction: found[direction]["models"][name] for direction in DIRECTIONS}
+        for direction, words in DIRECTION_WORDS.items():
+            also = f"{_percent(models[direction])} with what is also right"
+            counted = f"R@1 {100 * models[direction]['benchmark']:.1f} as benchmarks count"
             lines.append(f"{name}: {words} {counted}; {also}")
         graded = ", ".join(
-            f"{words} {_percent(models[way][GRADED])}" for way, words in DIRECTION_WORDS.items()
+            f"{words} {_percent(models[direction][GRADED])}"
+            for direction, words in DIRECTION_WORDS.items()
         )
         lines.append(f"{name}: NDCG@10 by the judge's grades {graded}")
     if len(names) == 2:
         parts = (
-            f"{words} {found[way]['same_first']:.0%}" for way, words in DIRECTION_WORDS.items()
+            f"{words} {found[direction]['same_first']:.0%}"
+            for direction, words in DIRECTION_WORDS.items()
         )
         lines.append(f"the same model is first by both: {', '.join(parts)}")
-    return [*lines, _said_of(found["calibration"])]
+    return [*lines, _describe_calibration(found["calibration"])]
 
 
 def _percent(value: Mapping[str, float]) -> str:
@@ -530,27 +546,27 @@ def _percent(value: Mapping[str, float]) -> str:
     return f"{100 * value['value']:.1f} [{low:.1f}, {high:.1f}]"
 
 
-def _said_of(calibration: Mapping[str, Any] | None) -> str:
-    """How a score becomes right, in words."""
+def _describe_calibration(calibration: Mapping[str, Any] | None) -> str:
+    """A phrase on how a judge's score decides that a pair is right."""
     if calibration is None:
         return "not calibrated: the judge's score alone says what is right"
     pairs = f"{calibration['pairs']:,} pairs of {calibration['file']}"
-    chosen = calibration["sampling"] == CHOSEN
-    upper = "; these were chosen, so read R@1 as an upper end" if chosen else ""
+    is_chosen = calibration["sampling"] == CHOSEN
+    upper = "; these were chosen, so read R@1 as an upper end" if is_chosen else ""
     return f"calibrated: right is the probability that people accept, by {pairs}{upper}"
 
 
-def _page(
-    found: Mapping[str, Any],
+def _render_figures(
+    figures: Mapping[str, Any],
     scores: Mapping[str, np.ndarray],
     answers: Answers,
     captions: Captions,
     thumbnails: PageThumbnails,
 ) -> str:
     """The figures, and first answers that benchmarks count as wrong and the judge as right."""
-    name, first = next(iter(found["t2i"]["models"].items()))
+    name, first = next(iter(figures["t2i"]["models"].items()))
     counted = f"Benchmarks count {format_percent(first['benchmark'])}."
-    said = (
+    sentence = (
         f"is the recall at 1 of model {name}, text to image, with what the judge also finds right."
         f" {counted}"
     )
@@ -558,12 +574,12 @@ def _page(
     rows = [
         [
             Cell(model, model, note=words),
-            share_cell(one["benchmark"]),
-            _cell(one),
-            _cell(one[GRADED]),
+            share_cell(values["benchmark"]),
+            _cell(values),
+            _cell(values[GRADED]),
         ]
         for direction, words in DIRECTION_WORDS.items()
-        for model, one in found[direction]["models"].items()
+        for model, values in figures[direction]["models"].items()
     ]
     heads = (
         "model",
@@ -571,12 +587,13 @@ def _page(
         "R@1 with what is also right",
         "NDCG@10 by the judge",
     )
-    text = f"{found['answered']:,} pairs were judged, {found['unanswered']:,} had no answer. "
+    text = f"{figures['answered']:,} pairs were judged, {figures['unanswered']:,} had no answer. "
     text += "The 95 % intervals hold the chance of queries and of the pairs that were drawn. "
-    said_of = _said_of(found["calibration"])
-    text += f"{said_of[0].upper()}{said_of[1:]}. {_NOT_HELD[found['calibration'] is not None]}"
+    calibrated_by = _describe_calibration(figures["calibration"])
+    text += f"{calibrated_by[0].upper()}{calibrated_by[1:]}. "
+    text += _NOT_HELD[figures["calibration"] is not None]
     table = PageTable("What the models' answers are worth", heads, rows)
-    parts: list[Part] = [Headline(figure, said), table, Note(text)]
+    parts: list[Part] = [Headline(figure, sentence), table, Note(text)]
     opening = PageSection("figures", "Regraded", "", parts)
     sections = [
         PageSection(
@@ -586,7 +603,7 @@ def _page(
             [Examples("the judge's score", changed)],
         )
         for k, (model, S) in enumerate(scores.items())
-        if (changed := _changed(S, answers, captions, thumbnails))
+        if (changed := _changed_answers(S, answers, captions, thumbnails))
     ]
     foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}."
     return render_page("What the numbers are worth", opening, sections, KIND, foot=foot, runs=[])
@@ -609,34 +626,34 @@ def _cell(value: Mapping[str, float]) -> Cell:
     return Cell(format_percent(value["value"]), value["value"], note=f"{low:.1f}–{high:.1f}%")
 
 
-def _changed(
+def _changed_answers(
     S: np.ndarray, answers: Answers, captions: Captions, thumbnails: PageThumbnails
 ) -> list[Example]:
-    """Queries whose first answer is another's own and accepted, each text once; the best judged
-    first."""
-    some = np.flatnonzero(answers.accepted & _ranked_first(S, answers, "t2i"))
-    some = some[np.argsort(-answers.score[some], kind="stable")]
+    """Caption queries whose first image is not their own and is accepted, each text once, the best
+    judged first."""
+    rows = np.flatnonzero(answers.accepted & _is_ranked_first(S, answers, "t2i"))
+    rows = rows[np.argsort(-answers.score[rows], kind="stable")]
     pairs = ValuedPairs(
-        answers.image[some], answers.caption[some], answers.score[some], np.ones(len(some))
+        answers.image[rows], answers.caption[rows], answers.score[rows], np.ones(len(rows))
     )
     examples = []
     for row, _ in select_distinct(pairs, captions)[:_EXAMPLES]:
         image, caption, score = (column[row].item() for column in pairs[:3])
         own = captions.image_ids[captions.owner[caption]]
         items = [(captions.image_ids[image], False, score), (own, True, None)]
-        found = [
+        shown = [
             ExampleItem(
-                one,
-                " / ".join(_texts(captions, one)[:2]),
-                thumbnails.uri(one, _SIDE),
+                image_id,
+                " / ".join(_texts(captions, image_id)[:2]),
+                thumbnails.uri(image_id, _SIDE),
                 is_own,
                 value,
-                thumbnails.link(one),
+                thumbnails.link(image_id),
             )
-            for one, is_own, value in items
+            for image_id, is_own, value in items
         ]
         asked = ExampleItem(captions.caption_ids[caption], captions.texts[caption])
-        examples.append(Example(asked, "images", {"ranked first": found[:1], "its own": found[1:]}))
+        examples.append(Example(asked, "images", {"ranked first": shown[:1], "its own": shown[1:]}))
     return examples
 
 

@@ -306,7 +306,7 @@ def agree(
         require_all(measures=names, params=loaded.measures)
         from capgrade.agreement.calibration import named
         from capgrade.pipelines.agree import agree as stage
-        from capgrade.pipelines.agree import who_judged
+        from capgrade.pipelines.agree import describe_judgements
 
         result = stage(
             captions,
@@ -321,7 +321,7 @@ def agree(
             calibration=named(calibration) if calibration else None,
             params=loaded.agree,
         )
-        facts = who_judged(captions, judgements[0], split) if out else {}
+        facts = describe_judgements(captions, judgements[0], split) if out else {}
     if out and out.suffix in AGREEMENT_TEXTS:
         write_text(out, agreement_text(result, out.suffix))
     elif out:

@@ -255,7 +255,7 @@ def judge(
         captions,
         pairs,
         out,
-        asked=judge_of(endpoint, model, asked),
+        source=judge_of(endpoint, model, asked),
         model=model,
         images=images,
         split=split,

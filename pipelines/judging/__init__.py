@@ -27,7 +27,7 @@ def judge(
     pairs: str,
     out: Path,
     *,
-    asked: Judge,
+    source: Judge,
     model: str,
     images: str | None = None,
     split: str | None = None,
@@ -45,17 +45,19 @@ def judge(
     at `out`, or the endpoint refuses whoever asks.
     """
     failed = out.with_name(f"{out.stem}-unanswered.csv")
-    refuse_file(out, f"table of capgrade judge by {model}", _by(model))
+    refuse_file(out, f"table of capgrade judge by {model}", _recognise_judge(model))
     refuse_file(failed, "table of capgrade judge", starting(",".join(_NO_ANSWER).encode()))
-    prompts = load_prompts(params.prompt, asked.reads, images is not None)
+    prompts = load_prompts(params.prompt, source.reads, images is not None)
     captions = read_captions(captions_dir, split)
     image, caption = read_pairs(pairs, captions)
     pictures = find_pictures(captions, images) if images else None
-    round_ = JudgingRound(asked, list(prompts.values()), captions, pictures, image, caption, params)
+    round_ = JudgingRound(
+        source, list(prompts.values()), captions, pictures, image, caption, params
+    )
     batches = round_.batches()
-    expected = dict(zip(("sent", "answered", "cost"), round_.expect(batches), strict=True))
+    expected = dict(zip(("sent", "answered", "cost"), round_.estimate_cost(batches), strict=True))
     count = sum(map(len, batches))
-    if count and asked.charges:
+    if count and source.counts_tokens:
         tokens = (
             f"about {expected['sent']:,} tokens sent and at most {expected['answered']:,} answered"
         )
@@ -68,12 +70,20 @@ def judge(
     of_pairs = product(zip(image.tolist(), caption.tolist(), strict=True), prompts.items())
     for ((i, c), (name, prompt)), questions in zip(of_pairs, round_.questions, strict=True):
         ids = captions.image_ids[i], captions.caption_ids[c]
-        given = [one.score for one in questions if one.score is not None]
-        if len(given) == len(questions):
+        scores_given = [question.score for question in questions if question.score is not None]
+        if len(scores_given) == len(questions):
             scores.append(
-                (*ids, f"{sum(given) / len(given):g}", model, scale_text(*prompt.scale), name)
+                (
+                    *ids,
+                    f"{sum(scores_given) / len(scores_given):g}",
+                    model,
+                    scale_text(*prompt.scale),
+                    name,
+                )
             )
-        elif reason := next((one.reason for one in questions if one.reason is not None), None):
+        elif reason := next(
+            (question.reason for question in questions if question.reason is not None), None
+        ):
             reasons.append((*ids, reason))
     write_text(out, csv_text(HEAD, scores))
     write_text(failed, csv_text(_NO_ANSWER, reasons))
@@ -101,14 +111,14 @@ def judge_of(endpoint: str | None, model: str, params: JudgeParams) -> Judge:
         return CrossEncoderJudge(model, params.device)
     from capgrade.pipelines.judging.endpoint import RERANK, ChatJudge, Endpoint, RerankJudge
 
-    at = Endpoint(endpoint, model, params.timeout, params.retries)
-    return RerankJudge(at) if at.address.endswith(RERANK) else ChatJudge(at)
+    server = Endpoint(endpoint, model, params.timeout, params.retries)
+    return RerankJudge(server) if server.address.endswith(RERANK) else ChatJudge(server)
 
 
-def _by(model: str) -> Recogniser:
+def _recognise_judge(model: str) -> Recogniser:
     """Tables whose every rater is this model: people's judgements have the same columns."""
 
-    def ours(path: Path) -> bool:
+    def is_ours(path: Path) -> bool:
         try:
             with path.open(encoding="utf-8", newline="") as file:
                 rows = csv.reader(file)
@@ -117,4 +127,4 @@ def _by(model: str) -> Recogniser:
         except (UnicodeDecodeError, csv.Error):
             return False
 
-    return ours
+    return is_ours

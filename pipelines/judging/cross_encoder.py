@@ -19,15 +19,13 @@ class CrossEncoderJudge:
     """A model of one score for a query and a document, brought to 0..1 by a sigmoid."""
 
     reads: Literal["chat", "rank"] = "rank"
-    at_once, charges, alone = 1024, False, True
+    batch_size, counts_tokens, one_thread = 1024, False, True
 
     def __init__(self, model: str, device: str) -> None:
-        self.name, self.model = (
-            f"cross encoder {fingerprint(model)}",
-            load_cross_encoder(model, device),
-        )
+        self.name = f"cross encoder {fingerprint(model)}"
+        self.model = load_cross_encoder(model, device)
 
-    def together(self, question: Question) -> object:
+    def group_key(self, question: Question) -> object:
         return question.prompt.digest
 
     def ask(self, questions: Sequence[Question], pictures: Mapping[str, bytes]) -> Reply:
@@ -44,13 +42,13 @@ class CrossEncoderJudge:
 
         pairs = [
             (
-                side(prompt.query, one.text, one.image),
-                side(prompt.document, one.document, one.image),
+                side(prompt.query, question.text, question.image),
+                side(prompt.document, question.document, question.image),
             )
-            for one in questions
+            for question in questions
         ]
         scores = score_pairs(self.model, pairs, prompt.instruction or None)
         return Reply([float(score) for score in scores], [""] * len(scores))
 
-    def expect(self, questions: Sequence[Question]) -> tuple[int, int]:
+    def estimate_tokens(self, questions: Sequence[Question]) -> tuple[int, int]:
         return 0, 0

@@ -38,17 +38,15 @@ class Endpoint:
     """
 
     def __init__(self, endpoint: str, model: str, timeout: float, retries: int = 0) -> None:
-        place, found = endpoint.rstrip("/"), os.environ.get(TOKEN)
+        address, token = endpoint.rstrip("/"), os.environ.get(TOKEN)
         try:
             parts, url = urlsplit(endpoint), httpx2.URL(endpoint)
-            looked_up = url.host and url.raw_host.decode().encode("idna").decode("idna")
-            there = parts.scheme in ("http", "https") and parts.port != 0 and bool(looked_up)
-        except (
-            ValueError,
-            httpx2.InvalidURL,
-        ):  # of brackets, a port that is none, a name that no host has
-            there = False
-        if not there:
+            known_host = url.host and url.raw_host.decode().encode("idna").decode("idna")
+            is_address = parts.scheme in ("http", "https") and parts.port != 0 and bool(known_host)
+        # For lone brackets, a port that is no number, and a name that no host can have.
+        except (ValueError, httpx2.InvalidURL):
+            is_address = False
+        if not is_address:
             raise InputError(
                 "not an address", file=endpoint, remedy="give --endpoint like https://HOST/v1"
             )
@@ -59,23 +57,24 @@ class Endpoint:
             raise InputError(
                 "the model's name is no text", remedy="give --model as the endpoint lists it"
             )
-        if found and not (found.isascii() and found.isprintable() and " " not in found):
+        if token and not (token.isascii() and token.isprintable() and " " not in token):
             raise InputError(
                 f"{TOKEN} holds a space or another character that no token has",
                 remedy="set it anew",
             )
-        if found and parts.scheme == "http" and not is_loopback(str(parts.hostname)):
+        if token and parts.scheme == "http" and not is_loopback(str(parts.hostname)):
             remedy = f"give an https address, or unset {TOKEN}"
-            raise InputError("the token would be sent unencrypted", file=place, remedy=remedy)
-        self.model, self._token = model, found or None
-        self.address = place if place.endswith(RERANK) else f"{place.removesuffix(_CHAT)}{_CHAT}"
+            raise InputError("the token would be sent unencrypted", file=address, remedy=remedy)
+        self.model, self._token = model, token or None
+        self.address = (
+            address if address.endswith(RERANK) else f"{address.removesuffix(_CHAT)}{_CHAT}"
+        )
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         limits = httpx2.Limits(max_connections=None)
-        # Under `mounts` and not as `transport`, which would not look for a proxy in the
-        # environment.
-        there_again = {"all://": httpx2.HTTPTransport(retries=retries, limits=limits)}
+        # Given as `mounts`: with `transport` httpx2 ignores a proxy of the environment.
+        transports = {"all://": httpx2.HTTPTransport(retries=retries, limits=limits)}
         self.client = httpx2.Client(
-            headers=headers, timeout=timeout, limits=limits, mounts=there_again
+            headers=headers, timeout=timeout, limits=limits, mounts=transports
         )
 
     def __repr__(self) -> str:
@@ -93,42 +92,43 @@ class Endpoint:
                 f"{type(error).__name__}: {self.clean(str(error))}", charged=True
             ) from None
         if response.status_code != 200:
-            self._refused(response)
+            self._raise_refusal(response)
         try:
             return response.json()
         except (ValueError, RecursionError):
-            self.no_answer("no JSON", response.text)
+            self.raise_unusable("no JSON", response.text)
 
     def clean(self, text: str) -> str:
-        """What may be shown and kept of what an endpoint says: short, on one line, without the
-        token."""
-        whole = text[:2000].encode(errors="replace").decode()  # half a character stops no run
-        hidden = whole.replace(self._token, "***") if self._token else whole
+        """An endpoint's text as it may be shown and kept: short, on one line, without the token."""
+        # A surrogate without its other half cannot be written, and must not stop a run.
+        readable = text[:2000].encode(errors="replace").decode()
+        hidden = readable.replace(self._token, "***") if self._token else readable
         return " ".join(hidden.split())[:ANSWER_SHOWN]
 
-    def no_answer(self, what: str, said: Any) -> NoReturn:
-        raise LostError(f"{what}: {self.clean(str(said))}", charged=True) from None
+    def raise_unusable(self, what: str, answer: Any) -> NoReturn:
+        """LostError for an answer, paid for, that cannot be read."""
+        raise LostError(f"{what}: {self.clean(str(answer))}", charged=True) from None
 
-    def _refused(self, response: httpx2.Response) -> NoReturn:
+    def _raise_refusal(self, response: httpx2.Response) -> NoReturn:
         code = response.status_code
-        said = self.clean(f"{code} {response.reason_phrase}: {response.text}")
+        answer = self.clean(f"{code} {response.reason_phrase}: {response.text}")
         if code in _REFUSED or code < 400:
             remedy = f"give the right --endpoint and --model, and the token in {TOKEN}"
-            raise InputError(f"the endpoint answers {said}", file=self.address, remedy=remedy)
+            raise InputError(f"the endpoint answers {answer}", file=self.address, remedy=remedy)
         after = response.headers.get("Retry-After", "").strip()
-        raise LostError(said, after=float(after) if after.isdecimal() else 0.0)
+        raise LostError(answer, after=float(after) if after.isdecimal() else 0.0)
 
 
 class ChatJudge:
     """A chat model, which is asked one question at a time."""
 
     reads: Literal["chat", "rank"] = "chat"
-    at_once, charges, alone = 1, True, False
+    batch_size, counts_tokens, one_thread = 1, True, False
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint, self.name = endpoint, f"chat {endpoint.model}"
 
-    def together(self, question: Question) -> object:
+    def group_key(self, question: Question) -> object:
         return question
 
     def ask(self, questions: Sequence[Question], pictures: Mapping[str, bytes]) -> Reply:
@@ -138,18 +138,24 @@ class ChatJudge:
         assert isinstance(prompt, ChatPrompt)
         picture = None if question.image is None else data_uri(pictures[question.image], "jpeg")
         messages = prompt.messages(question, picture)
-        found = self.endpoint.post({"messages": messages, **prompt.request})
+        completion = self.endpoint.post({"messages": messages, **prompt.request})
         try:
-            choice = found["choices"][0]
-            text, told = choice["message"]["content"], choice.get("logprobs") or {}
+            choice = completion["choices"][0]
+            text, logprobs = choice["message"]["content"], choice.get("logprobs") or {}
             score = prompt.score(text)
-            expected = None if score is None else prompt.expected(told.get("content") or (), score)
+            expected = (
+                None
+                if score is None
+                else prompt.expected_grade(logprobs.get("content") or (), score)
+            )
         except (KeyError, IndexError, TypeError, AttributeError):
-            self.endpoint.no_answer("no chat completion", found)
-        one = score if expected is None else expected
-        return Reply([one], [self.endpoint.clean(text)], int(expected is not None), *_tokens(found))
+            self.endpoint.raise_unusable("no chat completion", completion)
+        grade = score if expected is None else expected
+        return Reply(
+            [grade], [self.endpoint.clean(text)], int(expected is not None), *_tokens(completion)
+        )
 
-    def expect(self, questions: Sequence[Question]) -> tuple[int, int]:
+    def estimate_tokens(self, questions: Sequence[Question]) -> tuple[int, int]:
         (question,) = questions
         prompt = question.prompt
         assert isinstance(prompt, ChatPrompt)
@@ -168,12 +174,12 @@ class RerankJudge:
     {content: [{type: image_url, ...}]}."""
 
     reads: Literal["chat", "rank"] = "rank"
-    at_once, charges, alone = DOCUMENTS, True, False
+    batch_size, counts_tokens, one_thread = DOCUMENTS, True, False
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint, self.name = endpoint, f"rerank {endpoint.model}"
 
-    def together(self, question: Question) -> object:
+    def group_key(self, question: Question) -> object:
         return question.prompt.digest, question.text, question.image
 
     def ask(self, questions: Sequence[Question], pictures: Mapping[str, bytes]) -> Reply:
@@ -183,31 +189,39 @@ class RerankJudge:
             url = data_uri(pictures[image], "jpeg")
             query = {"content": [{"type": "image_url", "image_url": {"url": url}}]}
         documents = [question.document for question in questions]
-        found = self.endpoint.post({"query": query, "documents": documents, **prompt.request})
+        completion = self.endpoint.post({"query": query, "documents": documents, **prompt.request})
         try:
-            scores = {int(one["index"]): float(one["relevance_score"]) for one in found["results"]}
+            scores = {
+                int(result["index"]): float(result["relevance_score"])
+                for result in completion["results"]
+            }
         except (KeyError, TypeError, ValueError):
-            self.endpoint.no_answer("no results of a reranker", found)
+            self.endpoint.raise_unusable("no results of a reranker", completion)
         if scores.keys() != set(range(len(documents))):
-            self.endpoint.no_answer(f"not one result for each of {len(documents)} documents", found)
+            self.endpoint.raise_unusable(
+                f"not one result for each of {len(documents)} documents", completion
+            )
         if off := [score for score in scores.values() if not 0 <= score <= 1]:
             remedy = "serve the model with a sigmoid over its scores"
             raise InputError(
                 f"relevance_score {off[0]:g}, not 0 to 1", file=self.endpoint.address, remedy=remedy
             )
         return Reply(
-            [scores[k] for k in range(len(documents))], [""] * len(documents), 0, *_tokens(found)
+            [scores[k] for k in range(len(documents))],
+            [""] * len(documents),
+            0,
+            *_tokens(completion),
         )
 
-    def expect(self, questions: Sequence[Question]) -> tuple[int, int]:
-        characters = sum(len(one.text) + len(one.document) for one in questions)
+    def estimate_tokens(self, questions: Sequence[Question]) -> tuple[int, int]:
+        characters = sum(len(question.text) + len(question.document) for question in questions)
         return characters // CHARACTERS + OF_PICTURE * (questions[0].image is not None), 0
 
 
-def _tokens(found: dict[str, Any]) -> tuple[int, int]:
+def _tokens(completion: dict[str, Any]) -> tuple[int, int]:
     """Sent and answered, 0 where the endpoint does not count them; a reranker may count both
     together."""
-    usage = found.get("usage") or {}
+    usage = completion.get("usage") or {}
     counts = usage.get("prompt_tokens", usage.get("total_tokens")), usage.get("completion_tokens")
     sent, answered = (count if type(count) is int else 0 for count in counts)
     return sent, answered

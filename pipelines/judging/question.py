@@ -32,15 +32,8 @@ from capgrade.schemas.reviews import LINES
 PROMPTS_FOLDER = Path(__file__).parent  # of the prompts that come with capgrade
 YES_NO = "yes or no"
 PICTURE = "{picture}"
-# of a request, not for the file to say
-_OURS = {
-    "model",
-    "messages",
-    "query",
-    "documents",
-    "stream",
-    "n",
-}
+# Keys of a request that capgrade sets itself, so that a prompt's `request` may not.
+_RESERVED = {"model", "messages", "query", "documents", "stream", "n"}
 _PLACES = re.compile(r"\{(caption|captions|reference)\}")
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
@@ -50,9 +43,9 @@ ALL = "all"
 
 @dataclass(eq=False)
 class Question:
-    """What is asked of one pair: `text` to a chat model, or a query (`text`) and a `document` to a
-    reranker. `image` is the id of the image whose picture goes along. Then its score, or the reason
-    why there is none."""
+    """A question about one pair: `text` for a chat model, or a query (`text`) and a `document` for
+    a reranker. `image` is the id of the image whose picture goes along. Once it was asked it has a
+    score, or the reason why there is none."""
 
     prompt: Prompt
     text: str
@@ -70,17 +63,14 @@ class Prompt(ParamsBlock):
 
     @model_validator(mode="after")
     def _can_be_sent(self) -> Prompt:
-        if taken := sorted(_OURS & self.request.keys()):
+        if taken := sorted(_RESERVED & self.request.keys()):
             raise ValueError(
                 f"request: {taken[0]} is not for a prompt to say, but such as temperature: 0"
             )
         try:
             json.dumps(self.model_dump(), ensure_ascii=False, allow_nan=False).encode()
-        except (
-            TypeError,
-            ValueError,
-            RecursionError,
-        ) as error:  # a date, not a number, half a character, in itself
+        # For a date, for NaN, for half a surrogate pair, and for a value that contains itself.
+        except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"what JSON cannot say ({error})") from error
         return self
 
@@ -104,8 +94,8 @@ class Prompt(ParamsBlock):
         return "{captions}" in self.templates or "{reference}" in self.templates
 
     def questions(self, caption: str, others: Sequence[str], image: str | None) -> list[Question]:
-        """About a caption and the image's `others`, whose picture is shown unless `image` is None.
-        The mean of their scores is the pair's."""
+        """Questions about a caption and an image, given the image's `others` and, unless `image` is
+        None, its picture. The mean of their scores is the pair's score."""
         raise NotImplementedError
 
 
@@ -142,25 +132,25 @@ class ChatPrompt(Prompt):
 
     def questions(self, caption: str, others: Sequence[str], image: str | None) -> list[Question]:
         values = {"caption": caption, "captions": "\n".join(f"- {text}" for text in others)}
-        return [Question(self, _filled(self.user, values), image=image)]
+        return [Question(self, _fill(self.user, values), image=image)]
 
     def messages(self, question: Question, picture: str | None) -> list[dict[str, Any]]:
         """As a chat endpoint takes them; `picture` is a data URL."""
-        said: Any = question.text
+        content: Any = question.text
         if picture is not None:
-            said = [
-                {"type": "text", "text": said},
+            content = [
+                {"type": "text", "text": content},
                 {"type": "image_url", "image_url": {"url": picture}},
             ]
-        first = [{"role": "system", "content": self.system}] if self.system else []
-        return [*first, {"role": "user", "content": said}]
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": content}]
 
     def score(self, answer: str) -> float | None:
         """A number in range, alone or as {"score": number}; yes or no as 1 or 0. None for anything
         else."""
         text = answer.strip()
         fenced = _FENCE.fullmatch(text)
-        value = _inside(fenced[1] if fenced else text)
+        value = _unwrap(fenced[1] if fenced else text)
         if self.yes_no:
             return {"yes": 1.0, "no": 0.0}.get(value.rstrip(".").lower())
         low, high = self.scale
@@ -168,25 +158,25 @@ class ChatPrompt(Prompt):
 
     @property
     def grades(self) -> dict[str, float]:
-        """What a token may say -> its grade: yes and no, else the whole numbers of the scale. None
-        of a scale beyond one digit: the token 1 may begin a 10."""
+        """The grade of each token that says one: yes and no, else the whole numbers of the scale.
+        Empty for a scale beyond one digit, where the token 1 may begin a 10."""
         if self.yes_no:
             return {"yes": 1.0, "no": 0.0}
         low, high = self.scale
         inside = range(math.ceil(low), math.floor(high) + 1)
         return {str(grade): float(grade) for grade in inside} if low >= 0 and high < 10 else {}
 
-    def expected(self, tokens: Sequence[Mapping[str, Any]], answered: float) -> float | None:
+    def expected_grade(self, tokens: Sequence[Mapping[str, Any]], answered: float) -> float | None:
         """The expected grade: sum over grades g of p(g) g / sum of p(g), p the probabilities of
         tokens where the answer has its grade (Liu et al. 2023, G-Eval, section 2). `tokens` are the
         answer's, as `logprobs.content` of a chat completion. None where `answered` is no token of
         it."""
         for token in tokens:
-            if self.grades.get(_bare(token["token"])) != answered:
+            if self.grades.get(_as_word(token["token"])) != answered:
                 continue
             chance = defaultdict[float, float](float)
             for other in token.get("top_logprobs") or ():
-                if (grade := self.grades.get(_bare(other["token"]))) is not None:
+                if (grade := self.grades.get(_as_word(other["token"]))) is not None:
                     chance[grade] += math.exp(other["logprob"])
             total = sum(chance.values())
             return sum(grade * p for grade, p in chance.items()) / total if total > 0 else None
@@ -227,46 +217,46 @@ class RankPrompt(Prompt):
         return YES_OR_NO
 
     def questions(self, caption: str, others: Sequence[str], image: str | None) -> list[Question]:
-        found = []
+        questions = []
         for reference in others if "{reference}" in self.templates else [""]:
             values = {"caption": caption, "captions": "\n".join(others), "reference": reference}
-            query, document = _filled(self.query, values), _filled(self.document, values)
-            found.append(Question(self, query, document, image))
-        return found
+            query, document = _fill(self.query, values), _fill(self.document, values)
+            questions.append(Question(self, query, document, image))
+        return questions
 
 
-def _filled(template: str, values: Mapping[str, str]) -> str:
+def _fill(template: str, values: Mapping[str, str]) -> str:
     return _PLACES.sub(lambda m: values.get(m[1], m[0]), template)
 
 
-def _bare(token: str) -> str:
+def _as_word(token: str) -> str:
     return token.strip().lower()
 
 
-def _inside(text: str) -> str:
+def _unwrap(text: str) -> str:
     """The value of an object of one entry, else the text."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    if isinstance(found, dict) and len(found) == 1:
-        return str(next(iter(found.values()))).strip()
+    if isinstance(value, dict) and len(value) == 1:
+        return str(next(iter(value.values()))).strip()
     return text
 
 
 def load_prompts(
-    given: Sequence[str], kind: Literal["chat", "rank"], pictures: bool
+    names: Sequence[str], kind: Literal["chat", "rank"], pictures: bool
 ) -> dict[str, Prompt]:
-    """Name -> prompt, of files, or of names of those that come with capgrade; the usual one without
-    any. InputError for a file that does not say what is asked or answered, or that shows neither
+    """Prompts by name: files, or names of prompts that come with capgrade; without any, the usual
+    one. InputError for a file that does not say what is asked or answered, or that shows neither
     captions nor picture, for two files of one name, and for two scales."""
     usual = {"chat": ("captions", "pictures"), "rank": ("references", "picture")}[kind][pictures]
-    found: dict[str, Prompt] = {}
-    for one in given or (usual,):
+    prompts: dict[str, Prompt] = {}
+    for name in names or (usual,):
         path = (
-            PROMPTS_FOLDER / f"{one}.yaml"
-            if (PROMPTS_FOLDER / f"{one}.yaml").is_file()
-            else Path(one)
+            PROMPTS_FOLDER / f"{name}.yaml"
+            if (PROMPTS_FOLDER / f"{name}.yaml").is_file()
+            else Path(name)
         )
         prompt: Prompt = validated(
             ChatPrompt if kind == "chat" else RankPrompt, read_yaml(path), file=path
@@ -279,32 +269,32 @@ def load_prompts(
         if isinstance(prompt, RankPrompt) and pictures and not prompt.shows_picture:
             remedy = f"write {PICTURE} as query, or leave --images out"
             raise InputError("it does not show the picture", file=path, remedy=remedy)
-        if path.stem in found:
+        if path.stem in prompts:
             raise InputError(
                 f"two prompts are called {path.stem}", file=path, remedy="rename one of the files"
             )
-        first = next(iter(found.values()), prompt)
+        first = next(iter(prompts.values()), prompt)
         if prompt.scale != first.scale:
             raise InputError(
                 "another scale than the prompt before", file=path, remedy="ask for the same answers"
             )
-        found[path.stem] = prompt
-    return found
+        prompts[path.stem] = prompt
+    return prompts
 
 
-def read_pairs(given: str, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
+def read_pairs(source: str, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
     """image and caption, int64 [n], each pair once: of a review's folder, of JSON lines with
     image_id and caption_id, of judgements, or with `all` every pair. InputError for ids that the
     captions do not have."""
-    if given == ALL:
+    if source == ALL:
         image, caption = np.divmod(
             np.arange(captions.n_images * captions.n_captions), captions.n_captions
         )
         return image, caption
-    path = Path(given)
+    path = Path(source)
     path = path / LINES if path.is_dir() else path
     if path.suffix == ".jsonl":
-        image, caption = _lines(path, captions)
+        image, caption = _read_pair_lines(path, captions)
     else:
         judged = read_judgements(path, captions)
         image, caption = judged.image, judged.caption
@@ -312,23 +302,23 @@ def read_pairs(given: str, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
     return image[np.sort(first)], caption[np.sort(first)]
 
 
-def _lines(path: Path, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
-    found = []
+def _read_pair_lines(path: Path, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
+    pairs = []
     for row, line in read_lines(path):
         if not line.strip():
             continue
         try:
             pair = parse_json(line, path, first_row=row)
             ids = (pair["image_id"], pair["caption_id"])
-            # as the captions have them
-            image, caption = (str(one) if type(one) is int else one for one in ids)
-            found.append((captions.image_numbers[image], captions.caption_numbers[caption]))
+            # Ids of a captions table are texts, also those that look like numbers.
+            image, caption = (str(value) if type(value) is int else value for value in ids)
+            pairs.append((captions.image_numbers[image], captions.caption_numbers[caption]))
         except (ValueError, TypeError, KeyError) as error:
             remedy = "give image_id and caption_id of these captions in each line"
             raise InputError(
                 f"not a pair of these captions ({error})", file=path, row=row, remedy=remedy
             ) from error
-    if not found:
+    if not pairs:
         raise InputError("no pairs", file=path)
-    image, caption = np.array(found, np.int64).T
+    image, caption = np.array(pairs, np.int64).T
     return image, caption

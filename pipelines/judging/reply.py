@@ -20,9 +20,8 @@ class LostError(Exception):
 
 @dataclass
 class Reply:
-    """The score of each question that was asked, None where the answer does not count, and the
-    texts of answers. How many scores are expectations over probabilities, and how many tokens were
-    sent and answered."""
+    """The score of each question, None where the answer does not count, and the texts of answers.
+    `expected` scores are expectations over probabilities; `sent` and `answered` count tokens."""
 
     scores: list[float | None]
     texts: list[str]
@@ -32,20 +31,20 @@ class Reply:
 
 
 class Judge(Protocol):
-    """Whoever is asked."""
+    """A model that answers questions."""
 
-    name: str  # what tells it from other judges
+    name: str  # tells it from other judges
     reads: Literal["chat", "rank"]  # the kind of its prompts
-    at_once: int  # most questions of a request
-    charges: bool  # whether it counts tokens
-    alone: bool  # whether it is asked by one thread
+    batch_size: int  # most questions of a request
+    counts_tokens: bool  # whether its answers say how many tokens they cost
+    one_thread: bool  # whether only one thread may ask it
 
-    def together(self, question: Question) -> object:
-        """The same for questions that one request may hold."""
+    def group_key(self, question: Question) -> object:
+        """A key that is equal for questions that one request may hold."""
 
     def ask(self, questions: Sequence[Question], pictures: Mapping[str, bytes]) -> Reply:
-        """Questions that go together, with the pictures (JPEG) by image id. Raises LostError where
+        """Questions that share a key, with the pictures (JPEG) by image id. Raises LostError where
         no answer came."""
 
-    def expect(self, questions: Sequence[Question]) -> tuple[int, int]:
-        """About how many tokens they will send, and how many be answered at most."""
+    def estimate_tokens(self, questions: Sequence[Question]) -> tuple[int, int]:
+        """About how many tokens the questions send, and at most how many the answers have."""

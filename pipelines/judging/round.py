@@ -1,5 +1,5 @@
-"""A round of questions: what a judge is shown of each pair; what is not answered yet, asked as fast
-and for as much as it may be; each answer is kept as it comes.
+"""A round of questions to a judge. Those without a kept answer are asked, within the limits of
+speed and cost, and each answer is kept as it comes.
 
 Each thread takes one request to its end. What they share, when the next request may go and what was
 spent, changes under one lock.
@@ -57,26 +57,24 @@ class JudgingRound:
         self.stopped: str | None = None
         self.requests = self.sent = self.answered = self.expected = 0
         self.spent = 0.0
-        self._changed = Condition()  # held to look at or change any of these, and what it tells of
-        # requests; last ones in vain; when one may go
-        self._flying, self._in_vain, self._free = (
-            0,
-            0,
-            0.0,
-        )
+        # Whoever reads or changes the counts above and below holds this; it also wakes waiters.
+        self._changed = Condition()
+        self._under_way = 0  # requests that have not come back
+        self._in_vain = 0  # the last requests in a row without an answer
+        self._next_at = 0.0  # the time from which the next request may go
         self._dearest, self._limit = 0.0, np.inf
         name = hashlib.sha256(judge.name.encode()).hexdigest()[:32]
         self.kept = cache_folder().parent / "judge" / f"{name}.jsonl"
-        known = self._known()
-        self._asked: dict[str, Question] = {}
+        known = self._read_answers()
+        self._by_key: dict[str, Question] = {}
         digest = cache(self._digest)
         self.questions = [
-            self._questions(prompt, i, c, digest(i), known)
+            self._make_questions(prompt, i, c, digest(i), known)
             for i, c in zip(image.tolist(), caption.tolist(), strict=True)
             for prompt in prompts
         ]
 
-    def _known(self) -> dict[str, float]:
+    def _read_answers(self) -> dict[str, float]:
         """The answers of runs before, by the digest of the question."""
         known: dict[str, float] = {}
         for row, text in appended_lines(self.kept, "key") if self.kept.is_file() else ():
@@ -90,7 +88,7 @@ class JudgingRound:
                 ) from error
         return known
 
-    def _questions(
+    def _make_questions(
         self,
         prompt: Prompt,
         image: int,
@@ -98,7 +96,7 @@ class JudgingRound:
         picture: str | None,
         known: Mapping[str, float],
     ) -> Batch:
-        """Of one pair and prompt; one without a key where nothing can be asked."""
+        """The questions of one pair and prompt; where nothing can be asked, one without a key."""
         rows = self.captions.rows_of(image) if prompt.reads_captions else ()
         others = [self.captions.texts[row] for row in rows if row != caption]
         reason = None
@@ -109,16 +107,16 @@ class JudgingRound:
         if reason is not None:
             return [Question(prompt, "", reason=reason)]
         shown = None if self.pictures is None else self.captions.image_ids[image]
-        found = []
+        questions = []
         for question in prompt.questions(self.captions.texts[caption], others, shown):
-            seen = None if shown is None else [_SIDE, picture]
-            said = canonical(
-                [self.judge.name, prompt.digest, question.text, question.document, seen]
+            picture_read = None if shown is None else [_SIDE, picture]
+            content = canonical(
+                [self.judge.name, prompt.digest, question.text, question.document, picture_read]
             )
-            question.key = hashlib.sha256(said.encode()).hexdigest()
+            question.key = hashlib.sha256(content.encode()).hexdigest()
             question.score = known.get(question.key)
-            found.append(self._asked.setdefault(question.key, question))
-        return found
+            questions.append(self._by_key.setdefault(question.key, question))
+        return questions
 
     def _digest(self, image: int) -> str | None:
         """SHA-256 of its picture."""
@@ -126,21 +124,21 @@ class JudgingRound:
         return None if data is None else hashlib.sha256(data).hexdigest()
 
     def batches(self) -> list[Batch]:
-        """What is not answered, equal questions once, as the judge takes them together."""
+        """The unanswered questions, equal ones once, in batches that the judge takes together."""
         groups: dict[object, Batch] = {}
-        for question in self._asked.values():
+        for question in self._by_key.values():
             if question.score is None:
-                groups.setdefault(self.judge.together(question), []).append(question)
-        size = self.judge.at_once
+                groups.setdefault(self.judge.group_key(question), []).append(question)
+        size = self.judge.batch_size
         return [
             group[at : at + size] for group in groups.values() for at in range(0, len(group), size)
         ]
 
-    def expect(self, batches: Sequence[Batch]) -> tuple[int, int, float]:
-        """About how many tokens these will send, how many be answered at most, and what they will
+    def estimate_cost(self, batches: Sequence[Batch]) -> tuple[int, int, float]:
+        """About how many tokens these batches send, at most how many the answers have, and the
         cost."""
         sent, answered = np.sum(
-            [self.judge.expect(batch) for batch in batches] or [(0, 0)], axis=0
+            [self.judge.estimate_tokens(batch) for batch in batches] or [(0, 0)], axis=0
         ).tolist()
         return sent, answered, self._price(sent, answered)
 
@@ -153,13 +151,15 @@ class JudgingRound:
         little is known. Raises what ended it, once all requests have come back: they are paid for,
         and their answers are kept."""
         self._limit = np.inf if max_cost is None else max_cost
-        threads = 1 if self.judge.alone else self.params.parallel
+        threads = 1 if self.judge.one_thread else self.params.parallel
         with (
             progress("asking", sum(map(len, batches))) as advance,
             ThreadPoolExecutor(threads) as pool,
         ):
             try:
-                for ended in as_completed([pool.submit(self._settle, batch) for batch in batches]):
+                for ended in as_completed(
+                    [pool.submit(self._ask_batch, batch) for batch in batches]
+                ):
                     advance(ended.result())
             except BaseException:
                 self._stop("interrupted")
@@ -170,34 +170,38 @@ class JudgingRound:
             self.stopped = self.stopped or why
             self._changed.notify_all()
 
-    def _settle(self, batch: Batch) -> int:
+    def _ask_batch(self, batch: Batch) -> int:
         """Ask once, keep what counts, and return how many questions were settled: none where the
         run was stopped before."""
         if self.stopped:
             return 0
-        pictures = {one.image: self._picture(one.image) for one in batch if one.image is not None}
-        for one in batch:
-            if one.image is not None and pictures[one.image] is None:
-                one.reason = f"no readable picture of image {one.image}"
+        pictures = {
+            question.image: self._picture(question.image)
+            for question in batch
+            if question.image is not None
+        }
+        for question in batch:
+            if question.image is not None and pictures[question.image] is None:
+                question.reason = f"no readable picture of image {question.image}"
         shown = {image: data for image, data in pictures.items() if data is not None}
-        asked = [one for one in batch if one.reason is None]
-        reply = self._ask(asked, shown) if asked else Reply([], [])
+        asked = [question for question in batch if question.reason is None]
+        reply = self._send(asked, shown) if asked else Reply([], [])
         if reply is None:
             return 0
         if isinstance(reply, LostError):
-            for one in asked:
-                one.reason = str(reply)
+            for question in asked:
+                question.reason = str(reply)
         else:
             answers = []
-            for one, score, text in zip(asked, reply.scores, reply.texts, strict=True):
+            for question, score, text in zip(asked, reply.scores, reply.texts, strict=True):
                 if score is None:
-                    one.reason = f"answered {text!r}"
+                    question.reason = f"answered {text!r}"
                 else:
-                    one.score = score
-                    answers.append({"key": one.key, "score": score, "text": text})
+                    question.score = score
+                    answers.append({"key": question.key, "score": score, "text": text})
             append_lines(self.kept, answers, CACHE)  # on the disk on return
         with self._changed:
-            answered = any(one.score is not None for one in batch)
+            answered = any(question.score is not None for question in batch)
             self._in_vain = 0 if answered else self._in_vain + bool(asked)
             if self._in_vain >= UNANSWERED_REQUESTS:
                 last = batch[-1].reason
@@ -211,19 +215,21 @@ class JudgingRound:
         image = None if self.pictures is None else self.pictures.image(image_id)
         return None if image is None else encode_image(image, _SIDE, "JPEG", 90)
 
-    def _ask(self, batch: Batch, pictures: Mapping[str, bytes]) -> Reply | LostError | None:
+    def _send(self, batch: Batch, pictures: Mapping[str, bytes]) -> Reply | LostError | None:
         """One request, as soon as it may go; None if the run was stopped before."""
-        expected = self._price(*self.judge.expect(batch))
+        expected = self._price(*self.judge.estimate_tokens(batch))
         with self._changed:
             while not self.stopped:
-                fits = self.spent + (self._flying + 1) * max(self._dearest, expected) <= self._limit
-                fits &= self._limit == np.inf or self._dearest > 0 or not self._flying
-                pause = self._free - time.monotonic() if fits else None
+                fits = (
+                    self.spent + (self._under_way + 1) * max(self._dearest, expected) <= self._limit
+                )
+                fits &= self._limit == np.inf or self._dearest > 0 or not self._under_way
+                pause = self._next_at - time.monotonic() if fits else None
                 if pause is not None and pause <= 0:
-                    self._free = time.monotonic() + 60 / (self.params.per_minute or np.inf)
-                    self._flying += 1
+                    self._next_at = time.monotonic() + 60 / (self.params.per_minute or np.inf)
+                    self._under_way += 1
                     break
-                if not fits and not self._flying:
+                if not fits and not self._under_way:
                     self._stop(
                         f"the limit of cost ({self._limit:g}) leaves no room for another request"
                     )
@@ -234,7 +240,7 @@ class JudgingRound:
         reply: Reply | LostError
         try:
             reply = self.judge.ask(batch, pictures)
-            if self._limit < np.inf and self.judge.charges and not reply.sent:
+            if self._limit < np.inf and self.judge.counts_tokens and not reply.sent:
                 remedy = "leave --max-cost out, or ask an endpoint that counts tokens"
                 raise InputError("answers do not say how many tokens they cost", remedy=remedy)
         except LostError as error:
@@ -243,7 +249,7 @@ class JudgingRound:
             self._stop("refused")  # before this thread goes on to another question
             raise
         with self._changed:
-            self._flying, self.requests = self._flying - 1, self.requests + 1
+            self._under_way, self.requests = self._under_way - 1, self.requests + 1
             if isinstance(reply, Reply):
                 cost = self._price(reply.sent, reply.answered)
                 self._dearest = max(cost, self._dearest)
@@ -251,7 +257,7 @@ class JudgingRound:
                 self.expected += reply.expected
             else:  # one that may be charged counts as the dearest so far
                 cost = max(self._dearest, expected) if reply.charged else 0.0
-                self._free = max(self._free, time.monotonic() + reply.after)
+                self._next_at = max(self._next_at, time.monotonic() + reply.after)
             self.spent += cost
             self._changed.notify_all()
         if isinstance(reply, LostError) and reply.after > _PATIENCE:

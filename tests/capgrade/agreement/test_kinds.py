@@ -24,7 +24,7 @@ from capgrade.explorer.ratings import ReviewRatings
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.rouge import RougeL, RougeParams
 from capgrade.metrics.eccv import read_lists
-from capgrade.pipelines.agree import agree, who_judged
+from capgrade.pipelines.agree import agree, describe_judgements
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import AgreeParams
@@ -113,7 +113,7 @@ def test_agree_takes_pairs_of_one_kind_and_says_so(tmp_path: Path) -> None:
         set(found) == {"rouge_l", "binary"}
         and -1 <= found["rouge_l"]["pearson"]["non_original"] <= 1
     )
-    assert who_judged(folder, file)["of"] == "captions"
+    assert describe_judgements(folder, file)["of"] == "captions"
     for option in ("pairs", "calibrate", "calibration"):
         with pytest.raises(InputError, match="of captions"):
             agree(folder, file, ["rouge_l"], MeasuresParams(), **{option: tmp_path / "new"})  # type: ignore[arg-type]

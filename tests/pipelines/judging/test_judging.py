@@ -568,20 +568,23 @@ def test_the_expected_grade_is_that_of_g_eval() -> None:
     probabilities that add up to 1 among the grades' tokens. Worked out by hand."""
     prompt, yes = ChatPrompt(**PROMPT), ChatPrompt(**PROMPT | {"answer": "yes or no"})
     three = {"3": 0.5, "4": 0.2, " 4": 0.1, "7": 0.1, "the": 0.1}  # 7 is no grade
-    assert prompt.expected([token("3", **three)], 3) == pytest.approx((3 * 0.5 + 4 * 0.3) / 0.8)
+    assert prompt.expected_grade([token("3", **three)], 3) == pytest.approx(
+        (3 * 0.5 + 4 * 0.3) / 0.8
+    )
     inside = [token('{"score', x=1.0), token('":'), token(" 3", **three), token("}")]
-    assert prompt.expected(inside, 3) == pytest.approx(2.7 / 0.8)
+    assert prompt.expected_grade(inside, 3) == pytest.approx(2.7 / 0.8)
     assert (
-        prompt.expected([token("4", **three), token("."), token("5", **{"5": 1.0})], 4.5) is None
+        prompt.expected_grade([token("4", **three), token("."), token("5", **{"5": 1.0})], 4.5)
+        is None
     ), "two tokens"
-    assert prompt.expected([], 3) is None
-    assert prompt.expected([{"token": "3", "logprob": 0.0, "top_logprobs": None}], 3) is None
-    assert yes.expected(
+    assert prompt.expected_grade([], 3) is None
+    assert prompt.expected_grade([{"token": "3", "logprob": 0.0, "top_logprobs": None}], 3) is None
+    assert yes.expected_grade(
         [token("Yes", **{"Yes": 0.6, " yes": 0.15, "No": 0.05, "NO": 0.2})], 1
     ) == pytest.approx(0.75)
     wide = ChatPrompt(**PROMPT | {"answer": "0 to 100"})
-    assert wide.expected([token("1", **{"1": 1.0}), token("0")], 10) is None
-    assert wide.expected([token("1", **{"1": 1.0})], 1) is None, "it may have begun a 10"
+    assert wide.expected_grade([token("1", **{"1": 1.0}), token("0")], 10) is None
+    assert wide.expected_grade([token("1", **{"1": 1.0})], 1) is None, "it may have begun a 10"
 
 
 def test_scores_are_expected_grades_where_the_endpoint_tells_probabilities(here: Path) -> None:
@@ -653,7 +656,7 @@ def test_a_reranker_gets_few_documents_at_once_and_the_picture(
         red = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).getpixel((9, 9))[0]  # type: ignore[index]
         return 0.75 if (red > 100) == ("dog" in document) else 0.25
 
-    monkeypatch.setattr(RerankJudge, "at_once", 3)
+    monkeypatch.setattr(RerankJudge, "batch_size", 3)
     with served(Chat(rated, relevance=seen)) as chat:
         chat.address += "/rerank"
         found = run(here, chat, "--images", str(here / "pictures"))

@@ -15,7 +15,7 @@ from capgrade.agreement.calibration import load
 from capgrade.labels import Labels
 from capgrade.measures import MEASURES
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.agree import agree, who_judged
+from capgrade.pipelines.agree import agree, describe_judgements
 from capgrade.pipelines.publish import card as card_module
 from capgrade.pipelines.publish import columns, tables
 from capgrade.pipelines.publish.card import cell
@@ -169,7 +169,7 @@ def test_who_judged_is_read_off_the_judgements(made: Path, tmp_path: Path) -> No
     (tmp_path / "scores.csv").write_text(
         "image_id,caption_id,score\nvi0,vi0#0,4\n", encoding="utf-8"
     )
-    found = who_judged(made / "captions", tmp_path / "scores.csv", "val")
+    found = describe_judgements(made / "captions", tmp_path / "scores.csv", "val")
     facts = {
         "by": "people",
         "file": "scores.csv",
@@ -185,7 +185,7 @@ def test_who_judged_is_read_off_the_judgements(made: Path, tmp_path: Path) -> No
             captions.image_ids,
             measure=measure,
         )
-        found = who_judged(made / "captions", tmp_path / "dense.arrow", "val")
+        found = describe_judgements(made / "captions", tmp_path / "dense.arrow", "val")
         assert (found["by"], found["pairs"]) == (by, 12)
 
 
