@@ -20,15 +20,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
 from capgrade.schemas.say import show_warning
 
-# commands that keep what they have done
-GOING_ON = {
-    "relevance",
-    "shards",
-    "regions",
-    "train",
-    "judge",
-    "regrade",
-}
+# Commands that keep finished work when they are stopped, and go on with it.
+RESUMABLE = {"relevance", "shards", "regions", "train", "judge", "regrade"}
 REGRADE = "--endpoint http://localhost:8000/v1 --judge llama-3.1-8b"
 JUDGE = "--endpoint http://localhost:8000/v1 --model llama-3.1-8b"
 
@@ -82,15 +75,15 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
 }
 
 
-class _InOrder(Group):
+class _OrderedGroup(Group):
     """Typer lists groups of commands after single ones."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [name for name in COMMANDS if name in self.commands]
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
         from importlib.metadata import version
 
         typer.echo(f"capgrade {version('capgrade')}")
@@ -98,7 +91,7 @@ def _print_version(asked: bool) -> None:
 
 
 app = typer.Typer(
-    cls=_InOrder,
+    cls=_OrderedGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -110,7 +103,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def _whole(
+def _root(
     version: Annotated[
         bool,
         typer.Option(
@@ -120,39 +113,39 @@ def _whole(
 ) -> None: ...
 
 
-def _named(name: str, command: Callable[..., None]) -> Callable[..., None]:
-    """The command; beside its output it records what it took, and when it is stopped it says one
-    line."""
+def _record_run(name: str, command: Callable[..., None]) -> Callable[..., None]:
+    """The command, which records its time and memory beside its output. When it is stopped it
+    prints one line."""
 
     @wraps(command)
     def run(**values: Any) -> None:
         out = values.get("out") or values.get("words")
         try:
-            with nullcontext() if out is None else _timed(name, Path(out)):
+            with nullcontext() if out is None else _record_time(name, Path(out)):
                 command(**values)
         except OSError as error:
-            # Of a write that fails nobody says which file: it is of the output.
+            # An error without a file name comes from a failed write, which is of the output.
             if out is None or error.filename or not error.strerror:
                 raise
             raise InputError(error.strerror, file=out) from error
         except (KeyboardInterrupt, RuntimeError) as error:
             if not _is_interrupt(error):
                 raise
-            said = "stopped"
-            if name in GOING_ON:
+            message = "stopped"
+            if name in RESUMABLE:
                 unit = (
                     "after the last finished epoch" if name == "train" else "where it was stopped"
                 )
                 without = " without --restart" if values.get("restart") else ""
-                said = f"stopped; the same command{without} goes on {unit}"
-            typer.echo(said, err=True)
+                message = f"stopped; the same command{without} goes on {unit}"
+            typer.echo(message, err=True)
             sys.exit(130)
 
     return run
 
 
-def _timed(name: str, out: Path) -> AbstractContextManager[None]:
-    from capgrade.schemas.times import timed  # `capgrade --help` does not load it
+def _record_time(name: str, out: Path) -> AbstractContextManager[None]:
+    from capgrade.schemas.times import timed  # Imported here to keep `capgrade --help` fast.
 
     return timed(name, out)
 
@@ -160,22 +153,22 @@ def _timed(name: str, out: Path) -> AbstractContextManager[None]:
 def _add_commands() -> None:
     """Each command of the table with its example; `regions` both does something and has commands
     below it."""
-    below = typer.Typer(cls=Group, invoke_without_command=True)
+    subcommands = typer.Typer(cls=Group, invoke_without_command=True)
     for name, (function, example) in COMMANDS.items():
         description = inspect.cleandoc(function.__doc__ or "")
-        shown: dict[str, Any] = {
+        texts: dict[str, Any] = {
             "help": f"\b\n$ capgrade {name} {example}\n\n{description}",
             "short_help": description.partition("\n\n")[0].replace("\n", " "),
         }
-        group, _, last = name.rpartition(" ")
+        group, _, command_name = name.rpartition(" ")
         if name == "regions":
-            below.callback(**shown)(_named(name, with_options(function)))
-            app.add_typer(below, name=name)
+            subcommands.callback(**texts)(_record_run(name, with_options(function)))
+            app.add_typer(subcommands, name=name)
         else:
             settings = BEAM if name in ("relevance", "shards") else None
-            commands = below if group else app
-            commands.command(last, cls=Command, context_settings=settings, **shown)(
-                _named(name, with_options(function))
+            commands = subcommands if group else app
+            commands.command(command_name, cls=Command, context_settings=settings, **texts)(
+                _record_run(name, with_options(function))
             )
 
 
@@ -185,23 +178,24 @@ _add_commands()
 def main() -> None:
     """Run the command line; wrong input ends it with one line and exit status 2."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # uploads by git LFS, which the tests speak
-    if (
-        "OMP_WAIT_POLICY" not in os.environ
-    ):  # a wish of the user's own, which the other would overrule
-        # torch's threads wait asleep: awake they starve beside others
+    # Uploads go by git LFS, the only protocol that the tests' hub speaks.
+    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
+    # Threads of torch wait asleep, since busy waiting starves other processes. GOMP_SPINCOUNT would
+    # overrule a user's OMP_WAIT_POLICY, which therefore comes first.
+    if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     logging.basicConfig(format="%(message)s")
-    logging.getLogger("capgrade.pipelines").setLevel(logging.INFO)  # captions left out
+    # At this level the pipelines say which captions they leave out.
+    logging.getLogger("capgrade.pipelines").setLevel(logging.INFO)
     for handler in logging.getLogger().handlers:
-        handler.addFilter(_worth_saying)
+        handler.addFilter(_is_worth_saying)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = show_warning
             try:
                 app()
-            except SystemExit as done:  # Typer exits whenever it has run
-                if done.code:
+            except SystemExit as exit_:  # Typer exits whenever it has run
+                if exit_.code:
                     raise
     except ModuleNotFoundError as error:
         missing = missing_extra(error)
@@ -214,13 +208,13 @@ def main() -> None:
         _say_error(error)
 
 
-def _worth_saying(record: logging.LogRecord) -> bool:
-    """Not Beam's word at import that Google Cloud's client is not there, nor its tracebacks: what a
-    worker raises is the command's one line."""
+def _is_worth_saying(record: logging.LogRecord) -> bool:
+    """False for Beam's note that Google Cloud's client is missing, and for its tracebacks: the
+    command prints a worker's error itself, in one line."""
     if os.environ.get("CAPGRADE_DEBUG"):
         return True
-    of_beam = record.name.startswith("apache_beam") and record.levelno < logging.CRITICAL
-    return not of_beam and "apitools not found" not in record.getMessage()
+    is_beams = record.name.startswith("apache_beam") and record.levelno < logging.CRITICAL
+    return not is_beams and "apitools not found" not in record.getMessage()
 
 
 def _is_interrupt(error: BaseException) -> bool:
@@ -231,7 +225,7 @@ def _is_interrupt(error: BaseException) -> bool:
 def _say_error(error: InputError | OSError) -> NoReturn:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
-        # the second of a rename is the one that was asked for
+        # A rename has two names; the second is the path that the user gave.
         name = error.filename2 or error.filename
         text = f"{name}: {error.strerror}" if name else error.strerror
     typer.secho(f"error: {text}", fg="red", err=True)

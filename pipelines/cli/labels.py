@@ -22,11 +22,11 @@ from capgrade.pipelines.cli.options import (
     Split,
     beam_options,
     load,
-    names_of,
-    pairs,
-    refuse,
+    parse_measures,
+    parse_pairs,
+    print_result,
+    refuse_options,
     require_all,
-    say,
 )
 from capgrade.schemas.errors import InputError
 
@@ -70,7 +70,7 @@ def captions(
     parse: Annotated[
         str | None, Option(metavar="CAPTION", help="Only show the scene graph that is read in it.")
     ] = None,
-    given: CommonOptions = COMMON_OPTIONS,
+    common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Read captions from a source, check and tokenise them, and write one Arrow table.
 
@@ -79,47 +79,47 @@ def captions(
     reads.
     """
     if parse is not None:
-        refuse("with --parse", out=out, source=source, input=input, frequencies=frequencies)
-        _parse(parse, given.as_json)
+        refuse_options("with --parse", out=out, source=source, input=input, frequencies=frequencies)
+        _show_scene_graph(parse, common.as_json)
         return
     if frequencies is not None:
-        refuse("with --frequencies", out=out, source=source)
+        refuse_options("with --frequencies", out=out, source=source)
         if input is None or len(input) > 1:
             problem = "no captions to count" if input is None else f"{len(input)} inputs"
             raise InputError(
                 problem, remedy="give one --input, a folder that capgrade captions wrote"
             )
-        _frequencies(Path(input[0]), split, frequencies)
+        _write_frequencies(Path(input[0]), split, frequencies)
         return
     if out is None:
         raise InputError("no folder to write", remedy="give --out")
     from capgrade.pipelines.captions import captions as stage
 
-    lists = pairs(split_list, "--split-list") or None
-    one = input[0] if input and len(input) == 1 else input
-    kept = {"source": source, "input": one, "split": split, "split_lists": lists}
-    columns = {f"columns.{field}": name for field, name in pairs(column, "--column").items()}
-    options = {**kept, **columns, "tokenizer": tokenizer}
-    done = stage(out, load(given.params, given.sets, captions=options).captions)
+    lists = parse_pairs(split_list, "--split-list") or None
+    inputs = input[0] if input and len(input) == 1 else input
+    main_options = {"source": source, "input": inputs, "split": split, "split_lists": lists}
+    columns = {f"columns.{field}": name for field, name in parse_pairs(column, "--column").items()}
+    options = {**main_options, **columns, "tokenizer": tokenizer}
+    done = stage(out, load(common.params, common.sets, captions=options).captions)
     rows = done["files"]["captions.arrow"]["rows"]
     splits = ", ".join(f"{name} {count:,}" for name, count in done["splits"].items())
     left_out = (f"\nleft out: {count:,} {reason}" for reason, count in done["left_out"].items())
-    say(
+    print_result(
         done,
-        given.as_json,
+        common.as_json,
         f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}{''.join(left_out)}",
     )
 
 
-def _parse(caption: str, as_json: bool) -> None:
+def _show_scene_graph(caption: str, as_json: bool) -> None:
     from capgrade.measures.scene_graph.parse import parse
     from capgrade.text.ptb import ptb_tokens
 
     graph = parse(tuple(ptb_tokens(caption)))
-    say(asdict(graph), as_json, str(graph))
+    print_result(asdict(graph), as_json, str(graph))
 
 
-def _frequencies(captions: Path, split: str | None, out: Path) -> None:
+def _write_frequencies(captions: Path, split: str | None, out: Path) -> None:
     from capgrade.measures.frequencies import Frequencies
     from capgrade.schemas.captions import read_captions
 
@@ -128,18 +128,18 @@ def _frequencies(captions: Path, split: str | None, out: Path) -> None:
     typer.echo(f"{len(counted.images):,} n-grams of {counted.n_images:,} images -> {out}")
 
 
-def _scored(
+def _load_scoring(
     context: typer.Context,
     stage: str,
     measures: str | None,
     split: str | None,
-    given: CommonOptions,
+    common: CommonOptions,
 ) -> tuple[Any, MeasuresParams, list[str]]:
-    """The stage's parameters and those of measures, and Beam's options, when what they need is
-    installed."""
-    names = None if measures is None else names_of(measures)
+    """The parameters of the stage and of measures, and Beam's options. MissingExtraError where a
+    package that they need is not installed."""
+    names = None if measures is None else parse_measures(measures)
     loaded = load(
-        given.params, given.sets, measures, **{stage: {"measures": names, "split": split}}
+        common.params, common.sets, measures, **{stage: {"measures": names, "split": split}}
     )
     block = getattr(loaded, stage)
     options = beam_options(context)
@@ -155,7 +155,7 @@ def relevance(
     out: Out,
     measures: Measures = None,
     split: Split = None,
-    given: CommonOptions = COMMON_OPTIONS,
+    common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Dense relevance of every caption to every image, for evaluation splits: one Arrow file per
     measure.
@@ -163,14 +163,14 @@ def relevance(
     Options after `--` go to Apache Beam: `-- --direct_num_workers=2
     --direct_running_mode=multi_processing`.
     """
-    block, how, options = _scored(context, "relevance", measures, split, given)
+    block, how, options = _load_scoring(context, "relevance", measures, split, common)
     from capgrade.pipelines.execution.folder import local_folder
     from capgrade.pipelines.relevance import relevance as stage
 
     done = stage(local_folder(captions), out, block, how, options)
     rows = {name: entry["rows"] for name, entry in done["files"].items() if name.endswith(".arrow")}
     files = ", ".join(f"{name} {count:,} x {done['n_captions']:,}" for name, count in rows.items())
-    say(done, given.as_json, f"{files} -> {out}")
+    print_result(done, common.as_json, f"{files} -> {out}")
 
 
 def shards(
@@ -186,7 +186,7 @@ def shards(
     join: Annotated[
         bool, Option("--join", help="Write OUT from the parts; the same bytes as in one run.")
     ] = False,
-    given: CommonOptions = COMMON_OPTIONS,
+    common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Sampled subsets of captions for each image, for training splits: Arrow shards; the dense
     matrix is not stored.
@@ -198,22 +198,24 @@ def shards(
         raise InputError(
             "--part and --join together", remedy="make the parts first, then join them"
         )
-    block, how, options = _scored(context, "shards", measures, split, given)
+    block, how, options = _load_scoring(context, "shards", measures, split, common)
     from capgrade.pipelines.execution.folder import local_folder
     from capgrade.pipelines.shards import ShardsPart, join_shards
     from capgrade.pipelines.shards import shards as stage
 
     folder = local_folder(captions)
-    mine = ShardsPart.parse(part) if part is not None else None
+    this_part = ShardsPart.parse(part) if part is not None else None
     done = (
         join_shards(folder, out, block, how)
         if join
-        else stage(folder, out, block, how, options, mine)
+        else stage(folder, out, block, how, options, this_part)
     )
-    out = mine.folder(out) if mine else out
+    out = this_part.folder(out) if this_part else out
     rows = sum(entry["rows"] for entry in done["files"].values())
     count = f"{len(done['files'])} {'block' if part else 'shard'}(s)"
-    say(done, given.as_json, f"{done['pairs']:,} pairs of {rows:,} images in {count} -> {out}")
+    print_result(
+        done, common.as_json, f"{done['pairs']:,} pairs of {rows:,} images in {count} -> {out}"
+    )
 
 
 def agree(
@@ -253,7 +255,7 @@ def agree(
             )
         ),
     ] = None,
-    given: CommonOptions = COMMON_OPTIONS,
+    common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Agreement of each measure with human judgements: Pearson, Spearman, Kendall, with intervals,
     and how well one person agrees with the others.
@@ -270,13 +272,13 @@ def agree(
             "pairs": pairs,
             "mix": mix,
         }
-        refuse("with --reviews", **unused, calibrate=calibrate)
-        _raters(reviews, judgements or [], given.as_json)
+        refuse_options("with --reviews", **unused, calibrate=calibrate)
+        _compare_raters(reviews, judgements or [], common.as_json)
         return
-    asked = load(given.params, given.sets).agree
-    judgements = judgements or ([Path(asked.judgements)] if asked.judgements else [])
-    if not judgements and captions is not None and "judgements" in asked.model_fields_set:
-        _agree_with_none(captions, split, out, pairs, given)
+    settings = load(common.params, common.sets).agree
+    judgements = judgements or ([Path(settings.judgements)] if settings.judgements else [])
+    if not judgements and captions is not None and "judgements" in settings.model_fields_set:
+        _agree_with_none(captions, split, out, pairs, common)
         return
     if not judgements:
         raise InputError(
@@ -287,7 +289,7 @@ def agree(
     if out and out.resolve() in [path.resolve() for path in (pairs, calibrate, mix) if path]:
         raise InputError("--out and another output have one path", file=out, remedy="give two")
     from capgrade.agreement.coefficients import NO_RATERS
-    from capgrade.pipelines.cli.tables import AGREEMENT_TEXTS, agreement_table, agreement_text
+    from capgrade.pipelines.cli.tables import AGREEMENT_TEXTS, agreement_text, print_agreement
     from capgrade.schemas.files import write_json, write_text
     from capgrade.schemas.judges import are_agreement
     from capgrade.schemas.output import json_with, refuse_file
@@ -298,11 +300,11 @@ def agree(
         )
     if captions is None:
         unused = {"calibrate": calibrate, "calibration": calibration, "mix": mix}
-        refuse("without --captions", split=split, folds=folds, pairs=pairs, **unused)
-        result, facts = _of_texts(judgements[0], measures, given)
+        refuse_options("without --captions", split=split, folds=folds, pairs=pairs, **unused)
+        result, facts = _agree_on_table(judgements[0], measures, common)
     else:
-        loaded = load(given.params, given.sets, measures)
-        names = names_of(measures, loaded.relevance.measures)
+        loaded = load(common.params, common.sets, measures)
+        names = parse_measures(measures, loaded.relevance.measures)
         require_all(measures=names, params=loaded.measures)
         from capgrade.agreement.calibration import named
         from capgrade.pipelines.agree import agree as stage
@@ -327,14 +329,14 @@ def agree(
     elif out:
         write_json(out, {"judgements": facts, "measures": result})
     (
-        say({**result, "human": result.get("human", NO_RATERS)}, True)
-        if given.as_json
-        else agreement_table(result)
+        print_result({**result, "human": result.get("human", NO_RATERS)}, True)
+        if common.as_json
+        else print_agreement(result)
     )
 
 
 def _agree_with_none(
-    captions: Path, split: str | None, out: Path | None, pairs: Path | None, given: CommonOptions
+    captions: Path, split: str | None, out: Path | None, pairs: Path | None, common: CommonOptions
 ) -> None:
     from capgrade.pipelines.agree import agree_with_none
     from capgrade.schemas.files import write_json
@@ -343,18 +345,20 @@ def _agree_with_none(
 
     if out:
         refuse_file(out, "agreement figures", json_with(are_agreement))
-    found = agree_with_none(captions, split, pairs)
+    result = agree_with_none(captions, split, pairs)
     if out:
-        write_json(out, found)
-    say(found, given.as_json, "agree.judgements is null: no measure was compared with judgements")
+        write_json(out, result)
+    print_result(
+        result, common.as_json, "agree.judgements is null: no measure was compared with judgements"
+    )
 
 
-def _of_texts(
-    table: Path, measures: str | None, given: CommonOptions
+def _agree_on_table(
+    table: Path, measures: str | None, common: CommonOptions
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The coefficients of a table of texts, and who judged."""
-    loaded = load(given.params, given.sets)
-    names = names_of(measures, ("bleu", "meteor", "rouge_l", "cider"))
+    loaded = load(common.params, common.sets)
+    names = parse_measures(measures, ("bleu", "meteor", "rouge_l", "cider"))
     require_all(measures=names)
     from capgrade.pipelines.judged_texts import agree_on_texts
     from capgrade.schemas.judges import PEOPLE
@@ -369,14 +373,14 @@ def _of_texts(
     }
 
 
-def _raters(reviews: Path, judgements: Sequence[Path], as_json: bool) -> None:
+def _compare_raters(reviews: Path, judgements: Sequence[Path], as_json: bool) -> None:
     from capgrade.explorer.judgements import agreement_rows, measure_agreement, read_judge_tables
     from capgrade.explorer.ratings import ReviewRatings
-    from capgrade.pipelines.cli.tables import review_table
+    from capgrade.pipelines.cli.tables import print_review
 
     ratings = ReviewRatings.open(reviews)
     result = measure_agreement(ratings, *read_judge_tables(judgements, ratings.plan))
-    say(result, True) if as_json else review_table(result, agreement_rows(result))
+    print_result(result, True) if as_json else print_review(result, agreement_rows(result))
 
 
 @dataclass(frozen=True)
@@ -445,7 +449,7 @@ def publish(
         ),
     ] = None,
     to: Upload = _UPLOAD,
-    given: CommonOptions = COMMON_OPTIONS,
+    common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Write a Hugging Face dataset folder with its card, upload it if asked to, or check one.
 
@@ -464,18 +468,18 @@ def publish(
         "relevance": relevance,
         "agreement": agreement,
         "calibration": calibration,
-        "set": given.sets,
-        "params": given.params,
+        "set": common.sets,
+        "params": common.params,
     }
     if to.check:
-        refuse(
+        refuse_options(
             "with --check",
             push=to.push,
             public=to.public or None,
             replace=to.replace or None,
             **making,
         )
-        _check(to.check, out, given.as_json)
+        _check_dataset(to.check, out, common.as_json)
         return
     if (to.public or to.replace) and not to.push:
         raise InputError(
@@ -488,23 +492,23 @@ def publish(
         if captions is None:
             raise InputError("no captions to publish", remedy="give --captions and --shards")
         options = {"license": licence, "repository": to.push, "layout": layout}
-        block = load(given.params, given.sets, publish=options).publish
+        block = load(common.params, common.sets, publish=options).publish
         require_all("datasets")
         from capgrade.agreement.calibration import named
         from capgrade.pipelines.publish.folder import publish as stage
         from capgrade.schemas.judges import read_agreement
 
         figures = read_agreement(agreement) if agreement else None
-        known = named(calibration) if calibration else None
+        fitted = named(calibration) if calibration else None
         if block.layout == "mteb":
             shards, relevance = [*(shards or []), *([relevance] if relevance else [])], None
-        done = stage(captions, shards or [], out, block, figures, relevance, known)
+        done = stage(captions, shards or [], out, block, figures, relevance, fitted)
         rows = ", ".join(
             f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"]
         )
-        say(done, given.as_json, f"{rows} -> {out}")
+        print_result(done, common.as_json, f"{rows} -> {out}")
     else:
-        refuse(
+        refuse_options(
             "without --captions and --shards",
             "leave it out: the folder is uploaded as it is",
             **making,
@@ -513,21 +517,21 @@ def publish(
         from capgrade.pipelines.publish.push import push
 
         pushed = push(out, to.push, public=to.public, replace=to.replace)
-        if captions:  # what was written has been said
-            typer.echo(str(pushed), err=given.as_json)
+        if captions:  # The written folder has been reported above.
+            typer.echo(str(pushed), err=common.as_json)
         else:
-            say(asdict(pushed), given.as_json, str(pushed))
+            print_result(asdict(pushed), common.as_json, str(pushed))
 
 
-def _check(target: str, made: Path | None, as_json: bool) -> None:
+def _check_dataset(target: str, made: Path | None, as_json: bool) -> None:
     from capgrade.pipelines.publish.check import check
 
     checked = check(target, made)
     files = f"{checked.files} files, {checked.bytes:,} bytes"
-    whole = f"ok: {checked.name}: version {checked.version}, {files} as they were made"
+    ok_line = f"ok: {checked.name}: version {checked.version}, {files} as they were made"
     problems = [str(problem) for problem in checked.problems]
-    _say_checked(
-        {**asdict(checked), "problems": problems}, [] if problems else [whole], problems, as_json
+    _print_checked(
+        {**asdict(checked), "problems": problems}, [] if problems else [ok_line], problems, as_json
     )
 
 
@@ -543,19 +547,20 @@ def verify(
     from capgrade.pipelines.verify import verify as check
 
     report = check(folder)
-    whole = [
-        f"ok: {one.folder}: {one.kind}, {one.files} files, {one.bytes:,} bytes"
-        for one in report.usable
+    ok_lines = [
+        f"ok: {usable.folder}: {usable.kind}, {usable.files} files, {usable.bytes:,} bytes"
+        for usable in report.usable
     ]
-    _say_checked(report.json(), whole, [str(problem) for problem in report.problems], as_json)
+    _print_checked(report.json(), ok_lines, [str(problem) for problem in report.problems], as_json)
 
 
-def _say_checked(
-    result: dict[str, Any], whole: Sequence[str], problems: Sequence[str], as_json: bool
+def _print_checked(
+    result: dict[str, Any], ok_lines: Sequence[str], problems: Sequence[str], as_json: bool
 ) -> None:
-    """What is whole, then each problem on standard error; with any, the exit status is 2."""
-    if as_json or whole:
-        say(result, as_json, "\n".join(whole))
+    """Print the lines on what is whole, then each problem on standard error. With any problem the
+    exit status is 2."""
+    if as_json or ok_lines:
+        print_result(result, as_json, "\n".join(ok_lines))
     for problem in problems:
         typer.secho(f"error: {problem}", fg="red", err=True)
     if problems:

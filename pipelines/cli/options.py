@@ -78,17 +78,17 @@ COMMON_OPTIONS = CommonOptions()
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as Typer takes it: of a dataclass that it takes, each field is an option."""
+    """The command as Typer takes it: each field of a dataclass parameter becomes an option."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    shown: list[inspect.Parameter] = []
+    parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         if name in groups:
             options = get_type_hints(groups[name], include_extras=True)
             defaults = {field.name: field.default for field in fields(groups[name])}
         else:
             options, defaults = {name: hints[name]}, {name: parameter.default}
-        shown += [
+        parameters += [
             inspect.Parameter(
                 option, inspect.Parameter.KEYWORD_ONLY, default=defaults[option], annotation=hint
             )
@@ -101,39 +101,39 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         command(**values)
 
-    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
 
 
-class OnceEach:
-    """Mixed into a command: an option that takes one value refuses two, of which click would take
-    the last; so does each key of --set."""
+class SingleOptions:
+    """A mixin for commands: InputError where an option of one value, or a key of --set, is given
+    twice. click would take the last."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        # What click returns has one value an option; the order of parameters has each as often as
-        # it was given.
+        # `values` holds one value an option, `order` each parameter as often as it was given.
         values, _, order = self.make_parser(ctx).parse_args(list(args))  # type: ignore[attr-defined]
         single = (
-            one
-            for one in order
-            if one.param_type_name == "option" and not (one.multiple or one.is_eager)
+            parameter
+            for parameter in order
+            if parameter.param_type_name == "option"
+            and not (parameter.multiple or parameter.is_eager)
         )
         keys = (f"--set {text.partition('=')[0]}" for text in values.get("sets") or ())
-        for name, count in Counter([*(one.opts[0] for one in single), *keys]).items():
+        for name, count in Counter([*(parameter.opts[0] for parameter in single), *keys]).items():
             if count > 1:
                 raise InputError(f"{name} is given {count} times", remedy="give it once")
         return super().parse_args(ctx, args)  # type: ignore[misc]
 
 
-class Command(OnceEach, TyperCommand):
+class Command(SingleOptions, TyperCommand):
     """A command of capgrade."""
 
 
-class Group(OnceEach, TyperGroup):
+class Group(SingleOptions, TyperGroup):
     """A command of capgrade with commands below it."""
 
 
-def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
+def parse_pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
     """NAME=VALUE options by name. InputError for another form, and for a name that comes twice."""
     pairs = dict(item.split("=", 1) for item in items or [] if "=" in item)
     if len(pairs) != len(items or []):
@@ -141,12 +141,12 @@ def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
     return pairs
 
 
-def names_of(measures: str | None, default: Sequence[str] = ()) -> tuple[str, ...]:
+def parse_measures(measures: str | None, default: Sequence[str] = ()) -> tuple[str, ...]:
     """The measures asked for, else the default ones; NAME=FILE is called NAME."""
     return (
         tuple(default)
         if measures is None
-        else tuple(one.partition("=")[0].strip() for one in measures.split(","))
+        else tuple(name.partition("=")[0].strip() for name in measures.split(","))
     )
 
 
@@ -156,28 +156,30 @@ def load(
     measures: str | None = None,
     **options: Mapping[str, Any],
 ) -> Params:
-    """The parameters of --params, then those of --set, then the options that were given of a stage,
-    then matrices of --measures. InputError as `load_params`."""
+    """The parameters of --params, overruled by those of --set and then by a stage's own options
+    (None: not given), with the matrices of --measures. InputError as `load_params`."""
     from capgrade.params import load_params
 
     typed = (
         (f"{stage}.{key}", value)
-        for stage, given in options.items()
-        for key, value in given.items()
+        for stage, values in options.items()
+        for key, value in values.items()
     )
     loaded = load_params(
         params, sets or [], {key: value for key, value in typed if value is not None}
     )
-    files = [one.strip() for one in (measures or "").split(",") if "=" in one]
-    imported = {**loaded.measures.imported, **pairs(files, "--measures")}
+    files = [measure.strip() for measure in (measures or "").split(",") if "=" in measure]
+    imported = {**loaded.measures.imported, **parse_pairs(files, "--measures")}
     return loaded.model_copy(
         update={"measures": loaded.measures.model_copy(update={"imported": imported})}
     )
 
 
-def refuse(beside: str, remedy: str = "leave one of them out", /, **given: object) -> None:
-    """InputError for an option that would be passed over."""
-    if unused := [name for name, value in given.items() if value is not None]:
+def refuse_options(
+    beside: str, remedy: str = "leave one of them out", /, **options: object
+) -> None:
+    """InputError for a given option that would have no effect."""
+    if unused := [name for name, value in options.items() if value is not None]:
         raise InputError(f"--{unused[0].replace('_', '-')} {beside}", remedy=remedy)
 
 
@@ -189,7 +191,8 @@ def beam_options(context: typer.Context) -> list[str]:
     return context.args
 
 
-def say(result: dict[str, Any], as_json: bool, text: str = "") -> None:
+def print_result(result: dict[str, Any], as_json: bool, text: str = "") -> None:
+    """Print a result as JSON, or else a text about it."""
     typer.echo(json.dumps(result, indent=2) if as_json else text)
 
 
@@ -208,7 +211,9 @@ def require_all(
     require(*dict.fromkeys([*modules, *needed]))
 
 
-def parts_of(used: Mapping[str, Any]) -> set[str]:
-    """The measures in a folder's manifest, those that rank for them, and of a mixture its parts."""
-    found = {name for name, params in used.items() if "weights" not in params}
-    return found.union(*(parts_of(params.get("measures", {})) for params in used.values()))
+def measures_of_manifest(used: Mapping[str, Any]) -> set[str]:
+    """The measures in a folder's manifest, those that rank for them, and the parts of mixtures."""
+    names = {name for name, params in used.items() if "weights" not in params}
+    return names.union(
+        *(measures_of_manifest(params.get("measures", {})) for params in used.values())
+    )

@@ -23,11 +23,11 @@ from capgrade.pipelines.cli.options import (
     SetOptions,
     Split,
     load,
-    names_of,
-    parts_of,
-    refuse,
+    measures_of_manifest,
+    parse_measures,
+    print_result,
+    refuse_options,
     require_all,
-    say,
 )
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hosts import is_loopback
@@ -60,7 +60,7 @@ LABEL_FOLDERS = LabelFolders()
 
 
 def explore(
-    of: LabelFolders = LABEL_FOLDERS,
+    labels: LabelFolders = LABEL_FOLDERS,
     split: Split = None,
     measures: Measures = None,
     runs: Annotated[
@@ -91,7 +91,9 @@ def explore(
     --pairs DIR`.
     """
     if export is not None:
-        refuse("with --export", dataset=of.dataset, captions=of.captions, sample=sample)
+        refuse_options(
+            "with --export", dataset=labels.dataset, captions=labels.captions, sample=sample
+        )
         from capgrade.explorer.judgements import export_judgements as write
         from capgrade.explorer.ratings import ReviewRatings
 
@@ -101,82 +103,84 @@ def explore(
         typer.echo(f"{write(ReviewRatings.open(reviews), export):,} pairs -> {export}")
         return
     loaded = load(params, sets)
-    asked, names = loaded.explore, names_of(measures, loaded.shards.measures)
+    settings, names = loaded.explore, parse_measures(measures, loaded.shards.measures)
     if sample is not None:
-        refuse("with --sample", images=images)
-        if (runs and asked.pool is not None) or (asked.similarity and asked.pool is None):
+        refuse_options("with --sample", images=images)
+        if (runs and settings.pool is not None) or (settings.similarity and settings.pool is None):
             problem = "explore.pool goes with explore.similarity, not with --run"
             raise InputError(
                 problem, remedy="set explore.pool and explore.similarity, or give --run"
             )
-        if not runs and (asked.gallery is not None or asked.direction != "i2t"):
+        if not runs and (settings.gallery is not None or settings.direction != "i2t"):
             raise InputError(
                 "explore.gallery and explore.direction are of a model's misses", remedy="give --run"
             )
         if runs and len(runs) > 1:
             raise InputError("--sample looks at the misses of one model", remedy="give --run once")
-        fitted = set() if of.dataset or of.shards or of.relevance else set(names)
+        fitted = set() if labels.dataset or labels.shards or labels.relevance else set(names)
         require_all(*(["torch"] if runs else []), measures=fitted, params=loaded.measures)
     else:
-        if loaded.regions.weights and not asked.detector:
+        if loaded.regions.weights and not settings.detector:
             remedy = "set both, or leave regions.weights out"
             raise InputError("regions.weights without explore.detector", remedy=remedy)
-        fitted = _fitted(of, names)
-        models = ["torch"] if runs or asked.detector else []
+        fitted = _measures_to_fit(labels, names)
+        models = ["torch"] if runs or settings.detector else []
         require_all("fastapi", *models, measures=fitted, params=loaded.measures)
     from capgrade.explorer.start import ExplorerFolders
 
     folders = ExplorerFolders(
-        **vars(of),
+        **vars(labels),
         split=split,
         measures=names,
         runs=runs or [],
         indexes=indexes or [],
         images=images,
         params=loaded.measures,
-        similarity=[Path(one) for one in asked.similarity],
-        judgements=None if asked.judgements is None else Path(asked.judgements),
+        similarity=[Path(path) for path in settings.similarity],
+        judgements=None if settings.judgements is None else Path(settings.judgements),
         detector=(
-            loaded.regions.model_copy(update={"detector": asked.detector})
-            if asked.detector
+            loaded.regions.model_copy(update={"detector": settings.detector})
+            if settings.detector
             else None
         ),
     )
     if sample is not None:
-        _sample(sample, folders, asked)
+        _write_sample(sample, folders, settings)
         return
     from capgrade.explorer.app import serve
     from capgrade.explorer.start import open_explorer
 
     explorer = open_explorer(folders)
-    if not is_loopback(asked.host):
-        said = (
+    if not is_loopback(settings.host):
+        message = (
             "everybody who reaches this machine by network can search and rate, without a password"
         )
-        warn(f"explore.host={asked.host}: {said}")
+        warn(f"explore.host={settings.host}: {message}")
     serve(
         explorer,
         reviews,
-        asked.host,
-        asked.port,
+        settings.host,
+        settings.port,
         lambda address: typer.echo(f"explorer at {address}"),
     )
 
 
-def _fitted(of: LabelFolders, names: Sequence[str]) -> set[str]:
-    """The measures that the explorer fits: of the labels, else those asked for."""
+def _measures_to_fit(labels: LabelFolders, names: Sequence[str]) -> set[str]:
+    """The measures that the explorer fits: those of the labels, or without labels `names`."""
     from capgrade.schemas.files import read_manifest
 
-    if of.dataset:
-        if not of.dataset.is_dir():  # of the hub, if anything
+    if labels.dataset:
+        if not labels.dataset.is_dir():  # It is then a dataset of the hub, with labels of its own.
             return set()
-        return parts_of(read_manifest(of.dataset, "publish")["measures"])
-    if of.shards:
-        return parts_of(read_manifest(of.shards, "shards")["params"]["measures"])
-    return {path.stem for path in of.relevance.glob("*.arrow")} if of.relevance else set(names)
+        return measures_of_manifest(read_manifest(labels.dataset, "publish")["measures"])
+    if labels.shards:
+        return measures_of_manifest(read_manifest(labels.shards, "shards")["params"]["measures"])
+    return (
+        {path.stem for path in labels.relevance.glob("*.arrow")} if labels.relevance else set(names)
+    )
 
 
-def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
+def _write_sample(out: Path, folders: ExplorerFolders, settings: ExploreParams) -> None:
     from capgrade.explorer.plans import (
         plan_misses,
         plan_most_informative,
@@ -188,18 +192,22 @@ def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
 
     corpus = read_corpus(folders)
     drawn = corpus.captions, corpus.fingerprint
-    if asked.pool is not None:
+    if settings.pool is not None:
         matrices = {
-            f"model {k}": one.matrix for k, one in enumerate(read_matrices(folders, corpus), 1)
+            f"model {k}": model.matrix for k, model in enumerate(read_matrices(folders, corpus), 1)
         }
-        plan = plan_pool(corpus.pairs, matrices, *drawn, asked.pool, asked.count, asked.seed)
+        plan = plan_pool(
+            corpus.pairs, matrices, *drawn, settings.pool, settings.count, settings.seed
+        )
         for name, stratum in plan.facts["strata"].items():
             typer.echo(f"{name}: {stratum['chosen']:,} of {stratum['pairs']:,} pairs")
     elif not folders.runs:
-        plan = plan_most_informative(corpus.pairs, *drawn, asked.count, asked.seed)
+        plan = plan_most_informative(corpus.pairs, *drawn, settings.count, settings.seed)
     else:
-        of = asked.direction, asked.gallery
-        plan = plan_misses(read_models(folders, corpus)[0], *drawn, asked.count, asked.seed, *of)
+        options = settings.direction, settings.gallery
+        plan = plan_misses(
+            read_models(folders, corpus)[0], *drawn, settings.count, settings.seed, *options
+        )
     write_plan(out, plan)
     write_lines(out, plan, corpus.captions)
     typer.echo(f"{len(plan.items)} pairs to rate, protocol {plan.protocol} -> {out}")
@@ -233,7 +241,7 @@ def judge(
             min=0, help="Stop before this run costs more; set judge.price_in, _out. 0: only tell."
         ),
     ] = None,
-    given: CommonOptions = COMMON_OPTIONS,
+    common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Ask a model how well captions describe images, as judgements and as a measure that `agree`
     reads.
@@ -244,8 +252,8 @@ def judge(
     """
     if out.suffix != ".csv":
         raise InputError("judgements are written as CSV", file=out, remedy="call it .csv")
-    asked = load(given.params, given.sets).judge
-    if max_cost is not None and not (asked.price_in or asked.price_out):
+    settings = load(common.params, common.sets).judge
+    if max_cost is not None and not (settings.price_in or settings.price_out):
         remedy = "set judge.price_in and judge.price_out, per million tokens"
         raise InputError("--max-cost without prices", remedy=remedy)
     from capgrade.pipelines.judging import judge as stage
@@ -255,21 +263,21 @@ def judge(
         captions,
         pairs,
         out,
-        source=judge_of(endpoint, model, asked),
+        source=judge_of(endpoint, model, settings),
         model=model,
         images=images,
         split=split,
         max_cost=max_cost,
-        params=asked,
-        tell=lambda said: typer.echo(said, err=True),
+        params=settings,
+        tell=lambda message: typer.echo(message, err=True),
     )
-    said = f"{done['answered']:,} of {done['pairs'] * len(done['prompts']):,} scores -> {out}"
+    message = f"{done['answered']:,} of {done['pairs'] * len(done['prompts']):,} scores -> {out}"
     if done["tokens"]["sent"]:
-        took = f"{done['requests']:,} requests, {done['tokens']['sent']:,} tokens sent"
-        took += f", {done['tokens']['answered']:,} answered"
-        took += f", cost {done['cost']:.3g}" if asked.price_in or asked.price_out else ""
-        said += f"\n{took}, {done['from_probabilities']:,} scores from probabilities"
-    say(done, given.as_json, said)
+        usage = f"{done['requests']:,} requests, {done['tokens']['sent']:,} tokens sent"
+        usage += f", {done['tokens']['answered']:,} answered"
+        usage += f", cost {done['cost']:.3g}" if settings.price_in or settings.price_out else ""
+        message += f"\n{usage}, {done['from_probabilities']:,} scores from probabilities"
+    print_result(done, common.as_json, message)
     if done["unanswered"]:
         beside = out.with_name(f"{out.stem}-unanswered.csv")
         typer.echo(
@@ -320,7 +328,7 @@ def regrade(
     max_cost: Annotated[
         float | None, Option(min=0, help="Stop before this run costs more, as of `judge`.")
     ] = None,
-    given: CommonOptions = COMMON_OPTIONS,
+    common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """What models' recall and NDCG are worth: draw a pool of pairs, ask a judge, and estimate R@1
     with what is also right, and NDCG@10 by its grades.
@@ -330,10 +338,10 @@ def regrade(
     stopped; nothing that was answered is asked again.
     """
     paths: dict[str, Path] = {}
-    for one in similarity:
-        name, equals, file = str(one).partition("=")
-        path = Path(file) if equals and not one.exists() else one
-        name = name if equals and not one.exists() else one.stem
+    for item in similarity:
+        name, equals, file = str(item).partition("=")
+        path = Path(file) if equals and not item.exists() else item
+        name = name if equals and not item.exists() else item.stem
         if name in paths:
             raise InputError(
                 f"two models are called '{name}'",
@@ -342,11 +350,11 @@ def regrade(
             )
         paths[name] = path
     require_all("vl_convert", *([ENCODER] if endpoint is None else []))
-    loaded = load(given.params, given.sets)
+    loaded = load(common.params, common.sets)
     from capgrade.pipelines.regrade import lines_of
     from capgrade.pipelines.regrade import regrade as stage
 
-    found = stage(
+    figures = stage(
         captions,
         paths,
         out,
@@ -362,5 +370,5 @@ def regrade(
         agree=loaded.agree,
         tell=lambda said: typer.echo(said, err=True),
     )
-    judged = f"{found['answered']:,} of {found['pairs']:,} pairs judged -> {out}"
-    say(found, given.as_json, "\n".join([*lines_of(found), judged]))
+    judged = f"{figures['answered']:,} of {figures['pairs']:,} pairs judged -> {out}"
+    print_result(figures, common.as_json, "\n".join([*lines_of(figures), judged]))

@@ -13,9 +13,9 @@ from capgrade.pipelines.cli.options import (
     CommonOptions,
     Out,
     load,
-    pairs,
-    refuse,
-    say,
+    parse_pairs,
+    print_result,
+    refuse_options,
 )
 from capgrade.schemas.errors import InputError
 
@@ -56,7 +56,7 @@ def init(
     language: Annotated[
         str | None, Option(help="Of the captions, such as de. Default: en, if they are.")
     ] = None,
-    given: CommonOptions = COMMON_OPTIONS,
+    common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """A project for `dvc repro` over your own data: params.yaml, dvc.yaml, .gitignore and a README.
 
@@ -68,7 +68,7 @@ def init(
     from capgrade.schemas.extras import require
 
     require("dvc")
-    own = {
+    options = {
         "source": source,
         "input": input,
         "images": images,
@@ -76,49 +76,49 @@ def init(
         "split-list": split_list,
         "column": column,
     }
-    if template is None and not any(own.values()) and sys.stdin.isatty():
-        template, data, own = _asked()
+    if template is None and not any(options.values()) and sys.stdin.isatty():
+        template, data, options = _ask_dataset()
     if template is not None:
-        refuse("with --template", **{**own, "features": None})
-        dataset = _of_template(template, data, features)
-    elif own["source"] is None:
+        refuse_options("with --template", **{**options, "features": None})
+        dataset = _dataset_of_template(template, data, features)
+    elif options["source"] is None:
         raise InputError(
             "no dataset", remedy="give --template, or --source, --input and --images or --features"
         )
     else:
-        refuse("without --template", data=data)
-        dataset = _own(own)
-    found = inspect_dataset(dataset)
+        refuse_options("without --template", data=data)
+        dataset = _dataset_of_options(options)
+    facts = inspect_dataset(dataset)
     name, presets = folder.resolve().name, preset or ["triplet"]
     tree = params_of(
-        dataset, found, name, presets, licence or "unknown", language, given.sets or []
+        dataset, facts, name, presets, licence or "unknown", language, common.sets or []
     )
-    said = [found.line(), *found.notes]
+    lines = [facts.line(), *facts.notes]
     if sizes := tree["captions"].get("divide"):
-        said.append(
+        lines.append(
             "no splits:"
             f" {', '.join(f'{size:g} of the images are {split}' for split, size in sizes.items())}"
         )
-    if found.not_english:
-        said.append(
+    if facts.not_english:
+        lines.append(
             "sbert's default model is for English: --set measures.sbert.model=MODEL names another"
         )
-    for line in said:
-        typer.echo(line, err=given.as_json)
-    made = write(folder, tree, f"{found.line()}.")
-    say(
+    for line in lines:
+        typer.echo(line, err=common.as_json)
+    made = write(folder, tree, f"{facts.line()}.")
+    print_result(
         {"files": made, "params": tree},
-        given.as_json,
+        common.as_json,
         f"{', '.join(made)} -> {folder}; now: cd {folder} && dvc repro",
     )
 
 
-def _of_template(template: str, data: Path | None, features: list[str] | None) -> Any:
+def _dataset_of_template(template: str, data: Path | None, features: list[str] | None) -> Any:
     from capgrade.pipelines.project.init import SCENES_DATASET
     from capgrade.pipelines.project.layouts import LAYOUTS
 
     if template == "scenes":
-        refuse("with --template scenes, which draws its data", data=data, features=features)
+        refuse_options("with --template scenes, which draws its data", data=data, features=features)
         return SCENES_DATASET
     if template not in LAYOUTS:
         raise InputError(
@@ -127,50 +127,49 @@ def _of_template(template: str, data: Path | None, features: list[str] | None) -
     if data is None:
         raise InputError(f"where {template} lies is not said", remedy="give --data FOLDER")
     dataset = LAYOUTS[template](data, not features)
-    return replace(dataset, features=_features(features)) if features else dataset
+    return replace(dataset, features=_parse_features(features)) if features else dataset
 
 
-def _own(own: dict[str, Any]) -> Any:
-    """A dataset by its own options; paths as they are from anywhere, as experiments run in other
-    folders."""
+def _dataset_of_options(options: dict[str, Any]) -> Any:
+    """A dataset by its own options. Paths become absolute, as experiments run in other folders."""
     from capgrade.pipelines.project.init import Dataset, absolute_path
 
-    captions: dict[str, Any] = {"source": own["source"]}
-    if own["input"]:
-        inputs = [absolute_path(one) for one in own["input"]]
+    captions: dict[str, Any] = {"source": options["source"]}
+    if options["input"]:
+        inputs = [absolute_path(path) for path in options["input"]]
         captions["input"] = inputs if len(inputs) > 1 else inputs[0]
-    if lists := pairs(own["split-list"], "--split-list"):
+    if lists := parse_pairs(options["split-list"], "--split-list"):
         captions["split_lists"] = {split: absolute_path(path) for split, path in lists.items()}
-    if columns := pairs(own["column"], "--column"):
+    if columns := parse_pairs(options["column"], "--column"):
         captions["columns"] = columns
-    if (own["images"] is None) == (not own["features"]):
+    if (options["images"] is None) == (not options["features"]):
         raise InputError(
             "pictures or features, one of them", remedy="give --images, or --features FORMAT=PATH"
         )
-    if own["images"] is not None:
-        return Dataset(captions, images=absolute_path(own["images"]))
-    return Dataset(captions, features=_features(own["features"]))
+    if options["images"] is not None:
+        return Dataset(captions, images=absolute_path(options["images"]))
+    return Dataset(captions, features=_parse_features(options["features"]))
 
 
-def _features(given: list[str]) -> dict[str, Any]:
-    """A block `regions.features`. InputError for another form than FORMAT=PATH."""
+def _parse_features(texts: list[str]) -> dict[str, Any]:
+    """The block `regions.features` of texts FORMAT=PATH. InputError for another form."""
     from capgrade.pipelines.project.init import absolute_path
 
-    formats = {one.partition("=")[0] for one in given}
-    paths = [absolute_path(one.partition("=")[2]) for one in given if "=" in one]
-    if len(formats) != 1 or len(paths) != len(given):
-        raise InputError(f"--features {' '.join(given)}: not FORMAT=PATH, all of one format")
+    formats = {text.partition("=")[0] for text in texts}
+    paths = [absolute_path(text.partition("=")[2]) for text in texts if "=" in text]
+    if len(formats) != 1 or len(paths) != len(texts):
+        raise InputError(f"--features {' '.join(texts)}: not FORMAT=PATH, all of one format")
     return {"format": formats.pop(), "input": paths if len(paths) > 1 else paths[0]}
 
 
-def _asked() -> tuple[str | None, Path | None, dict[str, Any]]:
+def _ask_dataset() -> tuple[str | None, Path | None, dict[str, Any]]:
     """A template with its folder, or a dataset's own options, from the terminal."""
-    known = typer.prompt("Dataset (scenes, flickr8k, flickr30k, coco, own)", default="own")
-    if known == "scenes":
-        return known, None, {}
-    if known != "own":
-        return known, Path(typer.prompt("Folder that it lies in")), {}
-    own: dict[str, Any] = {
+    template = typer.prompt("Dataset (scenes, flickr8k, flickr30k, coco, own)", default="own")
+    if template == "scenes":
+        return template, None, {}
+    if template != "own":
+        return template, Path(typer.prompt("Folder that it lies in")), {}
+    options: dict[str, Any] = {
         "source": typer.prompt(
             "Source of the captions (karpathy, coco, flickr, csv, tsv, jsonl, hub, webdataset)"
         ),
@@ -182,22 +181,24 @@ def _asked() -> tuple[str | None, Path | None, dict[str, Any]]:
         "split-list": None,
         "column": None,
     }
-    if own["images"] is None:
-        own["features"] = [typer.prompt("Features, as FORMAT=PATH")]
-    return None, None, own
+    if options["images"] is None:
+        options["features"] = [typer.prompt("Features, as FORMAT=PATH")]
+    return None, None, options
 
 
-def inputs(out: Out, given: CommonOptions = COMMON_OPTIONS) -> None:
+def inputs(out: Out, common: CommonOptions = COMMON_OPTIONS) -> None:
     """What the stages of a pipeline are made of: the version of capgrade, and the files that
     --params names."""
     from capgrade.pipelines.project.inputs import write_inputs
 
-    found = write_inputs(load(given.params, given.sets), out)
+    files_by_part = write_inputs(load(common.params, common.sets), out)
     files = sum(
-        len(one) if isinstance(one, dict) else 1 for part in found.values() for one in part.values()
+        len(names) if isinstance(names, dict) else 1
+        for part in files_by_part.values()
+        for names in part.values()
     )
-    say(
-        found,
-        given.as_json,
-        f"capgrade {found['code']['capgrade']}, {files:,} names and files -> {out}",
+    print_result(
+        files_by_part,
+        common.as_json,
+        f"capgrade {files_by_part['code']['capgrade']}, {files:,} names and files -> {out}",
     )

@@ -13,16 +13,16 @@ from capgrade.pipelines.cli.options import (
     OptionalOut,
     RegionsDir,
     load,
-    refuse,
-    say,
+    print_result,
+    refuse_options,
 )
 from capgrade.schemas.errors import InputError
 
-_Asked = Annotated[
+CaptionsOfImages = Annotated[
     Path | None,
     Option("--captions", help="Folder of `capgrade captions`: its images alone, by their ids."),
 ]
-AskedSplit = Annotated[
+SplitsOfImages = Annotated[
     str | None, Option("--split", help="With --captions: these splits, as val+test. Default: all.")
 ]
 
@@ -51,9 +51,9 @@ def regions(
     boxes: Annotated[
         str | None, Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")
     ] = None,
-    captions: _Asked = None,
-    split: AskedSplit = None,
-    given: CommonOptions = COMMON_OPTIONS,
+    captions: CaptionsOfImages = None,
+    split: SplitsOfImages = None,
+    common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Regions of images: what a detector finds in each, in Arrow shards; a stopped run goes on when
     run again.
@@ -70,7 +70,7 @@ def regions(
         "boxes": boxes,
         "split": split,
     }
-    params = load(given.params, given.sets, regions=options).regions
+    params = load(common.params, common.sets, regions=options).regions
     images = images or params.images
     if out is None or (images is None and params.features is None):
         raise InputError("--images and --out are needed", remedy="see capgrade regions --help")
@@ -89,14 +89,16 @@ def regions(
             ids=[Path(name) for name in params.features.ids],
             input_dtype=params.features.input_dtype,
         )
-        say(done, given.as_json, _regions_line(done, out) + _left_out_line(done["left_out"]))
+        print_result(
+            done, common.as_json, _regions_line(done, out) + _left_out_line(done["left_out"])
+        )
         return
     from capgrade.pipelines.regions import regions as stage
 
     assert images is not None
     detected = stage(Path(images), out, params, captions)
     if detected:
-        say(detected, given.as_json, _regions_line(detected, out))
+        print_result(detected, common.as_json, _regions_line(detected, out))
 
 
 def _regions_line(done: dict[str, Any], out: Path) -> str:
@@ -111,13 +113,13 @@ def _regions_line(done: dict[str, Any], out: Path) -> str:
 
 
 def _left_out_line(left_out: list[dict[str, str]]) -> str:
-    named = "; ".join(f"{one['file']} ({one['problem']})" for one in left_out[:3])
+    examples = "; ".join(f"{image['file']} ({image['problem']})" for image in left_out[:3])
     more = (
         f"; and {len(left_out) - 3} more, see left_out in manifest.json"
         if len(left_out) > 3
         else ""
     )
-    return f"\n{len(left_out)} images left out: {named}{more}" if left_out else ""
+    return f"\n{len(left_out)} images left out: {examples}{more}" if left_out else ""
 
 
 def import_regions(
@@ -146,8 +148,8 @@ def import_regions(
         tuple[Path, Path] | None,
         Option(metavar="CLASSES ATTRIBUTES", help="Of weights: files, a name a line."),
     ] = None,
-    captions: _Asked = None,
-    split: AskedSplit = None,
+    captions: CaptionsOfImages = None,
+    split: SplitsOfImages = None,
     as_json: AsJson = False,
 ) -> None:
     """Read and check other people's feature files, and store them as Arrow shards.
@@ -161,12 +163,12 @@ def import_regions(
         if len(input) != 1:
             raise InputError(f"{len(input)} checkpoints", remedy="give --input once")
         others = {"captions": captions, "split": split, "unreadable": unreadable, "ids": ids}
-        refuse("with --format weights", **others, input_dtype=input_dtype)
+        refuse_options("with --format weights", **others, input_dtype=input_dtype)
         classes, attributes = names or (None, None)
         made = convert(input[0], out, classes_file=classes, attributes_file=attributes)
-        say(made, as_json, f"{made['layout']} -> {out}")
+        print_result(made, as_json, f"{made['layout']} -> {out}")
         return
-    refuse(f"with --format {format}", names=names)
+    refuse_options(f"with --format {format}", names=names)
     from capgrade.pipelines.features.convert import import_regions as stage
 
     done = stage(
@@ -180,7 +182,7 @@ def import_regions(
         ids=ids or (),
         input_dtype=input_dtype,
     )
-    say(done, as_json, _regions_line(done, out) + _left_out_line(done["left_out"]))
+    print_result(done, as_json, _regions_line(done, out) + _left_out_line(done["left_out"]))
 
 
 def export_regions(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COEFFICIENTS = ("pearson", "spearman", "kendall", "kendall_c")
 
 
-def agreement_table(result: dict[str, Any]) -> None:
+def print_agreement(result: dict[str, Any]) -> None:
     """Pearson, Spearman and Kendall of each measure, over all judged pairs and over other captions
     alone; below them, where pairs have several ratings, one rater against the others."""
     heads, rows = _agreement_rows(result, others := "other\ncaptions")
@@ -26,24 +26,29 @@ def agreement_table(result: dict[str, Any]) -> None:
     print_table(f"Agreement with human judgements{also}", heads, rows)
     if judged := _judged_rows(result):
         pairs = ("all\npairs", "chosen\npairs", "random\npairs")
-        heads = ["measure", *(f"tau-b, {of}" for of in pairs), "another\ngrade", "another\nverdict"]
+        heads = [
+            "measure",
+            *(f"tau-b, {scope}" for scope in pairs),
+            "another\ngrade",
+            "another\nverdict",
+        ]
         print_table("Judges beside measures and people", heads, judged)
-        said = (
+        note = (
             "another grade, another verdict: the share of pairs on which two prompts of a judge"
             " disagree"
         )
-        console().print(said)
+        console().print(note)
     halves = {
         name: row["spearman_bootstrap"]
         for name, row in result.items()
         if "spearman_bootstrap" in row
     }
     if halves:
-        each = ", ".join(
-            f"{name} {one['mean']:.3f} ± {one['sd']:.3f}" for name, one in halves.items()
+        means = ", ".join(
+            f"{name} {spread['mean']:.3f} ± {spread['sd']:.3f}" for name, spread in halves.items()
         )
         console().print(
-            f"Spearman of CxC's protocol (a pair of each of half the images, 1,000 draws): {each}"
+            f"Spearman of CxC's protocol (a pair of each of half the images, 1,000 draws): {means}"
         )
     if "mixture" in result:
         weights = ", ".join(
@@ -56,7 +61,7 @@ def agreement_table(result: dict[str, Any]) -> None:
         )
 
 
-# How a table in a file is known as ours: others' begin with a tabular too.
+# How a file is recognised as a table of ours. Other people's LaTeX begins with a tabular too.
 AGREEMENT_TEXTS = {
     ".md": starting(b"| measure | pearson "),
     ".tex": signed(rb"\begin{tabular}{l", "\\toprule\nmeasure & pearson "),
@@ -71,14 +76,14 @@ def agreement_text(result: dict[str, Any], suffix: str) -> str:
 
 
 def _agreement_rows(result: dict[str, Any], others: str) -> tuple[list[str], list[list[str]]]:
-    """The heads, of which `others` stands over what is of other captions, where there are any, and
-    a row a measure."""
+    """Heads and a row for each measure. `others` is the head of columns over other captions, which
+    are left out where there are none."""
     scopes = {"all": None, "non_original": others}
     if not any("non_original" in row[c] for row in result.values() for c in COEFFICIENTS):
         del scopes["non_original"]
     heads = [
         "measure",
-        *(of or c.replace("_", " ") for c in COEFFICIENTS for of in scopes.values()),
+        *(label or c.replace("_", " ") for c in COEFFICIENTS for label in scopes.values()),
     ]
     cells = {
         name: [row[c].get(scope) for c in COEFFICIENTS for scope in scopes]
@@ -91,9 +96,9 @@ def _agreement_rows(result: dict[str, Any], others: str) -> tuple[list[str], lis
 
 
 def _judged_rows(result: dict[str, Any]) -> list[list[str]]:
-    """Of each measure Kendall's tau-b with all, chosen and random pairs, and the shares of a
-    judge's pairs on which two prompts have another grade or verdict. No row where neither chosen
-    pairs nor such a share is known."""
+    """A row for each measure: Kendall's tau-b over all, chosen and random pairs, and the shares of
+    a judge's pairs on which two prompts disagree in grade or verdict. No rows where neither chosen
+    pairs nor such shares are known."""
     rows = []
     for name, row in result.items():
         taus = [row["kendall"].get(scope) for scope in ("all", CHOSEN, RANDOM)]
@@ -103,24 +108,24 @@ def _judged_rows(result: dict[str, Any]) -> list[list[str]]:
     return rows if any(cell != "–" for row in rows for cell in row[2:]) else []
 
 
-def matches_table(text: str, matches: Sequence[Match]) -> None:
+def print_matches(text: str, matches: Sequence[Match]) -> None:
     """A caption over the images it is relevant to."""
     columns = ("image", *matches[0].relevance, "one of the image's own captions")
     rows = [
         [
-            _marked(one.image_id, one.original),
-            *(f"{value:.2f}" for value in one.relevance.values()),
-            one.caption,
+            _mark_own(match.image_id, match.original),
+            *(f"{value:.2f}" for value in match.relevance.values()),
+            match.caption,
         ]
-        for one in matches
+        for match in matches
     ]
     beside = {"title_justify": "left", "caption": "* the image the caption was written for"}
     print_table(f"“{text}”", columns, rows, texts=(0, len(columns) - 1), **beside)
 
 
-def hits_table(query: str, hits: Sequence[Hit]) -> None:
+def print_hits(query: str, hits: Sequence[Hit]) -> None:
     rows = [
-        [_marked(hit.id, hit.own), f"{hit.similarity:.3f}", f"{hit.relevance:.2f}", hit.text]
+        [_mark_own(hit.id, hit.own), f"{hit.similarity:.3f}", f"{hit.relevance:.2f}", hit.text]
         for hit in hits
     ]
     beside = {"title_justify": "left", "caption": "* belongs to the query"}
@@ -129,20 +134,22 @@ def hits_table(query: str, hits: Sequence[Hit]) -> None:
     )
 
 
-def _marked(name: str, own: bool) -> str:
+def _mark_own(name: str, own: bool) -> str:
     return f"{name} *" if own else name
 
 
-def compared_table(labels: Sequence[str], found: Sequence[Comparison], method: str) -> None:
+def print_comparisons(
+    labels: Sequence[str], comparisons: Sequence[Comparison], method: str
+) -> None:
     """Evaluations side by side, with tests of the first against each other one."""
     from capgrade.trainer.evaluation.tables import compared_rows
 
     against = "" if len(labels) == 2 else f"; p: {labels[0]} against each other run"
     title = f"Paired {method} tests{against}\npercent; tau and ranks as they are"
-    print_table(title, *compared_rows(labels, found), texts=(0, 1), title_justify="left")
+    print_table(title, *compared_rows(labels, comparisons), texts=(0, 1), title_justify="left")
 
 
-# How a table of scores in a file is known as ours.
+# How a file is recognised as a table of scores of ours.
 SCORES_TEXTS = {
     ".md": starting(b"| score | "),
     ".tex": signed(rb"\begin{tabular}{l", "\\toprule\nscore & "),
@@ -154,21 +161,21 @@ def scores_rows(
     tests: Mapping[str, Mapping[str, PairedTest]],
     level: float,
 ) -> tuple[list[str], list[list[str]]]:
-    """Heads and a row per measure: of one system with its intervals, of several with tests of the
-    first against each other one; by system and measure."""
+    """Heads and a row for each measure: intervals of one system, or values of several with tests of
+    the first against each other one. `intervals` and `tests` are by system and measure."""
     from capgrade.trainer.evaluation.tables import tested_rows
 
     first = next(iter(intervals.values()))
     if not tests:
         rows = [
-            [name, f"{one.value:.4f}", f"{one.low:.4f} .. {one.high:.4f}"]
-            for name, one in first.items()
+            [name, f"{interval.value:.4f}", f"{interval.low:.4f} .. {interval.high:.4f}"]
+            for name, interval in first.items()
         ]
         return ["score", "value", f"{level:.0%} interval"], rows
     cells = [
         (
-            [f"{of[name].value:.4f}" for of in intervals.values()],
-            [of[name] for of in tests.values()],
+            [f"{by_measure[name].value:.4f}" for by_measure in intervals.values()],
+            [by_measure[name] for by_measure in tests.values()],
             "{:+.4f}".format,
         )
         for name in first
@@ -184,7 +191,7 @@ def scores_text(heads: Sequence[str], rows: Sequence[Sequence[str]], suffix: str
     return (latex if suffix == ".tex" else markdown)(heads, rows)
 
 
-def scores_table(
+def print_scores(
     heads: Sequence[str], rows: Sequence[Sequence[str]], images: int, known: int
 ) -> None:
     title = f"Scores of {images:,} captions" + (f" of {known:,} images" if known != images else "")
@@ -194,7 +201,7 @@ def scores_table(
     print_table(title + several, heads, rows)
 
 
-def pointing_table(result: Mapping[str, Mapping[str, Any]]) -> None:
+def print_pointing(result: Mapping[str, Mapping[str, Any]]) -> None:
     """How often phrases point at the right region, by kind of object, beside chance."""
     columns = (
         "phrases about",
@@ -212,7 +219,7 @@ def pointing_table(result: Mapping[str, Mapping[str, Any]]) -> None:
     print_table("Pointing game", columns, rows)
 
 
-def review_table(result: dict[str, Any], rows: Sequence[tuple[str, str]]) -> None:
+def print_review(result: dict[str, Any], rows: Sequence[tuple[str, str]]) -> None:
     """A review's agreement, as `explorer.judgements.agreement_rows` says it."""
     title = f"Review, protocol {result['protocol']}, {result['items']:,} pairs"
     print_table(title, ("", ""), rows, title_justify="left")

@@ -21,9 +21,9 @@ from capgrade.pipelines.cli.options import (
     Out,
     Split,
     load,
-    refuse,
+    print_result,
+    refuse_options,
     require_all,
-    say,
 )
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import if_silent
@@ -63,7 +63,7 @@ def train(
     split: Annotated[str | None, Option(help="Split to learn from. Default: train.")] = None,
     epochs: Annotated[int | None, Option(min=1, help="Default: as the preset says.")] = None,
     restart: Annotated[bool, Option(help="Start afresh in a folder that holds a run.")] = False,
-    given: CommonOptions,
+    common: CommonOptions,
 ) -> None:
     """Train a retrieval model; a stopped run goes on when run again, a finished one with more
     --epochs.
@@ -71,21 +71,25 @@ def train(
     Several processes: `torchrun --nproc-per-node 2 -m capgrade.pipelines.cli train ...`.
     """
     loaded = load(
-        given.params, given.sets, train={"preset": preset, "split": split, "epochs": epochs}
+        common.params, common.sets, train={"preset": preset, "split": split, "epochs": epochs}
     )
-    asked = loaded.train
+    settings = loaded.train
     require_all(
-        "torch", measures=[asked.measure] if asked.validation else [], params=loaded.measures
+        "torch", measures=[settings.measure] if settings.validation else [], params=loaded.measures
     )
-    regions, images = _read_by(asked.model.name, regions, images, loaded.regions.images)
+    regions, images = _choose_input(settings.model.name, regions, images, loaded.regions.images)
     from capgrade.schemas.locks import first_process
 
-    with if_silent(f"{asked.model.name}: reading {captions}") if first_process() else nullcontext():
+    with (
+        if_silent(f"{settings.model.name}: reading {captions}")
+        if first_process()
+        else nullcontext()
+    ):
         from capgrade.trainer.fit.setup import Data
         from capgrade.trainer.fit.train import train as stage
 
         done = stage(
-            Data(captions, regions, shards, images), out, asked, loaded.measures, restart=restart
+            Data(captions, regions, shards, images), out, settings, loaded.measures, restart=restart
         )
     if not first_process():
         return
@@ -97,14 +101,14 @@ def train(
         f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best or 'not validated'} ->"
         f" {out}"
     )
-    say(done, given.as_json, line)
+    print_result(done, common.as_json, line)
 
 
-def _read_by(
+def _choose_input(
     model: str, regions: Path | None, images: Path | None, pictures: str | None
 ) -> tuple[Path | None, Path | None]:
-    """The regions or images that a model reads: in a pipeline, whose stages are the same for all
-    models, one that reads pictures has those of `regions.images`."""
+    """The regions and images for a model. The stages of a pipeline give regions to every model; one
+    that reads pictures takes those of `regions.images` instead."""
     if images is not None or pictures is None or regions is None:
         return regions, images
     from capgrade.schemas.say import tell
@@ -117,7 +121,7 @@ def _read_by(
 
 
 @dataclass(frozen=True)
-class EncodedRun:
+class RunToEncode:
     """A trained run that `evaluate` encodes the captions and images with."""
 
     run: Annotated[Path | None, Option(help="Run of `capgrade train` to encode and score.")] = None
@@ -127,8 +131,8 @@ class EncodedRun:
 
 
 @dataclass(frozen=True)
-class GivenScores:
-    """Scores of images and captions that are there."""
+class ScoreFiles:
+    """Scores of images and captions that another program made."""
 
     similarity: Annotated[
         list[Path] | None, Option(help="Images x captions (.npy, .npz, .pt, .arrow, .csv).")
@@ -150,12 +154,14 @@ class GivenScores:
         """The files of ids; None without any."""
         from capgrade.trainer.evaluation.order import MatrixIds
 
-        given = MatrixIds(self.row_ids, self.column_ids)
-        return given if self.row_ids or self.column_ids else None
+        files = MatrixIds(self.row_ids, self.column_ids)
+        return files if self.row_ids or self.column_ids else None
 
 
 @dataclass(frozen=True)
-class GivenLabels:
+class LabelFiles:
+    """Labels that the scores are compared with."""
+
     relevance: Annotated[
         Path | None,
         Option(help="Labels of `relevance`; or of `shards`, `publish`: estimates by weights."),
@@ -166,7 +172,7 @@ class GivenLabels:
 
 
 @dataclass(frozen=True)
-class GivenList:
+class PositivesList:
     """A list of likely positives in place of captions."""
 
     lists: Annotated[str | None, Option(help="In place of captions: coco-5k, or a file.")] = None
@@ -178,10 +184,10 @@ class GivenList:
 def evaluate(
     *,
     captions: OptionalCaptions = None,
-    encode: EncodedRun,
-    scores: GivenScores,
-    against: GivenLabels,
-    listed: GivenList,
+    encoded: RunToEncode,
+    scores: ScoreFiles,
+    label_files: LabelFiles,
+    positives_list: PositivesList,
     split: Split = None,
     fold: Annotated[
         list[int] | None, Option(help="Also average over folds of this many images.")
@@ -199,7 +205,7 @@ def evaluate(
     out: Annotated[
         Path | None, Option(help="Folder for metrics.json and curves, or tables.")
     ] = None,
-    given: CommonOptions,
+    common: CommonOptions,
 ) -> None:
     """Score a trained run or a similarity matrix on every retrieval metric, both directions, with
     intervals.
@@ -213,56 +219,64 @@ def evaluate(
     from capgrade.trainer.evaluation.task import load_task
 
     options = {"split": split, "stand_in": scores.stand_in, "fold": fold, "metric": metric}
-    loaded = load(given.params, given.sets, evaluate=options)
+    loaded = load(common.params, common.sets, evaluate=options)
     block = loaded.evaluate
     if compared:
-        refuse(
+        refuse_options(
             "with --compare",
             captions=captions,
             split=split,
             fold=fold,
-            **vars(encode),
+            **vars(encoded),
             **vars(scores),
-            **vars(against),
+            **vars(label_files),
         )
-        _compare(compared, metric or [], every, out, block.test, given.as_json)
+        _compare(compared, metric or [], every, out, block.test, common.as_json)
         return
-    if listed.lists is not None:
-        refuse(
+    if positives_list.lists is not None:
+        refuse_options(
             "with --lists",
             captions=captions,
             split=block.split,
             embeddings=scores.embeddings,
             stand_in=block.stand_in,
             instances=block.instances,
-            **vars(encode),
-            **vars(against),
+            **vars(encoded),
+            **vars(label_files),
         )
-        _by_list(listed.lists, listed.likely, scores, block, every, out, given.as_json)
+        _evaluate_by_list(
+            positives_list.lists, positives_list.likely, scores, block, every, out, common.as_json
+        )
         return
-    refuse("without --lists", likely=listed.likely)
+    refuse_options("without --lists", likely=positives_list.likely)
     if captions is None:
         remedy = "give --captions, --lists, or --compare with finished evaluations"
         raise InputError("no captions to evaluate on", remedy=remedy)
     similarity = scores.similarity
-    if encode.run is not None:
-        refuse("with --run", **{**vars(scores), "stand_in": block.stand_in})
-        index = encode.index or encode.run / "index"
+    if encoded.run is not None:
+        refuse_options("with --run", **{**vars(scores), "stand_in": block.stand_in})
+        index = encoded.index or encoded.run / "index"
         from capgrade.trainer.fit.checkpoint import read_config
 
-        model = read_config(encode.run)["params"]["model"]["name"]
-        regions, images = _read_by(model, encode.regions, encode.images, loaded.regions.images)
-        typer.echo(_encoded(encode.run, captions, regions, images, index, block), err=given.as_json)
+        model = read_config(encoded.run)["params"]["model"]["name"]
+        regions, images = _choose_input(
+            model, encoded.regions, encoded.images, loaded.regions.images
+        )
+        typer.echo(
+            _encode_split(encoded.run, captions, regions, images, index, block), err=common.as_json
+        )
         similarity = [index / "similarity.npy"]
     else:
-        refuse("without --run", index=encode.index, regions=encode.regions, images=encode.images)
+        refuse_options(
+            "without --run", index=encoded.index, regions=encoded.regions, images=encoded.images
+        )
     given_ids = {"row_ids": scores.row_ids, "column_ids": scores.column_ids}
     if block.stand_in is not None:
-        refuse("with --stand-in", **given_ids)
+        refuse_options("with --stand-in", **given_ids)
     of_images, of_captions = scores.embeddings or (None, None)
     tables = {"image_embeddings": of_images, "caption_embeddings": of_captions, **given_ids}
     instances = None if block.instances is None else Path(block.instances)
-    labels = {**vars(against), "instances": instances}
+    labels = {**vars(label_files), "instances": instances}
     matrices = dict(zip(similarity_names(similarity or []), similarity or [], strict=True))
 
     def digests() -> dict[str, str]:
@@ -280,13 +294,13 @@ def evaluate(
             **labels,
         )
 
-    _score(task, block, digests, every, out, given.as_json)
+    _score(task, block, digests, every, out, common.as_json)
 
 
-def _by_list(
+def _evaluate_by_list(
     name: str,
     likely: float | None,
-    scores: GivenScores,
+    scores: ScoreFiles,
     block: EvaluateParams,
     every: bool,
     out: Path | None,
@@ -326,14 +340,14 @@ def _score(
 
     inputs = digests()
     task, notes = load()
-    found = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs, now=digests)
+    evaluations = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs, now=digests)
     if as_json:
-        say(stage.as_json(found), True)
+        print_result(stage.as_json(evaluations), True)
     else:
-        show(found, every=every or bool(block.metric))
+        show(evaluations, every=every or bool(block.metric))
 
 
-def _encoded(
+def _encode_split(
     run: Path,
     captions: Path,
     regions: Path | None,
@@ -341,7 +355,7 @@ def _encoded(
     index: Path,
     params: EvaluateParams,
 ) -> str:
-    """The split through the run's model, kept in `index`; what was done, in a line."""
+    """Encode the split by the run's model into `index`. Returns a line on what was done."""
     from capgrade.schemas.times import timed
     from capgrade.trainer.search.index import embed
 
@@ -361,58 +375,61 @@ def _encoded(
             params.unreadable,
         )
     rows = done["files"]
-    said = (
+    line = (
         f"{rows['similarity.npy']['rows']:,} images, {rows['items.json']['rows']:,} captions ->"
         f" {index}"
     )
     if coarse is None:
-        return said
+        return line
     scored = (
         f"scored: the {params.coarse_top} best of each image and caption by {coarse}; all other"
         " pairs are -inf"
     )
-    return f"{said}\n{scored}"
+    return f"{line}\n{scored}"
 
 
 def _compare(
-    given: list[str], metrics: list[str], every: bool, out: Path | None, method: str, as_json: bool
+    texts: list[str], metrics: list[str], every: bool, out: Path | None, method: str, as_json: bool
 ) -> None:
-    """Paired tests of the first evaluation against each other one; of one alone, or those that have
-    no queries in common, a table of the metrics."""
-    if len(given) > 1:
-        typer.echo(f"comparing {', '.join(given)}", err=as_json)  # before slow imports
-    from capgrade.pipelines.cli.tables import compared_table
+    """Print paired tests of the first evaluation against each other one. For a single evaluation,
+    or where queries differ, print a table of the metrics."""
+    if len(texts) > 1:
+        typer.echo(f"comparing {', '.join(texts)}", err=as_json)  # before slow imports
+    from capgrade.pipelines.cli.tables import print_comparisons
     from capgrade.trainer.evaluation.compare import Comparison, compare, list_reported
     from capgrade.trainer.evaluation.tables import label_folders, table_of_runs, write_tables
 
-    runs = label_folders(given)
+    runs = label_folders(texts)
     if len(runs) < 2 and as_json:
         problem = f"a paired test is of two evaluations or more, not {len(runs)}"
         raise InputError(
             problem, remedy="name another one, or leave --json out for a table of this one"
         )
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     if len(runs) > 1:
         try:
-            found = compare(list(runs.values()), metrics, every=every or as_json, method=method)
+            comparisons = compare(
+                list(runs.values()), metrics, every=every or as_json, method=method
+            )
         except InputError as error:
             if as_json or not metrics:
                 raise
             typer.echo(f"no test: {error}", err=True)
     names = (
         metrics
-        or list(dict.fromkeys(one.metric for one in found))
+        or list(dict.fromkeys(comparison.metric for comparison in comparisons))
         or list_reported(next(iter(runs.values())))
     )
     if out is not None:
-        write_tables(runs, names, out, found)
+        write_tables(runs, names, out, comparisons)
     if as_json:
         tests = {
-            label: {one.key: one.json(k) for one in found} for k, label in enumerate(list(runs)[1:])
+            label: {comparison.key: comparison.json(k) for comparison in comparisons}
+            for k, label in enumerate(list(runs)[1:])
         }
-        say(next(iter(tests.values())) if len(tests) == 1 else tests, True)
-    elif found:
-        compared_table(list(runs), found, method)
+        print_result(next(iter(tests.values())) if len(tests) == 1 else tests, True)
+    elif comparisons:
+        print_comparisons(list(runs), comparisons, method)
     else:
         typer.echo(table_of_runs(runs, names), nl=False)
     if out is not None:
@@ -465,83 +482,87 @@ def search(
     top: Annotated[
         int | None, Option(min=1, help="How many. Default: 5, and 6 with --words.")
     ] = None,
-    given: CommonOptions,
+    common: CommonOptions,
 ) -> None:
     """Show what the labels of a caption, or a trained model, rank first.
 
     `--words DIR` draws the region that each word of a caption points at, and plays the pointing
     game if true boxes are known. Where --params has align.run, --run is the folder of the runs.
     """
-    as_json, loaded = given.as_json, load(given.params, given.sets)
+    as_json, loaded = common.as_json, load(common.params, common.sets)
     if words is not None and run is not None and "run" in loaded.align.model_fields_set:
         if loaded.align.run is None:
             from capgrade.trainer.alignment.align import write_no_alignment
 
             write_no_alignment(words)
-            say({"run": None}, as_json, "align.run is null: no words were drawn")
+            print_result({"run": None}, as_json, "align.run is null: no words were drawn")
             return
         run, images = run / loaded.align.run, images or loaded.regions.pictures
     if run is None:
-        refuse("without --run", **vars(model), words=words, regions=regions, images=images)
+        refuse_options("without --run", **vars(model), words=words, regions=regions, images=images)
         if captions is None or labels.relevance is None:
             remedy = "give --captions and --relevance, or --run with --query, --image or --words"
             raise InputError("nothing to search", remedy=remedy)
-        refuse("with --relevance", split=split)
-        _labels(captions, labels.relevance, labels, top or 5, as_json)
+        refuse_options("with --relevance", split=split)
+        _search_labels(captions, labels.relevance, labels, top or 5, as_json)
         return
-    refuse("with --run", **vars(labels))
+    refuse_options("with --run", **vars(labels))
     if words is None:
-        refuse("without --words", captions=captions, regions=regions, images=images, split=split)
-        _model(run, model, top or 5, as_json)
+        refuse_options(
+            "without --words", captions=captions, regions=regions, images=images, split=split
+        )
+        _search_model(run, model, top or 5, as_json)
         return
-    refuse("with --words", **vars(model))
+    refuse_options("with --words", **vars(model))
     if captions is None or regions is None or images is None:
         raise InputError(
             "--words without its images", remedy="give --captions, --regions and --images"
         )
-    _words(run, captions, regions, images, split, words, top or 6, as_json)
+    _draw_words(run, captions, regions, images, split, words, top or 6, as_json)
 
 
-def _labels(captions: Path, relevance: Path, asked: LabelSearch, top: int, as_json: bool) -> None:
+def _search_labels(
+    captions: Path, relevance: Path, wanted: LabelSearch, top: int, as_json: bool
+) -> None:
     from capgrade.pipelines import show
-    from capgrade.pipelines.cli.tables import matches_table
+    from capgrade.pipelines.cli.tables import print_matches
 
-    caption_id, text, found = show.matches(captions, relevance, asked.caption, asked.by, top)
-    if asked.picture:
-        show.picture(captions, text, found, asked.picture)
+    caption_id, text, matches = show.matches(captions, relevance, wanted.caption, wanted.by, top)
+    if wanted.picture:
+        show.picture(captions, text, matches, wanted.picture)
     result = {
         "caption_id": caption_id,
         "caption": text,
-        "images": [asdict(match) for match in found],
+        "images": [asdict(match) for match in matches],
     }
-    say(result, True) if as_json else matches_table(text, found)
+    print_result(result, True) if as_json else print_matches(text, matches)
 
 
-def _model(run: Path, asked: ModelSearch, top: int, as_json: bool) -> None:
+def _search_model(run: Path, wanted: ModelSearch, top: int, as_json: bool) -> None:
     require_all("torch", ENCODER)
-    from capgrade.pipelines.cli.tables import hits_table
+    from capgrade.pipelines.cli.tables import print_hits
     from capgrade.trainer.search import index as stage
 
-    query, image, index = asked.query, asked.image, asked.index or run / "index"
+    query, image, index = wanted.query, wanted.image, wanted.index or run / "index"
     if (query is None) == (image is None):
         raise InputError(
             "a search is for a caption or for an image", remedy="give one of --query and --image"
         )
     if query is not None and not query.strip():
         raise InputError("the query has no words", remedy="give --query a caption")
-    found = (
+    hits = (
         stage.search(run, index, query, top)
         if query
         else stage.search_captions(run, index, str(image), top)
     )
     (
-        say({"hits": [asdict(hit) for hit in found]}, True)
+        print_result({"hits": [asdict(hit) for hit in hits]}, True)
         if as_json
-        else hits_table(query or str(image), found)
+        else print_hits(query or str(image), hits)
     )
 
 
-def _words(
+def _draw_words(
     run: Path,
     captions: Path,
     regions: Path,
@@ -551,16 +572,16 @@ def _words(
     count: int,
     as_json: bool,
 ) -> None:
-    from capgrade.pipelines.cli.tables import pointing_table
+    from capgrade.pipelines.cli.tables import print_pointing
     from capgrade.trainer.alignment.align import align
 
-    found = align(run, captions, regions, split, out, images, count)
+    pointing = align(run, captions, regions, split, out, images, count)
     if as_json:
-        say({"pointing": found}, True)
-    elif found is None:
+        print_result({"pointing": pointing}, True)
+    elif pointing is None:
         typer.echo(f"no true boxes beside these captions, so no pointing game; picture -> {out}")
     else:
-        pointing_table(found)
+        print_pointing(pointing)
         typer.echo(f"-> {out}")
 
 
@@ -587,7 +608,7 @@ def reproduce(
     listed: Annotated[
         bool, Option("--list", help="All recipes, what they need, what was verified.")
     ] = False,
-    given: CommonOptions,
+    common: CommonOptions,
 ) -> None:
     """A table of a paper: trains what it needs, goes on where it stopped, prints our numbers beside
     the published.
@@ -598,14 +619,16 @@ def reproduce(
 
     if listed:
         recipes = list_recipes()
-        lines = [
-            f"{key:22}{one['paper']}, table {one['table']}; needs {', '.join(one['needs'])}; "
-            f"verified: {one['verified']}{'; ' if one['network'] else ''}{one['network'] or ''}"
-            for key, one in recipes.items()
-        ]
-        say(recipes, given.as_json, "\n".join(lines))
+        lines = []
+        for key, about in recipes.items():
+            network = f"; {about['network']}" if about["network"] else ""
+            lines.append(
+                f"{key:22}{about['paper']}, table {about['table']}; needs"
+                f" {', '.join(about['needs'])}; verified: {about['verified']}{network}"
+            )
+        print_result(recipes, common.as_json, "\n".join(lines))
         return
-    # an unknown one is said before what else is missing
+    # An unknown recipe is an error of its own, raised before other options are missed.
     recipe = load_recipe(name) if name is not None else None
     if name is None or recipe is None or captions is None or out is None:
         missing = [
@@ -616,9 +639,9 @@ def reproduce(
         raise InputError(
             f"no {' and no '.join(missing)}", remedy="see capgrade reproduce --help, or --list"
         )
-    settings = settings_of(recipe, given.params, given.sets or [], small)
+    settings = settings_of(recipe, common.params, common.sets or [], small)
     measures = {*recipe.relevance, *(run.measure for run in settings.runs.values())}
-    measures |= {one.measure for one in recipe.rows if one.measure}
+    measures |= {entry.measure for entry in recipe.rows if entry.measure}
     require_all("torch", measures=measures, params=settings.measures)
     from capgrade.pipelines.reproduce.stage import reproduce as stage
     from capgrade.pipelines.reproduce.table import table_markdown
@@ -631,12 +654,12 @@ def reproduce(
         judgements=judgements,
         split=split,
         rows=row or [],
-        params=given.params,
-        sets=given.sets or [],
+        params=common.params,
+        sets=common.sets or [],
         small=small,
     )
     typer.echo(
         json.dumps(table, indent=2)
-        if given.as_json
+        if common.as_json
         else f"{table_markdown(table)}\n-> {out / name}"
     )

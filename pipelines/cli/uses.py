@@ -20,10 +20,10 @@ from capgrade.pipelines.cli.options import (
     ParamsFile,
     Split,
     load,
-    names_of,
-    refuse,
+    parse_measures,
+    print_result,
+    refuse_options,
     require_all,
-    say,
 )
 from capgrade.schemas.errors import InputError
 
@@ -53,7 +53,7 @@ def score(
         ),
     ] = None,
     out: Annotated[Path | None, Option(help="Table to write: .md or .tex.")] = None,
-    given: CommonOptions = COMMON_OPTIONS,
+    common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Score a captioner's results as COCO's evaluation does, with bootstrap intervals; no Java, no
     network.
@@ -65,7 +65,7 @@ def score(
     require_all(measures=names)
     from capgrade.coco_files import read_candidates, read_references
     from capgrade.measures.frequencies import Frequencies
-    from capgrade.pipelines.cli.tables import SCORES_TEXTS, scores_rows, scores_table, scores_text
+    from capgrade.pipelines.cli.tables import SCORES_TEXTS, print_scores, scores_rows, scores_text
     from capgrade.schemas.files import write_text
     from capgrade.schemas.output import refuse_file
     from capgrade.scoring import Scores
@@ -77,60 +77,70 @@ def score(
                 "no table of scores is written so", file=out, remedy="end --out with .md or .tex"
             )
         refuse_file(out, "table of scores", SCORES_TEXTS[out.suffix])
-    asked = load(given.params, given.sets).score
-    known = read_references(references)
-    counted = Frequencies.read(frequencies, asked.tokenizer) if frequencies else None
+    params = load(common.params, common.sets).score
+    references_of = read_references(references)
+    counted = Frequencies.read(frequencies, params.tokenizer) if frequencies else None
 
     def scored(path: Path) -> Scores:
-        own = read_candidates(path, known)
+        own = read_candidates(path, references_of)
         # Two systems' results may be in different orders; numbers before texts.
-        in_order = dict(sorted(own.items(), key=lambda one: (isinstance(one[0], str), one[0])))
-        of_own = {image: known[image] for image in own}
+        in_order = dict(sorted(own.items(), key=lambda item: (isinstance(item[0], str), item[0])))
+        of_own = {image: references_of[image] for image in own}
         return score_captions(
-            in_order, of_own, names, tokenizer=asked.tokenizer, frequencies=counted
+            in_order, of_own, names, tokenizer=params.tokenizer, frequencies=counted
         )
 
-    settings: dict[str, Any] = {"level": asked.level, "samples": asked.samples, "seed": asked.seed}
+    settings: dict[str, Any] = {
+        "level": params.level,
+        "samples": params.samples,
+        "seed": params.seed,
+    }
     files = [*candidates, *(compare or [])]
-    systems = dict(zip(_labels(files), map(scored, files), strict=True))
+    systems = dict(zip(_label_systems(files), map(scored, files), strict=True))
     first, *others = systems.values()
     for path, other in zip(files[1:], others, strict=True):
         if other.ids != first.ids:
             problem = f"candidates of other images than in {files[0]}"
             raise InputError(problem, file=path, remedy="score all systems on the same images")
-    intervals = {label: one.intervals(**settings) for label, one in systems.items()}
+    intervals = {label: system.intervals(**settings) for label, system in systems.items()}
     tests = {label: first.compare(other, **settings) for label, other in list(systems.items())[1:]}
-    heads, rows = scores_rows(intervals, tests, asked.level)
-    of_images = sum(map(bool, known.values()))
+    heads, rows = scores_rows(intervals, tests, params.level)
+    of_images = sum(map(bool, references_of.values()))
     if out is not None:
         write_text(out, scores_text(heads, rows, out.suffix))
-    if given.as_json:
-        found = {
+    if common.as_json:
+        corpora = {
             label: {
-                "corpus": one.corpus,
+                "corpus": system.corpus,
                 "intervals": {n: [i.low, i.high] for n, i in intervals[label].items()},
             }
-            for label, one in systems.items()
+            for label, system in systems.items()
         }
-        said = {
-            label: {name: asdict(one) for name, one in of.items()} for label, of in tests.items()
+        comparisons = {
+            label: {name: asdict(test) for name, test in by_measure.items()}
+            for label, by_measure in tests.items()
         }
-        result = {**next(iter(found.values())), "images": len(first.ids), "of_images": of_images}
+        result = {**next(iter(corpora.values())), "images": len(first.ids), "of_images": of_images}
         result |= (
-            {"compare": next(iter(said.values())) if len(said) == 1 else said, "systems": found}
-            if said
+            {
+                "compare": next(iter(comparisons.values()))
+                if len(comparisons) == 1
+                else comparisons,
+                "systems": corpora,
+            }
+            if comparisons
             else {}
         )
-        say(result, True)
+        print_result(result, True)
     else:
-        scores_table(heads, rows, len(first.ids), of_images)
+        print_scores(heads, rows, len(first.ids), of_images)
     if out is not None:
-        typer.echo(f"-> {out}", err=given.as_json)
+        typer.echo(f"-> {out}", err=common.as_json)
 
 
-def _labels(files: Sequence[Path]) -> list[str]:
-    """What systems are called: the names of their files, where two are the same the paths, else
-    numbered."""
+def _label_systems(files: Sequence[Path]) -> list[str]:
+    """Names of systems: the names of their files, or the paths where two names are equal, with a
+    number where two paths are equal."""
     names = [path.name for path in files]
     labels = [str(path) if names.count(path.name) > 1 else path.name for path in files]
     return [
@@ -208,7 +218,7 @@ def audit(
     from capgrade.pipelines.audit import lists_folder
     from capgrade.pipelines.audit.page import summary_lines
 
-    found = stage(
+    figures = stage(
         captions,
         out,
         relevance=relevance,
@@ -220,11 +230,14 @@ def audit(
         similarity=similarity or (),
         stand_in=stand_in,
     )
-    say(found, as_json, "\n".join([*summary_lines(found), f"{out}, lists in {lists_folder(out)}"]))
+    print_result(
+        figures,
+        as_json,
+        "\n".join([*summary_lines(figures), f"{out}, lists in {lists_folder(out)}"]),
+    )
 
 
-# Modules of capgrade.benchmarks, and the measures that each times unless others are named; none
-# where it takes none.
+# Modules of capgrade.benchmarks, with the default of --measures; "" for one that takes no measures.
 BENCHES = {
     "gates": "",
     "corpus": "",
@@ -239,7 +252,7 @@ def bench(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(BENCHES)}.")],
     captions: CaptionsDir,
     measures: Measures = None,
-    given: CommonOptions = COMMON_OPTIONS,
+    common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Time us beside another library in one process, and print the largest difference of results.
 
@@ -250,16 +263,16 @@ def bench(
         raise InputError(f"no benchmark '{name}'", remedy=f"choose from: {', '.join(BENCHES)}")
     default = BENCHES[name]
     if not default:
-        refuse(f"with bench {name}", measures=measures)
+        refuse_options(f"with bench {name}", measures=measures)
     from capgrade.benchmarks.harness import Asked, show
 
-    known = load(given.params, given.sets)
-    names = names_of(measures or default) if default else ()
-    if known.bench.embeddings is None:
+    loaded = load(common.params, common.sets)
+    names = parse_measures(measures or default) if default else ()
+    if loaded.bench.embeddings is None:
         require_all(measures=names)
-    asked = Asked(captions, names, known, given.params, given.sets or [])
-    rows = import_module(f"capgrade.benchmarks.{name}").bench(asked)
-    if given.as_json:
-        say(rows, True)
+    request = Asked(captions, names, loaded, common.params, common.sets or [])
+    rows = import_module(f"capgrade.benchmarks.{name}").bench(request)
+    if common.as_json:
+        print_result(rows, True)
     else:
         show(f"bench {name}", rows)

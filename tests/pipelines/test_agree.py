@@ -11,7 +11,7 @@ from scipy import stats
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.agree import agree
-from capgrade.pipelines.cli.tables import agreement_table
+from capgrade.pipelines.cli.tables import print_agreement
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -55,7 +55,7 @@ def test_a_dense_file_judges_every_pair_and_a_mixture_finds_it(
     assert mixture["pearson"]["all"] == pytest.approx(1) == mixture["pearson"]["non_original"]
     assert mixture["weights"] == {"rouge_l": pytest.approx(1, abs=1e-5)}
     monkeypatch.setenv("COLUMNS", "40")
-    agreement_table(result)
+    print_agreement(result)
     assert (
         "weights of the mixture, for measures.mixtures: {rouge_l: 1}" in capsys.readouterr().out
     ), "one line to copy"

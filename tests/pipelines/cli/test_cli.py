@@ -19,7 +19,7 @@ from typer.main import get_command
 
 from capgrade.params import Params
 from capgrade.pipelines import cli
-from capgrade.pipelines.cli.tables import COEFFICIENTS, agreement_table, matches_table
+from capgrade.pipelines.cli.tables import COEFFICIENTS, print_agreement, print_matches
 from capgrade.pipelines.show import Match
 from capgrade.schemas.region_store import RegionStore
 from tests import tiny_detector
@@ -407,7 +407,7 @@ def test_no_head_of_a_table_is_cut_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    agreement_table(
+    print_agreement(
         {"people": {name: {"all": -0.123, "non_original": -0.456} for name in COEFFICIENTS}}
     )
     shown = capsys.readouterr().out
@@ -419,7 +419,7 @@ def test_a_narrow_terminal_cuts_no_value(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    matches_table(
+    print_matches(
         "a dog",
         [
             Match(

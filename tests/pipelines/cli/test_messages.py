@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from capgrade.pipelines.cli import _worth_saying
+from capgrade.pipelines.cli import _is_worth_saying
 from tests.conftest import ROOT
 from tests.tools.commands import commands
 
@@ -45,7 +45,7 @@ def test_what_beam_logs_of_an_error_is_said_when_it_is_asked_for(
     """The command says it in one line; Beam's word at import is logged by the root logger."""
 
     def said(name: str, level: int, text: str) -> bool:
-        return _worth_saying(logging.LogRecord(name, level, "", 0, text, None, None))
+        return _is_worth_saying(logging.LogRecord(name, level, "", 0, text, None, None))
 
     traceback = ("apache_beam.runners.worker.sdk_worker", logging.ERROR, "Traceback")
     assert not said(*traceback)
