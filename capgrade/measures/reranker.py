@@ -64,13 +64,13 @@ class ChosenModel(NamedTuple):
     device: str
     prompt: str | None
 
-    def open(self) -> CrossEncoder:
+    def load(self) -> CrossEncoder:
         """The model, which a process loads once."""
         return _opened(self.model, self.digest, self.device)
 
     def score(self, pairs: Sequence[tuple[Any, str]]) -> np.ndarray:
         """As `score_pairs`."""
-        return score_pairs(self.open(), pairs, self.prompt)
+        return score_pairs(self.load(), pairs, self.prompt)
 
 
 @lru_cache(maxsize=2)  # of each measure one
@@ -191,7 +191,7 @@ class ImageReranker(Measure[ImageRerankerParams]):
         """Find the pictures. InputError when the model cannot be loaded, has several scores or
         takes no pictures, and for an image that has no picture."""
         by = _loaded(self.name, self.params)
-        if not by.open().supports("image"):
+        if not by.load().supports("image"):
             remedy = "give a model that does, or take the measure reranker"
             raise InputError("the model takes no pictures", file=by.model, remedy=remedy)
         source = given(self.name, "images", self.params.images, SOURCES)
@@ -221,7 +221,7 @@ def _loaded(name: str, params: RerankerParams | ImageRerankerParams) -> ChosenMo
     # A worker may have another current folder.
     place = str(Path(model).resolve()) if Path(model).is_dir() else model
     by = ChosenModel(place, fingerprint(model), params.device, params.prompt)
-    by.open()
+    by.load()
     return by
 
 
