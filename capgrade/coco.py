@@ -204,7 +204,7 @@ class Spice(_Scorer):
         corpus = Corpus(_pair(gts, res), NO_TOKENIZER)
         fitted = SpiceMeasure(SpiceParams(self_reference="included")).fit(corpus.table)
         pairs = corpus.candidates.pairs
-        values = fitted.regrouped(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)
+        values = fitted.regroup(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)
         return float(values.mean()), [{"All": {"f": float(value)}} for value in values]
 
 

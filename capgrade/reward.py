@@ -14,7 +14,7 @@ import numpy as np
 from capgrade.measures.base import ImagePairs
 from capgrade.measures.cider import SIGMA, score_sentences
 from capgrade.measures.frequencies import Frequencies
-from capgrade.measures.ngrams import numbered
+from capgrade.measures.ngrams import ngrams_of
 from capgrade.measures.scores.candidates import are_ids, pair_candidates, token_ids
 from capgrade.measures.scores.corpus import warn_of_one_image
 from capgrade.schemas.errors import InputError
@@ -98,7 +98,7 @@ class CiderReward:
             words = split_at_white_space(tokenize_as_words(texts, self.tokenizer))
             ref_ptr = found.ref_ptr
             sizes = np.bincount(found.owner)
-        ngrams, n = numbered(words), int(sizes.sum())
+        ngrams, n = ngrams_of(words), int(sizes.sum())
         rows = np.arange(len(words.sizes))
         pairs = ImagePairs(np.repeat(np.arange(len(sizes)), sizes), rows[:n], ref_ptr, rows[n:])
         return score_sentences(

@@ -15,7 +15,7 @@ from capgrade.labels.named import EXACT, params_to_refit
 from capgrade.labels.published import params_of
 from capgrade.labels.stored import Computed, RelevanceBlock, Sampled, Stored
 from capgrade.labels.unsampled import UNKNOWN_RULES, Unknown, stand_ins
-from capgrade.measures import require_read
+from capgrade.measures import require_same_files
 from capgrade.measures.params import OWNERS, MeasuresParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -250,7 +250,7 @@ class Labels:
         params = params_to_refit(
             params_of(made, file), MeasuresParams.model_validate(given), file, EXACT
         )
-        require_read([name], params, self.inputs, file)
+        require_same_files([name], params, self.inputs, file)
         stored = Computed(name, params, self.captions, device)
         return replace(
             self, stored=stored, computed={"measure": name, "device": device, **named_files}
