@@ -135,7 +135,7 @@ class Labels:
             )
         return self.owners
 
-    def chosen(self, measure: str | None) -> str:
+    def choose_measure(self, measure: str | None) -> str:
         """The measure, or the only one there is. InputError otherwise, listing them."""
         if measure is None and len(self.measures) == 1:
             return self.measures[0]
@@ -182,7 +182,7 @@ class Labels:
             raise InputError(
                 f"unknown is {unknown!r}", remedy=f"choose from: {', '.join(UNKNOWN_RULES)}"
             )
-        measure = self.chosen(measure)
+        measure = self.choose_measure(measure)
         images, captions = self.rows_of_images(image_ids), self.rows_of_captions(caption_ids)
         if device is not None and isinstance(self.stored, Computed):
             tensors = self.stored.on_device(device, images, captions)
@@ -228,7 +228,7 @@ class Labels:
         >>> bool(labels.exact("rouge_l").block(range(4), range(60)).known.all())
         True
         """
-        name = self.chosen(measure)
+        name = self.choose_measure(measure)
         if not self.stored.sampled:
             return self
         if self.captions is None or self.made_with is None:
@@ -282,7 +282,9 @@ class Labels:
         """
         from capgrade.labels.batches import GradedBatches
 
-        return GradedBatches(self, size, self.chosen(measure), low, high, seed, process, processes)
+        return GradedBatches(
+            self, size, self.choose_measure(measure), low, high, seed, process, processes
+        )
 
     def negatives(
         self,
@@ -315,7 +317,9 @@ class Labels:
         """
         from capgrade.labels.negatives import AcceptanceRule, mine_negatives
 
-        rule = AcceptanceRule(self, np.float32(accepted_below), self.chosen(measure), unknown)
+        rule = AcceptanceRule(
+            self, np.float32(accepted_below), self.choose_measure(measure), unknown
+        )
         return mine_negatives(rule, k, scores, queries)
 
     def value_at(
@@ -331,7 +335,7 @@ class Labels:
         """
         from capgrade.agreement.calibration import load, named
 
-        name, path = self.chosen(measure), named(Path(calibration))
+        name, path = self.choose_measure(measure), named(Path(calibration))
         if self.made_with is None:
             problem = "the parameters of their measures are not known"
             raise InputError(problem, file=self.file, remedy="open them with Labels.load")
@@ -351,7 +355,7 @@ class Labels:
         >>> labels.positives(caption, above=0.99, measure="rouge_l")[0]
         ('scene-train-000000', 1.0)
         """
-        name = self.chosen(measure)
+        name = self.choose_measure(measure)
         images, values = self.stored.of_caption(int(self.rows_of_captions([caption_id])[0]), name)
         order = [k for k in np.argsort(-values, kind="stable") if values[k] > above]
         return [(self.image_ids[images[k]], float(values[k])) for k in order]
@@ -371,7 +375,7 @@ class Labels:
         """
         if top < 1:
             raise InputError(f"the top {top} captions", remedy="ask for 1 or more")
-        name = self.chosen(measure)
+        name = self.choose_measure(measure)
         captions, values = self.stored.of_image(int(self.rows_of_images([image_id])[0]), name)
         names: Sequence[str | int] = (
             range(self.n_captions) if self.captions is None else self.caption_ids
@@ -401,7 +405,7 @@ class Labels:
         """
         from capgrade.labels.qrels import write_qrels
 
-        return write_qrels(self, Path(path), self.chosen(measure), grades, queries)
+        return write_qrels(self, Path(path), self.choose_measure(measure), grades, queries)
 
     def judgements(
         self, measure: str | None, queries: str
@@ -410,7 +414,7 @@ class Labels:
         other; `queries` is captions or images. InputError for other queries."""
         from capgrade.labels.qrels import judgements
 
-        return judgements(self, self.chosen(measure), queries)
+        return judgements(self, self.choose_measure(measure), queries)
 
     def rows_of_images(self, ids: Ids) -> np.ndarray:
         """int64 rows of images. InputError for one that is not there."""

@@ -176,7 +176,7 @@ def _scores(rule: AcceptanceRule, given: Any) -> Any:
     them, float32."""
     labels = rule.labels
     if given is None or isinstance(given, str):
-        name = labels.chosen(given or rule.measure)
+        name = labels.choose_measure(given or rule.measure)
         return lambda images, captions: (
             labels.block(images, captions, name, unknown=rule.unknown).relevance
         )

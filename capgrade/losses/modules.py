@@ -145,7 +145,7 @@ class GradedClipLoss(torch.nn.Module):
                 remedy="leave it out: the logits have it already",
             )
         self.options = {**convert_options(self.NAME, own), **self.LOGITS}
-        self.labels, self.measure, self.unknown = labels, labels.chosen(measure), unknown
+        self.labels, self.measure, self.unknown = labels, labels.choose_measure(measure), unknown
         self.world_size, self.owner = world_size, torch.from_numpy(labels.owner)
         # The captions of the batches that `keyed` gave last.
         self._rows = torch.empty(0, dtype=torch.int64)

@@ -40,7 +40,7 @@ def benchmark(
 
     InputError where the labels do not have the measure.
     """
-    splits, measure = [], labels[0][0].chosen(params.measure)
+    splits, measure = [], labels[0][0].choose_measure(params.measure)
     for one, manifest in labels:
         tables = tuple(_tables(one, one.table, out, params))
         known = one.table.n_images * one.table.n_captions
@@ -108,7 +108,7 @@ def _tables(
 
 def _pairs(labels: Labels, params: PublishParams) -> ValuedPairs:
     """The pairs that reach the first threshold, and every own pair that is known."""
-    measure, edges = labels.chosen(params.measure), list(params.grades.values())[:1]
+    measure, edges = labels.choose_measure(params.measure), list(params.grades.values())[:1]
     return ValuedPairs.concatenate(
         known.take(
             (grades_of(known.value, edges) > 0) | (labels.owner[known.caption] == known.image)

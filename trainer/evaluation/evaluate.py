@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.evaluation import DIRECTIONS, Draws, Evaluation, cosines, is_graded
+from capgrade.evaluation import DIRECTIONS, Draws, Evaluation, is_graded, may_be_cosines
 from capgrade.evaluation import evaluate as of_arrays
 from capgrade.metrics.mined import mined_precision, mined_precision_classes
 from capgrade.metrics.ranking import TieRule
@@ -42,7 +42,7 @@ def default_names(task: Task, params: EvaluateParams, fold: int | None = None) -
     at, images = params.k, fold or len(task.similarity)
     lists = task.positives if fold is None else {}  # of the whole gallery
     plain = [f"{name}@{k}" for name in ("recall", "r") for k in at] + ["medr", "meanr"]
-    if cosines(task.similarity):
+    if may_be_cosines(task.similarity):
         plain += [f"{name}@{k}" for name in ("lambda", "lambda_other") for k in at]
     if "eccv" in lists:
         plain += ["map@r", "r_precision", "eccv_recall@1"]
