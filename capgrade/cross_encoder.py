@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capgrade.devices import device_of
+from capgrade.devices import device_of, precision_of
 from capgrade.pretrained import model_source, quiet_loading
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
@@ -58,11 +58,13 @@ def score_pairs(
     """
     import torch
 
-    scores = model.predict(
-        list(pairs),
-        batch_size=BATCH,
-        activation_fn=torch.nn.Sigmoid(),
-        prompt=prompt,
-        show_progress_bar=False,
-    )
+    # PyTorch would take TF32 for a vision model's convolution over patches on a GPU.
+    with precision_of("float32", model.device):
+        scores = model.predict(
+            list(pairs),
+            batch_size=BATCH,
+            activation_fn=torch.nn.Sigmoid(),
+            prompt=prompt,
+            show_progress_bar=False,
+        )
     return np.asarray(scores, np.float32)

@@ -124,10 +124,8 @@ class FittedImageText(OfPictures):
         return fill
 
     def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        picture_cosines, reference_cosines = (
-            np.empty((len(images), len(captions)), np.float32),
-            None,
-        )
+        picture_cosines = np.empty((len(images), len(captions)), np.float32)
+        reference_cosines = None
         self.of_pictures.product(images)(self.embeddings[captions], picture_cosines)
         if self.form == REFCLIPSCORE:
             reference_cosines = self.of_references.cells(images, captions)
@@ -282,8 +280,8 @@ def embed_pictures(pictures: Sequence[Picture], model: str, device: str) -> np.n
 
 def encode_pictures(encoder: SentenceTransformer, pictures: Sequence[Image.Image]) -> np.ndarray:
     """float32 [len(pictures), d], unit length. A batch is filled up to its full size with copies: a
-    picture's bits do not depend on the others, as all products have one shape. In
-    float32 on a GPU too, where PyTorch would take TF32 for the convolution over patches."""
+    picture's bits do not depend on the others, as all products have one shape. In float32 on a GPU
+    too, where PyTorch would take TF32 for the convolution over patches."""
     batch = _BATCH if encoder.device.type == "cpu" else _GPU_BATCH
     rows = np.resize(np.arange(len(pictures)), -(-len(pictures) // batch) * batch)
     options: Any = {"batch_size": batch, "normalize_embeddings": True, "show_progress_bar": False}

@@ -126,10 +126,9 @@ class ImageTextOnDevice(_OnDevice[FittedImageText]):
 
         def values(first: int, last: int) -> Tensor:
             references = None if reference_cosines is None else reference_cosines(first, last)
-            values_there: Tensor = combine_cosines(
-                self.fitted.form, picture_cosines(self.embeddings[first:last]), references
-            )
-            return values_there
+            pictures = picture_cosines(self.embeddings[first:last])
+            combined: Tensor = combine_cosines(self.fitted.form, pictures, references)
+            return combined
 
         return values
 

@@ -64,13 +64,13 @@ class ChosenModel(NamedTuple):
     device: str
     prompt: str | None
 
-    def open(self) -> CrossEncoder:
+    def load(self) -> CrossEncoder:
         """The model, which a process loads once."""
         return _load_once(self.model, self.digest, self.device)
 
     def score(self, pairs: Sequence[tuple[Any, str]]) -> np.ndarray:
         """As `score_pairs`."""
-        return score_pairs(self.open(), pairs, self.prompt)
+        return score_pairs(self.load(), pairs, self.prompt)
 
 
 @lru_cache(maxsize=2)  # one model of each of the two measures
@@ -193,7 +193,7 @@ class ImageReranker(Measure[ImageRerankerParams]):
         """Find the pictures. InputError when the model cannot be loaded, has several scores or
         takes no pictures, and for an image that has no picture."""
         by = _chosen_model(self.name, self.params)
-        if not by.open().supports("image"):
+        if not by.load().supports("image"):
             remedy = "give a model that does, or take the measure reranker"
             raise InputError("the model takes no pictures", file=by.model, remedy=remedy)
         source = require_param(self.name, "images", self.params.images, SOURCES)
@@ -223,7 +223,7 @@ def _chosen_model(name: str, params: RerankerParams | ImageRerankerParams) -> Ch
     # A worker may have another current folder.
     place = str(Path(model).resolve()) if Path(model).is_dir() else model
     by = ChosenModel(place, fingerprint(model), params.device, params.prompt)
-    by.open()
+    by.load()
     return by
 
 

@@ -61,6 +61,10 @@ class FittedShortlist(ArrayState):
         """As `Fitted.pairs`, of any pairs."""
         return self.scorer.pairs(images, captions)
 
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.cells`, of any captions."""
+        return self.scorer.cells(images, captions)
+
     def own_left_out(self, images: np.ndarray) -> np.ndarray:
         return self.scorer.own_left_out(images)
 

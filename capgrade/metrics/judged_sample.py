@@ -112,8 +112,8 @@ class JudgedSample:
         """What is known of labels, images as queries: a pair of a shard was kept with probability 1
         / weight. Relevance below 0 is a gain of 0.
 
-        InputError for another measure, and for weights that do not add up to all pairs: some had no
-        chance.
+        InputError for another measure, for one that scores some pairs alone, and for weights that
+        do not add up to all pairs: some had no chance.
 
         >>> import capgrade
         >>> labels = capgrade.Labels.load("dataset")
@@ -122,6 +122,10 @@ class JudgedSample:
         True
         """
         name = labels.choose_measure(measure)
+        if labels.stored.partial(name):
+            problem = f"{name} scores some pairs alone, and no weights tell of the others"
+            remedy = "evaluate by a measure of every pair"
+            raise InputError(problem, file=labels.file, remedy=remedy)
         parts = list(labels.stored.pairs(name))
         image, caption, value, weight = (
             np.concatenate(columns) for columns in zip(*parts, strict=True)

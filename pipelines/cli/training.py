@@ -158,7 +158,7 @@ class GivenScores:
 class GivenLabels:
     relevance: Annotated[
         Path | None,
-        Option(help="Labels of `relevance`; or of `shards`, `publish`: estimates by weights."),
+        Option(help="Labels of `relevance`, `shards`, `publish`."),
     ] = None
     positives: Annotated[
         Path | None, Option(help="Positives of `capgrade audit`: accepted_recall.")

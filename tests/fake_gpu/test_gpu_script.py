@@ -50,11 +50,12 @@ def test_every_path_agrees(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_form_for_a_device_is_looked_at() -> None:
-    """Mixtures hold any state, and move their parts."""
+    """Mixtures and shortlists hold any state, and move their parts."""
     forms = {kind for kind in State.kinds.values() if kind.on_device is not Fitted.on_device}
     names = {name for name, _ in gpu.BLOCK_FORMS}
     assert {kind.__name__ for kind in forms} == {
         "FittedCider", "FittedImageText", "FittedMixture", "FittedRougeL", "FittedSbert",
+        "FittedShortlist",
     }  # fmt: skip
     assert {"cider", "image_text", "rouge_l", "sbert"} <= names <= MEASURES.keys()
     assert choose([gpu.MIXED], MeasuresParams(mixtures={gpu.MIXED: gpu.MIXTURE}))

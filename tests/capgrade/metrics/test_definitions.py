@@ -26,7 +26,9 @@ NOT_MEANS = {
     "lambda",
     "lambda_other",
 }
-ELSEWHERE = {"sr_authors", "sr_soft_authors"}  # test_parity.py
+# In test_parity.py, and in test_evaluation.py those of pairs whose relevance is over a limit.
+ELSEWHERE = {"sr_authors", "sr_soft_authors"}
+ELSEWHERE |= {"relevant_recall", "relevant_r", "relevant_map@r"}
 
 
 def definitions(

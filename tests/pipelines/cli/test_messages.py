@@ -18,6 +18,7 @@ OTHERS = {
     "--accum-freq",
     "--force-download",
 }
+OTHERS |= {"--device", "--seconds", "--small", "--only"}  # of `make gpu`
 OTHERS |= {"--no-scm", "--subdir", "--quiet", "--port", "--scheduler-file"}
 
 
