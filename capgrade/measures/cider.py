@@ -217,7 +217,7 @@ def score_sentences(
 class CiderParams(ParamsBlock):
     """CIDEr-D: corpus of the document frequencies, width of the length penalty, own captions."""
 
-    # None is this split; else a captions folder, FOLDER#split, or a saved file.
+    # None: this split; else a captions folder, FOLDER#split, or a saved file
     document_frequency: str | None = None
     sigma: Annotated[float, Field(gt=0)] = SIGMA
     self_reference: SelfReference = "included"

@@ -18,7 +18,7 @@ class _Shared(ParamsBlock):
     """Parameters of every measure, shared by the stages that compute relevance."""
 
     imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
-    # The weight of each measure in each mixture, by name.
+    # name -> measure -> weight
     mixtures: dict[str, Annotated[dict[str, Finite], Field(min_length=1)]] = {}
 
     def of(self, name: str) -> ParamsBlock:

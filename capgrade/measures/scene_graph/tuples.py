@@ -29,12 +29,12 @@ TupleWeight = Annotated[float, Field(ge=0, le=1e6)]  # sums of them are of float
 class SceneGraphParams(ParamsBlock):
     """Scene graphs of captions: weights of tuples beside an object's 1, and beta of the F-score."""
 
-    # The weight of what an object is a kind of, such as the animal of a dog.
+    # what an object is a kind of: animal, of a dog
     kinds: Annotated[TupleWeight, Field(le=1)] = 0.5
     attributes: TupleWeight = 0.5  # an attribute or action, of whatever object
     attached: TupleWeight = 0.1  # the same of its object
     relations: TupleWeight = 0.1
-    # Below 1, precision counts more than recall.
+    # below 1, precision counts more than recall
     beta: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.2
     self_reference: SelfReference = "included"
 
