@@ -16,7 +16,7 @@ from capgrade.measures.scores.candidates import pair_candidates
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.scoring import scored
+from capgrade.scoring import score_corpus
 
 _NAMES = ("bleu", "meteor", "rouge_l", "cider")
 
@@ -30,13 +30,13 @@ def bench(asked: Asked) -> Rows:
     def corpus() -> Corpus:
         return Corpus(pair_candidates(candidates, references))
 
-    first, _ = once(lambda: scored(corpus(), _NAMES))
+    first, _ = once(lambda: score_corpus(corpus(), _NAMES))
     tokens = corpus()
     result = {}
     result["tokenizer"], lines = _tokenizer(tokens, candidates, references)
     for name in _NAMES:
         result[name] = _measure(name, corpus, tokens, *lines)
-    seconds, _ = best(lambda: scored(corpus(), _NAMES))
+    seconds, _ = best(lambda: score_corpus(corpus(), _NAMES))
     peer = sum(row["peer_seconds"] for row in result.values())
     started = sum(row["peer_seconds_started"] for row in result.values())
     largest = max(row["max_abs_diff"] for row in result.values())

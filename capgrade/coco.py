@@ -50,18 +50,21 @@ class PTBTokenizer:
         {1: ["a man 's dog running"]}
         """
         texts = [
-            _text(one, image, k)
-            for image, found in captions_for_image.items()
-            for k, one in enumerate(found)
+            _text(annotation, image, k)
+            for image, annotations in captions_for_image.items()
+            for k, annotation in enumerate(annotations)
         ]
         warn_of_scripts(texts, "ptb_py")
         words = tokenize_as_words(texts, "ptb_py", lists=(0,))
         lines = iter([" ".join(words.sentence(k)) for k in range(len(texts))])
-        return {image: [next(lines) for _ in found] for image, found in captions_for_image.items()}
+        return {
+            image: [next(lines) for _ in annotations]
+            for image, annotations in captions_for_image.items()
+        }
 
 
-def _text(one: Any, image: Any, k: int) -> str:
-    text = one.get("caption") if isinstance(one, Mapping) else None
+def _text(annotation: Any, image: Any, k: int) -> str:
+    text = annotation.get("caption") if isinstance(annotation, Mapping) else None
     if not isinstance(text, str):
         raise InputError(
             'no {"caption": text}',
@@ -74,9 +77,9 @@ def _text(one: Any, image: Any, k: int) -> str:
 def _pair(gts: Gts, res: Gts) -> Candidates:
     """One candidate for each image. InputError for any other number, for ids that differ, for what
     is not text."""
-    for image, found in res.items():
-        if isinstance(found, str) or len(found) != 1:
-            problem = f"{1 if isinstance(found, str) else len(found)} candidates"
+    for image, candidates in res.items():
+        if isinstance(candidates, str) or len(candidates) != 1:
+            problem = f"{1 if isinstance(candidates, str) else len(candidates)} candidates"
             raise InputError(problem, row=f"res[{image!r}]", remedy="give a list of one caption")
     in_order = {image: res[image] for image in gts if image in res}
     return pair_candidates({**in_order, **res}, gts)
@@ -144,14 +147,14 @@ class Bleu(_Scorer):
         >>> [round(score, 4) for score in scores], len(each)
         ([0.4777, 0.4137], 2)
         """
-        found = list(BleuMeasure().of_corpus(Corpus(_pair(gts, res), NO_TOKENIZER)).values())
+        by_order = list(BleuMeasure().of_corpus(Corpus(_pair(gts, res), NO_TOKENIZER)).values())
         if verbose:
-            words, closest, *counts = (int(value) for value in found[0].statistics.sum(axis=0))
+            words, closest, *counts = (int(value) for value in by_order[0].statistics.sum(axis=0))
             correct, guess = counts[: self._n], counts[MAX_ORDER:][: self._n]
             print({"testlen": words, "reflen": closest, "guess": guess, "correct": correct})
             print("ratio:", words / (closest + 1e-9))
-        each = [one.sentences.tolist() for one in found]
-        return [one.corpus for one in found][: self._n], each[: self._n]
+        each = [scored.sentences.tolist() for scored in by_order]
+        return [scored.corpus for scored in by_order][: self._n], each[: self._n]
 
 
 class Rouge(_Scorer):
@@ -166,7 +169,7 @@ class Rouge(_Scorer):
         >>> round(float(score), 4)
         0.5571
         """
-        values = _scored(RougeL(), gts, res).sentences
+        values = _score_measure(RougeL(), gts, res).sentences
         return values.mean(), values
 
 
@@ -186,8 +189,8 @@ class Meteor(_Scorer):
             image: [text.replace("|||", "").replace("  ", " ") for text in texts]
             for image, texts in res.items()
         }
-        found = _scored(MeteorMeasure(), gts, spaced)
-        return found.corpus, found.sentences.tolist()
+        scored = _score_measure(MeteorMeasure(), gts, spaced)
+        return scored.corpus, scored.sentences.tolist()
 
 
 class Spice(_Scorer):
@@ -204,11 +207,11 @@ class Spice(_Scorer):
         corpus = Corpus(_pair(gts, res), NO_TOKENIZER)
         fitted = SpiceMeasure(SpiceParams(self_reference="included")).fit(corpus.table)
         pairs = corpus.candidates.pairs
-        values = fitted.regrouped(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)
+        values = fitted.regroup(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)
         return float(values.mean()), [{"All": {"f": float(value)}} for value in values]
 
 
-def _scored(measure: Any, gts: Gts, res: Gts) -> Scored:
+def _score_measure(measure: Any, gts: Gts, res: Gts) -> Scored:
     return next(iter(measure.of_corpus(Corpus(_pair(gts, res), NO_TOKENIZER)).values()))
 
 
@@ -259,8 +262,8 @@ class COCOEvalCap:
                     raise
                 warn(f"SPICE is left out: {error}")
                 continue
-            found: Any = (score, scores) if isinstance(scorer, Bleu) else ([score], [scores])
-            for name, value, values in zip(methods, *found, strict=True):
+            by_method: Any = (score, scores) if isinstance(scorer, Bleu) else ([score], [scores])
+            for name, value, values in zip(methods, *by_method, strict=True):
                 self.setEval(value, name)
                 self.setImgToEvalImgs(values, gts.keys(), name)
                 print(f"{name}: {value:0.3f}")

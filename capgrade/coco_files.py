@@ -17,7 +17,7 @@ _REFERENCES = (
     " `capgrade.score` in Python"
 )
 CANDIDATES = 'give COCO\'s [{"image_id": .., "caption": ..}, ...]'
-# VizWiz marks them
+# Captions that VizWiz marks.
 REJECTED = "rejected captions (is_rejected)"
 PRECANNED = "precanned captions (is_precanned)"
 _TABLE = (
@@ -32,28 +32,28 @@ def read_references(path: Path) -> dict[Any, list[str]]:
     may have none left. InputError names an entry that is none."""
     content = read_json(path, CORRECT if _is_json(path) else _REFERENCES)
     rows = content.get("annotations") if isinstance(content, dict) else None
-    found: dict[Any, list[str]] = {}
+    references: dict[Any, list[str]] = {}
     left_out = Counter[str]()
     captions = list(_captions(rows, path, "annotations", _REFERENCES))
     for row, (image, caption, _) in zip(rows or (), captions, strict=True):
-        found.setdefault(image, [])
+        references.setdefault(image, [])
         if row.get("is_rejected") or row.get("is_precanned"):
             left_out[REJECTED if row.get("is_rejected") else PRECANNED] += 1
         else:
-            found[image].append(caption)
+            references[image].append(caption)
     if left_out:
         warn(
             f"{path}: left out: "
             + ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
         )
-    return found
+    return references
 
 
 def read_candidates(path: Path, references: dict[Any, list[str]]) -> dict[Any, list[str]]:
     """Image id -> [caption] of a results file, a list of {"image_id": .., "caption": ..}.
     InputError naming the entry that is none, whose image has no references, or that is a second one
     of its image."""
-    found: dict[Any, list[str]] = {}
+    candidates: dict[Any, list[str]] = {}
     first = _first_row(path)
     if (
         first.startswith("{")
@@ -65,7 +65,7 @@ def read_candidates(path: Path, references: dict[Any, list[str]]) -> dict[Any, l
         raise InputError("JSON Lines, an object a row", file=path, remedy=remedy)
     content = read_json(path, CORRECT if _is_json(path) else CANDIDATES + _TABLE)
     for image, caption, where in _captions(content, path, "", CANDIDATES):
-        if image in found:
+        if image in candidates:
             raise InputError(
                 f"image {image!r} has a second caption",
                 file=path,
@@ -77,12 +77,13 @@ def read_candidates(path: Path, references: dict[Any, list[str]]) -> dict[Any, l
             raise InputError(
                 f"image {image!r} has no references", file=path, row=where, remedy=remedy
             )
-        found[image] = [caption]
-    if none := [image for image in found if not references[image]]:
+        candidates[image] = [caption]
+    if without_references := [image for image in candidates if not references[image]]:
         warn(
-            f"{path}: left out: {len(none):,} captions of images whose references are all left out"
+            f"{path}: left out: {len(without_references):,} captions of images whose references"
+            " are all left out"
         )
-    return {image: captions for image, captions in found.items() if references[image]}
+    return {image: captions for image, captions in candidates.items() if references[image]}
 
 
 def _first_row(path: Path) -> str:
@@ -106,9 +107,9 @@ def _captions(rows: Any, path: Path, key: str, remedy: str) -> Iterator[tuple[An
         )
         if isinstance(image, float) and image.is_integer():
             image = int(image)  # pandas makes 1.0 of the id 1 where another one is absent
-        known = isinstance(image, int | str) and not isinstance(image, bool)
-        if not known or not isinstance(caption, str):
-            lacks = "no text as caption" if known else "no number or text as image_id"
+        has_id = isinstance(image, int | str) and not isinstance(image, bool)
+        if not has_id or not isinstance(caption, str):
+            lacks = "no text as caption" if has_id else "no number or text as image_id"
             remedy = 'give {"image_id": number or text, "caption": text}'
             raise InputError(lacks, file=path, row=f"{key}[{k}]", remedy=remedy)
         yield image, caption, f"{key}[{k}]"

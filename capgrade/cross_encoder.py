@@ -30,23 +30,23 @@ def load_cross_encoder(model: str, device: str) -> CrossEncoder:
     place = device_of(device)
     try:
         with quiet_loading():
-            found = CrossEncoder(source, device=str(place))
+            encoder = CrossEncoder(source, device=str(place))
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         remedy = "give the folder of a sentence-transformers CrossEncoder, or a hub id when online"
         raise InputError(
             f"cannot load the CrossEncoder '{model}': {reason}", remedy=remedy
         ) from error
-    kinds = getattr(found.config, "architectures", None) or [""]
-    if len(found) == 1 and "For" not in kinds[0]:  # the library would put random weights there
+    kinds = getattr(encoder.config, "architectures", None) or [""]
+    if len(encoder) == 1 and "For" not in kinds[0]:  # the library would put random weights there
         remedy = "give a model that was trained as a CrossEncoder"
         raise InputError(
             f"{kinds[0] or 'the model'} has no layer that scores", file=model, remedy=remedy
         )
-    if found.num_labels != 1:
+    if encoder.num_labels != 1:
         remedy = "give a model of one score, such as a reranker"
-        raise InputError(f"the model has {found.num_labels} labels", file=model, remedy=remedy)
-    return found
+        raise InputError(f"the model has {encoder.num_labels} labels", file=model, remedy=remedy)
+    return encoder
 
 
 def score_pairs(

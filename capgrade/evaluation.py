@@ -1,8 +1,8 @@
 """`capgrade.evaluate` of a score matrix, `evaluate_lists` of ranked lists: many metrics by name,
 with intervals.
 
-The command `capgrade evaluate`, validation while training and `reproduce` call it too: there is no
-other road to these numbers.
+The command `capgrade evaluate`, validation while training and `reproduce` call it too, so that
+these numbers are computed in one place.
 """
 
 from __future__ import annotations
@@ -120,9 +120,11 @@ class Draws:
 
     def intervals(self, drawn: Mapping[str, Array]) -> dict[str, tuple[float, float]]:
         """Percentile intervals of what has values."""
-        known = {name: values for name, values in drawn.items() if not np.isnan(values).all()}
-        found = {name: np.nanquantile(values, tails(self.level)) for name, values in known.items()}
-        return {name: (float(low), float(high)) for name, (low, high) in found.items()}
+        finite = {name: values for name, values in drawn.items() if not np.isnan(values).all()}
+        bounds = {
+            name: np.nanquantile(values, tails(self.level)) for name, values in finite.items()
+        }
+        return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
 
 
 _DRAWS = Draws()
@@ -133,11 +135,11 @@ class Evaluated:
     """Metrics of one direction, or of ranked lists: each one's value for every query, NaN where the
     query has none."""
 
-    # float64 [queries] of each metric; one fold: the whole set
+    # Each fold's values by metric, float64 [queries]; without folds one, the whole set.
     folds: Sequence[Mapping[str, Array]]
     queries: Sequence[str] | None = None  # their ids, of ranked lists
     metrics: Sequence[Metric] = ()
-    # of each fold: the image of each query, int64; None: each its own
+    # Each fold's image of each query, int64; None: each query is an image of its own.
     groups: Sequence[Array | None] = (None,)
     drawn: Draws = field(default_factory=Draws)
     estimated: frozenset[str] = frozenset()  # names of metrics that are of a sample of the pairs
@@ -189,7 +191,7 @@ class Evaluated:
         return self.drawn.intervals(self.draws) | estimates
 
     def __str__(self) -> str:
-        return _lines({name: [self._cell(name)] for name in self.mean})
+        return _format_table({name: [self._cell(name)] for name in self.mean})
 
     def _cell(self, name: str) -> str:
         return _with_interval(self.mean[name], self.intervals.get(name), 4)
@@ -201,9 +203,9 @@ class Evaluation:
 
     protocol: str  # "whole" or "folds of N"
     scored: Mapping[str, Evaluated]
-    # images, captions, folds; of each direction, queries that have no value
+    # How many images, captions and folds, and in each direction how many queries lack a value.
     counts: Mapping[str, Any]
-    # of each direction, beside lambda@K
+    # Of each direction, where lambda@K was asked for.
     collapse: Mapping[str, Collapse] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
@@ -230,7 +232,7 @@ class Evaluation:
         0 to 600."""
         return {
             name: float(value)
-            for name, value in _sums({k: v.mean for k, v in self.scored.items()}).items()
+            for name, value in _add_up({k: v.mean for k, v in self.scored.items()}).items()
         }
 
     @cached_property
@@ -238,7 +240,7 @@ class Evaluation:
         """Bootstrap intervals of the sums; none without samples."""
         drawn = next(iter(self.scored.values())).drawn
         return (
-            drawn.intervals(_sums({k: v.draws for k, v in self.scored.items()}))
+            drawn.intervals(_add_up({k: v.draws for k, v in self.scored.items()}))
             if drawn.samples
             else {}
         )
@@ -263,9 +265,9 @@ class Evaluation:
             for direction, scored in self.scored.items()
         }
         intervals: dict[str, Any] = {
-            direction: found.intervals
-            for direction, found in self.scored.items()
-            if found.intervals
+            direction: evaluated.intervals
+            for direction, evaluated in self.scored.items()
+            if evaluated.intervals
         }
         state = {
             name: {"contrast": c.contrast, "collapsed": c.collapsed}
@@ -283,13 +285,15 @@ class Evaluation:
 
     def __str__(self) -> str:
         names = next(iter(self.scored.values())).mean
-        rows = {name: [found._cell(name) for found in self.scored.values()] for name in names}
+        rows = {
+            name: [evaluated._cell(name) for evaluated in self.scored.values()] for name in names
+        }
         sums = {
             name: [_with_interval(v, self.sum_intervals.get(name), 1)]
             for name, v in self.sums.items()
         }
         warned = [f"\n{direction}: {state}" for direction, state in self.collapse.items()]
-        return _lines({"": list(self.scored), **rows, **sums}) + "".join(warned)
+        return _format_table({"": list(self.scored), **rows, **sums}) + "".join(warned)
 
 
 def evaluate(
@@ -346,9 +350,9 @@ def evaluate(
     if isinstance(relevance, Labels):
         _require_shape(relevance, similarity.shape)
         owner = relevance.owner if owner is None and relevance.owners is not None else owner
-        # recall needs no labels, which may be of some pairs only
+        # Recall needs no labels, which may be known of some pairs only.
         graded = names is None or any(map(is_graded, names))
-        named = {"": _known(relevance, measure)} if graded else {}
+        named = {"": _relevance_of(relevance, measure)} if graded else {}
     elif measure is not None:
         raise InputError(
             f"measure {measure!r} of a matrix", remedy="measure chooses among those of Labels"
@@ -362,15 +366,17 @@ def evaluate(
             else {"": relevance}
         )
         named = {
-            str(name): one if isinstance(one, JudgedSample) else as_numpy(one)
-            for name, one in several.items()
+            str(name): matrix if isinstance(matrix, JudgedSample) else as_numpy(matrix)
+            for name, matrix in several.items()
         }
-    samples = {name: one for name, one in named.items() if isinstance(one, JudgedSample)}
-    matrices = {name: one for name, one in named.items() if not isinstance(one, JudgedSample)}
+    samples = {name: matrix for name, matrix in named.items() if isinstance(matrix, JudgedSample)}
+    matrices = {
+        name: matrix for name, matrix in named.items() if not isinstance(matrix, JudgedSample)
+    }
     if samples and matrices:
         problem = f"relevance of all pairs ({', '.join(matrices)}) beside samples"
         raise InputError(problem, remedy="evaluate by one kind at a time")
-    limits = _limits(above, named)
+    limits = _limits_of(above, named)
     directions = _directions(
         similarity,
         matrices,
@@ -380,17 +386,17 @@ def evaluate(
         above={} if samples else limits,
         ties=ties,
     )
-    have = {
+    available = {
         "relevance": isinstance(relevance, Labels) or bool(named),
         "several": len(named) > 1,
         "relevant": bool(limits),
     }
-    names = _names(names, directions["i2t"], have, fold, sampled=bool(samples))
-    chosen = _metrics(names, named, limits)
+    names = _usable_names(names, directions["i2t"], available, fold, sampled=bool(samples))
+    chosen = _build_metrics(names, named, limits)
     asked = DIRECTIONS if direction == "both" else (direction,)
     parts = [
-        _extended(part, chosen)
-        for part in ([directions] if fold is None else _folds(directions["i2t"], fold))
+        _with_extensions(part, chosen)
+        for part in ([directions] if fold is None else _split_folds(directions["i2t"], fold))
     ]
     drawn = intervals or Draws(samples=0)
     of_samples = {
@@ -400,7 +406,7 @@ def evaluate(
     scored = {
         direction: Evaluated(
             [
-                _scored(part[direction], chosen, of_samples[direction], limits, drawn.seed)
+                _score_queries(part[direction], chosen, of_samples[direction], limits, drawn.seed)
                 for part in parts
             ],
             metrics=chosen,
@@ -414,7 +420,7 @@ def evaluate(
     return Evaluation(
         "whole" if fold is None else f"folds of {fold}",
         scored,
-        _counts(directions["i2t"], scored, len(parts), samples),
+        _count_cells(directions["i2t"], scored, len(parts), samples),
         {
             direction: collapse(*(part[direction].similarity for part in parts))
             for direction in shown
@@ -487,7 +493,7 @@ def _directions(
         if not (
             isinstance(pair, tuple)
             and len(pair) == 2
-            and all(isinstance(one, Positives) for one in pair)
+            and all(isinstance(side, Positives) for side in pair)
         ):
             raise InputError(
                 f"positives of {name!r} are no pair",
@@ -500,15 +506,15 @@ def _directions(
         right = (relevance or {})[name] > least
         check_matrix(f"relevance {name}".rstrip(), right, similarity.shape)
         named[relevant_name(name)] = lists_of(right, right.shape), lists_of(right.T, right.T.shape)
-    owner = None if owner is None else _owner(owner, similarity.shape)
+    owner = None if owner is None else _require_owner(owner, similarity.shape)
     if classes is not None and owner is None:
         raise InputError("classes without owner", remedy="give owner, the row of each column")
     codes = None if classes is None else check_codes("image", classes, len(similarity))
     groups = (None, None) if owner is None else (np.arange(len(similarity)), owner)
     sides = None if codes is None else (codes, codes[owner])
-    found = {}
+    directions = {}
     for k, direction in enumerate(DIRECTIONS):  # columns are the queries of the other direction
-        found[direction] = Queries(
+        directions[direction] = Queries(
             similarity.T if k else similarity,
             groups[k],
             groups[1 - k],
@@ -518,15 +524,15 @@ def _directions(
             ties,
             clip=True,
         )
-    return found
+    return directions
 
 
-def cosines(similarity: Array) -> bool:
-    """Could these be cosines? SemanticMap is about nothing else."""
+def may_be_cosines(similarity: Array) -> bool:
+    """Whether these can be cosines, which SemanticMap needs."""
     return bool(similarity.min() >= -1.001 and similarity.max() <= 1.001)
 
 
-def _folds(whole: Queries, size: int) -> list[dict[str, Queries]]:
+def _split_folds(whole: Queries, size: int) -> list[dict[str, Queries]]:
     """Blocks of `size` images with their captions; lists of positives are of the whole gallery and
     stay behind."""
     images, owner = len(whole.similarity), whole.candidate_group
@@ -539,27 +545,25 @@ def _folds(whole: Queries, size: int) -> list[dict[str, Queries]]:
             f"folds of {size} do not divide {images} images",
             remedy="use a divisor, such as 1000 of 5000",
         )
-    found = []
+    folds = []
     for first in range(0, images, size):
         columns = np.flatnonzero((owner >= first) & (owner < first + size))
-        together = len(columns) and columns[-1] - columns[0] + 1 == len(columns)
-        # a view if so
-        cut = (
-            slice(first, first + size),
-            slice(columns[0], columns[-1] + 1) if together else columns,
-        )
+        contiguous = len(columns) and columns[-1] - columns[0] + 1 == len(columns)
+        # A slice, where the columns are contiguous, makes a view instead of a copy.
+        chosen = slice(columns[0], columns[-1] + 1) if contiguous else columns
+        cut = slice(first, first + size), chosen
         relevance = {name: matrix[cut] for name, matrix in whole.relevance.items()}
         classes = None if whole.codes is None else whole.codes[0][cut[0]]
-        rest: dict[str, Any] = {
+        options: dict[str, Any] = {
             "owner": owner[columns] - first,
             "classes": classes,
             "ties": whole.ties,
         }
-        found.append(_directions(whole.similarity[cut], relevance, **rest))
-    return found
+        folds.append(_directions(whole.similarity[cut], relevance, **options))
+    return folds
 
 
-def _limits(
+def _limits_of(
     above: float | Mapping[str, float] | None, relevance: Mapping[str, Any]
 ) -> dict[str, float]:
     """By relevance the value over which a pair is right. InputError for one that is not given, and
@@ -578,7 +582,7 @@ def _limits(
     return limits
 
 
-def _metrics(
+def _build_metrics(
     names: Sequence[str], relevance: Mapping[str, Any], limits: Mapping[str, float]
 ) -> list[Metric]:
     """The metrics of these names: of several relevances the first has plain names, the others
@@ -586,17 +590,14 @@ def _metrics(
     first, *others = relevance or [""]
     plain = [name for name in names if name != "asp_a"]
 
-    def of(name: str, one: str) -> bool:
-        return (
-            one in limits
-            if "relevant" in CATALOGUE[family_of(name) or ""].required_inputs
-            else True
-        )
+    def of(name: str, relevance_name: str) -> bool:
+        needs = CATALOGUE[family_of(name) or ""].required_inputs
+        return relevance_name in limits or "relevant" not in needs
 
-    found = [
+    built = [
         find_metric(name, first if is_graded(name) else "") for name in plain if of(name, first)
     ]
-    found += [
+    built += [
         find_metric(name, other, label=other)
         for other in others
         for name in plain
@@ -604,15 +605,15 @@ def _metrics(
     ]
     if "asp_a" in names:
         weights = [1 / max(float(matrix.max()), 1e-12) for matrix in relevance.values()]
-        found.append(find_metric("asp_a", names=list(relevance), weights=weights))
-    return found
+        built.append(find_metric("asp_a", names=list(relevance), weights=weights))
+    return built
 
 
 def _reads_labels(item: Metric) -> bool:
     return "relevance" in item.family.required_inputs
 
 
-def _scored(
+def _score_queries(
     queries: Queries,
     metrics: Sequence[Metric],
     samples: Mapping[str, JudgedSample],
@@ -624,21 +625,27 @@ def _scored(
     values = score_all(queries, exact) if exact else {}
     for name, sample in samples.items():
         # What `estimate` calls them: recall@5 of relevant_recall@5[cider].
-        of = {
+        base_name_of = {
             item.name: item.name.partition("[")[0].removeprefix("relevant_")
             for item in metrics
             if _reads_labels(item) and item.relevance == name
         }
-        if not of:  # such as in folds
+        if not base_name_of:  # such as in folds
             continue
-        found = query_values(
-            queries.similarity, sample, list(of.values()), above=limits.get(name, 0.0), seed=seed
+        estimates = query_values(
+            queries.similarity,
+            sample,
+            list(base_name_of.values()),
+            above=limits.get(name, 0.0),
+            seed=seed,
         )
-        values |= {item: found[called].values for item, called in of.items()}
+        values |= {item: estimates[base_name].values for item, base_name in base_name_of.items()}
     return {item.name: values[item.name] for item in metrics}
 
 
-def _extended(directions: dict[str, Queries], metrics: Iterable[Metric]) -> dict[str, Queries]:
+def _with_extensions(
+    directions: dict[str, Queries], metrics: Iterable[Metric]
+) -> dict[str, Queries]:
     """The extending images of every sr_authors metric, m the largest asked for, cut to each m, as
     lists."""
     sizes = sorted({item.m for item in metrics if item.family.needs == "extension"})
@@ -659,7 +666,7 @@ def _extended(directions: dict[str, Queries], metrics: Iterable[Metric]) -> dict
     }
 
 
-def _counts(
+def _count_cells(
     whole: Queries,
     scored: Mapping[str, Evaluated],
     folds: int,
@@ -670,39 +677,39 @@ def _counts(
     out: dict[str, Any] = {"images": images, "captions": captions, "folds": folds}
     out["zero_ideal"] = {  # queries that score 0 in NDCG and NCS, whatever is retrieved
         name: {
-            direction: int((~some.any(axis=axis)).sum())
+            direction: int((~is_positive.any(axis=axis)).sum())
             for direction, axis in zip(DIRECTIONS, (1, 0), strict=True)
         }
-        for name, some in positive.items()
+        for name, is_positive in positive.items()
     }
     if samples:  # the share of all pairs that is known
         out["known"] = {name: len(s.gain) / (images * captions) for name, s in samples.items()}
-    for direction, found in scored.items():
-        unscored = {name: int(np.isnan(values).sum()) for name, values in found.values.items()}
+    for direction, evaluated in scored.items():
+        unscored = {name: int(np.isnan(values).sum()) for name, values in evaluated.values.items()}
         out[f"{direction}_not_annotated"] = {
             name: count for name, count in unscored.items() if count
         }
     return out
 
 
-def _sums(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _add_up(by_direction: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """rsum and nsum, 0 to 600, where both directions have all three cut-offs; of numbers or of
     draws."""
     out = {}
     for name, keys in SUM_OF.items():
-        if len(found) == len(DIRECTIONS) and all(
-            key in values for values in found.values() for key in keys
+        if len(by_direction) == len(DIRECTIONS) and all(
+            key in values for values in by_direction.values() for key in keys
         ):
-            out[name] = 100 * sum(values[key] for values in found.values() for key in keys)
+            out[name] = 100 * sum(values[key] for values in by_direction.values() for key in keys)
     return out
 
 
 def is_graded(name: str) -> bool:
-    """Does a metric read relevance?"""
+    """Whether a metric reads relevance."""
     return "relevance" in CATALOGUE[family_of(name) or "recall"].required_inputs
 
 
-def _names(
+def _usable_names(
     names: Sequence[str] | None,
     i2t: Queries,
     given: Mapping[str, bool],
@@ -711,14 +718,14 @@ def _names(
     sampled: bool,
 ) -> list[str]:
     """The metrics to score, each of which can be. InputError that lists those that can."""
-    have = {
+    available = {
         **given,
         "groups": i2t.candidate_group is not None,
         "own": i2t.candidate_group is not None,
-        "cosines": cosines(i2t.similarity),
+        "cosines": may_be_cosines(i2t.similarity),
         "classes": i2t.codes is not None,
     }
-    can = set(i2t.positives) | {name for name, there in have.items() if there}
+    can = set(i2t.positives) | {name for name, is_available in available.items() if is_available}
     if names is None:
         graded = [name for name in _GRADED if not sampled or family_of(name) in FROM_SAMPLE]
         names = [*(RECALL if "own" in can else ()), *(graded if "relevance" in can else ())]
@@ -761,27 +768,22 @@ def _names(
     return list(names)
 
 
-def _owner(owner: Any, shape: tuple[int, ...]) -> Array:
+def _require_owner(owner: Any, shape: tuple[int, ...]) -> Array:
     """The row of each column, int [columns]. InputError where they do not fit."""
-    found = as_numpy(owner)
-    if (
-        found.dtype.kind not in "iu"
-        or len(shape) != 2
-        or found.shape != shape[1:]
-        or not found.size
-    ):
-        hint = "; give scores.T, images x captions" if found.shape == shape[:1] else ""
+    rows = as_numpy(owner)
+    if rows.dtype.kind not in "iu" or len(shape) != 2 or rows.shape != shape[1:] or not rows.size:
+        hint = "; give scores.T, images x captions" if rows.shape == shape[:1] else ""
         problem = (
-            f"owner is {found.dtype} {list(found.shape)} of captions that name images, scores are"
+            f"owner is {rows.dtype} {list(rows.shape)} of captions that name images, scores are"
             f" {list(shape)}"
         )
         raise InputError(problem, remedy=f"give the row of each column{hint}")
-    if not 0 <= found.min() <= found.max() < shape[0]:
-        problem = f"captions name images {found.min()} to {found.max()} of {shape[0]}"
+    if not 0 <= rows.min() <= rows.max() < shape[0]:
+        problem = f"captions name images {rows.min()} to {rows.max()} of {shape[0]}"
         raise InputError(
             problem, remedy="give the row of each column, from 0; scores are images x captions"
         )
-    return found
+    return rows
 
 
 def _require_shape(labels: Labels, shape: tuple[int, ...]) -> None:
@@ -794,14 +796,14 @@ def _require_shape(labels: Labels, shape: tuple[int, ...]) -> None:
         raise InputError(problem, remedy=remedy)
 
 
-def _known(labels: Labels, measure: str | None) -> Array | JudgedSample:
+def _relevance_of(labels: Labels, measure: str | None) -> Array | JudgedSample:
     """The whole matrix of relevance; of shards the pairs that are known, with their weights."""
     stored = labels.stored
     if isinstance(stored, Sampled) and (stored.sizes < labels.n_captions).any():
         return JudgedSample.from_labels(labels, measure)
     return np.asarray(
         labels.block(
-            range(len(labels.image_ids)), range(labels.n_captions), labels.chosen(measure)
+            range(len(labels.image_ids)), range(labels.n_captions), labels.choose_measure(measure)
         ).relevance
     )
 
@@ -811,7 +813,7 @@ def _with_interval(value: float, interval: tuple[float, float] | None, digits: i
     return f"{value:.{digits}f}{between}"
 
 
-def _lines(rows: Mapping[str, Sequence[str]]) -> str:
+def _format_table(rows: Mapping[str, Sequence[str]]) -> str:
     """Names and cells in columns."""
     columns = list(zip_longest(*([name, *cells] for name, cells in rows.items()), fillvalue=""))
     widths = [max(map(len, column)) for column in columns]

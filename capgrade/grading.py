@@ -79,74 +79,84 @@ def grade(
         if isinstance(measures, str)
         else tuple(measures)
     )
-    how = validated(MeasuresParams, dict(parameters or {}))
+    measure_params = validated(MeasuresParams, dict(parameters or {}))
     if images is not None:
-        how = _looking_at(str(images), names, how)
+        measure_params = _with_pictures(str(images), names, measure_params)
     if out is not None:
-        return _graded(Path(out), captions, names, sample, split, how, tokenizer, empty, device)
+        return _grade_into(
+            Path(out), captions, names, sample, split, measure_params, tokenizer, empty, device
+        )
     with tempfile.TemporaryDirectory(prefix="capgrade-", ignore_cleanup_errors=True) as folder:
-        found = _graded(Path(folder), captions, names, sample, split, how, tokenizer, empty, device)
+        labels = _grade_into(
+            Path(folder), captions, names, sample, split, measure_params, tokenizer, empty, device
+        )
         # The files stay mapped when their names are deleted.
-        return replace(found, file="labels in memory", _how={})
+        return replace(labels, file="labels in memory", _how={})
 
 
-def _looking_at(images: str, names: Sequence[str], how: MeasuresParams) -> MeasuresParams:
+def _with_pictures(images: str, names: Sequence[str], params: MeasuresParams) -> MeasuresParams:
     """The parameters with pictures for the measures that look at them. InputError where none
     does."""
     kinds = [
-        kind for name, kind in MEASURES.items() if name in parts_of(names, how) and kind.pictures
+        kind for name, kind in MEASURES.items() if name in parts_of(names, params) and kind.pictures
     ]
     if not kinds:
-        looking = ", ".join(name for name, kind in MEASURES.items() if kind.pictures)
+        with_pictures = ", ".join(name for name, kind in MEASURES.items() if kind.pictures)
         problem = f"images are given, and {', '.join(names)} do not look at them"
         raise InputError(
-            problem, remedy=f"leave images out, or name a measure that does: {looking}"
+            problem, remedy=f"leave images out, or name a measure that does: {with_pictures}"
         )
     blocks = {kind.block or kind.name: kind.pictures for kind in kinds}
     changed = {
-        block: getattr(how, block).model_copy(update={key: images}) for block, key in blocks.items()
+        block: getattr(params, block).model_copy(update={key: images})
+        for block, key in blocks.items()
     }
-    return how.model_copy(update=changed)
+    return params.model_copy(update=changed)
 
 
-def _graded(
+def _grade_into(
     folder: Path,
     captions: Any,
     names: Sequence[str],
     sample: Sampling | None,
     split: str | None,
-    how: MeasuresParams,
+    measure_params: MeasuresParams,
     tokenizer: str,
     empty: str,
     device: str,
 ) -> Labels:
     options = {"split": split, "measures": names, "device": device}
     if isinstance(captions, str | Path):
-        where = Path(captions)
-        if where.is_file():
+        captions_folder = Path(captions)
+        if captions_folder.is_file():
             raise InputError(
-                "a path is of a folder of `capgrade captions`", file=where, remedy=_READ
+                "a path is of a folder of `capgrade captions`", file=captions_folder, remedy=_READ
             )
     else:
-        where = folder / "captions"
+        captions_folder = folder / "captions"
         params = validated(
             CaptionsParams, {"source": "memory", "tokenizer": tokenizer, "empty": empty}
         )
         records = list(records_of(captions))
-        known = list(dict.fromkeys(one.split for one in records))
-        if split is None and len(known) > 1:
+        splits = list(dict.fromkeys(record.split for record in records))
+        if split is None and len(splits) > 1:
             raise InputError(
-                f"several splits: {', '.join(known)}", file=_NAME, remedy="choose one with split="
+                f"several splits: {', '.join(splits)}", file=_NAME, remedy="choose one with split="
             )
-        with output_folder(where, "captions") as work:
+        with output_folder(captions_folder, "captions") as work:
             write_records(work, records, params)
     if sample is None:
         made = folder / "relevance"
-        relevance(where, made, validated(RelevanceParams, options), how)
+        relevance(captions_folder, made, validated(RelevanceParams, options), measure_params)
     else:
         made = folder / "shards"
-        shards(where, made, validated(ShardsParams, {**sample.model_dump(), **options}), how)
-    return Labels.load(made, captions=where)
+        shards(
+            captions_folder,
+            made,
+            validated(ShardsParams, {**sample.model_dump(), **options}),
+            measure_params,
+        )
+    return Labels.load(made, captions=captions_folder)
 
 
 def records_of(captions: Any) -> Iterator[Caption]:
@@ -156,9 +166,12 @@ def records_of(captions: Any) -> Iterator[Caption]:
     """
     if isinstance(captions, Mapping):
         # A `datasets.DatasetDict`, told by a method, so that `datasets` need not be installed.
-        if captions and all(hasattr(one, "select_columns") for one in captions.values()):
+        if captions and all(hasattr(dataset, "select_columns") for dataset in captions.values()):
             return captions_of_datasets(
-                {str(split): one for split, one in captions.items()}, Columns(), _NAME, _RENAME
+                {str(split): dataset for split, dataset in captions.items()},
+                Columns(),
+                _NAME,
+                _RENAME,
             )
         rows: Iterable[dict[str, Any]] = (
             {"image_id": image, "caption": list(texts) if isinstance(texts, tuple) else texts}

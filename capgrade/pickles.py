@@ -1,4 +1,4 @@
-"""Pickles of arrays and files of `torch.save`, read without running what is in them.
+"""Pickles of arrays and files of `torch.save`, read without running code that they name.
 
 Only listed names are looked up. numpy's own would not do: `numpy.ndarray((1,), "O", b"AAAAAAAA")`
 takes an address from the file, and a type's state may claim that numbers are objects. So those
@@ -21,7 +21,7 @@ from capgrade.schemas.errors import InputError
 
 _REMEDY = "fetch the file again, from the place that published it"
 TEXT = "latin1"  # of Python 2, as detectron2's checkpointer reads it
-# in what an error of either reader says
+# What both readers say of a name or an array that they refuse.
 _REFUSED = re.compile(r"GLOBAL (\S+)|array of '\S*', not of numbers")
 
 
@@ -84,10 +84,10 @@ _NAMES: dict[str, Any] = {  # as numpy 1 and 2 write them, for Python 2 and 3
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        known = f"{module}.{name}"
-        if known not in _NAMES:
-            raise pickle.UnpicklingError(f"GLOBAL {ascii(known)[1:-1]}")
-        return _NAMES[known]
+        qualified_name = f"{module}.{name}"
+        if qualified_name not in _NAMES:
+            raise pickle.UnpicklingError(f"GLOBAL {ascii(qualified_name)[1:-1]}")
+        return _NAMES[qualified_name]
 
 
 def read_pickle(path: Path) -> Any:
@@ -100,7 +100,7 @@ def read_pickle(path: Path) -> Any:
         with path.open("rb") as file:
             return _Unpickler(file, encoding=TEXT).load()
     except Exception as error:  # a damaged pickle can raise anything
-        raise _printed("pickle", "arrays", error, path) from error
+        raise _unreadable("pickle", "arrays", error, path) from error
 
 
 def read_torch(path: Path) -> Any:
@@ -115,10 +115,10 @@ def read_torch(path: Path) -> Any:
             warnings.simplefilter("ignore")  # it says that it ignores the encoding, but does not
             return torch.load(path, "cpu", weights_only=True, encoding=TEXT)
     except Exception as error:  # a damaged file can raise anything
-        raise _printed("torch file", "tensors", error, path) from error
+        raise _unreadable("torch file", "tensors", error, path) from error
 
 
-def _printed(kind: str, of: str, error: Exception, path: Path) -> InputError:
+def _unreadable(kind: str, of: str, error: Exception, path: Path) -> InputError:
     message = " ".join(str(error).split())
     if refused := _REFUSED.search(message):
         why = f"it names {refused[1]}" if refused[1] else f"it holds an {refused[0]}"

@@ -86,21 +86,18 @@ def from_pretrained(kind: str, what: str, model: str, **options: Any) -> Any:
                 source, trust_remote_code=False, **options
             )
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
-        said = next(filter(None, str(error).strip().splitlines()), type(error).__name__)
+        message = next(filter(None, str(error).strip().splitlines()), type(error).__name__)
         remedy = (
             "use the folder of a transformers model (config, weights, tokenizer; of a dual encoder"
-            " also "
-        )
-        remedy += (
-            f"preprocessor_config.json), a hub id when online, or as text encoder {EMBEDDED}"
-            " (embedded)"
+            " also preprocessor_config.json), a hub id when online, or as text encoder"
+            f" {EMBEDDED} (embedded)"
         )
         if isinstance(error, ImportError):
             remedy = (
                 "install that package; SigLIP's sentencepiece and protobuf come with pip install"
                 " 'capgrade[train]'"
             )
-        raise InputError(f"cannot load {what} '{model}': {said}", remedy=remedy) from error
+        raise InputError(f"cannot load {what} '{model}': {message}", remedy=remedy) from error
 
 
 def load_weights(what: str, model: str, **options: Any) -> Any:
@@ -123,10 +120,10 @@ def fingerprint(model: str) -> str:
     folder = Path(model)
     if folder.is_dir():
         return folder_digest(folder)
-    if (found := _in_hub_cache(model)) is None:
+    if (config_file := _in_hub_cache(model)) is None:
         from_pretrained("AutoConfig", "model", model)  # fetches its configuration
-        found = _in_hub_cache(model)
-    return f"{model} {'' if found is None else found.parent.name}"
+        config_file = _in_hub_cache(model)
+    return f"{model} {'' if config_file is None else config_file.parent.name}"
 
 
 def require_here(model: str | None, file: Path) -> None:
@@ -149,7 +146,7 @@ def _in_hub_cache(model: str) -> Path | None:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = [try_to_load_from_cache(model, name) for name in ("modules.json", "config.json")]
+        paths = [try_to_load_from_cache(model, name) for name in ("modules.json", "config.json")]
     except HFValidationError:  # no hub id: a folder that is not there
         return None
-    return next((Path(path) for path in found if isinstance(path, str)), None)
+    return next((Path(path) for path in paths if isinstance(path, str)), None)

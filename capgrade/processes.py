@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from capgrade.schemas.errors import InputError
 
-# that one process waits for another; one that stops ends the wait at once
+# How long one process waits for another; a process that stops ends the wait at once.
 _LONGEST = timedelta(days=7)
 
 
@@ -27,18 +27,18 @@ class Process:
     @staticmethod
     def current() -> Process:
         """From the environment. InputError for numbers that do not fit."""
-        given = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")]
+        texts = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")]
         try:
             process = Process(
                 *(
                     int(text) if text else default
-                    for text, default in zip(given, (0, 1, 0), strict=True)
+                    for text, default in zip(texts, (0, 1, 0), strict=True)
                 )
             )
         except ValueError:
             process = Process(rank=-1)
         if not 0 <= process.rank < process.world or process.local < 0:
-            problem = "RANK {}, WORLD_SIZE {}, LOCAL_RANK {} in the environment".format(*given)
+            problem = "RANK {}, WORLD_SIZE {}, LOCAL_RANK {} in the environment".format(*texts)
             raise InputError(
                 problem, remedy="start with torchrun or accelerate launch, or unset them"
             )
@@ -46,19 +46,19 @@ class Process:
 
 
 @contextmanager
-def together(process: Process, backend: str = "gloo") -> Iterator[Callable[[], object]]:
-    """Yields a function that returns when every process has called it. A group that is there is
-    used, and kept. InputError where another process has stopped: this one waits for it no longer.
+def join_processes(process: Process, backend: str = "gloo") -> Iterator[Callable[[], object]]:
+    """Yields a function that returns when every process has called it. An existing group is used
+    and kept. InputError where another process has stopped: this one waits for it no longer.
     """
     if process.world == 1:
         yield lambda: None
         return
     from torch import distributed
 
-    # by the caller: a launcher's store connects its processes once only
-    begun = distributed.is_initialized()
+    # The caller may have started the group: a launcher's store connects its processes only once.
+    was_initialized = distributed.is_initialized()
     try:
-        if not begun:
+        if not was_initialized:
             store, rank, world = next(distributed.rendezvous("env://", timeout=_LONGEST))
             # torchrun starts all again on the same store, where the addresses of those that have
             # ended still are.
@@ -68,15 +68,15 @@ def together(process: Process, backend: str = "gloo") -> Iterator[Callable[[], o
             )
         yield distributed.barrier
     except (RuntimeError, ValueError) as error:
-        told = str(error).partition("\n")[0]
+        message = str(error).partition("\n")[0]
         if (
             not isinstance(error, distributed.DistError)
-            and "gloo" not in told
-            and "torch.distributed" not in told
+            and "gloo" not in message
+            and "torch.distributed" not in message
         ):
             raise
-        problem = f"the other processes of this run cannot be reached ({told})"
+        problem = f"the other processes of this run cannot be reached ({message})"
         raise InputError(problem, remedy="see what they said; run again to go on") from error
     finally:
-        if not begun and distributed.is_initialized():
+        if not was_initialized and distributed.is_initialized():
             distributed.destroy_process_group()

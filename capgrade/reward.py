@@ -14,7 +14,7 @@ import numpy as np
 from capgrade.measures.base import ImagePairs
 from capgrade.measures.cider import SIGMA, score_sentences
 from capgrade.measures.frequencies import Frequencies
-from capgrade.measures.ngrams import numbered
+from capgrade.measures.ngrams import ngrams_of
 from capgrade.measures.scores.candidates import are_ids, pair_candidates, token_ids
 from capgrade.measures.scores.corpus import warn_of_one_image
 from capgrade.schemas.errors import InputError
@@ -60,12 +60,8 @@ class CiderReward:
         if not isinstance(frequencies, Frequencies):
             frequencies = Frequencies.read(frequencies, tokenizer)
         warn_of_one_image(frequencies.n_images)
-        self.frequencies, self.tokenizer, self.sigma, self.end = (
-            frequencies,
-            frequencies.tokenizer,
-            sigma,
-            end,
-        )
+        self.frequencies, self.tokenizer = frequencies, frequencies.tokenizer
+        self.sigma, self.end = sigma, end
 
     def __call__(self, candidates: Sequence[Any], references: Sequence[Any]) -> np.ndarray:
         """float64 [images, candidates of an image].
@@ -91,14 +87,14 @@ class CiderReward:
         if are_ids(candidates) or are_ids(references):
             words, sizes, ref_ptr = self._ids(candidates, references)
         else:
-            found = pair_candidates(candidates, references)
-            warn_of_scripts(found.texts, self.tokenizer)
-            # a model may write half a character, which stops no run
-            texts = remove_line_breaks(found.texts)
+            paired = pair_candidates(candidates, references)
+            warn_of_scripts(paired.texts, self.tokenizer)
+            # A model may write half a character, which must not stop a run.
+            texts = remove_line_breaks(paired.texts)
             words = split_at_white_space(tokenize_as_words(texts, self.tokenizer))
-            ref_ptr = found.ref_ptr
-            sizes = np.bincount(found.owner)
-        ngrams, n = numbered(words), int(sizes.sum())
+            ref_ptr = paired.ref_ptr
+            sizes = np.bincount(paired.owner)
+        ngrams, n = ngrams_of(words), int(sizes.sum())
         rows = np.arange(len(words.sizes))
         pairs = ImagePairs(np.repeat(np.arange(len(sizes)), sizes), rows[:n], ref_ptr, rows[n:])
         return score_sentences(
@@ -117,8 +113,8 @@ class CiderReward:
             problem = f"{len(candidates)} candidates, but {len(references)} reference sets"
             raise InputError(problem, remedy="give one set of references for each image")
         words, sizes = token_ids(self.end, candidates=candidates, references=references)
-        ours, theirs = np.split(sizes, 2)  # of each image
-        return words, ours, np.append(0, np.cumsum(theirs))
+        n_candidates, n_references = np.split(sizes, 2)  # of each image
+        return words, n_candidates, np.append(0, np.cumsum(n_references))
 
 
 class CiderRewardFunction:
@@ -146,12 +142,12 @@ class CiderRewardFunction:
         if len(references) != len(texts):
             problem = f"{len(texts)} completions, but {len(references)} reference sets"
             raise InputError(problem, remedy="give a set of references for each completion")
-        # numpy compares cell by cell
+        # Lists, because `groupby` compares sets, and arrays compare cell by cell.
         sets = [own.tolist() if hasattr(own, "tolist") else own for own in references]
-        # a prompt's completions are
-        together = groupby(zip(sets, texts, strict=True), key=itemgetter(0))
-        groups = [(own, [text for _, text in some]) for own, some in together]
-        return self._reward.each([some for _, some in groups], [own for own, _ in groups])[
+        # The completions of a prompt follow each other and have the same references.
+        by_references = groupby(zip(sets, texts, strict=True), key=itemgetter(0))
+        groups = [(own, [text for _, text in captions]) for own, captions in by_references]
+        return self._reward.each([captions for _, captions in groups], [own for own, _ in groups])[
             0
         ].tolist()
 

@@ -52,8 +52,8 @@ class Scores:
     ) -> dict[str, Interval]:
         """Percentile bootstrap intervals of the corpus scores, over candidates; seeded."""
         return {
-            n: interval(one, level=level, samples=samples, seed=seed)
-            for n, one in self._scored.items()
+            n: interval(scored_measure, level=level, samples=samples, seed=seed)
+            for n, scored_measure in self._scored.items()
         }
 
     def compare(
@@ -76,8 +76,10 @@ class Scores:
                 "the systems have different measures", remedy="score both with the same measures"
             )
         return {
-            name: paired(one, other._scored[name], level=level, samples=samples, seed=seed)
-            for name, one in self._scored.items()
+            name: paired(
+                scored_measure, other._scored[name], level=level, samples=samples, seed=seed
+            )
+            for name, scored_measure in self._scored.items()
         }
 
 
@@ -113,20 +115,25 @@ def score(
         frequencies = Frequencies.read(frequencies, tokenizer)
     names = [measures] if isinstance(measures, str) else measures
     captions = pair_candidates(candidates, references)
-    found = scored(Corpus(captions, tokenizer, frequencies), names)
-    corpus = {name: one.corpus for name, one in found.items()}
-    return Scores(captions.ids, corpus, {name: one.sentences for name, one in found.items()}, found)
+    by_measure = score_corpus(Corpus(captions, tokenizer, frequencies), names)
+    corpus = {name: scored_measure.corpus for name, scored_measure in by_measure.items()}
+    return Scores(
+        captions.ids,
+        corpus,
+        {name: scored_measure.sentences for name, scored_measure in by_measure.items()},
+        by_measure,
+    )
 
 
 def known_scores() -> list[str]:
-    """What `scored` takes: measures that score a corpus, and BLEU of each order."""
+    """What `score_corpus` takes: measures that score a corpus, and BLEU of each order."""
     return [
         *(name for name, kind in MEASURES.items() if kind.of_corpus is not Measure.of_corpus),
         *BLEUS,
     ]
 
 
-def scored(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
+def score_corpus(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
     """The named measures in the order asked for; `bleu` stands for bleu_1 .. bleu_4.
 
     InputError for an unknown one.
@@ -139,22 +146,21 @@ def scored(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
         problem = f"unknown measure '{unknown[0]}'" if unknown else "no measure"
         raise InputError(problem, remedy=f"choose from: {', '.join(known_scores())}")
     corpus.warn_of_empty()
-    found: dict[str, Scored] = {}
+    by_measure: dict[str, Scored] = {}
     for name in names:
         measure = "bleu" if name in BLEUS else name
-        if name not in found:
-            found |= MEASURES[measure]().of_corpus(corpus)
-    none = [
+        if name not in by_measure:
+            by_measure |= MEASURES[measure]().of_corpus(corpus)
+    zero_names = [
         name
         for name in names
-        if name in BLEUS and not found[name].statistics[:, 1 + int(name[-1])].any()
+        if name in BLEUS and not by_measure[name].statistics[:, 1 + int(name[-1])].any()
     ]
-    if (
-        none and corpus.words.sizes[: len(corpus.candidates.owner)].any()
-    ):  # else a warning has said so already
-        why = f"no {none[0][-1]} words in a row of any candidate are in its references"
-        warn(f"{', '.join(none)}: 0, as {why} (BLEU is for larger corpora)")
-    return {name: found[name] for name in names}
+    # Where no candidate has words, a warning has said so already.
+    if zero_names and corpus.words.sizes[: len(corpus.candidates.owner)].any():
+        why = f"no {zero_names[0][-1]} words in a row of any candidate are in its references"
+        warn(f"{', '.join(zero_names)}: 0, as {why} (BLEU is for larger corpora)")
+    return {name: by_measure[name] for name in names}
 
 
 class CaptionScores:
@@ -210,11 +216,12 @@ class CaptionScores:
         self._add(other._ids, other._candidates, other._references)
 
     def _add(self, ids: list, candidates: list, references: list) -> None:
-        known = set(self._ids)
-        again = [image for image in ids if image is not None and image in known]
-        if again:
+        earlier = set(self._ids)
+        repeated = [image for image in ids if image is not None and image in earlier]
+        if repeated:
             raise InputError(
-                f"image {again[0]!r} was in an earlier batch", remedy="reset() before another epoch"
+                f"image {repeated[0]!r} was in an earlier batch",
+                remedy="reset() before another epoch",
             )
         self._ids += ids
         self._candidates += candidates

@@ -36,7 +36,9 @@ def train(
     2
     """
     block = with_preset({**({"preset": preset} if preset else {}), **parameters}, {})
-    optional = [None if one is None else Path(one) for one in (regions, shards, images)]
+    optional = [None if folder is None else Path(folder) for folder in (regions, shards, images)]
     data = Data(Path(captions), *optional)
-    how = validated(MeasuresParams, dict(measures or {}))
-    return fit.train(data, Path(out), validated(TrainParams, block), how, restart=restart)
+    measure_params = validated(MeasuresParams, dict(measures or {}))
+    return fit.train(
+        data, Path(out), validated(TrainParams, block), measure_params, restart=restart
+    )

@@ -57,19 +57,21 @@ class GradedEvaluator(SentenceEvaluator):
         name: str = "",
     ) -> None:
         super().__init__()
-        self.labels, self.measure, self.metrics = labels, labels.chosen(measure), list(metrics)
-        self.images, self.captions = (
-            list(images),
-            list(labels.texts if captions is None else captions),
+        self.labels, self.measure, self.metrics = (
+            labels,
+            labels.choose_measure(measure),
+            list(metrics),
         )
+        self.images = list(images)
+        self.captions = list(labels.texts if captions is None else captions)
         self.batch_size, self.name = batch_size, name
-        for what, given, count in (
+        for what, items, count in (
             ("images", self.images, len(labels.image_ids)),
             ("captions", self.captions, labels.n_captions),
         ):
-            if len(given) != count:
+            if len(items) != count:
                 raise InputError(
-                    f"{len(given)} {what} for labels of {count}", remedy="give one for each row"
+                    f"{len(items)} {what} for labels of {count}", remedy="give one for each row"
                 )
         if not self.metrics or not all(map(is_graded, self.metrics)):
             raise InputError(
@@ -84,16 +86,18 @@ class GradedEvaluator(SentenceEvaluator):
         SentenceTransformer."""
         images, captions = (
             model.encode(
-                some, batch_size=self.batch_size, show_progress_bar=False, convert_to_tensor=True
+                items, batch_size=self.batch_size, show_progress_bar=False, convert_to_tensor=True
             )
-            for some in (self.images, self.captions)
+            for items in (self.images, self.captions)
         )
         scores = model.similarity(images, captions).float().cpu()
-        found = evaluate(scores, self.labels, self.metrics, measure=self.measure, intervals=None)
+        evaluation = evaluate(
+            scores, self.labels, self.metrics, measure=self.measure, intervals=None
+        )
         means = {
-            f"{way}_{metric}": value
-            for way in DIRECTIONS
-            for metric, value in found.scored[way].mean.items()
+            f"{direction}_{metric}": value
+            for direction in DIRECTIONS
+            for metric, value in evaluation.scored[direction].mean.items()
         }
         named = self.prefix_name_to_metrics(means, self.name)
         self.store_metrics_in_model_card_data(model, named, epoch, steps)
@@ -144,12 +148,12 @@ class ApartBatches(DefaultBatchSampler):
     def _batches(self) -> list[list[int]]:
         """Those of the epoch."""
         if self._made[0] != self.epoch:
-            whole = [
+            batches = [
                 batch
                 for batch in self._fill()
                 if len(batch) == self.batch_size or not self.drop_last
             ]
-            self._made = self.epoch, whole
+            self._made = self.epoch, batches
         return self._made[1]
 
     def _fill(self) -> Iterator[list[int]]:

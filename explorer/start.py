@@ -12,7 +12,7 @@ from capgrade.agreement.judgement_files import read_judgements
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.corpus import LabelledCorpus, read_labels, sample_pairs
 from capgrade.explorer.voices import MatrixVoice, fit_measure_voices, make_matrix_voice
-from capgrade.labels.named import as_named
+from capgrade.labels.named import params_to_refit
 from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.pictures.listing import PICTURES_TABLE
@@ -98,7 +98,7 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
     }
     pictures.warn_of_missing()
     people = read_judgements(folders.judgements, captions) if folders.judgements else None
-    params = as_named(corpus.params, folders.params, corpus.folder)
+    params = params_to_refit(corpus.params, folders.params, corpus.folder)
     measures = fit_measure_voices(captions, list(corpus.pairs.values), params)
     detector = None
     if folders.detector is not None:

@@ -28,7 +28,7 @@ from capgrade.agreement.curve import Curve, fit, through
 from capgrade.agreement.judgement_files import judged_digest, read_people
 from capgrade.agreement.judgements import Judgements, Within
 from capgrade.agreement.mixture_weights import FOLDS, mix, refuse_mixture, write_mixture
-from capgrade.measures import choose, read_by
+from capgrade.measures import choose, file_digests
 from capgrade.measures.imported import Imported
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import Captions, read_captions
@@ -94,7 +94,7 @@ def agree(
         return {
             **found_digests(captions=captions_dir, calibration=calibration),
             **judged,
-            **read_by(choose(names, measures).values()),
+            **file_digests(choose(names, measures).values()),
         }
 
     inputs = digests()
@@ -127,7 +127,7 @@ def agree(
         if fewer and many:
             drawn = random_pairs(captions)
             lesser = {
-                n: fitted.regrouped(*references).pairs(*drawn) for n, references in fewer.items()
+                n: fitted.regroup(*references).pairs(*drawn) for n, references in fewer.items()
             }
             of_random[name] = {usual: fitted.pairs(*drawn), **lesser}
         if isinstance(measure, Imported) and (

@@ -29,7 +29,7 @@ from capgrade.pictures.listing import (
 from capgrade.pictures.picture import Picture
 from capgrade.pipelines.detectors.catalogue import input_digests, make_detector, precision_for
 from capgrade.pipelines.detectors.selection import Detector
-from capgrade.processes import Process, together
+from capgrade.processes import Process, join_processes
 from capgrade.schemas.captions import read_captions, splits_of
 from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import output_of, unfinished_folder, write_json, write_manifest
@@ -194,7 +194,7 @@ def regions(
     shards = PictureShards(unfinished_folder(out), pictures, shard_images, schema, least)
     # Without the pictures, as each shard's receipt says which are in it.
     made_of = {"format": _FORMAT, "regions": made_with, "inputs": inputs}
-    with together(process) as wait, output_folder(out, REGIONS_KIND, made_of):
+    with join_processes(process) as wait, output_folder(out, REGIONS_KIND, made_of):
         if process.rank == 0:
             done = size_of(shards.folder)
             require_space(out, max(len(pictures) * image_bytes, done), done=done)

@@ -37,7 +37,7 @@ def matches(
     folders do not belong together."""
     measures = list(read_manifest(relevance_dir, "relevance")["params"]["measures"])
     labels = Labels.load(relevance_dir, measures=measures, captions=captions_dir)
-    captions, by = labels.table, labels.chosen(by or measures[-1])
+    captions, by = labels.table, labels.choose_measure(by or measures[-1])
     column = 0 if caption_id is None else int(labels.rows_of_captions([caption_id])[0])
     values = {name: labels.stored.of_caption(column, name)[1] for name in measures}
     found = []

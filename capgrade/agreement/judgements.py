@@ -110,7 +110,7 @@ class Within(Judgements):
         def one_way(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
             if self.of == OF_CAPTIONS:
                 return np.asarray(
-                    fitted.regrouped(np.arange(len(rows) + 1), rows).pairs(reference, candidate)
+                    fitted.regroup(np.arange(len(rows) + 1), rows).pairs(reference, candidate)
                 )
             n_captions = sizes[candidate]
             starts = np.cumsum(n_captions) - n_captions

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capgrade.labels.named import EXACT, as_named
+from capgrade.labels.named import EXACT, params_to_refit
 from capgrade.labels.published import params_of
 from capgrade.labels.stored import Computed, RelevanceBlock, Sampled, Stored
 from capgrade.labels.unsampled import UNKNOWN_RULES, Unknown, stand_ins
-from capgrade.measures import require_read
+from capgrade.measures import require_same_files
 from capgrade.measures.params import OWNERS, MeasuresParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -48,10 +48,9 @@ class Labels:
     owners: np.ndarray | None = None  # int64 [n_captions]: the image of each caption
     captions: Captions | None = None
     made_with: dict[str, Any] | None = None  # the parameters of each measure
-    # digests of the files that they were made from
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # digests of the files they are from
     computed: Mapping[str, Any] | None = None  # what `Labels.exact` was given
-    # columns of meaning to people -> their measure
+    # The measure of each column that a calibration made.
     calibrated: Mapping[str, str] = field(default_factory=dict)
     _how: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -79,7 +78,7 @@ class Labels:
         >>> labels.measures
         ['cider', 'rouge_l', 'sbert']
         """
-        from capgrade.labels.opening import opened
+        from capgrade.labels.opening import open_labels
 
         how = {
             "where": where,
@@ -88,12 +87,12 @@ class Labels:
             "captions": captions,
             "revision": revision,
         }
-        return replace(opened(**how), _how=how)  # type: ignore[arg-type]
+        return replace(open_labels(**how), _how=how)  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple:
         if not self._how:  # in memory: there is nothing to open
-            return Labels, tuple(getattr(self, one.name) for one in fields(self))
-        return _again, (self._how, self.computed)
+            return Labels, tuple(getattr(self, item.name) for item in fields(self))
+        return _reload, (self._how, self.computed)
 
     def __repr__(self) -> str:
         kind = "sampled" if self.stored.sampled else "every pair known"
@@ -109,17 +108,17 @@ class Labels:
 
     @property
     def caption_ids(self) -> list[str]:
-        """The id of each caption row. InputError where no captions table is there."""
+        """The id of each caption row. InputError without a captions table."""
         return self.table.caption_ids
 
     @property
     def texts(self) -> list[str]:
-        """The text of each caption row. InputError where no captions table is there."""
+        """The text of each caption row. InputError without a captions table."""
         return self.table.texts
 
     @property
     def table(self) -> Captions:
-        """The captions table. InputError where it is not there."""
+        """The captions table. InputError where these labels have none."""
         if self.captions is None:
             raise InputError(
                 "these labels have rows of captions, not ids", file=self.file, remedy=_GIVE
@@ -136,7 +135,7 @@ class Labels:
             )
         return self.owners
 
-    def chosen(self, measure: str | None) -> str:
+    def choose_measure(self, measure: str | None) -> str:
         """The measure, or the only one there is. InputError otherwise, listing them."""
         if measure is None and len(self.measures) == 1:
             return self.measures[0]
@@ -183,16 +182,16 @@ class Labels:
             raise InputError(
                 f"unknown is {unknown!r}", remedy=f"choose from: {', '.join(UNKNOWN_RULES)}"
             )
-        measure = self.chosen(measure)
+        measure = self.choose_measure(measure)
         images, captions = self.rows_of_images(image_ids), self.rows_of_captions(caption_ids)
         if device is not None and isinstance(self.stored, Computed):
-            found = self.stored.on_device(device, images, captions)
-            if found is not None:
-                return found
+            tensors = self.stored.on_device(device, images, captions)
+            if tensors is not None:
+                return tensors
         if len(images) and len(captions):
             block = self.stored.block(images, captions, measure)
         else:
-            block = RelevanceBlock.whole(np.zeros((len(images), len(captions)), np.float32))
+            block = RelevanceBlock.complete(np.zeros((len(images), len(captions)), np.float32))
         if unknown != "mask" and isinstance(self.stored, Sampled):
             others = stand_ins(self.stored, measure, unknown, self.file)[images]
             np.copyto(block.relevance, others[:, None], where=~block.known)
@@ -229,7 +228,7 @@ class Labels:
         >>> bool(labels.exact("rouge_l").block(range(4), range(60)).known.all())
         True
         """
-        name = self.chosen(measure)
+        name = self.choose_measure(measure)
         if not self.stored.sampled:
             return self
         if self.captions is None or self.made_with is None:
@@ -240,16 +239,22 @@ class Labels:
             raise InputError(
                 f"{name} is known of published pairs alone", file=self.file, remedy=remedy
             )
-        opened = {"model": model, "document_frequency": document_frequency, "images": images}
+        named_files = {"model": model, "document_frequency": document_frequency, "images": images}
         given = {
-            block: {key: opened[key] for key in kind.opened if opened.get(key) is not None}
+            block: {
+                key: named_files[key] for key in kind.opened if named_files.get(key) is not None
+            }
             for block, kind in OWNERS.items()
         }
         file, made = Path(self.file), {name: self.made_with[name]}
-        params = as_named(params_of(made, file), MeasuresParams.model_validate(given), file, EXACT)
-        require_read([name], params, self.inputs, file)
+        params = params_to_refit(
+            params_of(made, file), MeasuresParams.model_validate(given), file, EXACT
+        )
+        require_same_files([name], params, self.inputs, file)
         stored = Computed(name, params, self.captions, device)
-        return replace(self, stored=stored, computed={"measure": name, "device": device, **opened})
+        return replace(
+            self, stored=stored, computed={"measure": name, "device": device, **named_files}
+        )
 
     def batches(
         self,
@@ -277,7 +282,9 @@ class Labels:
         """
         from capgrade.labels.batches import GradedBatches
 
-        return GradedBatches(self, size, self.chosen(measure), low, high, seed, process, processes)
+        return GradedBatches(
+            self, size, self.choose_measure(measure), low, high, seed, process, processes
+        )
 
     def negatives(
         self,
@@ -308,10 +315,12 @@ class Labels:
         >>> found.documents.shape
         (60, 4)
         """
-        from capgrade.labels.negatives import AcceptanceRule, mined
+        from capgrade.labels.negatives import AcceptanceRule, mine_negatives
 
-        rule = AcceptanceRule(self, np.float32(accepted_below), self.chosen(measure), unknown)
-        return mined(rule, k, scores, queries)
+        rule = AcceptanceRule(
+            self, np.float32(accepted_below), self.choose_measure(measure), unknown
+        )
+        return mine_negatives(rule, k, scores, queries)
 
     def value_at(
         self, p: float, *, measure: str | None = None, calibration: str | Path = "crisscrossed"
@@ -326,14 +335,14 @@ class Labels:
         """
         from capgrade.agreement.calibration import load, named
 
-        name, path = self.chosen(measure), named(Path(calibration))
+        name, path = self.choose_measure(measure), named(Path(calibration))
         if self.made_with is None:
             problem = "the parameters of their measures are not known"
             raise InputError(problem, file=self.file, remedy="open them with Labels.load")
-        known = (
+        calibrated = (
             load(path).fitting(self.owner).of({name: self.made_with[name]}, Path(self.file), path)
         )
-        return known.curves[name].value_at(p)
+        return calibrated.curves[name].value_at(p)
 
     def positives(
         self, caption_id: str | int, *, above: float, measure: str | None = None
@@ -346,7 +355,7 @@ class Labels:
         >>> labels.positives(caption, above=0.99, measure="rouge_l")[0]
         ('scene-train-000000', 1.0)
         """
-        name = self.chosen(measure)
+        name = self.choose_measure(measure)
         images, values = self.stored.of_caption(int(self.rows_of_captions([caption_id])[0]), name)
         order = [k for k in np.argsort(-values, kind="stable") if values[k] > above]
         return [(self.image_ids[images[k]], float(values[k])) for k in order]
@@ -366,7 +375,7 @@ class Labels:
         """
         if top < 1:
             raise InputError(f"the top {top} captions", remedy="ask for 1 or more")
-        name = self.chosen(measure)
+        name = self.choose_measure(measure)
         captions, values = self.stored.of_image(int(self.rows_of_images([image_id])[0]), name)
         names: Sequence[str | int] = (
             range(self.n_captions) if self.captions is None else self.caption_ids
@@ -396,7 +405,7 @@ class Labels:
         """
         from capgrade.labels.qrels import write_qrels
 
-        return write_qrels(self, Path(path), self.chosen(measure), grades, queries)
+        return write_qrels(self, Path(path), self.choose_measure(measure), grades, queries)
 
     def judgements(
         self, measure: str | None, queries: str
@@ -405,7 +414,7 @@ class Labels:
         other; `queries` is captions or images. InputError for other queries."""
         from capgrade.labels.qrels import judgements
 
-        return judgements(self, self.chosen(measure), queries)
+        return judgements(self, self.choose_measure(measure), queries)
 
     def rows_of_images(self, ids: Ids) -> np.ndarray:
         """int64 rows of images. InputError for one that is not there."""
@@ -424,14 +433,14 @@ class Labels:
         return {name: k for k, name in enumerate(self.caption_ids)}
 
 
-def _again(how: dict[str, Any], computed: Mapping[str, Any] | None) -> Labels:
-    """Opened anew in another process."""
+def _reload(how: dict[str, Any], computed: Mapping[str, Any] | None) -> Labels:
+    """Open labels again, as pickles do in another process."""
     labels = Labels.load(**how)
     return labels if computed is None else labels.exact(**computed)
 
 
 def _rows(
-    ids: Ids, known: Callable[[], dict[str, int]], count: int, what: str, file: Any
+    ids: Ids, row_of_id: Callable[[], dict[str, int]], count: int, what: str, file: Any
 ) -> np.ndarray:
     if hasattr(ids, "detach"):
         ids = ids.detach().cpu().numpy()
@@ -441,21 +450,21 @@ def _rows(
         raise InputError(
             f"{what} ids are {ids!r}", remedy="give a list of strings, or of row numbers"
         )
-    given = ids if isinstance(ids, np.ndarray) else list(ids)
-    if len(given) and isinstance(given[0], str):
-        rows = known()
+    items = ids if isinstance(ids, np.ndarray) else list(ids)
+    if len(items) and isinstance(items[0], str):
+        row_of = row_of_id()
         try:
-            return np.array([rows[name] for name in given], np.int64)
+            return np.array([row_of[name] for name in items], np.int64)
         except KeyError as error:
-            remedy = f"ask for ids of this split, such as {next(iter(rows))!r}"
+            remedy = f"ask for ids of this split, such as {next(iter(row_of))!r}"
             raise InputError(f"no {what} {error.args[0]!r}", file=file, remedy=remedy) from None
-    found = np.asarray(given if len(given) else np.empty(0, np.int64))
-    if found.ndim != 1 or found.dtype.kind not in "iu":
-        problem = f"{what} ids are {found.dtype} {list(found.shape)}"
+    rows = np.asarray(items if len(items) else np.empty(0, np.int64))
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        problem = f"{what} ids are {rows.dtype} {list(rows.shape)}"
         raise InputError(problem, remedy="give a list of strings, or of row numbers")
-    if len(found) and not 0 <= found.min() <= found.max() < count:
-        bad = int(found.min() if found.min() < 0 else found.max())
+    if len(rows) and not 0 <= rows.min() <= rows.max() < count:
+        bad = int(rows.min() if rows.min() < 0 else rows.max())
         raise InputError(
             f"no {what} row {bad}: there are {count}", file=file, remedy=f"rows are 0..{count - 1}"
         )
-    return found.astype(np.int64, copy=False)
+    return rows.astype(np.int64, copy=False)

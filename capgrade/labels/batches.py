@@ -1,5 +1,4 @@
-"""Which captions make a batch, in what company: a plan of every epoch, and a batch sampler for
-torch's DataLoader."""
+"""Which captions make a batch: a plan of each epoch, and a batch sampler for torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -26,18 +25,18 @@ class Neighbours:
     captions: np.ndarray
 
     @classmethod
-    def within(cls, labels: Labels, measure: str, low: float, high: float) -> Neighbours:
+    def in_range(cls, labels: Labels, measure: str, low: float, high: float) -> Neighbours:
         """Those with a known relevance in low..high. InputError for none."""
         pairs = labels.stored.pairs(measure)
-        found = cls._of(
-            labels, (known.take((known.value >= low) & (known.value <= high)) for known in pairs)
+        neighbours = cls._from_pairs(
+            labels, (part.take((part.value >= low) & (part.value <= high)) for part in pairs)
         )
-        if not len(found.captions):
+        if not len(neighbours.captions):
             problem = f"no known {measure} of another image's caption is in {low:g}..{high:g}"
             raise InputError(
                 problem, file=labels.file, remedy="widen the range, or sample more: shards.top"
             )
-        return found
+        return neighbours
 
     @classmethod
     def kept_for(cls, labels: Labels, measure: str, allowed: np.ndarray) -> Neighbours:
@@ -56,18 +55,18 @@ class Neighbours:
             )
         reasons = f"top_{measure}", f"window_{measure}", scored_reason(measure)
         kept = stored.pairs(measure, *reasons)
-        return cls._of(labels, (known.take(allowed[known.caption]) for known in kept))
+        return cls._from_pairs(labels, (part.take(allowed[part.caption]) for part in kept))
 
     @classmethod
-    def _of(cls, labels: Labels, pairs: Iterable[ValuedPairs]) -> Neighbours:
-        found = ValuedPairs.joined(some.of_others(labels.owner) for some in pairs)
-        sizes = np.bincount(found.image, minlength=len(labels.image_ids))
-        return cls(np.concatenate([[0], np.cumsum(sizes)]), found.caption.astype(np.int32))
+    def _from_pairs(cls, labels: Labels, pairs: Iterable[ValuedPairs]) -> Neighbours:
+        joined = ValuedPairs.concatenate(part.of_others(labels.owner) for part in pairs)
+        sizes = np.bincount(joined.image, minlength=len(labels.image_ids))
+        return cls(np.concatenate([[0], np.cumsum(sizes)]), joined.caption.astype(np.int32))
 
-    def drawn(
+    def draw(
         self, images: np.ndarray, rng: np.random.Generator, otherwise: np.ndarray
     ) -> np.ndarray:
-        """A neighbour of each image; of one that has none the caption `otherwise`."""
+        """A random neighbour of each image; for an image that has none, the caption `otherwise`."""
         first = self.start[images]
         count = self.start[images + 1] - first
         chosen = first + (rng.random(images.shape) * count).astype(np.int64)
@@ -102,26 +101,26 @@ class BatchPlan:
     ) -> None:
         self.rows, self.size, self.seed, self.unique_images = rows, size, seed, unique_images
         self.drop_last, self._owner, self._neighbours = drop_last, owner, neighbours
-        rounds = [len(rows)]  # of each the captions are taken a batch at a time
+        rounds = [len(rows)]  # the captions of each round, which is cut into batches
         if unique_images:
             captions = np.bincount(owner[rows])  # of each image
             rounds = [int((captions > place).sum()) for place in range(captions.max())]
-        self._whole = sum(n // size for n in rounds)
+        self._full_batches = sum(n // size for n in rounds)
         self.rests = [] if drop_last else [n % size for n in rounds if n % size > 1]
-        if not self._whole:
-            there = (
+        if not self._full_batches:
+            supply = (
                 f"{len(np.unique(owner[rows]))} images" if unique_images else f"{len(rows)} pairs"
             )
             remedy = "lower the size of batches (train.batch_size), or take more of the data"
-            raise InputError(f"a batch of {size} from {there}", remedy=remedy)
+            raise InputError(f"a batch of {size} from {supply}", remedy=remedy)
 
     @property
     def batches_an_epoch(self) -> int:
-        return self._whole + len(self.rests)
+        return self._full_batches + len(self.rests)
 
     @property
     def pairs_an_epoch(self) -> int:
-        return self._whole * self.size + sum(self.rests)
+        return self._full_batches * self.size + sum(self.rests)
 
     def epoch(self, number: int) -> list[np.ndarray]:
         """Caption rows int64 of each batch of an epoch: [size], and the rests."""
@@ -132,7 +131,7 @@ class BatchPlan:
         batches, rests = self._random(np.random.default_rng([self.seed, number // 2]))
         batches = np.roll(batches, -half * (number % 2), axis=1)
         kept, rest = batches[:, :half], batches[:, half:]
-        brought = self._neighbours.drawn(
+        brought = self._neighbours.draw(
             self._owner[kept], np.random.default_rng([self.seed, number, 1]), kept
         )
         return [
@@ -141,7 +140,7 @@ class BatchPlan:
         ]
 
     def _random(self, rng: np.random.Generator) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Whole batches [whole, size] and the rests, no caption twice."""
+        """Full batches [full, size] and the rests, no caption twice."""
         order = rng.permutation(self.rows)
         rounds = [order]
         if self.unique_images:  # a round has one caption of each image
@@ -150,10 +149,10 @@ class BatchPlan:
             place = np.arange(len(owner)) - np.searchsorted(owner, owner)
             rounds = [rng.permutation(by_image[place == k]) for k in range(place.max() + 1)]
         ends = [len(rows) // self.size * self.size for rows in rounds]
-        whole = [rows[:end].reshape(-1, self.size) for rows, end in zip(rounds, ends, strict=True)]
+        full = [rows[:end].reshape(-1, self.size) for rows, end in zip(rounds, ends, strict=True)]
         rests = [rows[end:] for rows, end in zip(rounds, ends, strict=True) if len(rows) - end > 1]
-        together = rng.permutation(np.concatenate(whole)) if self.unique_images else whole[0]
-        return together, [] if self.drop_last else rests
+        batches = rng.permutation(np.concatenate(full)) if self.unique_images else full[0]
+        return batches, [] if self.drop_last else rests
 
     def _distinct(self, rows: np.ndarray) -> np.ndarray:
         """The first `size` different captions (or images) of `rows`, in their order."""
@@ -182,7 +181,7 @@ class GradedBatches:
                 problem, remedy="give a whole size of at least 2, and a process below processes"
             )
         rows = np.arange(labels.n_captions)
-        neighbours = Neighbours.within(labels, measure, low, high)
+        neighbours = Neighbours.in_range(labels, measure, low, high)
         self.plan = BatchPlan(labels.owner, rows, size, seed, neighbours)
         self.process, self.processes, self.epoch = process, processes, 0
         if not len(self):

@@ -42,7 +42,7 @@ def address_of(repo_id: str) -> str:
 
 
 @contextmanager
-def asking(repo_id: str) -> Iterator[None]:
+def hub_errors(repo_id: str) -> Iterator[None]:
     """One InputError, in the client's own words on one line, for whatever goes wrong in the block:
     a request, a connection, a file, or an answer or a card that is not right."""
     try:
@@ -53,8 +53,8 @@ def asking(repo_id: str) -> Iterator[None]:
             remedy = LOGIN
         elif isinstance(error, _NO_ANSWER):
             remedy = NETWORK
-        said = shorten(str(error) or type(error).__name__, 400, placeholder=" ...")
-        raise InputError(f"the hub: {said}", file=address_of(repo_id), remedy=remedy) from None
+        message = shorten(str(error) or type(error).__name__, 400, placeholder=" ...")
+        raise InputError(f"the hub: {message}", file=address_of(repo_id), remedy=remedy) from None
 
 
 def download(repo_id: str, revision: str | None = None) -> Path:
@@ -62,14 +62,14 @@ def download(repo_id: str, revision: str | None = None) -> Path:
 
     Without a network it is what the cache has of that revision.
     """
-    with asking(repo_id):
-        found = hub_source(repo_id, "dataset", revision, LAYOUT)
-        if found == repo_id:
+    with hub_errors(repo_id):
+        source = hub_source(repo_id, "dataset", revision, LAYOUT)
+        if source == repo_id:
             # Where the hub refuses, snapshot_download would say nothing and take what the cache
             # has.
             if not constants.is_offline_mode():
                 HfApi().dataset_info(repo_id, revision=revision)
-            found = snapshot_download(
+            source = snapshot_download(
                 repo_id, repo_type="dataset", revision=revision, allow_patterns=LAYOUT
             )
-    return Path(found)
+    return Path(source)

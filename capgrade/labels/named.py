@@ -22,7 +22,7 @@ _PATHS = {"input", "imported", "document_frequency", "model", "cache", "split_li
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
-def as_named(
+def params_to_refit(
     made: MeasuresParams, given: MeasuresParams, folder: Path, option: str = SET
 ) -> MeasuresParams:
     """The parameters that the labels in `folder` were made with, except what `given` has to say:
@@ -35,27 +35,27 @@ def as_named(
     """
     changes = {}
     for block, kind in OWNERS.items():
-        ours, theirs = getattr(given, block), getattr(made, block)
-        new = {key: getattr(ours, key) for key in kind.how}
+        users, makers = getattr(given, block), getattr(made, block)
+        changed = {key: getattr(users, key) for key in kind.how}
         for key in kind.opened:
-            if getattr(theirs, key) != kind.parameters.model_fields[key].default:
-                new[key] = _named(block, key, made, given, folder, option)
-        changes[block] = theirs.model_copy(update=new)
+            if getattr(makers, key) != kind.parameters.model_fields[key].default:
+                changed[key] = _require_named(block, key, made, given, folder, option)
+        changes[block] = makers.model_copy(update=changed)
     return made.model_copy(update=changes)
 
 
-def _named(
+def _require_named(
     block: str, key: str, made: MeasuresParams, given: MeasuresParams, folder: Path, option: str
 ) -> str:
-    found, named = str(getattr(getattr(made, block), key)), getattr(getattr(given, block), key)
-    if named is not None and found in (named, base_names({key: named})[key]):
+    value_made, named = str(getattr(getattr(made, block), key)), getattr(getattr(given, block), key)
+    if named is not None and value_made in (named, base_names({key: named})[key]):
         return str(named)
-    why, value, file = "is not opened unasked", found, found.partition("#")[0]
+    why, value, file = "is not opened unasked", value_made, value_made.partition("#")[0]
     if key == "document_frequency" and inside(file):
         if Path(file).exists():
-            return found
+            return value_made
         why, value = "is not here", "FILE"
-    problem = f"its labels were made with {block}.{key} '{found}', which {why}"
+    problem = f"its labels were made with {block}.{key} '{value_made}', which {why}"
     remedy = f"if you trust it, name it: {option.format(block=block, key=key, value=value)}"
     raise InputError(problem, file=folder, remedy=remedy)
 
@@ -74,7 +74,7 @@ def base_names(params: Any, source: str | None = None) -> Any:
 
 def _last_name(key: str, value: Any, source: str | None) -> Any:
     if isinstance(value, dict):
-        return {name: _last_name(key, one, source) for name, one in value.items()}
+        return {name: _last_name(key, path, source) for name, path in value.items()}
     if not isinstance(value, str):
         return value
     may_be_hub = key == "model" or (key == "input" and source == "hub")

@@ -1,5 +1,5 @@
-"""Hard negatives that the labels do not accept, for losses that take what stands in a row or a
-batch as wrong."""
+"""Hard negatives that the labels do not accept, for losses that count every other document of a
+row or batch as wrong."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AcceptanceRule(NamedTuple):
     measure: str
     unknown: Unknown
 
-    def judged(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def judge(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Whether each image accepts each caption, bool [I, C], and the relevance, float32 [I,
         C]."""
         values, known, _ = self.labels.block(images, captions, self.measure, unknown=self.unknown)
@@ -96,22 +96,22 @@ class Negatives:
         """
         anchors, documents = self.anchors[pairs], self.documents[pairs].ravel()
         if self.queries == "images":
-            accepts, _ = self.rule.judged(anchors, documents)
+            accepts, _ = self.rule.judge(anchors, documents)
         else:
-            accepts = self.rule.judged(documents, anchors)[0].T
-        found = np.any(accepts.reshape(len(pairs), len(pairs), -1), axis=2)
-        return (found | found.T) & ~np.eye(len(pairs), dtype=bool)
+            accepts = self.rule.judge(documents, anchors)[0].T
+        accepts_any = np.any(accepts.reshape(len(pairs), len(pairs), -1), axis=2)
+        return (accepts_any | accepts_any.T) & ~np.eye(len(pairs), dtype=bool)
 
     def _items(self, images: Sequence[Any] | None) -> tuple[Sequence[Any], Sequence[Any]]:
         labels = self.rule.labels
-        given = labels.image_ids if images is None else images
-        if len(given) != len(labels.image_ids):
-            problem = f"{len(given)} images for labels of {len(labels.image_ids)}"
+        pictures = labels.image_ids if images is None else images
+        if len(pictures) != len(labels.image_ids):
+            problem = f"{len(pictures)} images for labels of {len(labels.image_ids)}"
             raise InputError(problem, remedy="give one for each row")
-        return (given, labels.texts) if self.queries == "images" else (labels.texts, given)
+        return (pictures, labels.texts) if self.queries == "images" else (labels.texts, pictures)
 
 
-def mined(rule: AcceptanceRule, k: int, scores: Any, queries: str) -> Negatives:
+def mine_negatives(rule: AcceptanceRule, k: int, scores: Any, queries: str) -> Negatives:
     """As `Labels.negatives`."""
     if not isinstance(k, (int, np.integer)) or k < 0 or queries not in ("images", "captions"):
         raise InputError(
@@ -138,15 +138,15 @@ def mined(rule: AcceptanceRule, k: int, scores: Any, queries: str) -> Negatives:
 def _blocks(
     rule: AcceptanceRule, k: int, scores: Any, queries: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Anchors, documents and relevance of some queries after others; a document that is not there
-    is -1."""
+    """Anchors, documents and relevance of a block of queries at a time; -1 where no candidate is
+    left."""
     images, captions = np.arange(len(rule.labels.image_ids)), np.arange(rule.labels.n_captions)
     by_image, owner = queries == "images", rule.labels.owner
     query_of, own = (owner, captions) if by_image else (captions, owner)  # of each pair
     for first in range(0, len(images if by_image else captions), _BLOCK):
         block = slice(first, first + _BLOCK)
         asked = (images[block], captions) if by_image else (images, captions[block])
-        accepted, relevance = rule.judged(*asked)
+        accepted, relevance = rule.judge(*asked)
         hardness = np.where(accepted, np.float32(-np.inf), scores(*asked))
         if not by_image:
             hardness, relevance = hardness.T, relevance.T
@@ -163,12 +163,12 @@ def _blocks(
 def _best(row: np.ndarray, k: int) -> np.ndarray:
     """The candidates of the k largest values, int64 [k], the first ones of equal values, and -1
     where there are none above -inf."""
-    found = np.full(k, -1, np.int64)
+    rows = np.full(k, -1, np.int64)
     least = np.partition(row, len(row) - k)[-k] if 0 < k <= len(row) else -np.inf
     candidates = np.flatnonzero((row >= least) & (row > -np.inf)) if k else np.empty(0, np.int64)
     best = candidates[np.argsort(-row[candidates], kind="stable")][:k]
-    found[: len(best)] = best
-    return found
+    rows[: len(best)] = best
+    return rows
 
 
 def _scores(rule: AcceptanceRule, given: Any) -> Any:
@@ -176,7 +176,7 @@ def _scores(rule: AcceptanceRule, given: Any) -> Any:
     them, float32."""
     labels = rule.labels
     if given is None or isinstance(given, str):
-        name = labels.chosen(given or rule.measure)
+        name = labels.choose_measure(given or rule.measure)
         return lambda images, captions: (
             labels.block(images, captions, name, unknown=rule.unknown).relevance
         )
@@ -197,8 +197,10 @@ def _scores(rule: AcceptanceRule, given: Any) -> Any:
         return lambda images, captions: parts[0][images[:, None], captions].astype(
             np.float32, copy=False
         )
-    # int8 overflows
-    ours, theirs = (part.astype(np.result_type(part, np.float32), copy=False) for part in parts)
-    return lambda images, captions: (ours[images] @ theirs[captions].T).astype(
+    # Products of int8 would overflow.
+    of_images, of_captions = (
+        part.astype(np.result_type(part, np.float32), copy=False) for part in parts
+    )
+    return lambda images, captions: (of_images[images] @ of_captions[captions].T).astype(
         np.float32, copy=False
     )

@@ -33,15 +33,11 @@ from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import warn
 from capgrade.schemas.shards import read_shards
 
-# in a dataset and the captions that it was published from
-SAME = [
-    "image_id",
-    "caption_id",
-    "caption",
-]
+# Columns that a dataset and the captions it was published from have in common.
+SAME = ["image_id", "caption_id", "caption"]
 
 
-def opened(
+def open_labels(
     where: str | Path,
     measures: Sequence[str] | None,
     split: str | None,
@@ -69,7 +65,9 @@ def opened(
     return _KINDS[kind](folder, measures, split, captions)
 
 
-def _chosen(measures: Sequence[str] | None, known: Sequence[str], folder: Path) -> list[str]:
+def _choose_measures(
+    measures: Sequence[str] | None, known: Sequence[str], folder: Path
+) -> list[str]:
     remedy = f"choose from: {', '.join(known)}"
     if measures is not None and not measures:
         raise InputError("an empty list of measures", file=folder, remedy=remedy)
@@ -82,31 +80,31 @@ def _chosen(measures: Sequence[str] | None, known: Sequence[str], folder: Path) 
     return chosen
 
 
-def _published(
+def _open_published(
     folder: Path, measures: Sequence[str] | None, split: str | None, source: str | Path | None
 ) -> Labels:
     manifest, captions = published_captions(folder, split)
     if source is not None:
-        given = read_captions(Path(source), split or captions.split)
-        if not captions.table.select(SAME).equals(given.table.select(SAME)):
+        other = read_captions(Path(source), split or captions.split)
+        if not captions.table.select(SAME).equals(other.table.select(SAME)):
             remedy = (
                 f"give the captions it was published from, or choose its split '{captions.split}'"
                 " of them"
             )
             raise InputError(
-                f"published from other captions than split '{given.split}'",
+                f"published from other captions than split '{other.split}'",
                 file=folder,
                 remedy=remedy,
             )
     calibrated = manifest.get("calibration", {}).get("columns", {})
-    names = _chosen(measures, [*manifest["measures"], *calibrated], folder)
-    batches, reasons = _pairs(folder, manifest, captions, [*manifest["measures"], *calibrated])
-    stored = _sampled(batches, names, captions.n_captions, reasons)
-    found = _of_captions(folder, stored, captions, manifest["measures"], manifest["inputs"])
-    return replace(found, calibrated=calibrated)
+    names = _choose_measures(measures, [*manifest["measures"], *calibrated], folder)
+    batches, reasons = _read_pairs(folder, manifest, captions, [*manifest["measures"], *calibrated])
+    stored = _sampled_pairs(batches, names, captions.n_captions, reasons)
+    labels = _labels_of_captions(folder, stored, captions, manifest["measures"], manifest["inputs"])
+    return replace(labels, calibrated=calibrated)
 
 
-def _pairs(
+def _read_pairs(
     folder: Path, manifest: dict[str, Any], captions: Captions, names: Sequence[str]
 ) -> tuple[list[pa.RecordBatch], list[str]]:
     """The pairs of a published split as batches of shards, and the names of their reasons. They are
@@ -117,56 +115,58 @@ def _pairs(
         f"{digest(folder / MANIFEST)} {captions.split} {package_version()}".encode()
     ).hexdigest()
     path = cache_folder().with_name("published") / f"{name[:32]}.arrow"
-    with suppress(InputError):  # none, or a damaged one
-        return _mapped(path)
+    with suppress(InputError):  # a missing or damaged file is written again
+        return _map_pairs(path)
     schema, batches = published_shards(folder, manifest, captions, names)
     try:
         write_arrow(path, schema, batches, CACHE)
     except InputError as error:
         warn(f"the pairs of {folder} cannot be kept, so every process reads them anew: {error}")
         return batches, metadata_of(schema)["reasons"]
-    return _mapped(path)
+    return _map_pairs(path)
 
 
-def _mapped(path: Path) -> tuple[list[pa.RecordBatch], list[str]]:
+def _map_pairs(path: Path) -> tuple[list[pa.RecordBatch], list[str]]:
     file = open_arrow(path)
     return [file.get_batch(k) for k in range(file.num_record_batches)], metadata_of(file.schema)[
         "reasons"
     ]
 
 
-def _require_split(found: str | None, split: str | None, folder: Path) -> None:
-    if split not in (None, found):
+def _require_split(own_split: str | None, split: str | None, folder: Path) -> None:
+    if split not in (None, own_split):
         raise InputError(
-            f"labels of split '{found}', not of '{split}'", file=folder, remedy="choose that split"
+            f"labels of split '{own_split}', not of '{split}'",
+            file=folder,
+            remedy="choose that split",
         )
 
 
-def _shards(
+def _open_shards(
     folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None
 ) -> Labels:
     shards = read_shards(folder)
     facts, batches = shards.metadata, list(shards.batches())
     _require_split(facts["split"], split, folder)
     n_captions, made_with = int(facts["n_captions"]), facts["params"]["measures"]
-    stored = _sampled(
-        batches, _chosen(measures, shards.measures, folder), n_captions, facts["reasons"]
+    stored = _sampled_pairs(
+        batches, _choose_measures(measures, shards.measures, folder), n_captions, facts["reasons"]
     )
     if captions is not None:
         table = read_captions(Path(captions), facts["split"])
         shards.require(table)
-        return _of_captions(folder, stored, table, made_with, shards.manifest["inputs"])
+        return _labels_of_captions(folder, stored, table, made_with, shards.manifest["inputs"])
     image_ids = [name for batch in batches for name in batch["image_id"].to_pylist()]
     owner = np.full(n_captions, -1, np.int64)
-    for (image, caption), own in zip(stored.kept(), stored.kept_for("own"), strict=True):
-        owner[caption[own]] = image[own]  # they say so
+    for (image, caption), own in zip(stored.kept_pairs(), stored.kept_for("own"), strict=True):
+        owner[caption[own]] = image[own]
     return Labels(folder, stored, image_ids, n_captions, owners=owner, made_with=made_with)
 
 
-def _sampled(
+def _sampled_pairs(
     batches: Sequence[pa.RecordBatch], names: Sequence[str], n_captions: int, reasons: Sequence[str]
 ) -> Sampled:
-    """The pairs of shards' batches, where they lie."""
+    """The pairs of shards' batches, without a copy of the columns that have no nulls."""
     parts = []
     for batch in batches:
         offsets = batch["captions"].offsets.to_numpy().astype(np.int64)
@@ -180,13 +180,13 @@ def _sampled(
     return Sampled(names, n_captions, parts, reasons)
 
 
-def _relevance(
+def _open_relevance(
     folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None
 ) -> Labels:
     manifest = read_manifest(folder, "relevance")
     files = [Path(name) for name in sorted(manifest["files"]) if name.endswith(".arrow")]
     made_with = manifest["params"]["measures"]
-    names = _chosen(measures, [file.stem for file in files], folder)
+    names = _choose_measures(measures, [file.stem for file in files], folder)
     matrices = {name: read_relevance(folder / f"{name}.arrow") for name in names}
     first = next(iter(matrices.values()))
     _require_split(first.metadata.get("split"), split, folder)
@@ -197,10 +197,10 @@ def _relevance(
     table = read_captions(Path(captions), first.metadata.get("split"))
     for matrix in matrices.values():
         matrix.require(table)
-    return _of_captions(folder, Dense(matrices), table, made_with)
+    return _labels_of_captions(folder, Dense(matrices), table, made_with)
 
 
-def _of_captions(
+def _labels_of_captions(
     folder: Path,
     stored: Stored,
     captions: Captions,
@@ -220,7 +220,7 @@ def _of_captions(
 
 
 _KINDS: dict[str, Callable[[Path, Sequence[str] | None, str | None, str | Path | None], Labels]] = {
-    "shards": _shards,
-    "relevance": _relevance,
-    "publish": _published,
+    "shards": _open_shards,
+    "relevance": _open_relevance,
+    "publish": _open_published,
 }

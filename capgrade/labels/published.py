@@ -28,12 +28,12 @@ _PAIRS = {
     "reasons": pa.list_(pa.string()),
     "weight": pa.float32(),
 }
-HELD = {"params": dict, "measures": dict, "inputs": dict, "tokenizer": str}  # by a manifest
+HELD = {"params": dict, "measures": dict, "inputs": dict, "tokenizer": str}  # what a manifest has
 _AGAIN = "publish it again: capgrade publish"
 CARD, CROISSANT, SUMS = "README.md", "croissant.json", "SHA256SUMS"
 BENCHMARK = ("images", "texts", "t2i-qrels", "t2i-gains", "i2t-qrels", "i2t-gains")
 FOLDERS = ("captions", "relevance", "figures", *BENCHMARK)  # nothing else belongs in them
-# patterns of all its files
+# Patterns of all files that a published folder has.
 LAYOUT = [
     MANIFEST,
     CARD,
@@ -81,7 +81,7 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
             if name.startswith("captions/")
         }
     )
-    split = _chosen(split, splits, folder)
+    split = _choose_split(split, splits, folder)
     table = pa.concat_tables(
         _parquet(path, CAPTIONS_SCHEMA) for path in _files(folder, manifest, f"captions/{split}")
     )
@@ -109,15 +109,17 @@ def published_shards(
         caption = pc.index_in(table["caption_id"], caption_ids)
         if image.null_count or caption.null_count:
             raise InputError("a pair of an image or caption that the captions lack", file=path)
-        why = table["reasons"].combine_chunks()
-        said = pc.list_flatten(why)
-        reasons = pc.unique(pa.concat_arrays([reasons, said]))
-        bits = np.left_shift(np.uint64(1), pc.index_in(said, reasons).to_numpy().astype(np.uint64))
-        pair = pc.list_parent_indices(why).to_numpy()
+        reason_lists = table["reasons"].combine_chunks()
+        reason_names = pc.list_flatten(reason_lists)
+        reasons = pc.unique(pa.concat_arrays([reasons, reason_names]))
+        bits = np.left_shift(
+            np.uint64(1), pc.index_in(reason_names, reasons).to_numpy().astype(np.uint64)
+        )
+        pair = pc.list_parent_indices(reason_lists).to_numpy()
         kept = {
             "image": image.to_numpy(),
             "captions": caption.to_numpy(),
-            "reasons": np.bincount(pair, bits, len(why)).astype(np.uint32),
+            "reasons": np.bincount(pair, bits, len(reason_lists)).astype(np.uint32),
         }
         values = {name: table[name].to_numpy() for name in ("weight", *names)}
         partial = {
@@ -139,13 +141,13 @@ def published_shards(
 
 
 def params_of(measures: dict[str, Any], folder: Path) -> MeasuresParams:
-    """From what `MeasuresParams.used` wrote. Imported matrices are left out, and mixtures with
-    them: their labels are in the pairs."""
+    """Parameters from what `MeasuresParams.used` wrote. Imported matrices are left out, and
+    mixtures with them: their labels are in the pairs."""
     block = measures_block(measures)
     mixtures = {
-        name: one
-        for name, one in block.get("mixtures", {}).items()
-        if not imported(measures.get(name, {}))  # one that ranks for another is not among them
+        name: weights
+        for name, weights in block.get("mixtures", {}).items()
+        if not is_imported(measures.get(name, {}))  # one that ranks for another is not among them
     }
     return validated(MeasuresParams, {**block, "imported": {}, "mixtures": mixtures}, file=folder)
 
@@ -172,12 +174,12 @@ def measures_block(used: dict[str, Any], block: dict[str, Any] | None = None) ->
     return block
 
 
-def imported(used: dict[str, Any]) -> bool:
-    """Whether a measure is somebody's matrix, or a mixture with one."""
+def is_imported(used: dict[str, Any]) -> bool:
+    """Whether a measure is an imported matrix, or a mixture with one."""
     return any("imported" in part for part in (used, *used.get("measures", {}).values()))
 
 
-def _chosen(split: str | None, known: list[str], folder: Path) -> str:
+def _choose_split(split: str | None, known: list[str], folder: Path) -> str:
     if split is None and len(known) > 1:
         raise InputError(
             f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split"

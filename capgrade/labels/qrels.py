@@ -17,7 +17,7 @@ from capgrade.schemas.files import write_text
 if TYPE_CHECKING:
     from capgrade.labels import Labels
 
-_BETWEEN = {"\t", "\n", "\r"}  # what separates fields and lines
+_SEPARATORS = {"\t", "\n", "\r"}  # of fields and lines
 
 
 def write_qrels(
@@ -30,18 +30,18 @@ def write_qrels(
             f"grades {list(grades)}", remedy="give rising thresholds, such as [0.25, 0.5, 0.75]"
         )
     query, document, values = judgements(labels, measure, queries)
-    found = [query.to_pylist(), document.to_pylist(), reached(values, grades).tolist()]
-    refuse_spaces(set(found[0]), "query")
-    refuse_spaces(set(found[1]), "document")
-    lines = [f"{q} 0 {d} {grade}\n" for q, d, grade in zip(*found, strict=True)]
+    columns = [query.to_pylist(), document.to_pylist(), grades_of(values, grades).tolist()]
+    refuse_spaces(set(columns[0]), "query")
+    refuse_spaces(set(columns[1]), "document")
+    lines = [f"{q} 0 {d} {grade}\n" for q, d, grade in zip(*columns, strict=True)]
 
-    def ours(rows: list[list[str]]) -> bool:
-        """Nothing in TREC judgements says who wrote them: ours are those of the same queries and
-        documents, line for line, whatever their grades."""
-        whole = all(len(row) == 4 and row[3].isdecimal() for row in rows)
-        return whole and [row[:3] for row in rows] == [fields_of(line)[:3] for line in lines]
+    def is_same_pairs(rows: list[list[str]]) -> bool:
+        """Whether a file judges the same queries and documents, line for line, whatever the grades:
+        nothing else in TREC judgements says who wrote them."""
+        well_formed = all(len(row) == 4 and row[3].isdecimal() for row in rows)
+        return well_formed and [row[:3] for row in rows] == [fields_of(line)[:3] for line in lines]
 
-    write_lines(path, lines, "TREC judgements of these labels", ours)
+    write_lines(path, lines, "TREC judgements of these labels", is_same_pairs)
     return len(values)
 
 
@@ -51,14 +51,14 @@ def write_tsv(labels: Labels, path: Path, measure: str, queries: str) -> int:
     break."""
     query, document, values = judgements(labels, measure, queries)
     columns = query.to_pylist(), document.to_pylist(), np.rint(100 * values).astype(int).tolist()
-    if bad := next((one for one in (*columns[0], *columns[1]) if _BETWEEN & set(one)), None):
+    if bad := next((name for name in (*columns[0], *columns[1]) if _SEPARATORS & set(name)), None):
         raise InputError(f"id {bad!r} has a tab or a line break", file=path, remedy="rename it")
     lines = (f"{q}\t{d}\t{grade}\n" for q, d, grade in zip(*columns, strict=True))
     write_text(path, "query-id\tcorpus-id\tscore\n" + "".join(lines))
     return len(values)
 
 
-def reached(values: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
+def grades_of(values: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
     """How many rising thresholds each value reaches, int64 [n]: as float32, as labels are, so that
     0.7 reaches 0.7."""
     return np.searchsorted(
@@ -70,7 +70,7 @@ def judgements(labels: Labels, measure: str, queries: str) -> tuple[pa.Array, pa
     """As `Labels.judgements`."""
     if queries not in ("captions", "images"):
         raise InputError(f"queries {queries!r}", remedy="use captions or images")
-    image, caption, values, _ = ValuedPairs.joined(labels.stored.pairs(measure))
+    image, caption, values, _ = ValuedPairs.concatenate(labels.stored.pairs(measure))
     order = np.argsort(caption, kind="stable") if queries == "captions" else np.arange(len(image))
     images = pa.array(labels.image_ids, pa.string()).take(pa.array(image[order]))
     captions = pa.array(labels.caption_ids, pa.string()).take(pa.array(caption[order]))

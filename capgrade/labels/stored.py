@@ -1,5 +1,5 @@
-"""Where labels lie, and how the cells of a batch are found there: sampled pairs, dense matrices, or
-the captions, of which they are computed as they are asked for.
+"""How labels are stored, and how the cells of a batch are looked up: sampled pairs, dense matrices,
+or captions from which they are computed when they are asked for.
 
 Pairs and matrices lie in parts, each of some images after others. Nothing is copied out of Arrow
 files but what is asked for.
@@ -44,7 +44,7 @@ class RelevanceBlock(NamedTuple):
     weights: Any = None  # float32 [images, captions]; None: 1
 
     @classmethod
-    def whole(cls, relevance: np.ndarray) -> RelevanceBlock:
+    def complete(cls, relevance: np.ndarray) -> RelevanceBlock:
         """A block of which every pair is known."""
         return cls(
             relevance, np.ones(relevance.shape, np.bool_), np.ones(relevance.shape, np.float32)
@@ -69,7 +69,7 @@ class ValuedPairs(NamedTuple):
         return self.take(owner[self.caption] != self.image)
 
     @staticmethod
-    def joined(parts: Iterable[ValuedPairs]) -> ValuedPairs:
+    def concatenate(parts: Iterable[ValuedPairs]) -> ValuedPairs:
         """One table of them all."""
         return ValuedPairs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
@@ -97,7 +97,7 @@ class Sampled:
     parts: Sequence[SampledPart]
     reasons: Sequence[str]  # the name of each bit
     sampled: bool = True
-    # for unknown pairs, of each image
+    # By measure and rule, the value of each image's unknown pairs (`unsampled.stand_ins`).
     stand_ins: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     @cached_property
@@ -119,23 +119,23 @@ class Sampled:
         wanted = np.uint32(sum(1 << bit for bit, name in enumerate(self.reasons) if name in names))
         return (part.reasons & wanted > 0 for part in self.parts)
 
-    def kept(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def kept_pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Image and caption of each kept pair, int64, some images after others: of each part."""
         for first, part in zip(self._first, self.parts, strict=False):
             image = np.repeat(np.arange(first, first + len(part.start) - 1), np.diff(part.start))
             yield image, part.captions.astype(np.int64)
 
     def span(self, measure: str) -> tuple[float, float]:
-        found = [part.values[measure] for part in self.parts if len(part.captions)]
-        return float(min(np.nanmin(values) for values in found)), float(
-            max(np.nanmax(values) for values in found)
+        columns = [part.values[measure] for part in self.parts if len(part.captions)]
+        return float(min(np.nanmin(values) for values in columns)), float(
+            max(np.nanmax(values) for values in columns)
         )
 
     def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
         """What is known of images [n] and captions [m], none of them empty; either may come
         twice."""
         places, column = np.arange(len(captions)), np.full(self.n_captions, -1, np.int32)
-        column[captions] = places  # of a caption that comes twice the last one
+        column[captions] = places  # a caption that comes twice has its last place here
         last = column[captions]
         cells = [
             np.zeros((len(images), len(captions)), kind)
@@ -147,27 +147,28 @@ class Sampled:
             pair = np.repeat(part.start[rows + 1] - np.cumsum(sizes), sizes) + np.arange(
                 sizes.sum()
             )
-            found = column[part.captions[pair]]
-            row, found, pair = (
-                np.repeat(asked, sizes)[found >= 0],
-                found[found >= 0],
-                pair[found >= 0],
-            )
+            place = column[part.captions[pair]]
+            wanted = place >= 0
+            row, place, pair = np.repeat(asked, sizes)[wanted], place[wanted], pair[wanted]
             values = part.values[measure][pair]
             known = ~np.isnan(values)
-            row, found, pair = row[known], found[known], pair[known]
-            for one, of_pairs in zip(cells, (values[known], True, part.weights[pair]), strict=True):
-                one[row, found] = of_pairs
-        if (again := np.flatnonzero(last != places)).size:
-            for one in cells:
-                one[:, again] = one[:, last[again]]
+            row, place, pair = row[known], place[known], pair[known]
+            for cell, values_of_pairs in zip(
+                cells, (values[known], True, part.weights[pair]), strict=True
+            ):
+                cell[row, place] = values_of_pairs
+        if (repeated := np.flatnonzero(last != places)).size:
+            for cell in cells:
+                cell[:, repeated] = cell[:, last[repeated]]
         return RelevanceBlock(*cells)
 
     def pairs(self, measure: str, *reasons: str) -> Iterator[ValuedPairs]:
         """All that is known, or of it what was kept for one of these reasons, some images after
         others: of each part."""
         masks = self.kept_for(*reasons) if reasons else repeat(np.True_)
-        for (image, caption), part, wanted in zip(self.kept(), self.parts, masks, strict=False):
+        for (image, caption), part, wanted in zip(
+            self.kept_pairs(), self.parts, masks, strict=False
+        ):
             values, weights = part.values[measure], part.weights.astype(np.float64)
             rows = np.flatnonzero(wanted & ~np.isnan(values))
             yield ValuedPairs(image, caption, values, weights).take(rows)
@@ -212,7 +213,7 @@ class CompleteLabels(ABC):
         """The smallest and the largest value, or what bounds them."""
 
     def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
-        return RelevanceBlock.whole(self.cells(images, captions, measure))
+        return RelevanceBlock.complete(self.cells(images, captions, measure))
 
     def pairs(self, measure: str) -> Iterator[ValuedPairs]:
         """All of them, some images after others."""
@@ -242,11 +243,8 @@ class Dense(CompleteLabels):
     """Whole matrices, mapped."""
 
     def __init__(self, matrices: Mapping[str, Relevance]) -> None:
-        self.matrices, self.measures, first = (
-            matrices,
-            list(matrices),
-            next(iter(matrices.values())),
-        )
+        self.matrices, self.measures = matrices, list(matrices)
+        first = next(iter(matrices.values()))
         self.n_images, self.n_captions = sum(map(len, first.parts)), first.n_captions
 
     def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
@@ -274,9 +272,9 @@ class Computed(CompleteLabels):
         self.n_images, self.n_captions = captions.n_images, captions.n_captions
 
     @cached_property
-    def _there(self) -> SbertOnDevice | None:
-        """Sentence-BERT where the model is; other measures have no form for single captions
-        there."""
+    def _encoder_scorer(self) -> SbertOnDevice | None:
+        """Sentence-BERT on the device; None for other measures, which have no form for single
+        captions there."""
         if (
             self.device == "cpu"
             or not isinstance(self.fitted, FittedSbert)
@@ -292,7 +290,7 @@ class Computed(CompleteLabels):
 
     @property
     def _scorer(self) -> Fitted:
-        return self.fitted if self._there is None else self._there
+        return self.fitted if self._encoder_scorer is None else self._encoder_scorer
 
     def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
         return self._scorer.score(images, captions)
@@ -301,11 +299,11 @@ class Computed(CompleteLabels):
         self, device: str | torch.device, images: np.ndarray, captions: np.ndarray
     ) -> RelevanceBlock | None:
         """Tensors that never leave the device; None where that is not possible."""
-        if self._there is None or not len(images) or not len(captions):
+        if self._encoder_scorer is None or not len(images) or not len(captions):
             return None
         import torch  # what is on a device has imported it
 
-        values = self._there.cosines(images, captions).to(device)
+        values = self._encoder_scorer.cosines(images, captions).to(device)
         return RelevanceBlock(
             values, torch.ones_like(values, dtype=torch.bool), torch.ones_like(values)
         )

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from capgrade.schemas.errors import InputError
 
-# an option that something is divided or scaled by
+# An option that a formula divides or scales by.
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 LossForm = Literal["paper", "authors"]
 
@@ -33,23 +33,23 @@ class ScoredBatch:
 
     scores: Tensor  # float [B, C], similarity of image i and caption j
     own: Tensor  # bool [B, C], caption j is one of image i's
-    # float [B, C], of caption j to image i (train.relevance_of says to what of it)
+    # float [B, C], of caption j to image i, or to what `train.relevance_of` names of the image.
     relevance: Tensor | None = None
     known: Tensor | None = None  # bool [B, C], where `relevance` is known; None: everywhere
-    # float [B, C], how many pairs a known one stands for (shards); None: 1
+    # float [B, C], how many pairs a known one of shards stands for; None: 1.
     weights: Tensor | None = None
-    # float [P, D], one vector for each pair's image, of models that have one
+    # float [P, D], a vector for the image of each pair, of models that give one.
     images: Tensor | None = None
     captions: Tensor | None = None  # float [P, D]
     image_logits: Tensor | None = None  # float [P, K], of models with a classifier
     caption_logits: Tensor | None = None
     labels: Tensor | None = None  # int64 [P], the class of each pair: its image
-    # float [B, C], scores of parts of the model, by name
+    # Scores of parts of the model by name, float [B, C].
     more: Mapping[str, Tensor] = field(default_factory=dict)
-    # scalars that the model makes, by name
+    # Losses that the model makes itself by name, scalars.
     own_losses: Mapping[str, Tensor] = field(default_factory=dict)
-    in_order: bool | None = None  # None: read from `own`, for which a device is waited for
-    # losses add int64 [2] on the device: how many are active, how many there are
+    in_order: bool | None = None  # None: read from `own`, which waits for the device
+    # Each loss adds int64 [2] on the device: how many hinges are active, and how many there are.
     hinges: list[Tensor] | None = None
 
     def __post_init__(self) -> None:
@@ -63,9 +63,9 @@ class ScoredBatch:
                 "a batch without pairs", remedy="mark each image's own captions in `own`"
             )
 
-    def counted(self, costs: Tensor, among: Tensor | None = None) -> Tensor:
-        """The same costs, [..]+ of hinges; `among`, bool of their shape, says which are one; the
-        others are 0."""
+    def count_hinges(self, costs: Tensor, among: Tensor | None = None) -> Tensor:
+        """The costs of hinges, unchanged, after counting them into `hinges`. `among`, bool of their
+        shape, says which of them are hinges; the others are 0."""
         if self.hinges is not None:
             active = costs.detach().count_nonzero()
             number = (
@@ -76,21 +76,23 @@ class ScoredBatch:
 
     def _fit(self, names: tuple[str, ...], shape: tuple[int | None, ...]) -> None:
         for name in names:
-            value = getattr(self, name)
-            if value is not None and tuple(value.shape) != shape:
+            tensor = getattr(self, name)
+            if tensor is not None and tuple(tensor.shape) != shape:
                 size = (
                     f"{shape[0]} pairs"
                     if len(self.scores) == shape[0]
                     else f"the {list(self.scores.shape)} scores"
                 )
-                problem = f"{name} of a batch is {list(value.shape)}, and {list(shape)} fits {size}"
+                problem = (
+                    f"{name} of a batch is {list(tensor.shape)}, and {list(shape)} fits {size}"
+                )
                 raise InputError(
                     problem, remedy="give one row for each image, one column for each caption"
                 )
 
     @cached_property
     def diagonal(self) -> bool:
-        """Is pair i row i and column i?"""
+        """Whether pair i is row i and column i."""
         rows, columns = self.scores.shape
         if self.in_order is None:
             return rows == columns and bool(self.own.diagonal().all())
@@ -102,11 +104,11 @@ class ScoredBatch:
         if self.diagonal:
             number = torch.arange(len(self.scores), device=self.scores.device)
             return number, number
-        found = self.own.nonzero()
-        return found[:, 0], found[:, 1]
+        pairs = self.own.nonzero()
+        return pairs[:, 0], pairs[:, 1]
 
 
-# the first argument of a loss; a ScoredBatch has the other tensors with it
+# The first argument of a loss; a ScoredBatch brings the other tensors.
 ScoreMatrix = Tensor | ScoredBatch
 
 
@@ -125,15 +127,15 @@ def batch_of(
     weights of a loss that counts, and for rows or columns of this process alone among those of
     several.
     """
-    given = {"relevance": relevance, "own": own, "known": known, "weights": weights}
+    tensors = {"relevance": relevance, "own": own, "known": known, "weights": weights}
     if isinstance(scores, ScoredBatch):
-        if extra := [key for key, value in given.items() if value is not None]:
+        if extra := [key for key, value in tensors.items() if value is not None]:
             raise InputError(
                 f"loss '{name}' of a ScoredBatch is given {extra[0]} too",
                 remedy="put it into the batch",
             )
         return scores
-    for key, value in {"scores": scores, **given}.items():
+    for key, value in {"scores": scores, **tensors}.items():
         if value is not None:
             _check(key, value, scores)
     if counts and relevance is not None and known is not None and weights is None:
@@ -144,12 +146,12 @@ def batch_of(
         raise InputError(
             problem, remedy="give those of labels.block(...), or known.float() to count each once"
         )
-    pairs, seen = _pairs(scores, own), None if relevance is None else relevance.detach()
-    if seen is not None and known is not None:  # whatever stands where nothing is known, NaN too
-        seen = seen.where(known | pairs, 0)
+    pairs, labels = _pairs(scores, own), None if relevance is None else relevance.detach()
+    if labels is not None and known is not None:  # unknown cells may hold anything, NaN too
+        labels = labels.where(known | pairs, 0)
         weights = None if weights is None else weights.detach().where(known, 0)
     return ScoredBatch(
-        scores, pairs, seen, known, weights, in_order=None if own is not None else True
+        scores, pairs, labels, known, weights, in_order=None if own is not None else True
     )
 
 
@@ -227,7 +229,7 @@ class Direction:
         return self.weights.float() * self.known
 
     def paired(self, values: Tensor) -> Tensor:
-        """Of values [P, N] those of the pairs, [P]."""
+        """The values of the pairs, [P], from values [P, N]."""
         return values.gather(1, self.at[:, None])[:, 0]
 
     @property
@@ -240,22 +242,22 @@ def _width(vectors: Tensor | None) -> int | None:
     return None if vectors is None else vectors.shape[-1]
 
 
-def required(batch: ScoredBatch, *names: str) -> list[Tensor]:
+def require_tensors(batch: ScoredBatch, *names: str) -> list[Tensor]:
     """These tensors of a batch. InputError for one it lacks: the trainer gives what the model
     has."""
-    found = {name: getattr(batch, name) for name in names}
-    for name, value in found.items():
+    tensors = {name: getattr(batch, name) for name in names}
+    for name, value in tensors.items():
         if value is None:
             of_model = "choose a model that gives it: single_stream gives vectors and logits"
             remedy = "give it: labels.block(...), float [B, C]" if name == "relevance" else of_model
             raise InputError(f"a loss asks for `{name}`, which this batch lacks", remedy=remedy)
-    return list(found.values())
+    return list(tensors.values())
 
 
-def all_known(batch: ScoredBatch, loss: str) -> Tensor:
+def require_all_known(batch: ScoredBatch, loss: str) -> Tensor:
     """Relevance [B, B] for the authors' forms, which have no place for an unknown one; InputError
     for sampled ones."""
-    (relevance,) = required(batch, "relevance")
+    (relevance,) = require_tensors(batch, "relevance")
     if batch.known is not None:
         problem = f"loss '{loss}', form authors, needs the relevance of every pair"
         raise InputError(
@@ -277,10 +279,10 @@ def both_directions(batch: ScoredBatch, *needed: str) -> tuple[Direction, Direct
     """Images over captions, and captions over images: the rows (columns) of the pairs. Every
     relevance is known, and counts once, where the batch does not say otherwise. InputError where it
     lacks what is `needed`."""
-    required(batch, *needed)
+    require_tensors(batch, *needed)
     rows, columns = batch.at
-    every = torch.ones_like(batch.own)
-    known, weights = (every if one is None else one for one in (batch.known, batch.weights))
+    ones = torch.ones_like(batch.own)
+    known, weights = (ones if one is None else one for one in (batch.known, batch.weights))
     relevance = batch.scores if batch.relevance is None else batch.relevance
     cells = [batch.scores.float(), batch.own, relevance, known, weights]
     images, captions = cells, [one.T for one in cells]
@@ -289,7 +291,7 @@ def both_directions(batch: ScoredBatch, *needed: str) -> tuple[Direction, Direct
     return Direction(columns, *images), Direction(rows, *captions)
 
 
-def nothing(batch: ScoredBatch) -> Tensor:
+def zero_of(batch: ScoredBatch) -> Tensor:
     """A sum of no terms: float32, on the batch's device. NaN where relevance that is known holds
     NaN: comparisons pass over it, and to ask for it would wait for the device."""
     if batch.relevance is None:

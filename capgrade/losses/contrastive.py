@@ -17,8 +17,8 @@ from capgrade.losses.base import (
     ScoreMatrix,
     batch_of,
     both_directions,
-    nothing,
-    required,
+    require_tensors,
+    zero_of,
 )
 from capgrade.losses.declared import declared
 from capgrade.schemas.errors import InputError
@@ -91,7 +91,8 @@ def info_nce(
         )
     batch = batch_of("info_nce", scores, own=own)
     own_alone = [
-        (one, one.itself.float(), torch.ones_like(one.own)) for one in both_directions(batch)
+        (direction, direction.itself.float(), torch.ones_like(direction.own))
+        for direction in both_directions(batch)
     ]
     return _cross_entropy(batch, own_alone, temperature)
 
@@ -101,11 +102,11 @@ def _cross_entropy(
     targets: Iterable[tuple[Direction, Tensor, Tensor]],
     temperature: float | Tensor,
 ) -> Tensor:
-    """Of the target of each direction, [P, N], over what is known, bool [P, N]."""
-    total = nothing(batch)
+    """Mean over directions, each with its targets, [P, N], and what is known, bool [P, N]."""
+    total = zero_of(batch)
     for direction, target, known in targets:
         log = (direction.scores / temperature).masked_fill(~known, -torch.inf).log_softmax(dim=1)
-        # a score may be -inf
+        # A score may be -inf, and 0 times -inf would be NaN.
         total = total - (target * log.masked_fill(target == 0, 0)).sum(dim=1).mean()
     return total / 2
 
@@ -145,16 +146,16 @@ def sigmoid(
     1.3863
     """
     batch = batch_of("sigmoid", scores, relevance, own, known, weights, counts=True)
-    wanted, seen = batch.own.float(), torch.ones_like(batch.own)
+    target, counted = batch.own.float(), torch.ones_like(batch.own)
     if not isinstance(scores, ScoredBatch) and relevance is None:
         targets = "own"
     if targets == "relevance":
-        (given,) = required(batch, "relevance")
-        graded = ((given.float() - low) / (high - low)).clamp(0, 1)
-        wanted = torch.where(batch.own, torch.ones_like(graded), graded)
-        seen = seen if batch.known is None else batch.known | batch.own
+        (labels,) = require_tensors(batch, "relevance")
+        graded = ((labels.float() - low) / (high - low)).clamp(0, 1)
+        target = torch.where(batch.own, torch.ones_like(graded), graded)
+        counted = counted if batch.known is None else batch.known | batch.own
     x = batch.scores.float() / temperature + bias
-    cells = wanted * logsigmoid(x) + (1 - wanted) * logsigmoid(-x)
+    cells = target * logsigmoid(x) + (1 - target) * logsigmoid(-x)
     if targets == "relevance" and batch.weights is not None:
         cells = cells * batch.weights.float().where(~batch.own, 1)
-    return nothing(batch) - cells.masked_fill(~seen, 0).sum() / len(x)
+    return zero_of(batch) - cells.masked_fill(~counted, 0).sum() / len(x)

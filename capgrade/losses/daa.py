@@ -9,10 +9,10 @@ from capgrade.losses.base import (
     Above0,
     LossForm,
     ScoreMatrix,
-    all_known,
     batch_of,
     both_directions,
-    nothing,
+    require_all_known,
+    zero_of,
 )
 from capgrade.losses.declared import declared
 
@@ -58,8 +58,8 @@ def daa(
     """
     batch = batch_of("daa", scores, relevance, own, known, weights, counts=True)
     if form == "authors":
-        all_known(batch, "daa")
-    total = nothing(batch)
+        require_all_known(batch, "daa")
+    total = zero_of(batch)
     for direction in both_directions(batch, "relevance"):
         counts = direction.counts
         by_score = soft_ranks(direction.scores, counts, temperature, form)
@@ -83,7 +83,7 @@ def smooth_ap(
     0.0
     """
     batch = batch_of("smooth_ap", scores, own=own)
-    total = nothing(batch)
+    total = zero_of(batch)
     for direction in both_directions(batch):
         among_own = soft_ranks(direction.scores, direction.own, temperature)
         among_all = soft_ranks(direction.scores, torch.ones_like(direction.own), temperature)

@@ -20,7 +20,7 @@ from capgrade.schemas.params import Finite
 _P = ParamSpec("_P")
 ACTIVE = "active_"
 _WEIGHT: TypeAdapter[float] = TypeAdapter(Finite)
-_ROUNDING = 1e-5  # by which a measure may leave its range
+_ROUNDING = 1e-5  # by how much a measure may leave its range
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,23 @@ def declared(
     within: tuple[float, float] | None = None,
     divides: bool = False,
 ) -> Callable[[Callable[_P, Tensor]], Callable[_P, Tensor]]:
-    """Enter a function as the loss of its name (`Loss`). Its options are checked and converted by
-    their types at every call; a term of a preset names the same function."""
+    """Register a function as the loss of its name (`Loss`). Its options are checked and converted
+    by their types at every call; a term of a preset names the same function."""
 
     def declare(function: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
         name, hints = function.__name__, get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters.values()
-        defaults = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+        defaults = {
+            parameter.name: parameter.default
+            for parameter in parameters
+            if parameter.kind is parameter.KEYWORD_ONLY
+        }
 
         @wraps(function)
         def loss(*args: _P.args, **given: _P.kwargs) -> Tensor:
-            given.update(checked(name, {key: given[key] for key in defaults.keys() & given.keys()}))
+            given.update(
+                convert_options(name, {key: given[key] for key in defaults.keys() & given.keys()})
+            )
             return function(*args, **given)
 
         kinds = {
@@ -70,20 +76,20 @@ def declared(
     return declare
 
 
-def named(name: Any) -> Loss:
+def loss_of(name: Any) -> Loss:
     """The loss of a name. InputError for an unknown one, listing the known ones."""
     if not isinstance(name, str) or name not in LOSSES:
         raise InputError(f"unknown loss '{name}'", remedy=f"choose from: {', '.join(LOSSES)}")
     return LOSSES[name]
 
 
-def checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def convert_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a loss, each as its type has it; tensors, such as a learned temperature, as
     they are.
 
     Raises InputError for an unknown option, listing the known ones, and for a value that does not
     fit."""
-    loss, found = named(name), {}
+    loss, converted = loss_of(name), {}
     for key, value in options.items():
         if key not in loss.defaults:
             remedy = (
@@ -91,21 +97,21 @@ def checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
                 " and of"
             )
             raise InputError(f"loss '{name}' has no option '{key}'", remedy=remedy)
-        found[key] = _converted(name, key, loss.kinds[key], value)
+        converted[key] = _convert(name, key, loss.kinds[key], value)
     if loss.check is not None:
-        loss.check(**{**loss.defaults, **found})
-    return found
+        loss.check(**{**loss.defaults, **converted})
+    return converted
 
 
-def _converted(name: str, key: str, kind: TypeAdapter[Any], value: Any) -> Any:
+def _convert(name: str, key: str, kind: TypeAdapter[Any], value: Any) -> Any:
     """The value as the option's type has it: YAML reads 1e-3 as text."""
     if isinstance(value, Tensor):
         return value
     try:
         return kind.validate_python(value)
     except ValidationError as error:
-        said = error.errors()[0]["msg"]
-        raise InputError(f"option '{key}' of loss '{name}' is {value!r}: {said}") from error
+        message = error.errors()[0]["msg"]
+        raise InputError(f"option '{key}' of loss '{name}' is {value!r}: {message}") from error
 
 
 class LossTerms:
@@ -123,8 +129,8 @@ class LossTerms:
         self._hinges: dict[str, Tensor] = {}  # int64 [2]: active, all
         self.needs: set[str] = set()
         for term in terms:
-            loss, name, of = named(term.get("name")), term["name"], term.get("of")
-            options = checked(
+            loss, name, of = loss_of(term.get("name")), term["name"], term.get("of")
+            options = convert_options(
                 name, {key: term[key] for key in term if key not in ("name", "weight", "of")}
             )
             if of == "logits" and loss.divides and options.get("temperature") != 1:
@@ -133,7 +139,7 @@ class LossTerms:
                     " learned one"
                 )
                 raise InputError(problem, remedy="give this term temperature: 1.0")
-            weight = _converted(name, "weight", _WEIGHT, term.get("weight", 1.0))
+            weight = _convert(name, "weight", _WEIGHT, term.get("weight", 1.0))
             self._terms.append((name, weight, of, partial(loss.function, **options)))
             if (
                 loss.needs is not None
@@ -157,7 +163,7 @@ class LossTerms:
     def active_hinges(self) -> dict[str, float]:
         """As `active_sam`, for each loss with hinges: the share of their costs above 0 since this
         was last asked, in 0..1; 0 where no pair had one. It waits for the device."""
-        counts, self._hinges = {name: found.tolist() for name, found in self._hinges.items()}, {}
+        counts, self._hinges = {name: count.tolist() for name, count in self._hinges.items()}, {}
         return {
             f"{ACTIVE}{name}": active / max(number, 1) for name, (active, number) in counts.items()
         }

@@ -12,9 +12,8 @@ from torch import Tensor
 from capgrade.schemas.errors import InputError
 
 
-class _Gather(
-    torch.autograd.Function
-):  # PyTorch's own is private in some versions and deprecated in others
+# PyTorch's own function is private in some versions and deprecated in others.
+class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
@@ -23,7 +22,7 @@ class _Gather(
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        # autograd may give it to others too
+        # A copy, because autograd may give the same gradient to other functions.
         total = grads[0].clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
         return total.chunk(dist.get_world_size())[dist.get_rank()]
@@ -37,8 +36,8 @@ def gather(x: Tensor) -> Tensor:
     Every process then computes the same loss of the whole batch. The gradient that flows back into
     `x` is the sum over processes, so the mean over processes of parameters' gradients, as
     DistributedDataParallel takes it, is the gradient of that loss. InputError where processes have
-    another number of rows, as in a last batch that is not dropped; on a GPU that is not asked, for
-    which it would be waited.
+    different numbers of rows, as in a last batch that is not dropped; not checked on a GPU, for
+    which it would wait.
 
     >>> gather(torch.eye(2)).shape
     torch.Size([2, 2])
@@ -48,9 +47,9 @@ def gather(x: Tensor) -> Tensor:
     if x.device.type == "cpu":
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
         dist.all_gather(sizes, torch.tensor([len(x)]))
-        if len(found := {int(size) for size in sizes}) > 1:
-            problem = f"processes have {min(found)} to {max(found)} rows to gather"
+        if len(different := {int(size) for size in sizes}) > 1:
+            problem = f"processes have {min(different)} to {max(different)} rows to gather"
             raise InputError(problem, remedy="give each as many: drop the last batch of an epoch")
-    if x.dtype == torch.bool:  # no backend has it
+    if x.dtype == torch.bool:  # no backend gathers bool
         return _Gather.apply(x.to(torch.uint8).contiguous()).bool()
     return _Gather.apply(x.contiguous())

@@ -14,10 +14,10 @@ from capgrade.losses.base import (
     LossForm,
     ScoredBatch,
     ScoreMatrix,
-    all_known,
     batch_of,
     both_directions,
-    nothing,
+    require_all_known,
+    zero_of,
 )
 from capgrade.losses.declared import declared
 from capgrade.schemas.errors import InputError
@@ -48,7 +48,7 @@ def triplet(
     0.2...
     """
     batch = batch_of("triplet", scores, own=own)
-    total = nothing(batch)
+    total = zero_of(batch)
     for direction in both_directions(batch):
         allowed = ~direction.own if spare_own else ~direction.itself
         own_scores = direction.paired(direction.scores)
@@ -68,14 +68,14 @@ def _triplets(
     negatives chosen."""
     cost = (margin + scores - own[:, None]).clamp(min=0)
     if negatives == "sum":
-        return batch.counted(cost.masked_fill(~allowed, 0), allowed).sum()
-    chosen = choose(scores.detach(), allowed, negatives)[:, None]
-    return batch.counted(cost.gather(1, chosen)[allowed.gather(1, chosen)]).sum()
+        return batch.count_hinges(cost.masked_fill(~allowed, 0), allowed).sum()
+    chosen = choose_negatives(scores.detach(), allowed, negatives)[:, None]
+    return batch.count_hinges(cost.gather(1, chosen)[allowed.gather(1, chosen)]).sum()
 
 
-def choose(scores: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
-    """int64 [P]: one allowed column per row; any where none is allowed. Random ones by torch's
-    generator."""
+def choose_negatives(scores: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
+    """int64 [P]: one allowed column per row, an arbitrary one where none is allowed. Random ones
+    are drawn by torch's generator."""
     if negatives == "random":
         order = torch.rand(scores.shape, device="cpu").to(scores.device)
         return order.masked_fill(~allowed, -1).argmax(dim=1)
@@ -108,19 +108,19 @@ def triplet_sn(
     0.2
     """
     batch = batch_of("triplet_sn", scores, relevance, own, known)
-    total = nothing(batch)
+    total = zero_of(batch)
     for direction in both_directions(batch, "relevance"):
         most = direction.paired(direction.relevance)[:, None]
         lower = direction.relevance < most - TOLERANCE * most.abs().clamp(min=1)
         negative = direction.known & ~direction.itself & lower
         rows = negative.any(dim=1)
-        some = direction.scores[rows].masked_fill(~negative[rows], -float("inf"))
+        lower_scores = direction.scores[rows].masked_fill(~negative[rows], -float("inf"))
         cost = (
-            (gamma * some).logsumexp(dim=1) / gamma
+            (gamma * lower_scores).logsumexp(dim=1) / gamma
             - direction.paired(direction.scores)[rows]
             + margin
         )
-        total = total + batch.counted(cost.clamp(min=0)).sum()
+        total = total + batch.count_hinges(cost.clamp(min=0)).sum()
     return total
 
 
@@ -153,12 +153,12 @@ def sam(
     """
     batch = batch_of("sam", scores, relevance, own, known)
     if form == "authors":
-        return nothing(batch) + _sam_authors(batch, tau, negatives)
+        return zero_of(batch) + _sam_authors(batch, tau, negatives)
     direction, other = both_directions(batch, "relevance")
     margin = (direction.paired(direction.relevance)[:, None] - direction.relevance).float() / tau
     ok = direction.known & direction.paired(direction.known)[:, None]
     own = direction.paired(direction.scores)
-    total = nothing(batch) + _triplets(
+    total = zero_of(batch) + _triplets(
         batch, direction.scores, own, margin, ok & ~direction.own, negatives
     )
     rows, columns = batch.at  # towards images: image k of a pair, of whose caption the margin is
@@ -177,7 +177,7 @@ def _sam_authors(batch: ScoredBatch, tau: float, negatives: Negative) -> Tensor:
     min(1, (phi_qq - phi(q, k_q)) / tau) and M0[q] the same with n_q (model_CVSE.py, lines 709 to
     770).
     """
-    scores, relevance = batch.scores.float(), all_known(batch, "sam").float()
+    scores, relevance = batch.scores.float(), require_all_known(batch, "sam").float()
     own, row = scores.diagonal(), torch.arange(len(scores), device=scores.device)
     if len(scores) < 2:
         return (scores * 0).sum()
@@ -188,8 +188,10 @@ def _sam_authors(batch: ScoredBatch, tau: float, negatives: Negative) -> Tensor:
         ((relevance.diagonal() - relevance[row, other]) / tau).clamp(max=_LARGEST)
         for other in (k, n)
     ]
-    first = batch.counted((scores[row, n] - own + margins[0][n]).clamp(min=0))
-    return (first + batch.counted((scores[row, k] - own[k] + margins[1][k]).clamp(min=0))).sum()
+    first = batch.count_hinges((scores[row, n] - own + margins[0][n]).clamp(min=0))
+    return (
+        first + batch.count_hinges((scores[row, k] - own[k] + margins[1][k]).clamp(min=0))
+    ).sum()
 
 
 def _second(cost: Tensor, negatives: Negative) -> Tensor:
@@ -218,18 +220,19 @@ def kendall(
     0.0
     """
     batch = batch_of("kendall", scores, relevance, own, known)
-    total = nothing(batch)
+    total = zero_of(batch)
     for direction in both_directions(batch, "relevance"):
         queries = zip(direction.scores, direction.relevance, direction.known, strict=True)
-        for s, r, ok in queries:  # one at a time: [N, N]
+        for s, r, ok in queries:  # one query at a time takes memory [N, N]
             above = (r[:, None] > r[None, :] + alpha) & ok[:, None] & ok[None, :]
             total = (
-                total + batch.counted((s[None, :] - s[:, None]).clamp(min=0) * above, above).sum()
+                total
+                + batch.count_hinges((s[None, :] - s[:, None]).clamp(min=0) * above, above).sum()
             )
     return total
 
 
-def windows(alpha: float, beta: float) -> int:
+def count_windows(alpha: float, beta: float) -> int:
     """M, how many windows of width alpha and stride beta -1..1 holds. InputError for none."""
     if (count := round((2 - alpha) / beta)) < 1:
         problem = f"no window of alpha {alpha} and beta {beta} fits -1..1"
@@ -237,7 +240,7 @@ def windows(alpha: float, beta: float) -> int:
     return count
 
 
-@declared("relevance", windows, (-1.0, 1.0))
+@declared("relevance", count_windows, (-1.0, 1.0))
 def kendall_windows(
     scores: ScoreMatrix,
     relevance: Tensor | None = None,
@@ -259,10 +262,10 @@ def kendall_windows(
     0.15
     """
     batch = batch_of("kendall_windows", scores, relevance, own, known)
-    count, total = windows(alpha, beta), nothing(batch)
+    count, total = count_windows(alpha, beta), zero_of(batch)
     low = -1 + beta * torch.arange(1, count + 1, device=batch.scores.device)
     for direction in both_directions(batch, "relevance"):
-        # windows before queries: [M, P, N]
+        # Windows come before queries: [M, P, N]
         s = direction.scores[None]
         r = direction.relevance[None]
         positive = (r >= low[:, None, None] + alpha - TOLERANCE) & direction.known
@@ -270,7 +273,9 @@ def kendall_windows(
         nearest = s.masked_fill(~positive, torch.inf).amin(dim=2)
         farthest = s.masked_fill(~negative, -torch.inf).amax(dim=2)
         both = positive.any(dim=2) & negative.any(dim=2)
-        total = total + batch.counted((farthest[both] - nearest[both]).clamp(min=0)).sum() / count
+        total = (
+            total + batch.count_hinges((farthest[both] - nearest[both]).clamp(min=0)).sum() / count
+        )
     return total
 
 
@@ -310,17 +315,20 @@ def ladder(
     0.2
     """
     batch = batch_of("ladder", scores, relevance, own, known)
-    total = nothing(batch)
+    total = zero_of(batch)
     for direction in both_directions(batch, "relevance"):
-        itself, seen = direction.itself, direction.known
+        itself, known_cells = direction.itself, direction.known
         rungs = [
             itself,
-            *((direction.relevance >= threshold) & seen | itself for threshold in thresholds),
+            *(
+                (direction.relevance >= threshold) & known_cells | itself
+                for threshold in thresholds
+            ),
         ]
         for above, margin, weight in zip(rungs, margins, weights, strict=True):
-            below = seen & ~above
+            below = known_cells & ~above
             rows = below.any(dim=1)
             worst = direction.scores.masked_fill(~below, -torch.inf).amax(dim=1)[rows]
             best = direction.scores.masked_fill(~above, torch.inf).amin(dim=1)[rows]
-            total = total + weight * batch.counted((margin + worst - best).clamp(min=0)).sum()
+            total = total + weight * batch.count_hinges((margin + worst - best).clamp(min=0)).sum()
     return total

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from capgrade.losses.base import ScoredBatch, ScoreMatrix
-from capgrade.losses.declared import LOSSES, checked
+from capgrade.losses.declared import LOSSES, convert_options
 from capgrade.losses.gather import gather
 from capgrade.schemas.errors import InputError
 
@@ -43,7 +43,7 @@ class LossModule(torch.nn.Module):
             problem = f"{type(self).__name__}({unnamed[0]!r}): an option without its name"
             raise InputError(problem, remedy=f"write {next(iter(LOSSES[self.NAME].defaults))}=...")
         learn = options.pop("learn", True) if self.LEARNED else False
-        self.options = {**LOSSES[self.NAME].defaults, **checked(self.NAME, options)}
+        self.options = {**LOSSES[self.NAME].defaults, **convert_options(self.NAME, options)}
         start = {name: torch.tensor(float(self.options.pop(name))) for name in self.LEARNED}
         if "temperature" in start:
             self.log_temperature = torch.nn.Parameter(
@@ -121,7 +121,7 @@ class GradedClipLoss(torch.nn.Module):
     """
 
     NAME = "soft_info_nce"
-    # which have a scale and a bias already
+    # Options that the model's logits have already, so that the loss must not apply them again.
     LOGITS: ClassVar[dict[str, float]] = {"temperature": 1.0}
 
     def __init__(
@@ -139,17 +139,17 @@ class GradedClipLoss(torch.nn.Module):
                 "vectors are gathered by torch.distributed", remedy="train without horovod"
             )
         own = {name: value for name, value in options.items() if name not in OF_OPEN_CLIP}
-        if given := own.keys() & self.LOGITS.keys():
+        if of_model := own.keys() & self.LOGITS.keys():
             raise InputError(
-                f"the {min(given)} is the model's",
+                f"the {min(of_model)} is the model's",
                 remedy="leave it out: the logits have it already",
             )
-        self.options = {**checked(self.NAME, own), **self.LOGITS}
-        self.labels, self.measure, self.unknown = labels, labels.chosen(measure), unknown
+        self.options = {**convert_options(self.NAME, own), **self.LOGITS}
+        self.labels, self.measure, self.unknown = labels, labels.choose_measure(measure), unknown
         self.world_size, self.owner = world_size, torch.from_numpy(labels.owner)
-        # the captions of the batches that `keyed` gave last
+        # The captions of the batches that `keyed` gave last.
         self._rows = torch.empty(0, dtype=torch.int64)
-        self._fetched = 0  # how many of them since the loss was last called
+        self._fetched = 0  # how many of them came since the loss was last called
 
     def keyed(self, batches: Any) -> KeyedBatches:
         """A loader of (images, texts, keys), whose keys are captions, as one of (images, texts) for
@@ -177,10 +177,8 @@ class GradedClipLoss(torch.nn.Module):
                 f"no {self.world_size} processes", remedy="start them: torch.distributed"
             )
         if keys is None:
-            if self._fetched not in (
-                0,
-                len(image_features),
-            ):  # 0: again of the same, as accumulation calls it
+            # It is 0 where accumulation calls the loss again for the same pairs.
+            if self._fetched not in (0, len(image_features)):
                 problem = (
                     f"{self._fetched} pairs were fetched before the loss of {len(image_features)}"
                 )

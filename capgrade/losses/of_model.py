@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from capgrade.losses.base import ScoredBatch, required
+from capgrade.losses.base import ScoredBatch, require_tensors
 from capgrade.losses.declared import declared
 from capgrade.schemas.errors import InputError
 
@@ -21,7 +21,7 @@ def centre(batch: ScoredBatch) -> Tensor:
     softmax. Wen et al. (2016, eq. 5), whom it follows, have L = L_S + lambda/2 sum_i ||x_i -
     c_yi||^2, both sums over the batch, and lambda 0.003.
     """
-    images, captions, labels = required(batch, "images", "captions", "labels")
+    images, captions, labels = require_tensors(batch, "images", "captions", "labels")
     features = torch.cat([images, captions]).float()
     _, number = torch.unique(torch.cat([labels, labels]), return_inverse=True)
     sums = features.new_zeros(int(number.max()) + 1, features.shape[1]).index_add(
@@ -35,7 +35,7 @@ def centre(batch: ScoredBatch) -> Tensor:
 def classify(batch: ScoredBatch) -> Tensor:
     """Cross-entropy of the classes of images and captions, summed as `centre` is (Wen et al. 2016,
     eq. 1 and 5)."""
-    images, captions, labels = required(batch, "image_logits", "caption_logits", "labels")
+    images, captions, labels = require_tensors(batch, "image_logits", "caption_logits", "labels")
     return cross_entropy(
         torch.cat([images, captions]).float(), torch.cat([labels, labels]), reduction="sum"
     )

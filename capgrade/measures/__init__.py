@@ -1,4 +1,4 @@
-"""Relevance of every caption to every image's reference set. A measure is one file."""
+"""Relevance of every caption to every image's reference set; each measure has a file."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:
     """
     for name in (*params.imported, *params.mixtures):
         require_name(name)
-    known: dict[str, Callable[[], Measure]] = dict(_single(params))
+    builders: dict[str, Callable[[], Measure]] = dict(_single_measures(params))
     for name, weights in params.all_mixtures.items():
-        if name in known:
+        if name in builders:
             raise InputError(
                 f"mixture '{name}' has the name of a measure", remedy="call it otherwise"
             )
-        known[name] = lambda name=name, weights=weights: _mixture(name, weights, params)  # type: ignore[misc]
+        builders[name] = lambda name=name, weights=weights: _build_mixture(name, weights, params)  # type: ignore[misc]
     for k, name in enumerate(names):
-        if name not in known:
+        if name not in builders:
             raise InputError(
-                f"unknown measure '{name}'", remedy=f"choose from: {', '.join(sorted(known))}"
+                f"unknown measure '{name}'", remedy=f"choose from: {', '.join(sorted(builders))}"
             )
         if name in names[:k]:
             raise InputError(f"measure '{name}' is named twice")
-    return {name: known[name]() for name in names}
+    return {name: builders[name]() for name in names}
 
 
 def names_of(params: MeasuresParams) -> set[str]:
     """The measures that can be computed with these parameters."""
-    return {*_single(params), *params.all_mixtures}
+    return {*_single_measures(params), *params.all_mixtures}
 
 
 def parts_of(names: Iterable[str], params: MeasuresParams) -> set[str]:
@@ -66,9 +66,9 @@ def parts_of(names: Iterable[str], params: MeasuresParams) -> set[str]:
     return parts
 
 
-def _single(params: MeasuresParams) -> dict[str, Callable[[], Measure]]:
-    known: dict[str, Callable[[], Measure]] = {
-        name: lambda name=name: _of_catalogue(name, params)  # type: ignore[misc]
+def _single_measures(params: MeasuresParams) -> dict[str, Callable[[], Measure]]:
+    builders: dict[str, Callable[[], Measure]] = {
+        name: lambda name=name: _catalogue_measure(name, params)  # type: ignore[misc]
         for name in MEASURES
     }
     for name, path in params.imported.items():
@@ -76,11 +76,11 @@ def _single(params: MeasuresParams) -> dict[str, Callable[[], Measure]]:
             raise InputError(
                 f"imported measure '{name}' has the name of one of ours", remedy="call it otherwise"
             )
-        known[name] = lambda name=name, path=path: Imported(name, path)  # type: ignore[misc]
-    return known
+        builders[name] = lambda name=name, path=path: Imported(name, path)  # type: ignore[misc]
+    return builders
 
 
-def _of_catalogue(name: str, params: MeasuresParams) -> Measure:
+def _catalogue_measure(name: str, params: MeasuresParams) -> Measure:
     measure = MEASURES[name](params.of(name))
     if not isinstance(measure.params, Shortlist):
         return measure
@@ -95,16 +95,16 @@ def _of_catalogue(name: str, params: MeasuresParams) -> Measure:
         raise InputError(f"measures.{name}.of: {error.problem}", remedy=error.remedy) from None
 
 
-def _mixture(name: str, weights: dict[str, float], params: MeasuresParams) -> Mixture:
-    known = _single(params)
+def _build_mixture(name: str, weights: dict[str, float], params: MeasuresParams) -> Mixture:
+    builders = _single_measures(params)
     for part in weights:
-        if part not in known:
+        if part not in builders:
             problem = f"mixture '{name}' is of an unknown measure '{part}'"
-            raise InputError(problem, remedy=f"choose from: {', '.join(sorted(known))}")
-    return Mixture(name, {part: known[part]() for part in weights}, weights)
+            raise InputError(problem, remedy=f"choose from: {', '.join(sorted(builders))}")
+    return Mixture(name, {part: builders[part]() for part in weights}, weights)
 
 
-def read_by(measures: Iterable[Measure]) -> dict[str, str]:
+def file_digests(measures: Iterable[Measure]) -> dict[str, str]:
     """SHA-256 of every file that these measures read.
 
     Keys are the parameter that names a file, or the name of a file of an installed package.
@@ -113,14 +113,14 @@ def read_by(measures: Iterable[Measure]) -> dict[str, str]:
     return {key: digest for measure in measures for key, digest in measure.files().items()}
 
 
-def require_read(
+def require_same_files(
     names: Sequence[str], params: MeasuresParams, inputs: Mapping[str, Any], made: Path
 ) -> None:
     """InputError where a file that the named measures read is not that of `inputs`.
 
     `inputs` are of the manifest in `made`: what is computed now would not fit what is stored there.
     """
-    for key, sha in read_by(choose(names, params).values()).items():
+    for key, sha in file_digests(choose(names, params).values()).items():
         if inputs.get(key) != sha:
             problem = f"{key} is another file than these labels were made with"
             raise InputError(

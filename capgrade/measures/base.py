@@ -39,7 +39,7 @@ Scorer = Callable[[str], np.ndarray]  # a caption's relevance to every image, fl
 Fill = Callable[[int, int, np.ndarray], None]
 
 
-# How the values of an image's references become one, in the words of a dataset's card.
+# How the values of an image's references are combined, in the words of a dataset's card.
 OVER_REFERENCES = {
     "max": "the largest over the references",
     "mean": "the mean over the references",
@@ -60,7 +60,7 @@ class ImagePairs(NamedTuple):
 
     @property
     def order(self) -> np.ndarray:
-        """int64 [pairs]: in which those of an image follow each other."""
+        """int64 [pairs]: an order in which the pairs of an image follow each other."""
         return np.argsort(self.images, kind="stable")
 
 
@@ -129,8 +129,8 @@ class Fitted(Protocol):
 
     def pairwise(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """`pairs` of all of these images and captions: float32 [len(images), len(captions)]."""
-        every = np.repeat(images, len(captions)), np.tile(captions, len(images))
-        return self.pairs(*every).reshape(len(images), len(captions))
+        pairs = np.repeat(images, len(captions)), np.tile(captions, len(images))
+        return self.pairs(*pairs).reshape(len(images), len(captions))
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """Score caption rows start..stop, CHUNK of them at each step of the iteration.
@@ -161,21 +161,21 @@ class Fitted(Protocol):
         """Relevance of these captions, or of all: float32 [len(images), captions]."""
         if captions is not None:
             out = np.empty((len(images), len(captions)), np.float32)
-            for at in range(0, len(images) if len(captions) else 0, _IMAGES):
-                some = images[at : at + _IMAGES]
-                out[at : at + _IMAGES] = self.cells(some, captions)
-                self._put_left_out(some, captions, out[at : at + _IMAGES])
+            for start in range(0, len(images) if len(captions) else 0, _IMAGES):
+                block = images[start : start + _IMAGES]
+                out[start : start + _IMAGES] = self.cells(block, captions)
+                self._put_left_out(block, captions, out[start : start + _IMAGES])
             return out
         out = np.empty((len(images), self.columns), np.float32)
         part = np.empty((len(images), CHUNK), np.float32)
         starts = range(0, self.columns, CHUNK)
-        for at, _ in zip(starts, self.chunks(images, 0, self.columns, part), strict=True):
-            out[:, at : at + CHUNK] = part[:, : self.columns - at]
+        for start, _ in zip(starts, self.chunks(images, 0, self.columns, part), strict=True):
+            out[:, start : start + CHUNK] = part[:, : self.columns - start]
         return out
 
 
 class NoParams(ParamsBlock):
-    """Of a measure that takes none."""
+    """The parameters of a measure that takes none."""
 
 
 class Measure(ABC, Generic[P]):
@@ -250,7 +250,7 @@ class Measure(ABC, Generic[P]):
 class State(Fitted):
     """A fitted measure that any number of workers can open from one folder."""
 
-    # subclasses by name, which stands beside saved files
+    # The name stands beside saved files, so that `load` finds the class.
     kinds: ClassVar[dict[str, type[State]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -284,16 +284,16 @@ class ArrayState(State):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             of_tuple = value._asdict().items() if isinstance(value, tuple) else ()  # type: ignore[attr-defined]
-            for name, one in [(f"{field.name}.{name}", one) for name, one in of_tuple] or [
+            for name, item in [(f"{field.name}.{name}", item) for name, item in of_tuple] or [
                 (field.name, value)
             ]:
-                if isinstance(one, np.ndarray):
-                    np.save(folder / f"{name}.npy", one, allow_pickle=False)
-                elif isinstance(one, State):
-                    one.save(folder / name)
-                    kinds[name] = type(one).__name__
+                if isinstance(item, np.ndarray):
+                    np.save(folder / f"{name}.npy", item, allow_pickle=False)
+                elif isinstance(item, State):
+                    item.save(folder / name)
+                    kinds[name] = type(item).__name__
                 else:
-                    scalars[name] = one
+                    scalars[name] = item
         (folder / "scalars.json").write_text(json.dumps(scalars), encoding="utf-8")
         (folder / "states.json").write_text(json.dumps(kinds), encoding="utf-8")
 
@@ -307,9 +307,9 @@ class ArrayState(State):
         for path in sorted(folder.glob("*.npy")):
             saved[path.stem] = np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
         values: dict[str, Any] = {}
-        for name, one in saved.items():
+        for name, value in saved.items():
             field, _, part = name.partition(".")
-            values.setdefault(field, {})[part] = one
+            values.setdefault(field, {})[part] = value
         return cls(
             **{
                 field: get_type_hints(cls)[field](**parts) if "" not in parts else parts[""]
@@ -345,7 +345,7 @@ class OfReferences(ArrayState):
         values[others] = without.pairs(images[rows[others]], captions[others])
         return values
 
-    def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
+    def regroup(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
         """The same captions under other reference sets, a caption among them counted."""
         return dataclasses.replace(self, ref_ptr=ref_ptr, refs=refs, leave_out=False)
 
@@ -356,14 +356,14 @@ class OfPictures(OfReferences):
 
     measure: ClassVar[str]  # its name
 
-    def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
+    def regroup(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
         """Other references of the same images. InputError for captions in the place of images."""
         if len(ref_ptr) != len(self.ref_ptr):
             problem = (
                 f"{self.measure} compares captions with pictures, not captions with each other"
             )
             raise InputError(problem, remedy=f"leave {self.measure} out, or take sbert")
-        return super().regrouped(ref_ptr, refs)
+        return super().regroup(ref_ptr, refs)
 
 
 def own_pairs(
@@ -388,7 +388,7 @@ def sets_of(
 
 
 @njit(cache=True)
-def merged(rows, without, start, stop, item, value):
+def merge_largest(rows, without, start, stop, item, value):
     """Items of rows of a table, ascending, each once with its largest value.
 
     Row r has the items `item[start[r]:stop[r]]`; the row `without` is left out.
@@ -403,14 +403,14 @@ def merged(rows, without, start, stop, item, value):
             for p in range(start[r], stop[r]):
                 items[n], values[n] = item[p], value[p]
                 n += 1
-    found, most = np.empty_like(items), np.empty_like(values)
+    merged, largest = np.empty_like(items), np.empty_like(values)
     for x in np.argsort(items):
-        if used and found[used - 1] == items[x]:
-            most[used - 1] = max(most[used - 1], values[x])
+        if used and merged[used - 1] == items[x]:
+            largest[used - 1] = max(largest[used - 1], values[x])
         else:
-            found[used], most[used] = items[x], values[x]
+            merged[used], largest[used] = items[x], values[x]
             used += 1
-    return found[:used], most[:used]
+    return merged[:used], largest[:used]
 
 
 def own_scores(fitted: OfReferences, corpus: Corpus) -> np.ndarray:
@@ -419,7 +419,7 @@ def own_scores(fitted: OfReferences, corpus: Corpus) -> np.ndarray:
     `fitted` is fitted on the corpus' table.
     """
     pairs = corpus.candidates.pairs
-    return fitted.regrouped(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)
+    return fitted.regroup(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)
 
 
 def reference_sets(self_reference: str, captions: Captions) -> Sets:

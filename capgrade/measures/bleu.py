@@ -19,11 +19,11 @@ from capgrade.measures.base import (
     ImagePairs,
     Measure,
     OfReferences,
-    merged,
+    merge_largest,
     reference_sets,
     sets_of,
 )
-from capgrade.measures.ngrams import MAX_ORDER, Postings, Sentences, count_ngrams, postings
+from capgrade.measures.ngrams import MAX_ORDER, Postings, Sentences, build_postings, count_ngrams
 from capgrade.measures.scores.corpus import Corpus, Scored
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -141,7 +141,7 @@ def _fold(refs, sentences, lengths, factor):
             _closest(lengths.words[d], refs, -1, sentences.words) + _SMALL
         )
         factor[d] = lengths.precision[d] * (np.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
-    return merged(
+    return merge_largest(
         refs, -1, sentences.start[:, 0], sentences.stop[:, last], sentences.gram, sentences.counts
     )
 
@@ -223,7 +223,7 @@ class FittedBleu(OfReferences):
         """As `FittedCider.part`."""
         ref_ptr, refs = sets_of(self.ref_ptr, self.refs, images)
         rank = np.arange(len(captions), dtype=np.int32)
-        grams, some = self.postings.part(self.sentences.take(captions), captions, rank)
+        grams, part = self.postings.part(self.sentences.take(captions), captions, rank)
         return replace(
             self,
             ref_ptr=ref_ptr,
@@ -232,7 +232,7 @@ class FittedBleu(OfReferences):
             sentences=self.sentences.take(np.concatenate([captions, refs])).among(grams),
             order=self.order[grams],
             lengths=self.lengths._replace(of_caption=self.lengths.of_caption[captions]),
-            postings=some,
+            postings=part,
         )
 
 
@@ -294,5 +294,5 @@ class Bleu(Measure[BleuParams]):
             lengths=Lengths(
                 lengths, length_class.astype(np.int32), np.prod(guesses, axis=1) ** (-1 / k)
             ),
-            postings=postings(ngrams, rank, has, DENSE_SHARE),
+            postings=build_postings(ngrams, rank, has, DENSE_SHARE),
         )

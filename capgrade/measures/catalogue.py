@@ -68,15 +68,15 @@ def measure_of(point: EntryPoint, known: dict[str, type[Measure[Any]]]) -> type[
 
 
 def _all_measures() -> dict[str, type[Measure[Any]]]:
-    known = {kind.name: kind for kind in _OURS}
+    kinds = {kind.name: kind for kind in _OURS}
     for point in entry_points(group=GROUP):
         try:
-            kind = measure_of(point, known)
+            kind = measure_of(point, kinds)
         except Exception as error:  # a broken package must not take the other measures away
             warn(f"measure '{point.name}' is left out: its package cannot be loaded ({error})")
         else:
-            known[kind.name] = kind
-    return known
+            kinds[kind.name] = kind
+    return kinds
 
 
 MEASURES = _all_measures()

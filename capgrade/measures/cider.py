@@ -40,11 +40,11 @@ from capgrade.measures.ngrams import (
     Postings,
     Sentences,
     alphabetical,
+    build_postings,
     count_ngrams,
     look_up,
-    postings,
 )
-from capgrade.measures.scores.corpus import Corpus, Scored, averaged
+from capgrade.measures.scores.corpus import Corpus, Scored, mean_score
 from capgrade.schemas.captions import CAPTIONS_FILE, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
@@ -172,7 +172,7 @@ class FittedCider(OfReferences):
         lengths, of_column = np.unique(length_class[captions], return_inverse=True)
         ranked = rank_by_length(of_column, len(lengths), self.inverse[captions])
         was = self.ranked.rank[captions]
-        grams, some = self.postings.part(self.sentences.take(captions), was, ranked.rank)
+        grams, part = self.postings.part(self.sentences.take(captions), was, ranked.rank)
         return replace(
             self,
             ref_ptr=ref_ptr,
@@ -183,7 +183,7 @@ class FittedCider(OfReferences):
             weights=Weights(
                 gain[grams], order[grams], length_class[rows], np.take(penalty, lengths, axis=1)
             ),
-            postings=some,
+            postings=part,
             ranked=ranked,
         )
 
@@ -250,7 +250,7 @@ class Cider(Measure[CiderParams]):
         return _index_by(self.params, captions, Form(clip=True, sigma=self.params.sigma))
 
     def meaning(self) -> str:
-        corpus = named_corpus(self.params.document_frequency)
+        corpus = corpus_name(self.params.document_frequency)
         return f"CIDEr-D, 0..10: {OVER_REFERENCES['mean']}, document frequencies of {corpus}"
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
@@ -258,7 +258,7 @@ class Cider(Measure[CiderParams]):
         values = score_sentences(
             corpus.candidates.pairs, corpus.grams, corpus.idf, self.params.sigma
         )
-        return {self.name: averaged(values)}
+        return {self.name: mean_score(values)}
 
     def files(self) -> dict[str, str]:
         return frequency_files(self.name, self.params.document_frequency)
@@ -282,7 +282,7 @@ class CiderPlain(Measure[CiderPlainParams]):
         return _index_by(self.params, captions, Form(clip=False, sigma=np.inf))
 
     def meaning(self) -> str:
-        corpus = named_corpus(self.params.document_frequency)
+        corpus = corpus_name(self.params.document_frequency)
         over = f"{OVER_REFERENCES['mean']}, document frequencies of {corpus}"
         return f"CIDEr without clipping and length penalty, 0..10: {over}"
 
@@ -293,7 +293,7 @@ class CiderPlain(Measure[CiderPlainParams]):
         return UnseenCider(self, fitted, captions)
 
 
-def named_corpus(document_frequency: str | None) -> str:
+def corpus_name(document_frequency: str | None) -> str:
     """What document frequencies were counted on, in the words of a card."""
     return f"`{document_frequency}`" if document_frequency else "this split's images"
 
@@ -358,10 +358,10 @@ def _index_by(
     """Captions weighted by ln N - ln max(1, df)."""
     sets, ngrams = reference_sets(params.self_reference, captions), count_ngrams(captions)
     idf = corpus_frequencies(captions, ngrams, params.document_frequency).idf(ngrams)
-    return index(captions, ngrams, idf, form, sets)
+    return index_captions(captions, ngrams, idf, form, sets)
 
 
-def index(
+def index_captions(
     captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, sets: Sets
 ) -> FittedCider:
     """The captions, ready to be scored; their n-grams are weighted by idf, float64 [n_grams]."""
@@ -375,7 +375,7 @@ def index(
         sentences=sentences,
         inverse=inverse,
         weights=Weights(gain, order, length_class.astype(np.int32), penalty),
-        postings=postings(ngrams, ranked.rank, value, _DENSE_SHARE),
+        postings=build_postings(ngrams, ranked.rank, value, _DENSE_SHARE),
         ranked=ranked,
         form=form,
     )

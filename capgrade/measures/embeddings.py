@@ -60,20 +60,20 @@ def embed(
     vectors are no numbers, or the cache cannot be written.
     """
     folder = (folder or cache_folder()) / cache_name(model, device)
-    found = read_stored(folder, texts)
-    if not found.known.all():
+    stored = read_stored(folder, texts)
+    if not stored.known.all():
         missing = sorted(
-            {text for text, known in zip(texts, found.known, strict=True) if not known}
+            {text for text, known in zip(texts, stored.known, strict=True) if not known}
         )
-        del found
+        del stored
         _encode_missing(missing, (load or load_encoder)(model, device), folder)
-        found = read_stored(folder, texts)
-        require_lengths(found, model)
-    if cut := {text for text, limit in zip(texts, found.limits, strict=True) if limit}:
+        stored = read_stored(folder, texts)
+        require_lengths(stored, model)
+    if cut := {text for text, limit in zip(texts, stored.limits, strict=True) if limit}:
         words = "1 text is" if len(cut) == 1 else f"{len(cut)} texts are"
-        reads = f"the {found.limits.max()} word pieces that the encoder reads"
+        reads = f"the {stored.limits.max()} word pieces that the encoder reads"
         warn(f"{words} longer than {reads}: what is beyond them does not count")
-    return found.vectors
+    return stored.vectors
 
 
 def _encode_missing(texts: list[str], encoder: SentenceTransformer, folder: Path) -> None:
@@ -94,17 +94,17 @@ def _encode_missing(texts: list[str], encoder: SentenceTransformer, folder: Path
 
 
 class StoredVectors(NamedTuple):
-    """What a store has of n texts; the rows of others hold nothing."""
+    """What a store has of n texts; rows of texts that are not `known` hold zeros."""
 
     vectors: np.ndarray  # float32 [n, d]
     limits: np.ndarray  # int32 [n]: word pieces that were read of a longer text, 0 where all were
     known: np.ndarray  # bool [n]
 
 
-def require_lengths(found: StoredVectors, model: str) -> None:
-    """InputError where some of what the model was just asked for is not known: vectors of no length
-    are not kept."""
-    if not found.known.all():
+def require_lengths(stored: StoredVectors, model: str) -> None:
+    """InputError where a text is still not known after the model encoded it: its vector had no
+    length, and such a vector is not kept."""
+    if not stored.known.all():
         raise InputError(
             f"model '{model}' gives vectors without a length", remedy="use another model"
         )
@@ -113,7 +113,9 @@ def require_lengths(found: StoredVectors, model: str) -> None:
 def read_stored(folder: Path, texts: Sequence[str]) -> StoredVectors:
     """The vectors of texts in a store. A damaged part is removed: its texts count as unknown."""
     parts = {
-        path: part for path in sorted(folder.glob("*.arrow")) if (part := _part(path)) is not None
+        path: part
+        for path in sorted(folder.glob("*.arrow"))
+        if (part := _open_part(path)) is not None
     }
     digests = pa.chunked_array([part["text"].combine_chunks() for part in parts.values()], DIGEST)
     row = pc.index_in(_digests(texts), value_set=digests).fill_null(-1).to_numpy()
@@ -121,7 +123,7 @@ def read_stored(folder: Path, texts: Sequence[str]) -> StoredVectors:
     starts = np.cumsum([0, *(len(part) for part in parts.values())])
     ends = np.searchsorted(row[order], starts)
     size = max((part.schema.field("vector").type.list_size for part in parts.values()), default=0)
-    found = StoredVectors(
+    stored = StoredVectors(
         np.zeros((len(row), size), np.float32),
         np.zeros(len(row), np.int32),
         np.zeros(len(row), bool),
@@ -135,15 +137,13 @@ def read_stored(folder: Path, texts: Sequence[str]) -> StoredVectors:
         if not (np.abs(np.linalg.norm(vectors, axis=1) - 1) < 1e-3).all():
             _remove(path)
             continue
-        found.vectors[rows], found.limits[rows] = (
-            vectors,
-            part["limit"].to_numpy()[row[rows] - start],
-        )
-        found.known[rows] = True
-    return found
+        stored.vectors[rows] = vectors
+        stored.limits[rows] = part["limit"].to_numpy()[row[rows] - start]
+        stored.known[rows] = True
+    return stored
 
 
-def _part(path: Path) -> pa.Table | None:
+def _open_part(path: Path) -> pa.Table | None:
     """A part of a store in memory map; None for a damaged one, which is removed."""
     try:
         file = open_arrow(path)
@@ -155,7 +155,7 @@ def _part(path: Path) -> pa.Table | None:
 
 
 def _remove(damaged: Path) -> None:
-    with suppress(OSError):  # another process removed it, or `store` will say what is wrong
+    with suppress(OSError):  # another process removed it, or `store` reports what is wrong
         damaged.unlink()
 
 
@@ -237,11 +237,11 @@ def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
     for count in np.unique(pieces):
         rows = np.flatnonzero(pieces == count)
         full = [texts[row] for row in np.resize(rows, -(-len(rows) // batch) * batch)]
-        found = encoder.encode(
+        embedded = encoder.encode(
             full, batch_size=batch, normalize_embeddings=True, show_progress_bar=False
         )
         # The copies come last, and `zip` drops them.
-        vectors.update(zip(rows.tolist(), np.asarray(found, np.float32), strict=False))
+        vectors.update(zip(rows.tolist(), np.asarray(embedded, np.float32), strict=False))
     return np.stack([vectors[row] for row in range(len(texts))])
 
 
@@ -250,10 +250,10 @@ def word_pieces(encoder: SentenceTransformer, texts: Sequence[str]) -> np.ndarra
     if not callable(encoder.tokenizer):
         return np.zeros(len(texts), np.int64)
     prompt = encoder.prompts.get(encoder.default_prompt_name or "") or ""
-    found = encoder.tokenizer([prompt + text for text in texts], truncation=False, verbose=False)[
+    ids = encoder.tokenizer([prompt + text for text in texts], truncation=False, verbose=False)[
         "input_ids"
     ]
-    return np.array([len(pieces) for pieces in found], np.int64)
+    return np.array([len(pieces) for pieces in ids], np.int64)
 
 
 @needs("encoder")
@@ -268,7 +268,7 @@ def load_encoder(
     place = device_of(device)
     try:
         with quiet_loading():
-            return _as_trained(SentenceTransformer(source, device=str(place), **options))
+            return _limit_tokens(SentenceTransformer(source, device=str(place), **options))
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = str(error).splitlines()[0]
         remedy = f"use {EMBEDDED} (embedded), the folder of a sentence-transformers model, "
@@ -276,9 +276,9 @@ def load_encoder(
         raise InputError(f"cannot load {what} '{model}': {reason}", remedy=remedy) from error
 
 
-def _as_trained(encoder: SentenceTransformer) -> SentenceTransformer:
-    """The same; a dual encoder reads no more tokens than it has positions, and SigLIP reads all of
-    them, padding too, as it was trained (transformers' documentation of SigLIP)."""
+def _limit_tokens(encoder: SentenceTransformer) -> SentenceTransformer:
+    """The same encoder, limited as it was trained: a dual encoder reads no more tokens than it has
+    positions, and SigLIP reads padding up to all of them (transformers' documentation)."""
     config = getattr(getattr(encoder[0], "auto_model", None), "config", None)
     longest = getattr(getattr(config, "text_config", None), "max_position_embeddings", None)
     if config is None or longest is None:
@@ -286,6 +286,6 @@ def _as_trained(encoder: SentenceTransformer) -> SentenceTransformer:
     encoder.max_seq_length = min(encoder.max_seq_length or longest, longest)
     if config.model_type.startswith("siglip"):
         encoder.tokenizer.model_input_names = ["input_ids"]
-        whole = {"padding": "max_length", "max_length": encoder.max_seq_length}
-        encoder[0].processing_kwargs = {**encoder[0].processing_kwargs, "text": whole}
+        padding = {"padding": "max_length", "max_length": encoder.max_seq_length}
+        encoder[0].processing_kwargs = {**encoder[0].processing_kwargs, "text": padding}
     return encoder

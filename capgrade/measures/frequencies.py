@@ -18,8 +18,8 @@ from capgrade.measures.ngrams import (
     count_ngrams,
     images_with,
     look_up,
+    ngrams_of,
     number_ngrams,
-    numbered,
     orders_of,
 )
 from capgrade.measures.scores.candidates import CaptionSets, are_ids, pair_candidates, token_ids
@@ -71,13 +71,13 @@ class Frequencies:
                 )
             words, sizes = token_ids(end, references=sets)
         else:
-            found = pair_candidates(references, references)
-            texts, sizes = found.texts[len(found.owner) :], np.diff(found.ref_ptr)
+            paired = pair_candidates(references, references)
+            texts, sizes = paired.texts[len(paired.owner) :], np.diff(paired.ref_ptr)
             warn_of_scripts(texts, tokenizer)
             words = split_at_white_space(tokenize_as_words(texts, tokenizer, lists=(0,)))
         owner = np.repeat(np.arange(len(sizes)), sizes)
-        return cls.counted(
-            numbered(words), owner, len(sizes), tokenizer, f"{len(sizes)} reference sets"
+        return cls.count(
+            ngrams_of(words), owner, len(sizes), tokenizer, f"{len(sizes)} reference sets"
         )
 
     @classmethod
@@ -88,10 +88,10 @@ class Frequencies:
         """
         ngrams = ngrams or count_ngrams(captions)
         corpus = f"captions {captions.digest} split {captions.split}"
-        return cls.counted(ngrams, captions.owner, captions.n_images, captions.tokenizer, corpus)
+        return cls.count(ngrams, captions.owner, captions.n_images, captions.tokenizer, corpus)
 
     @classmethod
-    def counted(
+    def count(
         cls, ngrams: Ngrams, owner: np.ndarray, n_images: int, tokenizer: str, corpus: str
     ) -> Frequencies:
         """Count n-grams of sentences.
@@ -167,8 +167,8 @@ class Frequencies:
         """The inverse document frequency of n-grams by their numbers, float64 [n_grams]."""
         if ngrams.keys is self.keys:
             return self._idf[:-1]
-        known = np.array([self.number.get(word, -1) for word in ngrams.vocabulary], np.int32)
-        return self._idf[look_up(ngrams.keys, known, self.keys)]
+        words = np.array([self.number.get(word, -1) for word in ngrams.vocabulary], np.int32)
+        return self._idf[look_up(ngrams.keys, words, self.keys)]
 
 
 def texts_of(keys: np.ndarray, vocabulary: Sequence[str]) -> pa.Array:

@@ -65,16 +65,16 @@ SOURCES = "the folder, zip, tars or list of pictures"
 EXAMPLE = "openai/clip-vit-base-patch32, google/siglip2-base-patch16-224, or a folder"
 
 
-def of_form(form: str, seen: Any, said: Any = None) -> Any:
-    """A form's values from float32 cosines of captions with pictures (`seen`) and, of RefCLIPScore,
-    the largest with a reference (`said`): arrays, or tensors, of one shape."""
+def combine_cosines(form: str, picture_cosine: Any, reference_cosine: Any = None) -> Any:
+    """A form's values from float32 cosines of captions with pictures and, for RefCLIPScore, the
+    largest with a reference: arrays, or tensors, of one shape."""
     if form == COSINE:
-        return seen
-    score = WEIGHT * seen.clip(0)
+        return picture_cosine
+    score = WEIGHT * picture_cosine.clip(0)
     if form == CLIPSCORE:
         return score
-    said = said.clip(0)
-    return 2 * score * said / (score + said).clip(SMALLEST)
+    reference_cosine = reference_cosine.clip(0)
+    return 2 * score * reference_cosine / (score + reference_cosine).clip(SMALLEST)
 
 
 @dataclass(frozen=True)
@@ -100,31 +100,36 @@ class FittedImageText(OfPictures):
         return FittedSbert(self.ref_ptr, self.refs, self.leave_out, self.embeddings, rows, "max")
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        seen = self.of_pictures.scores(images, captions, self.embeddings)
-        said = self.of_references.pairs(images, captions) if self.form == REFCLIPSCORE else None
-        return np.asarray(of_form(self.form, seen, said))
+        picture_cosines = self.of_pictures.scores(images, captions, self.embeddings)
+        reference_cosines = (
+            self.of_references.pairs(images, captions) if self.form == REFCLIPSCORE else None
+        )
+        return np.asarray(combine_cosines(self.form, picture_cosines, reference_cosines))
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`: a product with the pictures, and one with references that count."""
         multiply = self.of_pictures.product(images)
-        fill_said = self.of_references.filler(images, start) if self.form == REFCLIPSCORE else None
+        fill_references = (
+            self.of_references.filler(images, start) if self.form == REFCLIPSCORE else None
+        )
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
             multiply(self.embeddings[first:last], out)
-            seen, said = out[:, : last - first], None
-            if fill_said is not None:
-                said = np.empty_like(seen)
-                fill_said(first, last, said)
-            seen[:] = of_form(self.form, seen, said)
+            picture_cosines, reference_cosines = out[:, : last - first], None
+            if fill_references is not None:
+                reference_cosines = np.empty_like(picture_cosines)
+                fill_references(first, last, reference_cosines)
+            picture_cosines[:] = combine_cosines(self.form, picture_cosines, reference_cosines)
 
         return fill
 
     def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        seen, said = np.empty((len(images), len(captions)), np.float32), None
-        self.of_pictures.product(images)(self.embeddings[captions], seen)
+        picture_cosines = np.empty((len(images), len(captions)), np.float32)
+        reference_cosines = None
+        self.of_pictures.product(images)(self.embeddings[captions], picture_cosines)
         if self.form == REFCLIPSCORE:
-            said = self.of_references.cells(images, captions)
-        return np.asarray(of_form(self.form, seen, said))
+            reference_cosines = self.of_references.cells(images, captions)
+        return np.asarray(combine_cosines(self.form, picture_cosines, reference_cosines))
 
     def on_device(self, device: Any) -> Fitted:
         from capgrade.measures.on_device import ImageTextOnDevice
@@ -171,8 +176,8 @@ class ImageText(Measure[ImageTextParams]):
         """Embed pictures and raw captions. InputError when the model cannot be loaded, an image has
         no readable picture, or `left_out` leaves an image of refclipscore without references."""
         model, device, form = self.model, self.params.device, self.params.form
-        left = self.params.self_reference if form == REFCLIPSCORE else "included"
-        sets = reference_sets(left, captions)
+        self_reference = self.params.self_reference if form == REFCLIPSCORE else "included"
+        sets = reference_sets(self_reference, captions)
         pictures = embed_pictures(pictures_of(captions, self.images), model, device)
         texts = [self.params.before + text for text in captions.texts]
         embeddings = embed(texts, model, device=device, load=load_dual_encoder)
@@ -199,12 +204,12 @@ class ImageText(Measure[ImageTextParams]):
     @property
     def model(self) -> str:
         """InputError where it is not named."""
-        return given(self.name, "model", self.params.model, EXAMPLE)
+        return require_param(self.name, "model", self.params.model, EXAMPLE)
 
     @property
     def images(self) -> str:
         """InputError where they are not named."""
-        return given(self.name, "images", self.params.images, SOURCES)
+        return require_param(self.name, "images", self.params.images, SOURCES)
 
 
 class UnseenImageText:
@@ -219,24 +224,28 @@ class UnseenImageText:
             raise InputError("no word in this caption", remedy="type a caption of one word or more")
         vector = encode(self._encoder, [self.params.before + text])
         images = np.arange(len(self.fitted.pictures))
-        rows, said = np.zeros_like(images), None
-        seen = self.fitted.of_pictures.scores(images, rows, vector)
+        rows, reference_cosines = np.zeros_like(images), None
+        picture_cosines = self.fitted.of_pictures.scores(images, rows, vector)
         if self.params.form == REFCLIPSCORE:
-            said = self.fitted.of_references.scores(images, rows, vector)
-        return np.asarray(of_form(self.params.form, seen, said))
+            reference_cosines = self.fitted.of_references.scores(images, rows, vector)
+        return np.asarray(combine_cosines(self.params.form, picture_cosines, reference_cosines))
 
 
 def pictures_of(captions: Captions, source: str) -> list[Picture]:
     """The picture of each image, by `match_images`. InputError, which names the first images that
     have none."""
-    there = list_pictures(source)
-    match = match_pictures(captions.image_files, there, source)
+    listing = list_pictures(source)
+    match = match_pictures(captions.image_files, listing, source)
     if match.missing:
-        why = there.reasons({one: captions.image_files[one] for one in match.missing})
-        known = "".join(f"; {image_id!r}: {reason}" for image_id, reason in list(why.items())[:1])
+        why = listing.reasons(
+            {image_id: captions.image_files[image_id] for image_id in match.missing}
+        )
+        reason_of_first = "".join(
+            f"; {image_id!r}: {reason}" for image_id, reason in list(why.items())[:1]
+        )
         remedy = "give a picture of each image, named by its id or image_file, or drop these images"
-        raise InputError(f"{match.lines()[0]}{known}", file=source, remedy=remedy)
-    return [there[match.numbers[image_id]] for image_id in captions.image_ids]
+        raise InputError(f"{match.lines()[0]}{reason_of_first}", file=source, remedy=remedy)
+    return [listing[match.numbers[image_id]] for image_id in captions.image_ids]
 
 
 def embed_pictures(pictures: Sequence[Picture], model: str, device: str) -> np.ndarray:
@@ -249,36 +258,36 @@ def embed_pictures(pictures: Sequence[Picture], model: str, device: str) -> np.n
     folder = cache_folder() / f"{cache_name(model, device)}-pictures-pillow-{pillow}"
     with progress(f"reading {len(pictures):,} pictures", len(pictures)) as advance:
         digests = []
-        for one in pictures:
-            digests.append(hashlib.sha256(one.read()).hexdigest())
+        for picture in pictures:
+            digests.append(hashlib.sha256(picture.read()).hexdigest())
             advance()
-    found = read_stored(folder, digests)
-    missing = {digest: k for k, digest in enumerate(digests) if not found.known[k]}
+    stored = read_stored(folder, digests)
+    missing = {digest: k for k, digest in enumerate(digests) if not stored.known[k]}
     if missing:
-        del found
+        del stored
         encoder, names = load_dual_encoder(model, device), list(missing)
         with progress(f"encoding {len(names):,} pictures", len(names)) as advance:
             for at in range(0, len(names), _CHUNK):
-                some = names[at : at + _CHUNK]
-                pixels = (pictures[missing[digest]].decode()[0] for digest in some)
-                vectors = encode_pictures(encoder, [Image.fromarray(one) for one in pixels])
-                store(folder, some, vectors, [0] * len(some))
-                advance(len(some))
-        found = read_stored(folder, digests)
-        require_lengths(found, model)
-    return found.vectors
+                chunk = names[at : at + _CHUNK]
+                pixels = (pictures[missing[digest]].decode()[0] for digest in chunk)
+                vectors = encode_pictures(encoder, [Image.fromarray(picture) for picture in pixels])
+                store(folder, chunk, vectors, [0] * len(chunk))
+                advance(len(chunk))
+        stored = read_stored(folder, digests)
+        require_lengths(stored, model)
+    return stored.vectors
 
 
 def encode_pictures(encoder: SentenceTransformer, pictures: Sequence[Image.Image]) -> np.ndarray:
     """float32 [len(pictures), d], unit length. A batch is filled up to its full size with copies: a
-    picture's bits do not hang on the others, as each is computed by products of one shape. In
-    float32 on a GPU too, where PyTorch would take TF32 for the convolution over patches."""
+    picture's bits do not depend on the others, as all products have one shape. In float32 on a GPU
+    too, where PyTorch would take TF32 for the convolution over patches."""
     batch = _BATCH if encoder.device.type == "cpu" else _GPU_BATCH
     rows = np.resize(np.arange(len(pictures)), -(-len(pictures) // batch) * batch)
-    how: Any = {"batch_size": batch, "normalize_embeddings": True, "show_progress_bar": False}
+    options: Any = {"batch_size": batch, "normalize_embeddings": True, "show_progress_bar": False}
     with precision_of("float32", encoder.device):
-        found = encoder.encode([pictures[row] for row in rows.tolist()], **how)
-    return np.asarray(found, np.float32)[: len(pictures)]
+        vectors = encoder.encode([pictures[row] for row in rows.tolist()], **options)
+    return np.asarray(vectors, np.float32)[: len(pictures)]
 
 
 def load_dual_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
@@ -296,12 +305,13 @@ def load_dual_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
 def listing_digest(source: str) -> str:
     """SHA-256 of the names and sizes of a source's pictures."""
     listed = (
-        f"{one.image_id}\0{one.path or one.place}\0{_size(one)}" for one in list_pictures(source)
+        f"{picture.image_id}\0{picture.path or picture.place}\0{_size(picture)}"
+        for picture in list_pictures(source)
     )
     return hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()
 
 
-def given(measure: str, key: str, value: str | None, example: str) -> str:
+def require_param(measure: str, key: str, value: str | None, example: str) -> str:
     """The value of a measure's parameter. InputError, with an example, where there is none."""
     if value is None:
         remedy = f"--set measures.{measure}.{key}=..., {example}"

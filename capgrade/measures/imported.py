@@ -27,7 +27,7 @@ from capgrade.schemas.say import warn
 NPY_MAGIC = b"\x93NUMPY"
 ARROW_MAGIC = b"ARROW1"
 NOT_COMPUTED = -1.0
-# What numpy raises on headers that are no headers.
+# What numpy raises on a damaged header.
 _DAMAGED = (
     ValueError,
     OSError,
@@ -58,30 +58,32 @@ class FittedImported(ArrayState):
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`. InputError for a value that is not finite, or not computed yet."""
-        cells, out = self._opened(), np.empty(len(captions), np.float32)
-        order, (some, counts) = (
-            np.argsort(images, kind="stable"),
-            np.unique(images, return_counts=True),
-        )
-        for k, asked in zip(range(len(some)), np.split(order, np.cumsum(counts)), strict=False):
-            one = some[k : k + 1]
-            out[asked] = self._checked(cells(one, captions[asked]), one, captions[asked])[0]
+        cells, out = self._cell_reader(), np.empty(len(captions), np.float32)
+        order = np.argsort(images, kind="stable")
+        different, counts = np.unique(images, return_counts=True)
+        for k, rows in zip(range(len(different)), np.split(order, np.cumsum(counts)), strict=False):
+            image = different[k : k + 1]
+            out[rows] = self._require_computed(cells(image, captions[rows]), image, captions[rows])[
+                0
+            ]
         return out
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`: of the file, these cells and no others."""
-        cells = self._opened()
+        cells = self._cell_reader()
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
             values = cells(images, slice(first, last))
-            out[:, : last - first] = self._checked(values, images, np.arange(first, last))
+            out[:, : last - first] = self._require_computed(values, images, np.arange(first, last))
 
         return fill
 
     def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        return self._checked(self._opened()(images, captions), images, captions)
+        return self._require_computed(self._cell_reader()(images, captions), images, captions)
 
-    def _checked(self, values: np.ndarray, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+    def _require_computed(
+        self, values: np.ndarray, images: np.ndarray, captions: np.ndarray
+    ) -> np.ndarray:
         bad = ~np.isfinite(values)
         if self.layout == "teran":
             bad |= values == NOT_COMPUTED
@@ -95,7 +97,7 @@ class FittedImported(ArrayState):
             raise InputError(problem, file=self.path, remedy=remedy)
         return values
 
-    def _opened(self) -> Callable[[np.ndarray, slice | np.ndarray], np.ndarray]:
+    def _cell_reader(self) -> Callable[[np.ndarray, slice | np.ndarray], np.ndarray]:
         """A function that reads cells, float32 [images, captions].
 
         It takes images, and a slice or an array of captions.
@@ -147,7 +149,7 @@ class Imported(Measure[NoParams]):
                 str(path), captions.n_images, captions.n_captions, _layout(path, captions)
             )
             low, high = _range(fitted)
-        # Where all values are equal, a range is needed all the same.
+        # A range must not be empty, also where all values are equal.
         self.low, self.high = low, max(high, low + 1e-6, math.nextafter(low, math.inf))
         return fitted
 
@@ -176,16 +178,16 @@ def _npy_layout(path: Path, captions: Captions) -> str:
     except _DAMAGED as error:
         text = " ".join(str(error).split())
         raise InputError(f"not a whole .npy file of numbers ({text})", file=path) from error
-    ours = (captions.n_images, captions.n_captions)
-    if matrix.dtype.kind not in "fiu" or matrix.shape not in (ours, ours[::-1]):
+    shape = (captions.n_images, captions.n_captions)
+    if matrix.dtype.kind not in "fiu" or matrix.shape not in (shape, shape[::-1]):
         problem = f"{matrix.dtype} of shape {matrix.shape}, "
-        problem += f"where the captions have {ours[0]} images and {ours[1]} captions"
+        problem += f"where the captions have {shape[0]} images and {shape[1]} captions"
         remedy = "give float images x captions or captions x images"
         raise InputError(problem, file=path, remedy=remedy)
-    if matrix.shape == ours[::-1] == ours:  # nothing in the file says which it is
+    if matrix.shape == shape[::-1] == shape:  # a square file does not say which axis is which
         layout = "read as images x captions; if its rows are captions, write its transpose"
         warn(f"{path} is square: {layout}")
-    return "images x captions" if matrix.shape == ours else "captions x images"
+    return "images x captions" if matrix.shape == shape else "captions x images"
 
 
 def _range(fitted: FittedImported) -> tuple[float, float]:
@@ -235,7 +237,7 @@ def fit_judged(path: Path, captions: Captions) -> FittedJudged:
 
     InputError for another table, ids that the captions lack, and a score that is no number.
     """
-    found: dict[int, list[float]] = {}
+    scores_of: dict[int, list[float]] = {}
     header, rows = open_table(path)
     if not set(_COLUMNS) <= set(header):
         raise InputError(f"no columns {', '.join(_COLUMNS)}", file=path, row=1)
@@ -249,10 +251,10 @@ def fit_judged(path: Path, captions: Captions) -> FittedJudged:
                 problem, file=path, row=line, remedy="give judgements of these captions"
             )
         code = image * captions.n_captions + caption
-        found.setdefault(code, []).append(number(row["score"], path, line))
-    if not found:
+        scores_of.setdefault(code, []).append(number(row["score"], path, line))
+    if not scores_of:
         raise InputError("no judgements", file=path)
-    codes = np.array(sorted(found), np.int64)
-    values = np.array([np.mean(found[code]) for code in codes.tolist()], np.float32)
+    codes = np.array(sorted(scores_of), np.int64)
+    values = np.array([np.mean(scores_of[code]) for code in codes.tolist()], np.float32)
     ids = np.array(captions.image_ids), np.array(captions.caption_ids)
     return FittedJudged(str(path), captions.n_captions, *ids, codes, values)

@@ -46,8 +46,10 @@ class FittedMixture(State):
 
     def scored(self, images: np.ndarray) -> np.ndarray | None:
         """As `Fitted.scored`: the pairs that every part scores."""
-        found = [one for part in self.parts.values() if (one := part.scored(images)) is not None]
-        return reduce(np.intersect1d, found) if found else None
+        scored_parts = [
+            pairs for part in self.parts.values() if (pairs := part.scored(images)) is not None
+        ]
+        return reduce(np.intersect1d, scored_parts) if scored_parts else None
 
     def own_left_out(self, images: np.ndarray) -> np.ndarray:
         """As `Fitted.own_left_out`: the weighted sum of those of the parts."""
@@ -60,8 +62,8 @@ class FittedMixture(State):
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         values = np.empty((len(self.parts), *out.shape), np.float32)
         walks = [
-            part.chunks(images, start, stop, one)
-            for part, one in zip(self.parts.values(), values, strict=True)
+            part.chunks(images, start, stop, part_out)
+            for part, part_out in zip(self.parts.values(), values, strict=True)
         ]
         for at, _ in zip(range(start, stop, CHUNK), zip(*walks, strict=True), strict=True):
             size = min(CHUNK, stop - at)
@@ -77,8 +79,8 @@ class FittedMixture(State):
         """Put the weighted sum of the parts' values, float32 [parts, ...], into `out`."""
         weights = np.array([self.weights[name] for name in self.parts], np.float32)
         np.multiply(weights[0], values[0], out=out)
-        for weight, one in zip(weights[1:], values[1:], strict=True):
-            out += weight * one
+        for weight, part_values in zip(weights[1:], values[1:], strict=True):
+            out += weight * part_values
 
     @property
     def ref_ptr(self) -> np.ndarray:
@@ -95,8 +97,8 @@ class FittedMixture(State):
             self, parts={name: part.on_device(device) for name, part in self.parts.items()}
         )
 
-    def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
-        parts = {name: part.regrouped(ref_ptr, refs) for name, part in self.parts.items()}  # type: ignore[attr-defined]
+    def regroup(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
+        parts = {name: part.regroup(ref_ptr, refs) for name, part in self.parts.items()}  # type: ignore[attr-defined]
         return replace(self, parts=parts)
 
     def save(self, folder: Path) -> None:
@@ -146,8 +148,8 @@ class Mixture(Measure[NoParams]):
     def fit(self, captions: Captions) -> FittedMixture:
         """Fit every part. InputError as they do, and for weights that leave no proper range."""
         parts = {name: part.fit(captions) for name, part in self.parts.items()}
-        within = -LARGEST_FLOAT32 <= self.low < self.high <= LARGEST_FLOAT32
-        if not (within and self.high - self.low > 1 / LARGEST_FLOAT32):
+        in_range = -LARGEST_FLOAT32 <= self.low < self.high <= LARGEST_FLOAT32
+        if not (in_range and self.high - self.low > 1 / LARGEST_FLOAT32):
             problem = f"a mixture's values would be from {self.low:g} to {self.high:g}"
             raise InputError(
                 problem, remedy="give weights that are not all 0, nor very large or small"
@@ -167,16 +169,16 @@ class Mixture(Measure[NoParams]):
         return {key: digest for part in self.parts.values() for key, digest in part.files().items()}
 
     def unseen(self, fitted: FittedMixture, captions: Captions) -> Scorer | None:
-        found = {
+        scorers = {
             name: part.unseen(fitted.parts[name], captions) for name, part in self.parts.items()
         }
-        known = [
+        weighted = [
             (np.float32(self.weights[name]), scorer)
-            for name, scorer in found.items()
+            for name, scorer in scorers.items()
             if scorer is not None
         ]
-        if len(known) < len(found):
+        if len(weighted) < len(scorers):
             return None
-        return lambda text: np.stack([weight * scorer(text) for weight, scorer in known]).sum(
+        return lambda text: np.stack([weight * scorer(text) for weight, scorer in weighted]).sum(
             axis=0
         )

@@ -52,9 +52,9 @@ class Sentences(NamedTuple):
 
         What has -1 is left out.
         """
-        known = number >= 0
-        runs = np.append(0, np.cumsum(known))[self.runs]
-        return sentences_of(runs, number[known], self.counts[known], self.words)
+        kept = number >= 0
+        runs = np.append(0, np.cumsum(kept))[self.runs]
+        return sentences_of(runs, number[kept], self.counts[kept], self.words)
 
     def among(self, grams: np.ndarray) -> Sentences:
         """With no other n-grams than these, int32 rising, which are numbered in their order."""
@@ -151,25 +151,25 @@ def look_up(keys: np.ndarray, words: np.ndarray, known: np.ndarray) -> np.ndarra
         before = out[keys[at] >> 32].astype(np.int64) if k else ALONE
         wanted = before << 32 | last
         place = np.searchsorted(known, wanted).clip(max=len(known) - 1)
-        there = (known[place] == wanted) & (last >= 0) & ((before >= 0) | (k == 0))
-        out[at[there]] = place[there]
+        matches = (known[place] == wanted) & (last >= 0) & ((before >= 0) | (k == 0))
+        out[at[matches]] = place[matches]
     return out
 
 
-def counted(ptr: np.ndarray, numbers: np.ndarray) -> Sentences:
+def count_sentences(ptr: np.ndarray, numbers: np.ndarray) -> Sentences:
     """The n-grams of sentences, counted; from `number_ngrams`."""
-    most, words, there = len(numbers), np.diff(ptr), numbers >= 0
+    most, words, starts = len(numbers), np.diff(ptr), numbers >= 0
     runs = np.repeat(np.arange(len(words)), words) * most + np.arange(most)[:, None]
-    cells = np.ones(np.count_nonzero(there), np.int32), (runs[there], numbers[there])
+    cells = np.ones(np.count_nonzero(starts), np.int32), (runs[starts], numbers[starts])
     table = coo_array(cells, (len(words) * most + 1, int(numbers.max(initial=0)) + 1)).tocsr()
     gram = table.indices.astype(np.int32, copy=False)
     return sentences_of(table.indptr[:-1].astype(np.int64), gram, table.data, words)
 
 
-def numbered(words: Words, most: int = MAX_ORDER) -> Ngrams:
+def ngrams_of(words: Words, most: int = MAX_ORDER) -> Ngrams:
     """The n-grams of sentences, n = 1..most, as pycocoevalcap's `precook`."""
     numbers, keys = number_ngrams(words.ptr, words.word, most)
-    return Ngrams(counted(words.ptr, numbers), keys, words.vocabulary)
+    return Ngrams(count_sentences(words.ptr, numbers), keys, words.vocabulary)
 
 
 def alphabetical(words: Words, most: int = MAX_ORDER) -> Ngrams:
@@ -179,7 +179,7 @@ def alphabetical(words: Words, most: int = MAX_ORDER) -> Ngrams:
     """
     order = sorted(range(len(words.vocabulary)), key=words.vocabulary.__getitem__)
     word = np.argsort(order).astype(np.int32)[words.word]
-    return numbered(Words(words.ptr, word, [words.vocabulary[k] for k in order]), most)
+    return ngrams_of(Words(words.ptr, word, [words.vocabulary[k] for k in order]), most)
 
 
 def count_ngrams(captions: Captions, most: int = MAX_ORDER) -> Ngrams:
@@ -242,7 +242,7 @@ class Postings(NamedTuple):
         )
 
 
-def postings(ngrams: Ngrams, rank: np.ndarray, value: np.ndarray, share: float) -> Postings:
+def build_postings(ngrams: Ngrams, rank: np.ndarray, value: np.ndarray, share: float) -> Postings:
     """The postings of captions at these ranks, int32 [n_captions].
 
     A term of more than `share` of the captions is a dense row too: of `value`, which is given for
@@ -259,8 +259,8 @@ def postings(ngrams: Ngrams, rank: np.ndarray, value: np.ndarray, share: float) 
     dense_row[frequent] = np.arange(len(frequent))
     dense = np.zeros((len(frequent), len(rank)), value.dtype)
     for k, t in enumerate(frequent):
-        some = slice(ptr[t], ptr[t + 1])
-        dense[k, place[some]] = value[some]
+        run = slice(ptr[t], ptr[t + 1])
+        dense[k, place[run]] = value[run]
     term_ptr = np.searchsorted(of_gram, np.arange(len(ngrams.keys) + 1))
     counts = (term[start] & LAST).astype(np.int32)
     return Postings(term_ptr, counts, ptr, place, dense_row, frequent, dense)

@@ -21,7 +21,7 @@ from torch import Tensor
 from capgrade.devices import device_of
 from capgrade.measures.base import Fill, Fitted
 from capgrade.measures.cider import FittedCider
-from capgrade.measures.image_text import REFCLIPSCORE, FittedImageText, of_form
+from capgrade.measures.image_text import REFCLIPSCORE, FittedImageText, combine_cosines
 from capgrade.measures.products import ONE
 from capgrade.measures.rouge import ROUGE_ONE, FittedRougeL, lanes_of
 from capgrade.measures.sbert import FittedSbert
@@ -68,9 +68,9 @@ class _OnDevice(Fitted, Generic[F]):
 
     @abstractmethod
     def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
-        """float32 [images, captions], of caption rows first..last."""
+        """A function that scores caption rows first..last: float32 [images, captions]."""
 
-    def _there(self, array: np.ndarray) -> Tensor:
+    def _to_device(self, array: np.ndarray) -> Tensor:
         return torch.as_tensor(array, device=self.device)
 
 
@@ -79,7 +79,7 @@ class SbertOnDevice(_OnDevice[FittedSbert]):
 
     def __init__(self, fitted: FittedSbert, device: torch.device) -> None:
         super().__init__(fitted, device)
-        self.embeddings = self._there(np.asarray(fitted.embeddings))
+        self.embeddings = self._to_device(np.asarray(fitted.embeddings))
 
     def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
         cosines_of = self._cosines(images)
@@ -90,13 +90,13 @@ class SbertOnDevice(_OnDevice[FittedSbert]):
 
     def cosines(self, images: np.ndarray, captions: np.ndarray) -> Tensor:
         """Cosines of any caption rows, float32 [len(images), len(captions)], on the device."""
-        return self._cosines(images)(self.embeddings[self._there(captions)])
+        return self._cosines(images)(self.embeddings[self._to_device(captions)])
 
     def _cosines(self, images: np.ndarray) -> Callable[[Tensor], Tensor]:
-        """With the vectors of some captions."""
+        """A function from vectors of captions to their cosines with these images."""
         vectors, start = self.fitted.queries(images)
-        queries = self._there(vectors)
-        owner = self._there(np.repeat(np.arange(len(images)), np.diff(start)))
+        queries = self._to_device(vectors)
+        owner = self._to_device(np.repeat(np.arange(len(images)), np.diff(start)))
 
         def cosines_of(targets: Tensor) -> Tensor:
             cosines = _product(queries, targets)
@@ -112,20 +112,23 @@ class ImageTextOnDevice(_OnDevice[FittedImageText]):
 
     def __init__(self, fitted: FittedImageText, device: torch.device) -> None:
         super().__init__(fitted, device)
-        self.embeddings = self._there(np.asarray(fitted.embeddings))
+        self.embeddings = self._to_device(np.asarray(fitted.embeddings))
         self.of_pictures = SbertOnDevice(fitted.of_pictures, device)
         self.of_references = (
             SbertOnDevice(fitted.of_references, device) if fitted.form == REFCLIPSCORE else None
         )
 
     def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
-        seen = self.of_pictures._cosines(images)
-        said = None if self.of_references is None else self.of_references._values(images)
+        picture_cosines = self.of_pictures._cosines(images)
+        reference_cosines = (
+            None if self.of_references is None else self.of_references._values(images)
+        )
 
         def values(first: int, last: int) -> Tensor:
-            references = None if said is None else said(first, last)
-            found: Tensor = of_form(self.fitted.form, seen(self.embeddings[first:last]), references)
-            return found
+            references = None if reference_cosines is None else reference_cosines(first, last)
+            pictures = picture_cosines(self.embeddings[first:last])
+            combined: Tensor = combine_cosines(self.fitted.form, pictures, references)
+            return combined
 
         return values
 
@@ -137,10 +140,10 @@ def _product(queries: Tensor, targets: Tensor) -> Tensor:
     """
     out = queries.new_empty(len(queries), len(targets))
     for row in range(0, len(queries), _QUERIES):
-        some = _padded(queries[row : row + _QUERIES], _QUERIES)
+        tile_queries = _padded(queries[row : row + _QUERIES], _QUERIES)
         for column in range(0, len(targets), TARGETS):
             tile = out[row : row + _QUERIES, column : column + TARGETS]
-            product = some @ _padded(targets[column : column + TARGETS], TARGETS).T
+            product = tile_queries @ _padded(targets[column : column + TARGETS], TARGETS).T
             tile.copy_(product[: tile.shape[0], : tile.shape[1]])
     return out
 
@@ -149,7 +152,7 @@ def _padded(vectors: Tensor, rows: int) -> Tensor:
     return torch.nn.functional.pad(vectors, (0, 0, 0, rows - len(vectors)))
 
 
-def _whole(values: Tensor) -> Tensor:
+def _to_steps(values: Tensor) -> Tensor:
     """Values of 0 to a few thousand as int64 steps, whose sum is the same in any order."""
     return (values.double() * _STEPS).round().long()
 
@@ -161,19 +164,19 @@ class CiderOnDevice(_OnDevice[FittedCider]):
         super().__init__(fitted, device)
         postings, (_, *ranked) = fitted.postings, fitted.ranked
         term = np.repeat(np.arange(len(postings.ptr) - 1), np.diff(postings.ptr))
-        self.key = self._there(term * self.columns + postings.rank)  # ascending
-        self.post_rank = self._there(postings.rank.astype(np.int64))
-        self.rank, self.class_of_rank = (self._there(a.astype(np.int64)) for a in ranked[:2])
-        self.norm_of_rank = self._there(np.asarray(ranked[2]))
+        self.key = self._to_device(term * self.columns + postings.rank)  # ascending
+        self.post_rank = self._to_device(postings.rank.astype(np.int64))
+        self.rank, self.class_of_rank = (self._to_device(a.astype(np.int64)) for a in ranked[:2])
+        self.norm_of_rank = self._to_device(np.asarray(ranked[2]))
 
     def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
         folded = self.fitted.fold(images)
         start, used = folded.start[:-1], folded.used
         rows = np.concatenate([np.arange(a, a + n) for a, n in zip(start, used, strict=True)])
-        owner = self._there(np.repeat(np.arange(len(images)), used))
-        table = self._there(folded.table[rows])
-        beginning = self._there(folded.term[rows]) * self.columns
-        order = self._there(folded.order[rows].astype(np.int64))
+        owner = self._to_device(np.repeat(np.arange(len(images)), used))
+        table = self._to_device(folded.table[rows])
+        beginning = self._to_device(folded.term[rows]) * self.columns
+        order = self._to_device(folded.order[rows].astype(np.int64))
 
         def values(first: int, last: int) -> Tensor:
             begin = torch.searchsorted(self.key, beginning + first)
@@ -183,9 +186,9 @@ class CiderOnDevice(_OnDevice[FittedCider]):
             rank = self.post_rank[at]
             gain = table[row, self.class_of_rank[rank]] * self.norm_of_rank[order[row], rank]
             sums = torch.zeros(len(images), last - first, dtype=torch.int64, device=row.device)
-            sums.view(-1).index_add_(0, owner[row] * (last - first) + rank - first, _whole(gain))
-            found, full = sums[:, self.rank[first:last] - first] / _STEPS, self.fitted.full
-            return torch.where(found > full * (1 - 1e-6), full, found).float()
+            sums.view(-1).index_add_(0, owner[row] * (last - first) + rank - first, _to_steps(gain))
+            score, full = sums[:, self.rank[first:last] - first] / _STEPS, self.fitted.full
+            return torch.where(score > full * (1 - 1e-6), full, score).float()
 
         return values
 
@@ -201,56 +204,56 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
         super().__init__(fitted, device)
         lengths = np.diff(fitted.texts.ptr)
         self.longest = np.maximum.reduceat(lengths[fitted.refs], fitted.ref_ptr[:-1])
-        self.ones = self._there(np.bitwise_count(np.arange(1 << 16)).astype(np.float32))
-        self.lengths = self._there(lengths.astype(np.float32))
+        self.ones = self._to_device(np.bitwise_count(np.arange(1 << 16)).astype(np.float32))
+        self.lengths = self._to_device(lengths.astype(np.float32))
 
     def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
-        few = np.flatnonzero(self.longest[images] <= _LONGEST)
-        some, fitted = images[few], self.fitted
-        form = fitted.form(some)._replace(width=len(some))
-        found = lanes_of(some, fitted.ref_ptr, fitted.refs, fitted.texts, form)
-        used, rows, owner = np.flatnonzero(found.length), len(found.mask), found.long_image
-        row = self._there(np.append(np.where(found.row < 0, rows, found.row), rows))
+        short_rows = np.flatnonzero(self.longest[images] <= _LONGEST)
+        short, fitted = images[short_rows], self.fitted
+        form = fitted.form(short)._replace(width=len(short))
+        host = lanes_of(short, fitted.ref_ptr, fitted.refs, fitted.texts, form)
+        used, rows, owner = np.flatnonzero(host.length), len(host.mask), host.long_image
+        row = self._to_device(np.append(np.where(host.row < 0, rows, host.row), rows))
         # Masks by word, lengths and images, of short references and of long ones.
         both: list[tuple[np.ndarray, ...]] = [
-            (found.mask[:, used].astype(np.int32), found.length[used], used % max(len(some), 1)),
-            (found.long_mask.view(np.int64).reshape(rows, len(owner)), found.long_length, owner),
+            (host.mask[:, used].astype(np.int32), host.length[used], used % max(len(short), 1)),
+            (host.long_mask.view(np.int64).reshape(rows, len(owner)), host.long_length, owner),
         ]
         # The last row is of words that no reference has, and past the end.
         lanes = [
-            tuple(map(self._there, (np.pad(mask, ((0, 1), (0, 0))), *of)))
+            tuple(map(self._to_device, (np.pad(mask, ((0, 1), (0, 0))), *of)))
             for mask, *of in both
             if mask.shape[1]
         ]
-        return lambda first, last: self._folded(images, few, row, lanes, first, last)
+        return lambda first, last: self._folded(images, short_rows, row, lanes, first, last)
 
     def _folded(
         self,
         images: np.ndarray,
-        few: np.ndarray,
+        short_rows: np.ndarray,
         row: Tensor,
         lanes: list[tuple[Tensor, ...]],
         first: int,
         last: int,
     ) -> Tensor:
-        out = torch.zeros(last - first, len(few), device=self.device)
+        out = torch.zeros(last - first, len(short_rows), device=self.device)
         best = torch.zeros_like(out)
         recall = torch.zeros_like(out)
         total = torch.zeros_like(out, dtype=torch.int64)
         n, beta2 = self.lengths[first:last, None], self.fitted.beta**2
         for mask, length, owner in lanes:
             common = self._common(mask, row, first, last)
-            into = owner.expand(common.shape)
-            best.scatter_reduce_(1, into, common, "amax")
-            recall.scatter_reduce_(1, into, common / length, "amax")
-            total.index_add_(1, owner, _whole((1 + beta2) * common / (n + beta2 * length)))
+            column = owner.expand(common.shape)
+            best.scatter_reduce_(1, column, common, "amax")
+            recall.scatter_reduce_(1, column, common / length, "amax")
+            total.index_add_(1, owner, _to_steps((1 + beta2) * common / (n + beta2 * length)))
         if self.fitted.mean:
-            sizes = np.diff(self.fitted.ref_ptr)[images[few]].astype(np.float32)
-            f = (total / (self._there(sizes) * _STEPS)).float()
+            sizes = np.diff(self.fitted.ref_ptr)[images[short_rows]].astype(np.float32)
+            f = (total / (self._to_device(sizes) * _STEPS)).float()
         else:
             f = (1 + beta2) * best * recall / (n * recall + beta2 * best).clamp(min=1e-30)
             f = torch.where(f > float(ROUGE_ONE), 1.0, f)
-        return self._with_others(images, few, f.clamp(max=1), first, last)
+        return self._with_others(images, short_rows, f.clamp(max=1), first, last)
 
     def _common(self, mask: Tensor, local: Tensor, first: int, last: int) -> Tensor:
         """float32 [captions, lanes]: length of the longest common subsequence."""
@@ -261,7 +264,7 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
         words[row, np.arange(len(row)) - (ptr[:-1] - ptr[0])[row]] = self.fitted.texts.word[
             ptr[0] : ptr[-1]
         ]
-        steps = local[self._there(words)].T
+        steps = local[self._to_device(words)].T
         state = torch.full((len(rows), mask.shape[1]), -1, dtype=mask.dtype, device=self.device)
         for step in steps:
             shared = state & mask[step.long()]
@@ -274,14 +277,14 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
         )
 
     def _with_others(
-        self, images: np.ndarray, few: np.ndarray, f: Tensor, first: int, last: int
+        self, images: np.ndarray, short_rows: np.ndarray, f: Tensor, first: int, last: int
     ) -> Tensor:
-        if len(few) == len(images):
+        if len(short_rows) == len(images):
             return f.T
-        others = np.setdiff1d(np.arange(len(images)), few)
+        others = np.setdiff1d(np.arange(len(images)), short_rows)
         out = torch.empty(len(images), last - first, device=self.device)
-        out[self._there(few)] = f.T
+        out[self._to_device(short_rows)] = f.T
         values = np.empty((len(others), last - first), np.float32)
         self.fitted.filler(images[others], first)(first, last, values)
-        out[self._there(others)] = self._there(values)
+        out[self._to_device(others)] = self._to_device(values)
         return out

@@ -38,18 +38,18 @@ class _Shared(ParamsBlock):
         An imported one is known by its file, a mixture by its weights and its parts' parameters.
         With a measure of a `Shortlist` stand those of the one that ranks.
         """
-        found: dict[str, Any] = {}
+        used_params: dict[str, Any] = {}
         for name in names:
             if name in self.imported:
-                found[name] = {"imported": self.imported[name]}
+                used_params[name] = {"imported": self.imported[name]}
             elif weights := self.all_mixtures.get(name):
-                found[name] = {"weights": weights, "measures": self.used(list(weights))}
+                used_params[name] = {"weights": weights, "measures": self.used(list(weights))}
             else:
                 block = self.of(name)
-                found[name] = block.model_dump()
+                used_params[name] = block.model_dump()
                 if isinstance(block, Shortlist):
-                    found[name]["measures"] = self.used([block.of])
-        return found
+                    used_params[name]["measures"] = self.used([block.of])
+        return used_params
 
 
 # The measures that bring a block, by its name; their other forms have no blocks of their own.
@@ -61,7 +61,7 @@ OWNERS = {
 if TYPE_CHECKING:
 
     class MeasuresParams(_Shared):
-        """As made below; its blocks are not known beforehand."""
+        """As `create_model` makes it below; installed packages decide which blocks it has."""
 
         def __getattr__(self, name: str) -> Any: ...
 

@@ -23,7 +23,7 @@ from capgrade.measures.base import (
     OfReferences,
     reference_sets,
 )
-from capgrade.measures.image_text import SOURCES, given, listing_digest, pictures_of
+from capgrade.measures.image_text import SOURCES, listing_digest, pictures_of, require_param
 from capgrade.measures.shortlist import Shortlist
 from capgrade.pictures.picture import Picture
 from capgrade.pretrained import fingerprint
@@ -48,7 +48,7 @@ class PackedTexts(NamedTuple):
     @classmethod
     def of(cls, texts: Sequence[str]) -> PackedTexts:
         coded = [text.encode() for text in texts]
-        ptr = np.append(0, np.cumsum([len(one) for one in coded]))
+        ptr = np.append(0, np.cumsum([len(text_bytes) for text_bytes in coded]))
         return cls(ptr, np.frombuffer(b"".join(coded), np.uint8))
 
     def take(self, rows: np.ndarray) -> list[str]:
@@ -66,15 +66,15 @@ class ChosenModel(NamedTuple):
 
     def load(self) -> CrossEncoder:
         """The model, which a process loads once."""
-        return _opened(self.model, self.digest, self.device)
+        return _load_once(self.model, self.digest, self.device)
 
     def score(self, pairs: Sequence[tuple[Any, str]]) -> np.ndarray:
         """As `score_pairs`."""
         return score_pairs(self.load(), pairs, self.prompt)
 
 
-@lru_cache(maxsize=2)  # of each measure one
-def _opened(model: str, digest: str, device: str) -> CrossEncoder:
+@lru_cache(maxsize=2)  # one model of each of the two measures
+def _load_once(model: str, digest: str, device: str) -> CrossEncoder:
     return load_cross_encoder(model, device)
 
 
@@ -94,7 +94,7 @@ class FittedReranker(OfReferences):
 
     def _of_image(self, image: int, captions: np.ndarray) -> np.ndarray:
         sets = [self._references(image, caption) for caption in captions]
-        sizes = np.array([len(one) for one in sets])
+        sizes = np.array([len(rows) for rows in sets])
         queries = self.texts.take(np.concatenate(sets))
         documents = self.texts.take(np.repeat(captions, sizes))
         values = self.by.score(list(zip(queries, documents, strict=True)))
@@ -141,16 +141,18 @@ class Reranker(Measure[RerankerParams]):
         """Pack the raw captions. InputError when the model cannot be loaded, or has several scores,
         or `left_out` leaves an image without references."""
         sets = reference_sets(self.params.self_reference, captions)
-        by = _loaded(self.name, self.params)
+        by = _chosen_model(self.name, self.params)
         texts = PackedTexts.of(captions.texts)
         return FittedReranker(*sets, texts, by, self.params.references)
 
     def meaning(self) -> str:
         model, over = self.params.model, OVER_REFERENCES[self.params.references]
-        return f"cross-encoder (`{model}`) of reference and caption, 0..1: {over}; {_some(self)}"
+        return (
+            f"cross-encoder (`{model}`) of reference and caption, 0..1: {over}; {_scope_of(self)}"
+        )
 
     def files(self) -> dict[str, str]:
-        model = given(self.name, "model", self.params.model, EXAMPLE)
+        model = require_param(self.name, "model", self.params.model, EXAMPLE)
         return {"measures.reranker.model": fingerprint(model)}
 
 
@@ -190,34 +192,34 @@ class ImageReranker(Measure[ImageRerankerParams]):
     def fit(self, captions: Captions) -> FittedImageReranker:
         """Find the pictures. InputError when the model cannot be loaded, has several scores or
         takes no pictures, and for an image that has no picture."""
-        by = _loaded(self.name, self.params)
+        by = _chosen_model(self.name, self.params)
         if not by.load().supports("image"):
             remedy = "give a model that does, or take the measure reranker"
             raise InputError("the model takes no pictures", file=by.model, remedy=remedy)
-        source = given(self.name, "images", self.params.images, SOURCES)
-        found = [
-            list(astuple(replace(one, file=str(Path(one.file).resolve()))))
-            for one in pictures_of(captions, source)
+        source = require_param(self.name, "images", self.params.images, SOURCES)
+        pictures = [
+            list(astuple(replace(picture, file=str(Path(picture.file).resolve()))))
+            for picture in pictures_of(captions, source)
         ]
         sets = reference_sets("included", captions)
-        return FittedImageReranker(*sets, PackedTexts.of(captions.texts), by, found)
+        return FittedImageReranker(*sets, PackedTexts.of(captions.texts), by, pictures)
 
     def meaning(self) -> str:
         what = f"cross-encoder (`{self.params.model}`) of picture and caption, 0..1"
-        return f"{what}, without references; {_some(self)}"
+        return f"{what}, without references; {_scope_of(self)}"
 
     def files(self) -> dict[str, str]:
-        model = given(self.name, "model", self.params.model, EXAMPLE)
-        images = given(self.name, "images", self.params.images, SOURCES)
+        model = require_param(self.name, "model", self.params.model, EXAMPLE)
+        images = require_param(self.name, "images", self.params.images, SOURCES)
         return {
             "measures.image_reranker.model": fingerprint(model),
             "measures.image_reranker.images": listing_digest(images),
         }
 
 
-def _loaded(name: str, params: RerankerParams | ImageRerankerParams) -> ChosenModel:
-    """Opened already, so that a model that cannot be is refused before anything is scored."""
-    model = given(name, "model", params.model, EXAMPLE)
+def _chosen_model(name: str, params: RerankerParams | ImageRerankerParams) -> ChosenModel:
+    """The model, loaded here so that one that cannot be is refused before anything is scored."""
+    model = require_param(name, "model", params.model, EXAMPLE)
     # A worker may have another current folder.
     place = str(Path(model).resolve()) if Path(model).is_dir() else model
     by = ChosenModel(place, fingerprint(model), params.device, params.prompt)
@@ -225,6 +227,6 @@ def _loaded(name: str, params: RerankerParams | ImageRerankerParams) -> ChosenMo
     return by
 
 
-def _some(measure: Reranker | ImageReranker) -> str:
+def _scope_of(measure: Reranker | ImageReranker) -> str:
     params = measure.params
     return f"of own captions and the first {params.top} by `{params.of}`, null of others"

@@ -28,7 +28,7 @@ from capgrade.measures.base import (
     own_pairs,
     reference_sets,
 )
-from capgrade.measures.scores.corpus import Corpus, Scored, averaged
+from capgrade.measures.scores.corpus import Corpus, Scored, mean_score
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.tokens import tokens_of_text
@@ -98,15 +98,19 @@ def rouge_l_of_pairs(begin, end, pairs, captions, references, longest, beta2, me
     row = np.empty(longest + 1, np.int32)
     for k in range(begin, end):
         c, image = pairs.captions[k], pairs.images[k]
-        mine = captions.word[captions.ptr[c] : captions.ptr[c + 1]]
+        caption_words = captions.word[captions.ptr[c] : captions.ptr[c + 1]]
         precision, recall, total, used = 0.0, 0.0, 0.0, 0
         for r in pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]:
             if not (pairs.leave_out and r == c):
-                theirs = references.word[references.ptr[r] : references.ptr[r + 1]]
-                common = _longest_common(mine, theirs, row)
-                precision = max(precision, common / mine.shape[0])
-                recall = max(recall, common / theirs.shape[0])
-                total += (1 + beta2) * common / (mine.shape[0] + beta2 * theirs.shape[0])
+                reference_words = references.word[references.ptr[r] : references.ptr[r + 1]]
+                common = _longest_common(caption_words, reference_words, row)
+                precision = max(precision, common / caption_words.shape[0])
+                recall = max(recall, common / reference_words.shape[0])
+                total += (
+                    (1 + beta2)
+                    * common
+                    / (caption_words.shape[0] + beta2 * reference_words.shape[0])
+                )
                 used += 1
         if not used:
             out[k] = np.nan
@@ -342,16 +346,18 @@ class FittedRougeL(OfReferences):
 
     def _blocks(self, images: np.ndarray) -> tuple[BlockForm, list[Lanes]]:
         form = self.form(images)
-        some = [images[at : at + form.width] for at in range(0, len(images), form.width)]
-        return form, [lanes_of(block, self.ref_ptr, self.refs, self.texts, form) for block in some]
+        blocks = [images[at : at + form.width] for at in range(0, len(images), form.width)]
+        return form, [
+            lanes_of(block, self.ref_ptr, self.refs, self.texts, form) for block in blocks
+        ]
 
     def _fill(
         self, blocks: tuple[BlockForm, list[Lanes]], captions: np.ndarray, out: np.ndarray
     ) -> None:
         form, at = blocks[0], 0
         for lanes in blocks[1]:
-            some = out[at : at + form.width]
-            in_threads(_score_block, len(captions), captions, self.texts, lanes, form, some)
+            rows = out[at : at + form.width]
+            in_threads(_score_block, len(captions), captions, self.texts, lanes, form, rows)
             at += form.width
 
     def form(self, images: np.ndarray) -> BlockForm:
@@ -400,7 +406,7 @@ class RougeL(Measure[RougeParams]):
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """ROUGE-L, 0..1, as pycocoevalcap `rouge/rouge.py`."""
         texts = WordRows(corpus.tokens.ptr, corpus.tokens.word)
-        return {self.name: averaged(score_pairs(corpus.candidates.pairs, texts, texts))}
+        return {self.name: mean_score(score_pairs(corpus.candidates.pairs, texts, texts))}
 
     def unseen(self, fitted: FittedRougeL, captions: Captions) -> Scorer:
         return UnseenRougeL(fitted, captions)

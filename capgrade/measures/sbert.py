@@ -26,7 +26,7 @@ from capgrade.measures.base import (
 )
 from capgrade.measures.embeddings import embed, encode, load_encoder
 from capgrade.measures.products import ONE, largest, padded
-from capgrade.measures.scores.corpus import Corpus, Scored, averaged
+from capgrade.measures.scores.corpus import Corpus, Scored, mean_score
 from capgrade.pretrained import EMBEDDED, fingerprint
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -44,13 +44,13 @@ def _dot(a, b, sums):
 
     It has LANES sums, float64, which are vectors to a processor, and are added up in one order.
     """
-    whole = a.shape[0] // LANES * LANES
+    full = a.shape[0] // LANES * LANES
     sums[:] = 0
-    for k in range(0, whole, LANES):
+    for k in range(0, full, LANES):
         for j in range(LANES):
             sums[j] += np.float64(a[k + j]) * np.float64(b[k + j])
-    for k in range(whole, a.shape[0]):
-        sums[k - whole] += np.float64(a[k]) * np.float64(b[k])
+    for k in range(full, a.shape[0]):
+        sums[k - full] += np.float64(a[k]) * np.float64(b[k])
     half = LANES // 2
     while half:
         for j in range(half):
@@ -119,8 +119,10 @@ class FittedSbert(OfReferences):
         They are the first columns of `out`, float32 [len(images), n or more].
         """
         queries, at = self.queries(images)
-        together = padded(queries)
-        return lambda vectors, out: in_threads(largest, len(vectors), together, at, vectors, out)
+        padded_queries = padded(queries)
+        return lambda vectors, out: in_threads(
+            largest, len(vectors), padded_queries, at, vectors, out
+        )
 
     def queries(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Query vectors [rows, d] and, for each image, where its rows start [len(images) + 1]."""
@@ -177,7 +179,7 @@ class Sbert(Measure[SbertParams]):
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """The largest cosine of each candidate with a reference."""
-        return {self.name: averaged(own_scores(self.fit(corpus.table), corpus))}
+        return {self.name: mean_score(own_scores(self.fit(corpus.table), corpus))}
 
     def unseen(self, fitted: FittedSbert, captions: Captions) -> Scorer | None:
         return UnseenSbert(self, fitted)
@@ -193,10 +195,8 @@ class UnseenSbert:
     """Sentence-BERT of any caption; its model is loaded once."""
 
     def __init__(self, measure: Sbert, fitted: FittedSbert) -> None:
-        self.fitted, self._encoder = (
-            fitted,
-            load_encoder(measure.params.model, measure.params.device),
-        )
+        self.fitted = fitted
+        self._encoder = load_encoder(measure.params.model, measure.params.device)
 
     def __call__(self, text: str) -> np.ndarray:
         if not text.strip():
@@ -206,6 +206,6 @@ class UnseenSbert:
 
 
 def first_of_text(texts: Sequence[str]) -> np.ndarray:
-    """int64 [len(texts)]: where each text stands for the first time."""
+    """int64 [len(texts)]: the row in which each text comes first."""
     first: dict[str, int] = {}
     return np.array([first.setdefault(text, k) for k, text in enumerate(texts)], np.int64)

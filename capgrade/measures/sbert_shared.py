@@ -40,7 +40,7 @@ class SbertShared(Sbert):
     def fit(self, captions: Captions) -> FittedSbert:
         """Map what `Sbert.fit` embeds. InputError as it and `shared_map`."""
         plain = super().fit(captions)
-        mapped = shared(plain.embeddings, *shared_map(plain.embeddings, captions))
+        mapped = map_to_shared(plain.embeddings, *shared_map(plain.embeddings, captions))
         return replace(plain, embeddings=mapped[plain.same])  # equal texts, equal bits
 
     def meaning(self) -> str:
@@ -58,7 +58,7 @@ class SbertSharedMean(SbertShared):
     name, fixed = "sbert_shared_mean", {"references": "mean"}
 
 
-def shared(vectors: np.ndarray, mean: np.ndarray, root: np.ndarray) -> np.ndarray:
+def map_to_shared(vectors: np.ndarray, mean: np.ndarray, root: np.ndarray) -> np.ndarray:
     """(vectors - mean) @ root as unit vectors, float32 [n, d]; 0 for a vector that is the mean."""
     out = np.empty_like(vectors, np.float32)
     with threadpool_limits(1, "blas"):  # the same bytes on any number of cores
@@ -105,7 +105,7 @@ def _root(
     if not np.trace(between) > 0:
         problem = "captions of one image are no more alike than those of different images"
         raise InputError(problem, remedy=f"{_REMEDY}; check which captions belong to which image")
-    between, both = _shrunk(between, len(sizes)), _shrunk(between + within, len(sizes))
+    between, both = _shrink(between, len(sizes)), _shrink(between + within, len(sizes))
     # (B + W)^-1 B = axes share axes^-1, and axes^T (B + W) axes = 1
     share, axes = eigh(between, both)
     return np.asarray((axes * np.sqrt(share.clip(0, 1))) @ axes.T @ both)
@@ -120,12 +120,12 @@ def _within(
     """
     total = -(means.T * sizes) @ means
     for at in range(0, len(vectors), _STEP):
-        some = vectors[at : at + _STEP].astype(np.float64) - mean
-        total += some.T @ some
+        centred = vectors[at : at + _STEP].astype(np.float64) - mean
+        total += centred.T @ centred
     return np.asarray(total / (len(vectors) - len(means)))
 
 
-def _shrunk(covariance: np.ndarray, images: int) -> np.ndarray:
+def _shrink(covariance: np.ndarray, images: int) -> np.ndarray:
     """A covariance, shrunk towards a multiple of the identity with the same trace.
 
     It is as if PRIOR more images had shown that multiple.

@@ -81,9 +81,9 @@ class FittedShortlist(ArrayState):
     def on_device(self, device: Any) -> Fitted:
         return replace(self, ranker=self.ranker.on_device(device))
 
-    def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> OfReferences:
+    def regroup(self, ref_ptr: np.ndarray, refs: np.ndarray) -> OfReferences:
         """The measure of any pair of captions and other reference sets."""
-        return self.scorer.regrouped(ref_ptr, refs)
+        return self.scorer.regroup(ref_ptr, refs)
 
 
 class Shortlisted(Measure[Any]):

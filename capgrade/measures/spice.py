@@ -153,13 +153,13 @@ def _require_java() -> None:
     if shutil.which("java") is None:
         raise InputError("SPICE needs Java, and there is no 'java' on PATH", remedy=remedy)
     done = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
-    found = _VERSION.search(done.stderr + done.stdout)
-    if found is None:
-        said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
-        raise InputError(f"'java -version' told no version: {said}", remedy=remedy)
-    if not OLDEST <= int(found[1]) <= NEWEST:
+    version = _VERSION.search(done.stderr + done.stdout)
+    if version is None:
+        last_line = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise InputError(f"'java -version' told no version: {last_line}", remedy=remedy)
+    if not OLDEST <= int(version[1]) <= NEWEST:
         raise InputError(
-            f"SPICE does not run on Java {found[1]}: it needs what Java 15 removed", remedy=remedy
+            f"SPICE does not run on Java {version[1]}: it needs what Java 15 removed", remedy=remedy
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from capgrade.measures.base import OVER_REFERENCES, Measure, reference_sets
-from capgrade.measures.cider import FittedCider, index
+from capgrade.measures.cider import FittedCider, index_captions
 from capgrade.measures.cider_kernel import Form
 from capgrade.measures.ngrams import alphabetical
 from capgrade.schemas.captions import Captions
@@ -40,7 +40,7 @@ class TfidfCosine(Measure[TfidfParams]):
         words = alphabetical(number_words(word_unigram(captions.texts)), 1)
         df = np.bincount(words.sentences.gram, minlength=len(words.keys))
         idf = np.log((1 + captions.n_captions) / (1 + df)) + 1
-        return index(captions, words, idf, Form(clip=False, sigma=np.inf, scale=1.0), sets)
+        return index_captions(captions, words, idf, Form(clip=False, sigma=np.inf, scale=1.0), sets)
 
     def meaning(self) -> str:
         return f"cosine of tf-idf word vectors, 0..1: {OVER_REFERENCES['mean']}"

@@ -57,7 +57,7 @@ class WeightedLabels(Protocol):
     def n_captions(self) -> int: ...
     @property
     def stored(self) -> Any: ...
-    def chosen(self, measure: str | None) -> str: ...
+    def choose_measure(self, measure: str | None) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class JudgedSample:
         >>> bool(abs(sample.weight.sum() / (len(labels.image_ids) * labels.n_captions) - 1) < 0.1)
         True
         """
-        name = labels.chosen(measure)
+        name = labels.choose_measure(measure)
         if labels.stored.partial(name):
             problem = f"{name} scores some pairs alone, and no weights tell of the others"
             remedy = "evaluate by a measure of every pair"

@@ -38,7 +38,7 @@ def select_likely(pairs: ValuedPairs, curve: Curve) -> ValuedPairs:
 
 def sort_by_value(parts: Iterable[ValuedPairs]) -> ValuedPairs:
     """One table, the highest value first."""
-    pairs = ValuedPairs.joined(parts)
+    pairs = ValuedPairs.concatenate(parts)
     return pairs.take(np.lexsort((pairs.caption, pairs.image, -pairs.value)))
 
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from capgrade.devices import require_device
 from capgrade.kernels import limited_threads
-from capgrade.measures import FITTED, Fitted, Measure, choose, read_by
+from capgrade.measures import FITTED, Fitted, Measure, choose, file_digests
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder
 from capgrade.schemas.captions import Captions, read_captions
@@ -73,7 +73,7 @@ def open_run(
     own = params.model_dump(exclude={"exchange"})
     made_with = {stage: own, "measures": measures.used(params.measures), **rule}
     captions = read_captions(captions_dir, params.split)
-    return ScoringRun(stage, captions, chosen, params, made_with, read_by(chosen.values()))
+    return ScoringRun(stage, captions, chosen, params, made_with, file_digests(chosen.values()))
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class ScoringRun:
 
         InputError where a file that a measure reads has changed meanwhile.
         """
-        now = read_by(self.chosen.values())
+        now = file_digests(self.chosen.values())
         require_unchanged(self.files, now)
         facts["n_captions"] = self.captions.n_captions
         return write_manifest(

@@ -41,11 +41,11 @@ def check(target: str, made: Path | None = None) -> Checked:
     else:
         from huggingface_hub import snapshot_download
 
-        from capgrade.labels.hub import asking
+        from capgrade.labels.hub import hub_errors
 
         repo_id, revision = hub_name(target)
         with TemporaryDirectory() as cache:
-            with asking(repo_id):
+            with hub_errors(repo_id):
                 folder = Path(
                     snapshot_download(
                         repo_id,
@@ -136,9 +136,9 @@ def _tag_problems(repo_id: str, version: str, manifest: Path) -> list[InputError
     """
     from huggingface_hub import HfApi
 
-    from capgrade.labels.hub import address_of, asking
+    from capgrade.labels.hub import address_of, hub_errors
 
-    with asking(repo_id):
+    with hub_errors(repo_id):
         tags = {
             tag.name: tag.target_commit
             for tag in HfApi().list_repo_refs(repo_id, repo_type="dataset").tags

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from capgrade.labels import Labels
 from capgrade.labels.published import hub_split
-from capgrade.labels.qrels import reached
+from capgrade.labels.qrels import grades_of
 from capgrade.labels.stored import ValuedPairs
 from capgrade.pipelines.publish.columns import meaning
 from capgrade.pipelines.publish.tables import Contents, PublishedSplit, PublishedTable, write_table
@@ -40,7 +40,7 @@ def benchmark(
 
     InputError where the labels do not have the measure.
     """
-    splits, measure = [], labels[0][0].chosen(params.measure)
+    splits, measure = [], labels[0][0].choose_measure(params.measure)
     for one, manifest in labels:
         tables = tuple(_tables(one, one.table, out, params))
         known = one.table.n_images * one.table.n_captions
@@ -85,7 +85,7 @@ def _tables(
         for name, table in (("images", image), ("texts", text))
     }
     image_row, caption_row, values, _ = _pairs(labels, params)
-    grades = reached(values, list(params.grades.values())).astype(np.int32)
+    grades = grades_of(values, list(params.grades.values())).astype(np.int32)
     values = values.astype(np.float64)
     ids = (
         image["id"].combine_chunks().take(pa.array(image_row)),
@@ -108,8 +108,10 @@ def _tables(
 
 def _pairs(labels: Labels, params: PublishParams) -> ValuedPairs:
     """The pairs that reach the first threshold, and every own pair that is known."""
-    measure, edges = labels.chosen(params.measure), list(params.grades.values())[:1]
-    return ValuedPairs.joined(
-        known.take((reached(known.value, edges) > 0) | (labels.owner[known.caption] == known.image))
+    measure, edges = labels.choose_measure(params.measure), list(params.grades.values())[:1]
+    return ValuedPairs.concatenate(
+        known.take(
+            (grades_of(known.value, edges) > 0) | (labels.owner[known.caption] == known.image)
+        )
         for known in labels.stored.pairs(measure)
     )

@@ -44,7 +44,7 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
     """
     from huggingface_hub import HfApi
 
-    from capgrade.labels.hub import address_of, asking, require_name
+    from capgrade.labels.hub import address_of, hub_errors, require_name
 
     manifest, problems = folder_problems(folder)
     if problems:
@@ -54,7 +54,7 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
     require_name(repo_id)
     version, files = str(manifest["params"]["version"]), {MANIFEST, *manifest["files"]}
     api = HfApi(library_name="capgrade", library_version=package_version())
-    with asking(repo_id):
+    with hub_errors(repo_id):
         api.create_repo(repo_id, repo_type="dataset", private=not public, exist_ok=True)
         head = api.dataset_info(repo_id, files_metadata=True)
         before = _blobs(head)

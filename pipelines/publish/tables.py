@@ -106,7 +106,7 @@ def _pair_batches(
     image_ids = pa.array(labels.image_ids)
     caption_ids = labels.table.table["caption_id"].combine_chunks()
     names = pa.array(stored.reasons)
-    for part, (image, caption) in zip(stored.parts, stored.kept(), strict=True):
+    for part, (image, caption) in zip(stored.parts, stored.kept_pairs(), strict=True):
         original = labels.owner[caption] == image
         without = {name + LEFT_OUT: values[caption] for name, values in own.items()}
         bits = (part.reasons[:, None] >> np.arange(len(names), dtype=np.uint32)) & 1

@@ -176,7 +176,7 @@ def test_people_say_what_a_score_means(
     captions = read_captions(world / "captions")
     labels = Labels.load(tmp_path / "out" / "targets", captions=world / "captions")
     assert labels.measures == ["judge", "judge_accepted"]
-    both = [ValuedPairs.joined(labels.stored.pairs(name)) for name in labels.measures]
+    both = [ValuedPairs.concatenate(labels.stored.pairs(name)) for name in labels.measures]
     other = captions.owner[both[0].caption] != both[0].image
     for score, kind in ((0, "other"), (1, "same")):
         right = both[1].value[other & (both[0].value == score)]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from capgrade.measures import MEASURES, choose, read_by
+from capgrade.measures import MEASURES, choose, file_digests
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.sbert import SbertParams
 from capgrade.pipelines.detectors.catalogue import input_digests
@@ -18,7 +18,7 @@ from capgrade.schemas.params import RegionsParams
 
 
 def of(names: list[str], params: MeasuresParams) -> dict[str, str]:
-    return read_by(choose(names, params).values())
+    return file_digests(choose(names, params).values())
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def against_captions(fitted: Fitted) -> Callable[[np.ndarray], np.ndarray]:
         )
     ours: Any = fitted  # it knows its captions, and other reference sets may be made of them
     rows = np.arange(len(ours.refs))
-    alone = ours.regrouped(np.arange(len(rows) + 1), rows)
+    alone = ours.regroup(np.arange(len(rows) + 1), rows)
 
     def block(captions: np.ndarray) -> np.ndarray:
         one_way = alone.score(captions, captions)

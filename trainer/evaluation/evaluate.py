@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.evaluation import DIRECTIONS, Draws, Evaluation, cosines, is_graded
+from capgrade.evaluation import DIRECTIONS, Draws, Evaluation, is_graded, may_be_cosines
 from capgrade.evaluation import evaluate as of_arrays
 from capgrade.metrics.mined import mined_precision, mined_precision_classes
 from capgrade.metrics.ranking import TieRule
@@ -33,7 +33,7 @@ def default_names(task: Task, params: EvaluateParams, fold: int | None = None) -
     # Lists of positives are of the whole gallery, not of a fold.
     lists = task.positives if fold is None else {}
     plain = [f"{name}@{k}" for name in ("recall", "r") for k in cutoffs] + ["medr", "meanr"]
-    if cosines(task.similarity):
+    if may_be_cosines(task.similarity):
         plain += [f"{name}@{k}" for name in ("lambda", "lambda_other") for k in cutoffs]
     if "eccv" in lists:
         plain += ["map@r", "r_precision", "eccv_recall@1"]

@@ -10,7 +10,7 @@ import numpy as np
 from capgrade.labels import Labels
 from capgrade.labels.batches import BatchPlan
 from capgrade.losses import LOSSES, LossTerms
-from capgrade.measures import choose, names_of, read_by
+from capgrade.measures import choose, file_digests, names_of
 from capgrade.measures.params import MeasuresParams
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions, read_captions, splits_of
@@ -153,7 +153,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         folders["shards"] = Path(shards.labels.file)
     inputs = {name: digest(folder / MANIFEST) for name, folder in folders.items()}
     inputs |= image_digest(store, [captions] if held_out is None else [captions, held_out])
-    inputs |= {**read_by(choose(computed, measures).values()), **model_inputs(config)}
+    inputs |= {**file_digests(choose(computed, measures).values()), **model_inputs(config)}
     if start is not None:  # The vocabulary says which words the weights of `init` belong to.
         inputs |= found_digests(init=start / MODEL, init_vocabulary=start / VOCABULARY)
     model = model_of(params.model.name)(config, dim, tokens.size)

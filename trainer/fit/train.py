@@ -20,7 +20,7 @@ from capgrade.devices import autocast, precision_of
 from capgrade.losses import LossTerms, ScoredBatch, gather
 from capgrade.losses.declared import ACTIVE
 from capgrade.measures.params import MeasuresParams
-from capgrade.processes import Process, together
+from capgrade.processes import Process, join_processes
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, package_version, parse_manifest, write_json, write_text
 from capgrade.schemas.output import output_folder, refuse_foreign
@@ -74,7 +74,7 @@ def train(
     if device.type == "cuda":
         torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl"
-    with together(process, backend) as wait, precision_of(params.precision, device):
+    with join_processes(process, backend) as wait, precision_of(params.precision, device):
         if process.rank == 0:  # `output_folder` checks this too, but after all data are read.
             refuse_foreign(out, "run")
         torch.manual_seed(params.seed)  # All processes have one seed, to draw the same negatives.

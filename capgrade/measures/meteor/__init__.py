@@ -161,9 +161,9 @@ def counts_to_add(counts: np.ndarray) -> np.ndarray:
     """
     # Words that match, [captions, 2]: of the caption, and of the reference.
     matches = counts[:, kernel.MATCHED :].reshape(-1, 4, 2, 2).sum(axis=(1, 3))
-    whole = (matches == counts[:, [kernel.WORDS_1, kernel.WORDS_2]]).all(axis=1) & (
+    equal = (matches == counts[:, [kernel.WORDS_1, kernel.WORDS_2]]).all(axis=1) & (
         counts[:, kernel.CHUNKS] == 1
     )
     counts = counts.copy()
-    counts[whole, kernel.CHUNKS] = 0
+    counts[equal, kernel.CHUNKS] = 0
     return counts

@@ -89,14 +89,14 @@ class Lexicon:
 
     def look_up(self, word: str) -> Word:
         """What there is to know of a word, found out once."""
-        found = self.words.get(word)
-        if found is None:
+        entry = self.words.get(word)
+        if entry is None:
             synsets = tuple(self.synsets_of(word))
-            found = Word(
+            entry = Word(
                 java_hash(word), java_hash(stem(word)), synsets, word.lower() in self.function_words
             )
-            self.words[word] = found
-        return found
+            self.words[word] = entry
+        return entry
 
     def synsets_of(self, word: str) -> set[int]:
         """Synonym sets of a word as it stands and of its base forms."""
@@ -133,7 +133,7 @@ def read_lexicon(folder: Path | None = None) -> Lexicon:
         "synonym/english.synsets",
     )
     abbreviations = [
-        one for line in prefixes if (one := line.split()) and not one[0].startswith("#")
+        fields for line in prefixes if (fields := line.split()) and not fields[0].startswith("#")
     ]
     bases: dict[str, list[str]] = {}
     for base, forms in zip(exceptions[::2], exceptions[1::2], strict=True):
@@ -141,7 +141,7 @@ def read_lexicon(folder: Path | None = None) -> Lexicon:
             bases.setdefault(form, []).append(base)
     return Lexicon(
         frozenset(functions),
-        {one[0]: one[1:2] == ["#NUMERIC_ONLY#"] for one in abbreviations},
+        {fields[0]: fields[1:2] == ["#NUMERIC_ONLY#"] for fields in abbreviations},
         bases,
         {
             word: tuple(map(int, ids.split()))

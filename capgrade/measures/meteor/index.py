@@ -60,12 +60,12 @@ class MatchIndex(NamedTuple):
 def index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
     """Index captions of METEOR's words, each of at most LONGEST_CAPTION."""
     ptr, word, vocabulary = sentences
-    known = [lexicon.look_up(w) for w in vocabulary]
-    key = np.array([one.key for one in known], np.int64)
+    entries = [lexicon.look_up(w) for w in vocabulary]
+    key = np.array([entry.key for entry in entries], np.int64)
     at, pairs = occurring_pairs(read_paraphrases(lexicon.paraphrases), vocabulary, ptr, word)
     unit, n_units = _phrase_units(at, pairs, word, len(vocabulary))
-    matches = [_word_matches(known, key), *_paraphrase_matches(pairs, unit)]
-    function = np.array([one.is_function for one in known], np.uint8)[word]
+    matches = [_word_matches(entries, key), *_paraphrase_matches(pairs, unit)]
+    function = np.array([entry.is_function for entry in entries], np.uint8)[word]
     n_function = np.diff(np.concatenate([[0], np.cumsum(function)])[ptr])
     weight = DELTA * (np.diff(ptr) - n_function) + (1 - DELTA) * n_function
     words = CaptionWords(ptr, function, weight, _alike(key[word], ptr))
@@ -118,15 +118,15 @@ def _paraphrase_matches(pairs: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray
     return forward, backward
 
 
-def _word_matches(known: Sequence[Word], key: np.ndarray) -> np.ndarray:
+def _word_matches(entries: Sequence[Word], key: np.ndarray) -> np.ndarray:
     """Rows of (reference's unit, caption's unit, stage, 0) of single words.
 
     They match exactly, by stem or by synonym.
     """
-    every = np.arange(len(known))
-    synsets = np.array([s for one in known for s in one.synsets], np.int64)
-    stems = np.array([one.stem_key for one in known], np.int64)
-    owners = np.repeat(every, [len(one.synsets) for one in known])
+    every = np.arange(len(entries))
+    synsets = np.array([s for entry in entries for s in entry.synsets], np.int64)
+    stems = np.array([entry.stem_key for entry in entries], np.int64)
+    owners = np.repeat(every, [len(entry.synsets) for entry in entries])
     pairs = [_pairs(key, every), _pairs(stems, every), _pairs(synsets, owners)]
     pairs[1:] = [p[key[p[:, 0]] != key[p[:, 1]]] for p in pairs[1:]]
     return np.concatenate(

@@ -44,11 +44,11 @@ class Paraphrases(NamedTuple):
 
     def numbers(self, hashes: np.ndarray) -> np.ndarray:
         """int64 [n]: of phrases by their hashes, -1 of those that the table has not."""
-        # Searched in their order, which finds them sooner.
-        order, found = np.argsort(hashes), np.empty(len(hashes), np.int64)
+        # Searching for sorted hashes is faster, as neighbours share the path of the search.
+        order, numbers = np.argsort(hashes), np.empty(len(hashes), np.int64)
         at = np.searchsorted(self.phrase, hashes[order]).clip(max=len(self.phrase) - 1)
-        found[order] = np.where(self.phrase[at] == hashes[order], at, -1)
-        return found
+        numbers[order] = np.where(self.phrase[at] == hashes[order], at, -1)
+        return numbers
 
 
 def compile_table(text: bytes) -> Paraphrases:
@@ -59,16 +59,16 @@ def compile_table(text: bytes) -> Paraphrases:
     phrases = _read_phrases(text)
     ptr, word, vocabulary = split_at_spaces(phrases.dictionary)
     sizes, code = np.diff(ptr), phrases.indices.to_numpy().reshape(-1, 2)
-    known, begun = np.empty(len(sizes), np.uint64), []
+    phrase_hash, begun = np.empty(len(sizes), np.uint64), []
     for rows, hashes in hash_starts(hash_words(vocabulary)[word], ptr):
-        known[rows] = hashes
+        phrase_hash[rows] = hashes
         begun.append(hashes)
     every = np.sort(np.concatenate(begun))
-    order = np.argsort(known)
-    number = np.empty(len(known), np.int32)
+    order = np.argsort(phrase_hash)
+    number = np.empty(len(phrase_hash), np.int32)
     # `np.unique` uses a hash table, which takes seven times as long.
     every = every[np.append(True, np.diff(every) != 0)]
-    number[order] = np.searchsorted(every, known[order])
+    number[order] = np.searchsorted(every, phrase_hash[order])
     number = number[code]
     rank = np.empty(len(code), np.int32)
     rank[np.argsort(sizes[code[:, 0]], kind="stable")] = np.arange(len(code))
@@ -97,10 +97,10 @@ def hash_words(words: Sequence[str]) -> np.ndarray:
 
 def hash_runs(data: np.ndarray, ptr: np.ndarray) -> np.ndarray:
     """uint64 [n]: a hash of each run data[ptr[k] : ptr[k + 1]] of whole numbers."""
-    found = np.zeros(len(ptr) - 1, np.uint64)
+    hash_of = np.zeros(len(ptr) - 1, np.uint64)
     for rows, hashes in hash_starts(data, ptr):
-        found[rows] = hashes
-    return found
+        hash_of[rows] = hashes
+    return hash_of
 
 
 def hash_starts(data: np.ndarray, ptr: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -142,8 +142,8 @@ def occurring_pairs(
         order = order[counting_order(before[order])]
         first = (np.diff(before[order], prepend=-1) != 0) | (np.diff(last[order], prepend=-1) != 0)
         which[longer[order]] = np.cumsum(first) - 1
-        some = order[first]
-        begun = _mix_in(begun[before[some]], hashes[last[some]])
+        starts = order[first]
+        begun = _mix_in(begun[before[starts]], hashes[last[starts]])
         at[longer, k] = table.numbers(begun)[which[longer]]
         longer = longer[at[longer, k] >= 0]
     occurs = np.zeros(len(table.phrase) + 1, bool)  # the last is for the -1 of no phrase
@@ -167,11 +167,11 @@ def read_paraphrases(path: Path) -> Paraphrases:
     cut short.
     """
     folder = cache_folder().parent / "meteor" / f"{file_digest(path)[:16]}-{VERSION}"
-    found = _load(folder)
-    if found is None:
-        found = _read_table(path)
-        _save(found, folder)
-    return found
+    table = _load_table(folder)
+    if table is None:
+        table = _read_table(path)
+        _save_table(table, folder)
+    return table
 
 
 def _read_table(path: Path) -> Paraphrases:
@@ -184,7 +184,7 @@ def _read_table(path: Path) -> Paraphrases:
         raise InputError(str(error), file=path, remedy=REINSTALL) from error
 
 
-def _load(folder: Path) -> Paraphrases | None:
+def _load_table(folder: Path) -> Paraphrases | None:
     """The kept table; None where there is none, or a file is damaged."""
     try:
         arrays = [
@@ -192,14 +192,14 @@ def _load(folder: Path) -> Paraphrases | None:
         ]
     except (OSError, ValueError, EOFError):
         return None
-    found = Paraphrases(*arrays)
-    whole = len(found.ptr) == len(found.phrase) + 1 and found.ptr[-1] == len(found.other) == len(
-        found.rank
+    table = Paraphrases(*arrays)
+    complete = len(table.ptr) == len(table.phrase) + 1 and table.ptr[-1] == len(table.other) == len(
+        table.rank
     )
-    return found if whole else None
+    return table if complete else None
 
 
-def _save(table: Paraphrases, folder: Path) -> None:
+def _save_table(table: Paraphrases, folder: Path) -> None:
     try:
         for name, array in table._asdict().items():
             with atomic(folder / f"{name}.npy", CACHE) as temporary, temporary.open("wb") as f:

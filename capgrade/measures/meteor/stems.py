@@ -9,7 +9,7 @@ import re
 _V = "aeiouy"
 _DOUBLE = re.compile(r"(bb|dd|ff|gg|mm|nn|pp|rr|tt)$")
 _REGION = re.compile(r"[aeiouy][^aeiouy]")
-_FIRST = re.compile(r"gener|commun|arsen")  # the region of these begins behind them
+_FIRST = re.compile(r"gener|commun|arsen")  # prefixes behind which the region begins
 _SHORT_END = re.compile(rf"([^{_V}][{_V}][^{_V}wxY]|^[{_V}][^{_V}])$")
 _WHOLE = {
     "skis": "ski",
@@ -94,15 +94,15 @@ def stem(word: str) -> str:
         return word
     word, marked = re.subn(rf"(^|[{_V}])y", r"\1Y", word.removeprefix("'"))  # Y: a consonant
     first = _FIRST.match(word)
-    r1 = first.end() if first else _behind(word, 0)
-    r2 = _behind(word, r1)
-    word = _plural(word)
+    r1 = first.end() if first else _region_start(word, 0)
+    r2 = _region_start(word, r1)
+    word = _without_plural(word)
     if word in _AFTER_S:  # without a y
         return word
-    word = _past(word, r1)
+    word = _without_past(word, r1)
     if re.search(rf".[^{_V}][yY]$", word):
         word = word[:-1] + "i"
-    word = _derived(word, r1, r2)
+    word = _without_suffix(word, r1, r2)
     if word.endswith("e"):
         short = _SHORT_END.search(word[:-1])
         if len(word) > r2 or (len(word) > r1 and not short):
@@ -112,18 +112,18 @@ def stem(word: str) -> str:
     return word.replace("Y", "y") if marked else word
 
 
-def _behind(word: str, start: int) -> int:
+def _region_start(word: str, start: int) -> int:
     """Where the region begins: behind the first consonant after a vowel."""
-    found = _REGION.search(word, start)
-    return found.end() if found else len(word)
+    match = _REGION.search(word, start)
+    return match.end() if match else len(word)
 
 
 def _ending(word: str, endings: object) -> str:
     """The longest of these that the word ends with; "" where none does."""
-    return max((one for one in endings if word.endswith(one)), key=len, default="")  # type: ignore[attr-defined]
+    return max((end for end in endings if word.endswith(end)), key=len, default="")  # type: ignore[attr-defined]
 
 
-def _plural(word: str) -> str:
+def _without_plural(word: str) -> str:
     """Steps 0 and 1a."""
     cut = _ending(word, ("'", "'s", "'s'"))
     word = word[: len(word) - len(cut)]
@@ -137,7 +137,7 @@ def _plural(word: str) -> str:
     return word
 
 
-def _past(word: str, r1: int) -> str:
+def _without_past(word: str, r1: int) -> str:
     """Step 1b."""
     end = _ending(word, ("eed", "eedly", "ed", "edly", "ing", "ingly"))
     base = word[: len(word) - len(end)]
@@ -154,7 +154,7 @@ def _past(word: str, r1: int) -> str:
     return base + "e" if len(base) <= r1 and _SHORT_END.search(base) else base
 
 
-def _derived(word: str, r1: int, r2: int) -> str:
+def _without_suffix(word: str, r1: int, r2: int) -> str:
     """Steps 2, 3 and 4."""
     end = _ending(word, _STEP2)
     at = len(word) - len(end)

@@ -48,12 +48,12 @@ def as_meteor_reads(tokens: Words, prefixes: Mapping[str, bool]) -> Words:
     Most tokens give the same words in any sentence, and are read once.
     """
     return retokenize(
-        tokens, _alone, lambda row: meteor_words(" ".join(tokens.sentence(row)), prefixes)
+        tokens, _words_of_token, lambda row: meteor_words(" ".join(tokens.sentence(row)), prefixes)
     )
 
 
 @lru_cache(maxsize=1 << 16)
-def _alone(token: str) -> tuple[str, ...] | None:
+def _words_of_token(token: str) -> tuple[str, ...] | None:
     """The words of a token that gives the same ones in any sentence; None for another token."""
     return tuple(meteor_words(token, {})) if _ALONE.fullmatch(token) else None
 
@@ -75,7 +75,7 @@ def meteor_words(tokens: str, prefixes: Mapping[str, bool]) -> list[str]:
         line = re.sub(pattern, replacement, line)
     words = _split(line)
     line = "".join(
-        f"{_period_apart(word, words[k + 1 : k + 2], prefixes)} " for k, word in enumerate(words)
+        f"{_split_period(word, words[k + 1 : k + 2], prefixes)} " for k, word in enumerate(words)
     )
     while "DOTDOTMULTI" in line:
         line = line.replace("DOTDOTMULTI", "DOTMULTI.")
@@ -86,7 +86,7 @@ def _split(line: str) -> list[str]:
     return [part for part in _BREAKS.split(line) if part]
 
 
-def _period_apart(word: str, following: list[str], prefixes: Mapping[str, bool]) -> str:
+def _split_period(word: str, following: list[str], prefixes: Mapping[str, bool]) -> str:
     """A word such as "u.s." or "street.", with its last period removed, kept or set apart."""
     if len(word) < 2 or not word.endswith("."):
         return word

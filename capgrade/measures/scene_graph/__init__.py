@@ -21,7 +21,7 @@ from capgrade.measures.scene_graph.kernel import CaptionTuples
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.measures.scene_graph.parse import parse
 from capgrade.measures.scene_graph.tuples import SceneGraphParams, TupleReader
-from capgrade.measures.scores.corpus import Corpus, Scored, averaged
+from capgrade.measures.scores.corpus import Corpus, Scored, mean_score
 from capgrade.schemas.captions import Captions
 from capgrade.text.language import warn_unless_english
 
@@ -74,7 +74,7 @@ class SceneGraph(Measure[SceneGraphParams]):
         """
         sets = reference_sets(self.params.self_reference, captions)
         warn_unless_english("scene_graph", captions)
-        ptr, tuples, weight = _numbered(captions, self.params)
+        ptr, tuples, weight = _number_tuples(captions, self.params)
         row = np.repeat(np.arange(captions.n_captions, dtype=np.int32), np.diff(ptr))
         order = np.argsort(tuples, kind="stable")
         n_tuples = int(tuples.max(initial=-1)) + 1
@@ -92,10 +92,10 @@ class SceneGraph(Measure[SceneGraphParams]):
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """The F-score of each candidate and its own references."""
-        return {self.name: averaged(own_scores(self.fit(corpus.table), corpus))}
+        return {self.name: mean_score(own_scores(self.fit(corpus.table), corpus))}
 
 
-def _numbered(
+def _number_tuples(
     captions: Captions, params: SceneGraphParams
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The captions' tuples: starts int64 [n_captions + 1], numbers int32, weights float32.
@@ -106,11 +106,11 @@ def _numbered(
     number: dict[tuple[str, ...], int] = {}
     ptr, numbers, weights = [0], [], []
     for words in captions.table["tokens"].to_pylist():
-        found = sorted(
+        weighted = sorted(
             (number.setdefault(k, len(number)), w)
             for k, w in reader.tuples(parse(tuple(words))).items()
         )
-        numbers += [n for n, _ in found]
-        weights += [w for _, w in found]
+        numbers += [n for n, _ in weighted]
+        weights += [w for _, w in weighted]
         ptr.append(len(numbers))
     return np.array(ptr), np.array(numbers, np.int32), np.array(weights, np.float32)

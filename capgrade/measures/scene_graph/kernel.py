@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.kernels import njit
-from capgrade.measures.base import merged
+from capgrade.measures.base import merge_largest
 
 
 class CaptionTuples(NamedTuple):
@@ -32,13 +32,13 @@ def merge(refs, without, graphs):
 
     Caption `without` is left out.
     """
-    found, best = merged(
+    items, best = merge_largest(
         refs, without, graphs.ptr[:-1], graphs.ptr[1:], graphs.tuples, graphs.weight
     )
     total = np.float32(0)
     for weight in best:
         total += weight
-    return found, best, total
+    return items, best, total
 
 
 @njit(cache=True)

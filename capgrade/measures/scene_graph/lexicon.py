@@ -36,14 +36,14 @@ class Tree:
 
     def ancestors(self, concept: str) -> set[str]:
         """All concepts above one, without itself."""
-        found: set[str] = set()
+        ancestors: set[str] = set()
         todo = [*self.above.get(concept, ())]
         while todo:
-            one = todo.pop()
-            if one not in found:
-                found.add(one)
-                todo += self.above.get(one, ())
-        return found
+            name = todo.pop()
+            if name not in ancestors:
+                ancestors.add(name)
+                todo += self.above.get(name, ())
+        return ancestors
 
 
 def read_tree(path: Path) -> Tree:
@@ -107,11 +107,11 @@ class SceneLexicon:
                 return base, form
         return None
 
-    def listed_verb(self, word: str) -> bool:
+    def is_listed_verb(self, word: str) -> bool:
         """Whether the word is a form of a verb of our own list."""
         return word in self._forms
 
-    def adjective(self, word: str) -> bool:
+    def is_adjective(self, word: str) -> bool:
         """Whether WordNet has the word as an adjective or adverb."""
         return "adjective" in self.wordnet.kinds(word)
 
@@ -177,7 +177,7 @@ def scene_lexicon() -> SceneLexicon:
     return SceneLexicon(
         nouns=read_tree(_HERE / "nouns.txt"),
         verbs=verbs,
-        closed=_closed(words),
+        closed=_closed_words(words),
         phrases={
             tuple(phrase.split()): str(meaning) for phrase, meaning in words["phrases"].items()
         },
@@ -189,7 +189,7 @@ def scene_lexicon() -> SceneLexicon:
     )
 
 
-def _closed(words: dict[str, str]) -> dict[str, str]:
+def _closed_words(words: dict[str, str]) -> dict[str, str]:
     # A word of several kinds is of the last of them.
     kinds = ("adverb", "conjunction", "preposition", "determiner", "pronoun", "auxiliary")
     return {

@@ -31,7 +31,7 @@ def tag(words: Sequence[str], lexicon: SceneLexicon) -> list[Tagged]:
 
     Those without a letter or digit are dropped.
     """
-    joined = _joined([word for word in words if any(char.isalnum() for char in word)], lexicon)
+    joined = _join_words([word for word in words if any(char.isalnum() for char in word)], lexicon)
     tagged: list[Tagged] = []
     for k, part in enumerate(joined):
         following = joined[k + 1] if k + 1 < len(joined) else ""
@@ -41,7 +41,7 @@ def tag(words: Sequence[str], lexicon: SceneLexicon) -> list[Tagged]:
     return tagged
 
 
-def _joined(words: list[str], lexicon: SceneLexicon) -> list[str | Tagged]:
+def _join_words(words: list[str], lexicon: SceneLexicon) -> list[str | Tagged]:
     """The words, with phrases, nouns of several words and closed classes tagged."""
     parts: list[str | Tagged] = []
     at = 0
@@ -54,14 +54,18 @@ def _joined(words: list[str], lexicon: SceneLexicon) -> list[str | Tagged]:
             at += phrase
             continue
         noun = next(
-            (n for n in (3, 2) if at + n <= len(words) and _one_noun(words[at : at + n], lexicon)),
+            (
+                n
+                for n in (3, 2)
+                if at + n <= len(words) and _is_one_noun(words[at : at + n], lexicon)
+            ),
             0,
         )
         if noun:
-            parts.append(_several(words[at : at + noun], lexicon))
+            parts.append(_compound_noun(words[at : at + noun], lexicon))
             at += noun
             continue
-        parts.append(_closed(words[at], lexicon) or words[at])
+        parts.append(_closed_class(words[at], lexicon) or words[at])
         at += 1
     return parts
 
@@ -82,7 +86,7 @@ def _phrase(meaning: str, lexicon: SceneLexicon) -> list[Tagged]:
     return [Tagged(meaning, "preposition")]
 
 
-def _one_noun(words: Sequence[str], lexicon: SceneLexicon) -> bool:
+def _is_one_noun(words: Sequence[str], lexicon: SceneLexicon) -> bool:
     """Whether the words are one noun, singular or plural.
 
     WordNet has "little girl" and "white man" too, which are objects with attributes here.
@@ -107,14 +111,14 @@ def _singular(words: Sequence[str], lexicon: SceneLexicon) -> list[str]:
     return [*words[:-1], noun[0] if noun else words[-1]]
 
 
-def _several(words: Sequence[str], lexicon: SceneLexicon) -> Tagged:
+def _compound_noun(words: Sequence[str], lexicon: SceneLexicon) -> Tagged:
     text = " ".join(words)
     single = " ".join(_singular(words, lexicon))
-    known = text in lexicon.nouns.concept
-    return Tagged(text if known else single, "noun", "" if known or text == single else "plural")
+    listed = text in lexicon.nouns.concept
+    return Tagged(text if listed else single, "noun", "" if listed or text == single else "plural")
 
 
-def _closed(word: str, lexicon: SceneLexicon) -> Tagged | None:
+def _closed_class(word: str, lexicon: SceneLexicon) -> Tagged | None:
     if word in lexicon.closed:
         return Tagged(word, lexicon.closed[word])
     if word in lexicon.numbers:
@@ -138,11 +142,13 @@ def _open_class(
         return [Tagged(verb[0], "verb", verb[1])]
     if verb and verb[1] in ("ing", "ed") and (noun is None or noun[0] not in lexicon.nouns.concept):
         return [Tagged(word, "adjective")]
-    if noun and (noun[0] in lexicon.nouns.concept or not (lexicon.adjective(word) and leads_noun)):
+    if noun and (
+        noun[0] in lexicon.nouns.concept or not (lexicon.is_adjective(word) and leads_noun)
+    ):
         return [Tagged(noun[0], "noun", "plural" if noun[1] else "")]
-    if word.endswith("ly") and lexicon.adjective(word):
+    if word.endswith("ly") and lexicon.is_adjective(word):
         return [Tagged(word, "adverb")]
-    if lexicon.adjective(word):
+    if lexicon.is_adjective(word):
         return [Tagged(word, "adjective")]
     return [Tagged(verb[0], "verb", verb[1])] if verb else [Tagged(word, "noun")]
 
@@ -151,7 +157,7 @@ def _may_be_noun(following: str | Tagged, lexicon: SceneLexicon) -> bool:
     if isinstance(following, Tagged):
         return following.tag == "noun"
     verb = lexicon.verb(following)
-    if verb and verb[1] == "ing" and lexicon.listed_verb(following):
+    if verb and verb[1] == "ing" and lexicon.is_listed_verb(following):
         return False
     return bool(following) and (
         lexicon.noun(following) is not None or following in lexicon.attributes
@@ -177,12 +183,15 @@ def _is_verb(
             return False
         return not (form == "ed" and leads_noun and last.tag in ("preposition", "", "conjunction"))
     if noun is None:
-        return last.tag not in _BEFORE_NOUN or not lexicon.adjective(word)
+        return last.tag not in _BEFORE_NOUN or not lexicon.is_adjective(word)
     if form == "s":
         return (
-            last.tag == "noun" and not last.detail and lexicon.listed_verb(word) and not leads_noun
+            last.tag == "noun"
+            and not last.detail
+            and lexicon.is_listed_verb(word)
+            and not leads_noun
         )
     if last.base == "to" or last.tag in ("auxiliary", "pronoun"):
-        return lexicon.listed_verb(word) and not (is_object and last.base != "to")
+        return lexicon.is_listed_verb(word) and not (is_object and last.base != "to")
     plural = last.tag == "noun" and (last.detail == "plural" or last.base in _SAME_PLURAL)
-    return plural and lexicon.listed_verb(word)
+    return plural and lexicon.is_listed_verb(word)

@@ -59,18 +59,18 @@ class TupleReader:
 
     def tuples(self, graph: Graph) -> Tuples:
         """The tuples of a graph and what they imply, each with its largest weight above 0."""
-        found: Tuples = {}
+        weights: Tuples = {}
         for noun in graph.objects:
-            _add(found, self._object(noun))
+            _add(weights, self._object(noun))
         for noun, attribute in graph.attributes:
             alone = self._value(attribute, self.params.attributes)
             owner = self._concept(noun)[0]
             name = next(iter(alone))[1]  # the first tuple is of the attribute itself
-            _add(found, alone | {("attribute", owner, name): self.params.attached})
+            _add(weights, alone | {("attribute", owner, name): self.params.attached})
         for source, relation, target in graph.relations:
             ends = (self._concept(source)[0], self._action(relation)[0], self._concept(target)[0])
-            _add(found, {("relation", *ends): self.params.relations})
-        return {key: weight for key, weight in found.items() if weight > 0}
+            _add(weights, {("relation", *ends): self.params.relations})
+        return {key: weight for key, weight in weights.items() if weight > 0}
 
     def _object(self, noun: str) -> Tuples:
         if noun not in self._of_noun:
@@ -108,7 +108,7 @@ class TupleReader:
         return concept, frozenset(self.lexicon.verbs.ancestors(concept))
 
     def _action_of_noun(self, noun: str) -> str | None:
-        """What someone or something named by a listed verb does: "ski" for "skier" and "skiing"."""
+        """The listed verb that a noun is made of: "ski" for "skier" and "skiing"."""
         last = noun.rsplit(" ", 1)[-1]
         stem = last.removesuffix("ing") if last.endswith("ing") else last.removesuffix("er")
         if stem == last:
@@ -152,6 +152,6 @@ class TupleReader:
         return best
 
 
-def _add(found: Tuples, more: Tuples) -> None:
+def _add(weights: Tuples, more: Tuples) -> None:
     for key, weight in more.items():
-        found[key] = max(found.get(key, 0.0), weight)
+        weights[key] = max(weights.get(key, 0.0), weight)

@@ -66,20 +66,30 @@ def pair_candidates(candidates: CaptionSets, references: CaptionSets) -> Candida
     if isinstance(candidates, Mapping) and isinstance(references, Mapping):
         _check_ids(candidates, references)
         images = list(candidates)
-        ours = list(candidates.values())
-        theirs = [references[i] for i in candidates]
+        candidate_sets = list(candidates.values())
+        reference_sets = [references[i] for i in candidates]
     else:
         if len(candidates) != len(references):
             problem = f"{len(candidates)} candidates, but {len(references)} reference sets"
             raise InputError(problem, remedy="give one set of references for each image")
-        images, ours, theirs = list(range(len(candidates))), list(candidates), list(references)
+        images, candidate_sets, reference_sets = (
+            list(range(len(candidates))),
+            list(candidates),
+            list(references),
+        )
     if not images:
         raise InputError("no candidates", remedy="give one image or more")
-    sets = [_captions(one, "candidates", image) for one, image in zip(ours, images, strict=True)]
-    refs = [_captions(one, "references", image) for one, image in zip(theirs, images, strict=True)]
-    owner = np.repeat(np.arange(len(images)), [len(one) for one in sets])
-    ref_ptr = np.concatenate([[0], np.cumsum([len(one) for one in refs])])
-    texts = [text for one in (*sets, *refs) for text in one]
+    sets = [
+        _require_captions(captions_of, "candidates", image)
+        for captions_of, image in zip(candidate_sets, images, strict=True)
+    ]
+    refs = [
+        _require_captions(captions_of, "references", image)
+        for captions_of, image in zip(reference_sets, images, strict=True)
+    ]
+    owner = np.repeat(np.arange(len(images)), [len(captions_of) for captions_of in sets])
+    ref_ptr = np.concatenate([[0], np.cumsum([len(captions_of) for captions_of in refs])])
+    texts = [text for captions_of in (*sets, *refs) for text in captions_of]
     return Candidates([images[k] for k in owner], texts, owner, ref_ptr)
 
 
@@ -98,29 +108,29 @@ def _check_ids(candidates: Mapping, references: Mapping) -> None:
             )
 
 
-def _captions(captions: Any, what: str, image: Any) -> Sequence[str]:
+def _require_captions(captions: Any, what: str, image: Any) -> Sequence[str]:
     """The captions of one image. InputError for none, or what is not text."""
-    found = (
+    texts = (
         [captions]
         if isinstance(captions, str)
         else captions.tolist()
         if hasattr(captions, "tolist")
         else captions
     )
-    if not isinstance(found, Sequence) or not len(found):
+    if not isinstance(texts, Sequence) or not len(texts):
         raise InputError(
             f"no list of captions: {captions!r}",
             row=f"{what}[{image!r}]",
             remedy="give one or more",
         )
-    for k, text in enumerate(found):
+    for k, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(
                 f"not text: {text!r}",
                 row=f"{what}[{image!r}][{k}]",
                 remedy="give captions as strings",
             )
-    return found
+    return texts
 
 
 def are_ids(sets: Any) -> bool:
@@ -143,7 +153,7 @@ def token_ids(end: int | None, **several: Sequence[Any]) -> tuple[Words, np.ndar
     for row, own in (
         (f"{what}[{k}]", own) for what, sets in several.items() for k, own in enumerate(sets)
     ):
-        captions = [_ids(one, row) for one in _numpy(own)]
+        captions = [_require_ids(caption, row) for caption in _as_numpy(own)]
         if not captions:
             raise InputError("no captions", row=row, remedy="give one or more")
         flat += captions
@@ -151,33 +161,37 @@ def token_ids(end: int | None, **several: Sequence[Any]) -> tuple[Words, np.ndar
         sizes.append(len(captions))
     ids = np.concatenate(flat).astype(np.int64, copy=False)
     if ids.min(initial=0) < 0:
-        row = next(row for row, one in zip(rows, flat, strict=True) if one.min(initial=0) < 0)
+        row = next(
+            row for row, caption in zip(rows, flat, strict=True) if caption.min(initial=0) < 0
+        )
         remedy = "ids are 0 or more; pad with the end mark and give end="
         raise InputError(f"token id {ids.min()}", row=row, remedy=remedy)
-    ptr = np.cumsum([len(one) for one in flat])
+    ptr = np.cumsum([len(caption) for caption in flat])
     if end is not None:
-        ptr, ids = _ended(ptr, ids, end)
-    known, word = np.unique(ids, return_inverse=True)
-    return Words(ptr, word.astype(np.int32), [str(one) for one in known]), np.array(sizes)
+        ptr, ids = _cut_at_end(ptr, ids, end)
+    different, word = np.unique(ids, return_inverse=True)
+    return Words(ptr, word.astype(np.int32), [str(caption) for caption in different]), np.array(
+        sizes
+    )
 
 
-def _ended(ptr: np.ndarray, ids: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray]:
+def _cut_at_end(ptr: np.ndarray, ids: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray]:
     """Captions without what follows their first `end`."""
     ends = np.concatenate([[0], np.cumsum(ids == end)])  # before each token
     kept = ends[:-1] == np.repeat(ends[ptr[:-1]], np.diff(ptr))
     return np.concatenate([[0], np.cumsum(kept)])[ptr], ids[kept]
 
 
-def _numpy(values: Any) -> Any:
+def _as_numpy(values: Any) -> Any:
     return values.detach().cpu().numpy() if hasattr(values, "detach") else values
 
 
-def _ids(caption: Any, row: str) -> np.ndarray:
-    found = np.asarray(_numpy(caption))
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+def _require_ids(caption: Any, row: str) -> np.ndarray:
+    ids = np.asarray(_as_numpy(caption))
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise InputError(
             f"no token ids: {caption!r}",
             row=row,
             remedy="give each caption as a list of whole numbers",
         )
-    return found
+    return ids

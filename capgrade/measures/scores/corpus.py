@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.measures.frequencies import Frequencies
-from capgrade.measures.ngrams import Ngrams, Sentences, numbered
+from capgrade.measures.ngrams import Ngrams, Sentences, ngrams_of
 from capgrade.measures.scores.candidates import Candidates
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
@@ -60,7 +60,7 @@ class Corpus:
     @cached_property
     def ngrams(self) -> Ngrams:
         """Of every sentence, counted."""
-        return numbered(self.words)
+        return ngrams_of(self.words)
 
     @property
     def grams(self) -> Sentences:
@@ -78,7 +78,7 @@ class Corpus:
             owner = np.append(
                 np.full(len(self.candidates.owner), -1), np.repeat(np.arange(n_images), sizes)
             )
-            frequencies = Frequencies.counted(
+            frequencies = Frequencies.count(
                 self.ngrams, owner, n_images, self.tokenizer, "these references"
             )
         warn_of_one_image(frequencies.n_images)
@@ -139,7 +139,7 @@ def mean_of(sums: np.ndarray) -> np.ndarray:
     return sums[:, 0] / sums[:, 1]
 
 
-def averaged(values: np.ndarray) -> Scored:
-    """A score of the corpus that is the mean over candidates."""
+def mean_score(values: np.ndarray) -> Scored:
+    """Scores of candidates, whose mean is the score of the corpus."""
     values = np.asarray(values, np.float64)
     return Scored(values, np.stack([values, np.ones_like(values)], axis=1), mean_of)

@@ -212,7 +212,7 @@ def test_sentence_bert_where_the_model_is(made):
     """The product on a device, here a processor, within the error of float32."""
     captions = read_captions(made / "captions", "train")
     computed = Computed("sbert", MeasuresParams(), captions, "cpu")
-    computed._there = SbertOnDevice(computed.fitted, torch.device("cpu"))
+    computed._encoder_scorer = SbertOnDevice(computed.fitted, torch.device("cpu"))
     images, rows = np.array([3, 0, 3]), np.array([5, 5, 59, 0])
     found, known, weights = computed.on_device("cpu", images, rows)
     assert known.all() and (weights == 1).all()

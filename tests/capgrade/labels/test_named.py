@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capgrade.labels.named import EXACT, as_named, base_names
+from capgrade.labels.named import EXACT, base_names, params_to_refit
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.errors import InputError
 from tests.conftest import call, random_sets
@@ -40,7 +40,7 @@ def test_what_is_opened(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "df.arrow").touch()
-    assert as_named(params(made), params(given), MADE) == params(
+    assert params_to_refit(params(made), params(given), MADE) == params(
         {"made": made, "given": given}[found]
     )
 
@@ -55,15 +55,15 @@ def test_what_labels_name_is_refused_until_the_user_names_it(
     made = params({block: {key: value}})
     for given in ({}, {block: {key: "/models/other"}}):
         with pytest.raises(InputError) as caught:
-            as_named(made, params(given), MADE)
+            params_to_refit(made, params(given), MADE)
         assert (
             str(caught.value)
             == f"dataset: its labels were made with {block}.{key} '{value}', which is not opened"
             f" unasked -> if you trust it, name it: --set measures.{block}.{key}={value}"
         )
-    assert as_named(made, made, MADE) == made
+    assert params_to_refit(made, made, MADE) == made
     with pytest.raises(InputError, match=rf"name it: exact\(..., {key}='"):
-        as_named(made, MeasuresParams(), MADE, EXACT)
+        params_to_refit(made, MeasuresParams(), MADE, EXACT)
 
 
 @pytest.mark.parametrize(("given", "found"), [

@@ -387,8 +387,8 @@ def test_captions_are_not_compared_with_each_other(models: dict[str, str], pictu
     ):
         fitted = fitted_on(captions, models["clip"], pictures, form="refclipscore")
     with pytest.raises(InputError, match="compares captions with pictures"):
-        fitted.regrouped(np.arange(captions.n_captions + 1), np.arange(captions.n_captions))
-    first = fitted.regrouped(np.arange(len(SETS) + 1), captions.ref_ptr[:-1]).pairs(
+        fitted.regroup(np.arange(captions.n_captions + 1), np.arange(captions.n_captions))
+    first = fitted.regroup(np.arange(len(SETS) + 1), captions.ref_ptr[:-1]).pairs(
         np.array([1]), np.array([0])
     )
     alone = make_captions([own[:1] for own in SETS])

@@ -438,7 +438,7 @@ def test_a_model_that_sees_scores_pictures(
         choose(["image_reranker"], params)["image_reranker"].fit(captions)
     seeing = CrossEncoder(modules=[OfColours()], device="cpu")
     monkeypatch.setattr(reranker, "load_cross_encoder", lambda name, device: seeing)
-    reranker._opened.cache_clear()
+    reranker._load_once.cache_clear()
     given = {f"i{k}": own for k, own in enumerate(SETS)}
     sample, how = capgrade.Sampling(top=1, uniform=5), {"image_reranker": {**block, "images": None}}
     with pytest.raises(InputError, match="needs measures.image_reranker.images"):
@@ -456,4 +456,4 @@ def test_a_model_that_sees_scores_pictures(
     (pictures / "i3.png").unlink()
     with pytest.raises(InputError, match="i3"):
         choose(["image_reranker"], params)["image_reranker"].fit(captions)
-    reranker._opened.cache_clear()
+    reranker._load_once.cache_clear()

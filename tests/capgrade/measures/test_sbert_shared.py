@@ -10,7 +10,7 @@ from capgrade.labels.published import measures_block
 from capgrade.measures import choose
 from capgrade.measures import sbert_shared as module
 from capgrade.measures.params import MeasuresParams
-from capgrade.measures.sbert_shared import PRIOR, shared, shared_map
+from capgrade.measures.sbert_shared import PRIOR, map_to_shared, shared_map
 from capgrade.pipelines.publish.columns import meaning
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -57,7 +57,7 @@ def test_is_the_definition(seed: int, n: int, step: int) -> None:
     vectors = embedded(captions, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_STEP", step)
-        found = shared(vectors, *shared_map(vectors, captions))
+        found = map_to_shared(vectors, *shared_map(vectors, captions))
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, by_definition(vectors, captions), atol=1e-6)
 

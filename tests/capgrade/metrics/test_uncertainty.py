@@ -19,7 +19,7 @@ from capgrade.metrics.uncertainty import (
     resampled_medians,
 )
 from capgrade.schemas.errors import InputError
-from capgrade.scoring import scored
+from capgrade.scoring import score_corpus
 from tests.capgrade.measures.scores.test_scores import corpus, dicts
 
 
@@ -135,7 +135,7 @@ def test_corpus_scores_are_resampled_as_corpus_scores() -> None:
         (" ".join(["a dog runs in the park"[: 3 * k]]), ["a dog runs in a park", "the dog"])
         for k in range(1, 8)
     ]
-    bleu = scored(corpus(pairs), ["bleu_2"])["bleu_2"]
+    bleu = score_corpus(corpus(pairs), ["bleu_2"])["bleu_2"]
     found = interval(bleu, samples=200, seed=3)
     generator, draws = np.random.default_rng(3), []
     for drawn in generator.integers(0, 7, (200, 7)):
@@ -154,12 +154,12 @@ def test_paired_comparison() -> None:
         ("two men", ["two men"]),
     ] * 5
     worse = [("the thing", r) for _, r in pairs]
-    for name, one in scored(corpus(pairs), ["bleu", "rouge_l"]).items():
-        other = scored(corpus(worse), [name])[name]
+    for name, one in score_corpus(corpus(pairs), ["bleu", "rouge_l"]).items():
+        other = score_corpus(corpus(worse), [name])[name]
         same, test = paired(one, one), paired(one, other)
         assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
         assert test.difference == pytest.approx(one.corpus - other.corpus)
         assert test.low <= test.difference <= test.high and test.p_value < 0.01 < test.low
         assert paired(other, one).difference == -test.difference
     with pytest.raises(InputError, match="15 candidates against 3"):
-        paired(one, scored(corpus(pairs[:3]), [name])[name])
+        paired(one, score_corpus(corpus(pairs[:3]), [name])[name])

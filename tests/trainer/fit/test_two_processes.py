@@ -143,9 +143,9 @@ RESTARTED = """
 import json, os, signal, sys
 from pathlib import Path
 from torch.distributed.distributed_c10d import _get_default_store
-from capgrade.processes import Process, together
+from capgrade.processes import Process, join_processes
 process = Process.current()
-with together(process) as wait:
+with join_processes(process) as wait:
     found = {"attempt": os.environ["TORCHELASTIC_RESTART_COUNT"], "met": _get_default_store().add("met", 1)}
     wait()
     if found["attempt"] == "0" and process.rank == 1:

@@ -16,7 +16,7 @@ from capgrade.measures.meteor.text import as_meteor_reads, meteor_words
 from capgrade.measures.scores.candidates import pair_candidates
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.schemas.errors import InputError
-from capgrade.scoring import MEASURES, scored
+from capgrade.scoring import MEASURES, score_corpus
 from capgrade.text.tokens import tokenize, tokenize_as_words
 from capgrade.text.words import number_words
 from tests.capgrade.measures.test_definitions import slow_cider
@@ -59,7 +59,7 @@ def test_equal_pycocoevalcap(pairs: list[tuple[str, list[str]]]) -> None:
     gts, res = dicts(pairs)
     # else pycocoevalcap's CIDEr ends with a ValueError
     assume(any(r.split() for own in gts.values() for r in own))
-    ours = scored(corpus(pairs), ["bleu", "cider", "rouge_l"])
+    ours = score_corpus(corpus(pairs), ["bleu", "cider", "rouge_l"])
     whole, each = Bleu(4).compute_score(gts, res, verbose=0)
     for k in range(4):
         np.testing.assert_allclose(ours[f"bleu_{k + 1}"].sentences, each[k], atol=1e-9)
@@ -138,7 +138,7 @@ def test_meteor_equals_the_jar(request: pytest.FixtureRequest) -> None:
     pairs = [*METEOR, *LONG, *_coco(200)]
     gts, res = dicts(pairs)
     whole, each = Meteor().compute_score(gts, res)
-    ours = scored(corpus(pairs), ["meteor"])["meteor"]
+    ours = score_corpus(corpus(pairs), ["meteor"])["meteor"]
     np.testing.assert_allclose(ours.sentences, each, atol=1e-9)
     assert abs(ours.corpus - whole) < 1e-9
     assert abs(ours.corpus - ours.sentences.mean()) > 1e-3  # it is no mean
@@ -223,6 +223,7 @@ def test_long_sentences() -> None:
     ]
     gts, res = dicts(pairs)
     np.testing.assert_allclose(
-        scored(corpus(pairs), ["cider"])["cider"].sentences, Cider().compute_score(gts, res)[1]
+        score_corpus(corpus(pairs), ["cider"])["cider"].sentences,
+        Cider().compute_score(gts, res)[1],
     )
-    assert 0 < scored(corpus(pairs), ["meteor"])["meteor"].sentences[0] < 1
+    assert 0 < score_corpus(corpus(pairs), ["meteor"])["meteor"].sentences[0] < 1
