@@ -65,8 +65,8 @@ def test_every_form_for_a_device_is_looked_at() -> None:
 def test_a_wrong_kernel_and_a_path_that_fails_are_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    right = on_device._whole
-    monkeypatch.setattr(on_device, "_whole", lambda values: right(values * 1.0001))
+    right = on_device._to_steps
+    monkeypatch.setattr(on_device, "_to_steps", lambda values: right(values * 1.0001))
 
     def refuse(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory\nmore lines")
