@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from capgrade.benchmarks.gpu import BLOCK_FORMS
 from capgrade.measures import choose
 from capgrade.measures.base import CHUNK
 from capgrade.measures.params import MeasuresParams
@@ -17,18 +18,8 @@ DEVICES = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
 ]
-FORMS = [
-    ("cider", {}),
-    ("cider", {"self_reference": "left_out"}),
-    ("cider_plain", {}),
-    ("tfidf_cosine", {}),
-    ("rouge_l", {}),
-    ("rouge_l", {"references": "mean"}),
-    ("rouge_l", {"self_reference": "left_out"}),
-    ("sbert", {}),
-    ("sbert", {"references": "mean"}),
-    ("sbert", {"self_reference": "left_out"}),
-]
+# image_text has tests of its own, as it wants pictures.
+FORMS = [form for form in BLOCK_FORMS if form[0] != "image_text"]
 
 
 def largest_difference(
