@@ -115,7 +115,7 @@ def _size(params: ShardsParams, captions: Captions, images: int) -> int:
 
 
 def save_shards_job(run: ScoringRun, schema: pa.Schema, work: Path, url: str | None = None) -> Job:
-    """What workers make, and in `work` what they need for it; `url` as of `ScoringRun.save_job`.
+    """What workers make, and in `work` what they need for it; `url` as of `ScoringRun.job`.
 
     Beside what that puts there, these are the sampler's hashes of ids, and which captions are each
     image's own.
@@ -134,11 +134,9 @@ def save_shards_job(run: ScoringRun, schema: pa.Schema, work: Path, url: str | N
     for name, array in arrays.items():
         np.save(work / "keys" / f"{name}.npy", array)
 
-    def make_table() -> SampledTables:
-        plan = plan_of(run.chosen.values(), params, partial_measures(run))
-        return SampledTables(params.measures, plan, schema)
-
-    return run.save_job(work, make_table, url)
+    kinds = run.fit_measures(work)
+    plan = plan_of(run.chosen.values(), params, partial_measures(run))
+    return run.job(work, kinds, SampledTables(params.measures, plan, schema), url)
 
 
 @dataclass(frozen=True)
