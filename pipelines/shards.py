@@ -74,7 +74,6 @@ def open_shards_run(
 ) -> ScoringRun:
     """What shards are made of. InputError as `open_run`, and where no sample gives every pair a
     chance."""
-    reason_names(params.measures)  # Too many are refused before anything is read.
     run = open_run("shards", captions_dir, params, measures, sampler=RULE)
     if not params.uniform and len(partial_measures(run)) == len(params.measures):
         problem = f"no sample of all pairs: {', '.join(params.measures)} have no windows"
