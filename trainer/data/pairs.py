@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from capgrade.processes import Process
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import Regions
@@ -51,10 +52,11 @@ class Pairs:
         assert self.numbers[number] >= 0, "an image that is left out"
         return self.store[int(self.numbers[number])]
 
-    def collate(self, rows: np.ndarray, part: slice = slice(None)) -> Batch:
-        """The batch of caption `rows`. Its tensors have the pairs of `part`, padded as all pairs
-        are."""
+    def collate(self, rows: np.ndarray, process: Process | None = None) -> Batch:
+        """The batch of caption `rows`. Its tensors have the pairs of the process (None: all),
+        padded as all pairs are."""
         numbers = self.captions.owner[rows]
+        part = slice(None) if process is None else process.part(len(rows))
         images = pad_images([self.image(i) for i in numbers])
         texts = replace(pad_texts([self.tokens[r] for r in rows]), images=torch.from_numpy(numbers))
         image_part = Images(*(x[part] for x in vars(images).values()))

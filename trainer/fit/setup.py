@@ -17,7 +17,6 @@ from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.inputs import file_digest, found_digests
-from capgrade.schemas.output import run_key
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.say import tell
 from capgrade.trainer.data.batches import find_neighbours, sample_rows
@@ -72,10 +71,6 @@ class Setup:
     inputs: dict[str, str]
     made_of: dict[str, Any]  # all that the result depends on
     not_initial: list[str] | None  # weights that `train.init` does not have; None without it
-
-    @property
-    def key(self) -> str:
-        return run_key(self.made_of)
 
 
 def choose_validation(data: Data, params: TrainParams) -> TrainParams:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
+from capgrade.processes import Process
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.fit import train as stage
-from capgrade.trainer.fit.distributed import Process, device_of_process
 from tests.conftest import on_processes
 from tests.trainer.fit.runs import column, keep_gradients, run
 
@@ -168,14 +168,14 @@ def test_a_batch_that_processes_cannot_share_is_refused():
     with pytest.raises(
         InputError, match="a batch of 35 for 2 processes -> .* train.drop_last=true"
     ):
-        stage._own_part(35, Process(0, 2))
-    assert stage._own_part(36, Process(1, 2)) == slice(18, 36)
+        Process(0, 2).part(35)
+    assert Process(1, 2).part(36) == slice(18, 36)
 
 
 def test_each_process_has_its_own_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert device_of_process("auto", Process(1, 2, 1)) == torch.device("cuda:1")
-    assert device_of_process("cuda:1", Process()) == torch.device("cuda:1")
+    assert Process(1, 2, 1).device("auto") == torch.device("cuda:1")
+    assert Process().device("cuda:1") == torch.device("cuda:1")
     with pytest.raises(InputError, match="train.device is cuda:1 for 2 processes -> use cuda"):
-        device_of_process("cuda:1", Process(1, 2, 1))
+        Process(1, 2, 1).device("cuda:1")
