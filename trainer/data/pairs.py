@@ -59,9 +59,7 @@ class Pairs:
         part = slice(None) if process is None else process.part(len(rows))
         images = pad_images([self.image(i) for i in numbers])
         texts = replace(pad_texts([self.tokens[r] for r in rows]), images=torch.from_numpy(numbers))
-        image_part = Images(*(x[part] for x in vars(images).values()))
-        text_part = CaptionTokens(*(x[part] for x in vars(texts).values()))
-        return Batch(image_part, text_part, numbers, rows)
+        return Batch(images[part], texts[part], numbers, rows)
 
     def image_batches(self, size: int) -> Iterator[Images]:
         """Every image of the split in order."""

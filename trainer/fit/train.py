@@ -52,7 +52,6 @@ from capgrade.trainer.fit.setup import Data, Setup, choose_validation, prepare
 from capgrade.trainer.fit.validation import validate
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.models.single_stream import SingleStream
-from capgrade.trainer.search.encode import to_device
 
 NARROW = {"embed": 256, "embed_dim": 256, "word": 128}  # widths that suffice for a small table
 _SMALL, LONG = 20_000, 600.0  # pairs an epoch of a small table; seconds of a long run
@@ -271,8 +270,8 @@ def scored_batch(
 ) -> ScoredBatch:
     """Scores [B, B] of a batch that is gathered from all processes, and the labels in `needs`."""
     device = next(model.parameters()).device
-    texts = to_device(batch.texts, device)
-    images, captions = model(to_device(batch.images, device), texts)
+    texts = batch.texts.to(device)
+    images, captions = model(batch.images.to(device), texts)
     own = model.own_losses(images, captions, texts) if "own_losses" in needs else {}
     for name, loss in own.items():
         # All processes have parts of one size, so that the mean of means is the mean over pairs.
