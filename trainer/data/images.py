@@ -157,10 +157,11 @@ def find_images(
     for image_id, number in match.numbers.items():
         numbers[captions.image_numbers[image_id]] = number
     required = np.unique(captions.owner if rows is None else captions.owner[rows])
-    absent = [captions.image_ids[i] for i in required[numbers[required] < 0]]
-    left_out = store.reasons({image_id: captions.image_files[image_id] for image_id in absent})
-    if missing := [image_id for image_id in absent if image_id not in left_out]:
-        raise _missing_error(captions, store, missing, len(required))
+    left_out: dict[str, str] = {}
+    if absent := [captions.image_ids[i] for i in required[numbers[required] < 0]]:
+        left_out = store.reasons({image_id: captions.image_files[image_id] for image_id in absent})
+        if missing := [image_id for image_id in absent if image_id not in left_out]:
+            raise _missing_error(captions, store, missing, len(required))
     present = required[numbers[required] >= 0]
     bad = present[np.isin(numbers[present], list(store.unreadable(numbers[present].tolist())))]
     left_out |= {captions.image_ids[i]: UNREADABLE for i in bad}

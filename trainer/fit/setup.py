@@ -19,9 +19,8 @@ from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.inputs import file_digest, found_digests
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.say import tell
-from capgrade.trainer.data.batches import find_neighbours, sample_rows
 from capgrade.trainer.data.images import find_images, image_digest, open_images, tell_left_out
-from capgrade.trainer.data.pairs import Pairs, require_region_count
+from capgrade.trainer.data.pairs import Pairs, find_neighbours, require_region_count, sample_rows
 from capgrade.trainer.data.relevance import (
     BatchRelevance,
     ExactRelevance,

@@ -33,8 +33,7 @@ from capgrade.schemas.output import output_folder, refuse_foreign, run_key
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.progress import FIRST, progress
 from capgrade.schemas.say import tell
-from capgrade.trainer.data.batches import prefetch
-from capgrade.trainer.data.pairs import Batch
+from capgrade.trainer.data.pairs import Batch, prefetch
 from capgrade.trainer.data.relevance import BatchRelevance
 from capgrade.trainer.fit import CONFIG, MODEL, STATE, SUMMARY, UNFIT, VOCABULARY
 from capgrade.trainer.fit.checkpoint import (

@@ -17,8 +17,7 @@ from capgrade.schemas.captions import SCHEMA
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
-from capgrade.trainer.data.batches import find_neighbours, prefetch, sample_rows
-from capgrade.trainer.data.pairs import Pairs
+from capgrade.trainer.data.pairs import Pairs, find_neighbours, prefetch, sample_rows
 from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.data.text import Vocabulary
 from tests.conftest import make_captions, random_sets
