@@ -37,20 +37,16 @@ class RegionStore:
         for reader in readers:
             with reader.refuse_damaged():
                 reader.need(region_schema(self.metadata["dim"], self.metadata["dtype"]))
-        batches = [
-            reader.get_batch(k) for reader in readers for k in range(reader.num_record_batches)
-        ]
-        kinds = {name: readers[0].schema.field(name).type for name in _COLUMNS}
-        self._columns = {
-            name: pa.chunked_array([one[name] for one in batches], kind)
-            for name, kind in kinds.items()
-        }
+        table = pa.concat_tables([reader.read_all().select(_COLUMNS) for reader in readers])
+        self._columns = {name: table[name] for name in _COLUMNS}
+        self.ids: list[str] = table["image_id"].to_pylist()  # in stored order
+        self.names = self.ids  # what the images are called
 
     def __reduce__(self) -> tuple[type[RegionStore], tuple[Path]]:
         return RegionStore, (self.folder,)
 
     def __len__(self) -> int:
-        return len(self._columns["image_id"])
+        return len(self.ids)
 
     def __iter__(self) -> Iterator[Regions]:
         return map(self.__getitem__, range(len(self)))
@@ -66,9 +62,10 @@ class RegionStore:
 
     def require(self, captions: Captions) -> None:
         """InputError for regions of other splits if ids are row numbers, which fit any split."""
-        split, numbers = self.metadata.get("split"), {str(k) for k in range(len(self))}
-        asked = {captions.split, *captions.split.split("+")}
-        if split and asked.isdisjoint({split, *split.split("+")}) and set(self.ids) == numbers:
+        split, asked = self.metadata.get("split"), {captions.split, *captions.split.split("+")}
+        if not split or not asked.isdisjoint({split, *split.split("+")}):
+            return
+        if set(self.ids) == {str(k) for k in range(len(self))}:
             problem = (
                 f"regions of split '{split}' for captions of '{captions.split}', and ids that are"
                 " row numbers"
@@ -101,16 +98,6 @@ class RegionStore:
                 f"no image {image_id!r}", file=self.folder, remedy="extract its regions"
             )
         return self._index[image_id]
-
-    @cached_property
-    def ids(self) -> list[str]:
-        """Every image id in stored order."""
-        return self._columns["image_id"].to_pylist()
-
-    @property
-    def names(self) -> list[str]:
-        """What its images are called."""
-        return self.ids
 
     @cached_property
     def _index(self) -> dict[str, int]:
