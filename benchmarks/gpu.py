@@ -47,7 +47,7 @@ from capgrade.pipelines.sources.scenes.drawings import draw
 from capgrade.pretrained import quiet_loading
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import Precision, RegionsParams, Sampling, ScenesParams, TrainParams
-from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import RegionStore
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.relevance import LookedUp

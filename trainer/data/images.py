@@ -17,8 +17,7 @@ from capgrade.schemas.image_matching import NAMES_SHOWN, ImageMatches, named
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.left_out import MISSING, UNREADABLE, line_of
 from capgrade.schemas.progress import progress
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import Regions
+from capgrade.schemas.regions import Regions, RegionStore
 from capgrade.schemas.say import tell
 from capgrade.trainer.models import configure, model_of
 from capgrade.trainer.models.base import Transform

@@ -15,8 +15,7 @@ from capgrade.labels.batches import BatchPlan
 from capgrade.processes import Process
 from capgrade.schemas.captions import SCHEMA
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import write_regions
+from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.trainer.data.pairs import Pairs, find_neighbours, prefetch, sample_rows
 from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.data.text import Vocabulary

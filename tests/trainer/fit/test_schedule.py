@@ -17,8 +17,7 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import write_regions
+from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.trainer.fit import train as module
 from capgrade.trainer.fit.setup import prepare
