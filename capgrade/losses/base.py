@@ -55,8 +55,9 @@ class ScoredBatch:
     def __post_init__(self) -> None:
         self._fit(("own", "relevance", "known", "weights"), tuple(self.scores.shape))
         pairs = len(self.at[0])
-        self._fit(("images", "captions"), (pairs, _width(self.images)))
-        self._fit(("image_logits", "caption_logits"), (pairs, _width(self.image_logits)))
+        for names in (("images", "captions"), ("image_logits", "caption_logits")):
+            first = getattr(self, names[0])
+            self._fit(names, (pairs, None if first is None else first.shape[-1]))
         self._fit(("labels",), (pairs,))
         if not pairs:
             raise InputError(
@@ -129,11 +130,10 @@ def batch_of(
     """
     tensors = {"relevance": relevance, "own": own, "known": known, "weights": weights}
     if isinstance(scores, ScoredBatch):
-        if extra := [key for key, value in tensors.items() if value is not None]:
-            raise InputError(
-                f"loss '{name}' of a ScoredBatch is given {extra[0]} too",
-                remedy="put it into the batch",
-            )
+        for key, value in tensors.items():
+            if value is not None:
+                problem = f"loss '{name}' of a ScoredBatch is given {key} too"
+                raise InputError(problem, remedy="put it into the batch")
         return scores
     for key, value in {"scores": scores, **tensors}.items():
         if value is not None:
@@ -238,20 +238,17 @@ class Direction:
         return torch.zeros_like(self.own).scatter(1, self.at[:, None], True)
 
 
-def _width(vectors: Tensor | None) -> int | None:
-    return None if vectors is None else vectors.shape[-1]
-
-
 def require_tensors(batch: ScoredBatch, *names: str) -> list[Tensor]:
     """These tensors of a batch. InputError for one it lacks: the trainer gives what the model
     has."""
-    tensors = {name: getattr(batch, name) for name in names}
-    for name, value in tensors.items():
-        if value is None:
+    tensors = []
+    for name in names:
+        tensors.append(getattr(batch, name))
+        if tensors[-1] is None:
             of_model = "choose a model that gives it: single_stream gives vectors and logits"
             remedy = "give it: labels.block(...), float [B, C]" if name == "relevance" else of_model
             raise InputError(f"a loss asks for `{name}`, which this batch lacks", remedy=remedy)
-    return list(tensors.values())
+    return tensors
 
 
 def require_all_known(batch: ScoredBatch, loss: str) -> Tensor:
@@ -282,7 +279,8 @@ def both_directions(batch: ScoredBatch, *needed: str) -> tuple[Direction, Direct
     require_tensors(batch, *needed)
     rows, columns = batch.at
     ones = torch.ones_like(batch.own)
-    known, weights = (ones if one is None else one for one in (batch.known, batch.weights))
+    known = ones if batch.known is None else batch.known
+    weights = ones if batch.weights is None else batch.weights
     relevance = batch.scores if batch.relevance is None else batch.relevance
     cells = [batch.scores.float(), batch.own, relevance, known, weights]
     images, captions = cells, [one.T for one in cells]
