@@ -50,7 +50,6 @@ from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, choose_validation, prepare
 from capgrade.trainer.fit.validation import validate
 from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.models.single_stream import SingleStream
 
 NARROW = {"embed": 256, "embed_dim": 256, "word": 128}  # widths that suffice for a small table
 _SMALL, LONG = 20_000, 600.0  # pairs an epoch of a small table; seconds of a long run
@@ -283,13 +282,8 @@ def scored_batch(
         for name, values in block.items():
             if values is not None:
                 labels[name] = torch.from_numpy(values).to(device)
-    if "vectors" in needs:
-        for name, side in (("images", images), ("captions", captions)):
-            is_single_stream = isinstance(model, SingleStream)
-            labels[name] = side.sets[0][:, 0] if is_single_stream else side.vector
-    if isinstance(model, SingleStream) and "logits" in needs:
-        labels["image_logits"] = model.classify(images)
-        labels["caption_logits"] = model.classify(captions)
+    if needs & {"vectors", "logits"}:
+        labels |= model.loss_tensors(images, captions)
     return ScoredBatch(
         model.scores(images, captions),
         owner[:, None] == owner,

@@ -154,6 +154,11 @@ class RetrievalModel(nn.Module):
         batch."""
         return {}
 
+    def loss_tensors(self, images: Encoded, captions: Encoded) -> dict[str, Tensor | None]:
+        """What a loss may read beside the scores: the vectors [B, D] of images and captions, and
+        of a model with a classifier their logits [B, K]."""
+        return {"images": images.vector, "captions": captions.vector}
+
     def more_scores(self, images: Encoded, captions: Encoded) -> dict[str, Tensor]:
         """Score matrices [images, captions] of parts of the model, which a loss may name (`of`)."""
         return {}
