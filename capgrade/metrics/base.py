@@ -421,9 +421,10 @@ def score_queries(queries: Queries, score: Score) -> Array:
     """
     total, width = queries.similarity.shape
     step = max(1, min(_CELLS // width, -(-total // get_num_threads())))
-    spans = [(start, min(start + step, total)) for start in range(0, total, step)]
+    # A generator, so that no list holds what each block has computed.
+    blocks = (QueryBlock(queries, k, min(k + step, total)) for k in range(0, total, step))
     with ThreadPoolExecutor(get_num_threads()) as pool:
-        return np.concatenate(list(pool.map(lambda span: score(QueryBlock(queries, *span)), spans)))
+        return np.concatenate(list(pool.map(score, blocks)))
 
 
 def check_k(k: int, least: int = 1) -> int:

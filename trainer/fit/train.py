@@ -4,12 +4,13 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
@@ -17,9 +18,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from capgrade.devices import autocast, precision_of
+from capgrade.evaluation import RECALL, SUMMED
 from capgrade.losses import ScoredBatch, gather
 from capgrade.losses.declared import ACTIVE
 from capgrade.measures.params import MeasuresParams
+from capgrade.metrics.base import Queries
+from capgrade.metrics.catalogue import find_metric, reduce_values, score_all
 from capgrade.processes import (
     Process,
     average_gradients,
@@ -33,7 +37,7 @@ from capgrade.schemas.output import output_folder, refuse_foreign, run_key
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.progress import FIRST, progress
 from capgrade.schemas.say import tell
-from capgrade.trainer.data.pairs import Batch, prefetch
+from capgrade.trainer.data.pairs import Batch, Pairs, prefetch
 from capgrade.trainer.data.relevance import BatchRelevance
 from capgrade.trainer.fit import CONFIG, MODEL, STATE, SUMMARY, UNFIT, VOCABULARY
 from capgrade.trainer.fit.checkpoint import (
@@ -48,9 +52,16 @@ from capgrade.trainer.fit.checkpoint import (
 )
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, choose_validation, prepare
-from capgrade.trainer.fit.validation import validate
 from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.search.encode import compute_scores, encode_split
 
+# The metrics of each figure: one is a mean over both directions, several are added up in percent.
+_GRADED = {"ndcg": ("ndcg@25",), "asp": ("asp",), "kendall_tau_b": ("kendall_tau_b",)}
+# Other figures that `train.best_by` may name.
+_BY_NAME = {
+    "ndcg_exp": ("ndcg_exp@25",),
+    **{name: tuple(f"{name}@{k}" for k in SUMMED) for name in ("ncs", "ncs_ordered")},
+}
 NARROW = {"embed": 256, "embed_dim": 256, "word": 128}  # widths that suffice for a small table
 _SMALL, LONG = 20_000, 600.0  # pairs an epoch of a small table; seconds of a long run
 
@@ -261,6 +272,57 @@ def _train_epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, 
     mean = sum(loss for _, loss, _ in history.steps[-len(rows) :]) / len(rows)
     # All processes go by what the first one found.
     return run_on_first(dict, {"loss": mean, **hinges, **metrics, "pairs_per_s": rate})
+
+
+def validate(
+    model: RetrievalModel,
+    pairs: Pairs | None,
+    relevance: np.ndarray | None,
+    fold: int | None = None,
+    best_by: Collection[str | None] = (),
+) -> dict[str, float]:
+    """rsum (0 to 600), and with relevance [n_images, n_captions] the means over both directions of
+    NDCG@25, ASP and tau-b, and what `best_by` names: ndcg_exp (a mean), ncs and ncs_ordered (0 to
+    600). Empty without a split. The model's mode is kept.
+
+    With `fold`, the mean over folds of so many images in their order; pairs across folds are not
+    scored.
+    """
+    if pairs is None:
+        return {}
+    figures = {"rsum": RECALL}
+    if relevance is not None:
+        figures |= _GRADED
+        figures |= {name: _BY_NAME[name] for name in _BY_NAME if name in best_by}
+    metrics = [find_metric(name) for names in figures.values() for name in names]
+    was_training = model.training
+    folds: dict[str, list[float]] = {figure: [] for figure in figures}
+    images, captions = encode_split(model.eval(), pairs)
+    size = fold or pairs.captions.n_images
+    for first in range(0, pairs.captions.n_images, size):
+        owner = pairs.captions.owner - first
+        columns = np.flatnonzero((owner >= 0) & (owner < size))
+        rows, owner = np.arange(size), owner[columns]
+        scores = compute_scores(
+            model, images[first : first + size], captions[torch.from_numpy(columns)]
+        )
+        by_image, by_caption = {}, {}
+        if relevance is not None:
+            by_image[""] = relevance[first : first + size, columns]
+            by_caption[""] = by_image[""].T
+        means = []
+        for queries in (
+            Queries(scores, rows, owner, by_image, clip=True),
+            Queries(scores.T, owner, rows, by_caption, clip=True),
+        ):
+            by_metric = score_all(queries, metrics).items()
+            means.append({name: reduce_values(name, values) for name, values in by_metric})
+        for figure, names in figures.items():
+            parts = [direction[name] for direction in means for name in names]
+            value = 100 * np.sum(parts) if len(names) > 1 else np.mean(parts)
+            folds[figure].append(float(value))
+    model.train(was_training)
+    return {figure: float(np.mean(values)) for figure, values in folds.items()}
 
 
 def scored_batch(

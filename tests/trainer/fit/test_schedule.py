@@ -21,8 +21,7 @@ from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.trainer.fit import train as module
 from capgrade.trainer.fit.setup import prepare
-from capgrade.trainer.fit.train import scored_batch, train
-from capgrade.trainer.fit.validation import validate
+from capgrade.trainer.fit.train import scored_batch, train, validate
 from capgrade.trainer.search.encode import compute_scores, encode_split
 from capgrade.trainer.search.index import embed
 from tests.conftest import call
