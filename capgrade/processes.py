@@ -35,7 +35,7 @@ class Process:
     @staticmethod
     def current() -> Process:
         """From the environment. InputError for numbers that do not fit."""
-        texts = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")]
+        texts = os.getenv("RANK"), os.getenv("WORLD_SIZE"), os.getenv("LOCAL_RANK")
         try:
             process = Process(int(texts[0] or 0), int(texts[1] or 1), int(texts[2] or 0))
         except ValueError:

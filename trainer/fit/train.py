@@ -1,6 +1,7 @@
 """Stage `train`: from captions, region features and sampled relevance to a retrieval model."""
 
 import json
+import math
 import shutil
 import sys
 import time
@@ -237,7 +238,7 @@ def _train_epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, 
     is_first = history.epoch < run.params.all_negatives_first
     terms = run.setup.first_loss if is_first else run.setup.loss
     run.model.train()
-    start, trained = time.perf_counter(), 0
+    start, trained, total = time.perf_counter(), 0, 0.0
     may_tell = not history.epoch  # The note on speed comes once, in the first epoch.
     rows, accumulate = plan.epoch(history.epoch), run.params.accumulate
     collate = partial(run.setup.pairs.collate, process=run.process)
@@ -247,10 +248,12 @@ def _train_epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, 
         with autocast(run.params.precision, run.device):
             scored = scored_batch(run.model, batch, run.setup.relevance, run.setup.loss.needs)
         loss = terms(scored)
-        if not loss.isfinite():
-            raise _loss_error(loss.item(), batch, run)
+        value = loss.item()
+        if not math.isfinite(value):
+            raise _loss_error(value, batch, run)
+        total += value
         (loss if n_accumulated == 1 else loss * (1 / n_accumulated)).backward()
-        history.steps.append((history.epoch, loss.item(), float(run.schedule.get_last_lr()[0])))
+        history.steps.append((history.epoch, value, float(run.schedule.get_last_lr()[0])))
         if number + 1 == first + n_accumulated:
             _update_weights(run)
         advance(len(rows[number]))
@@ -269,9 +272,8 @@ def _train_epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, 
     broadcast_from_first([*run.model.buffers(), *run.kept.buffers()])
     options = run.params.validation_fold, (run.params.best_by, run.params.also_best_by)
     metrics = validate(run.kept, run.setup.validation, run.setup.validation_relevance, *options)
-    mean = sum(loss for _, loss, _ in history.steps[-len(rows) :]) / len(rows)
     # All processes go by what the first one found.
-    return run_on_first(dict, {"loss": mean, **hinges, **metrics, "pairs_per_s": rate})
+    return run_on_first(dict, {"loss": total / len(rows), **hinges, **metrics, "pairs_per_s": rate})
 
 
 def validate(
