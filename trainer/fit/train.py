@@ -90,7 +90,7 @@ def train(
         params = choose_validation(data, params)
         setup = prepare(data, params, measures)
         for size in (params.batch_size, *setup.plan.rests):
-            process.part(size)
+            process.part(size)  # A batch that cannot be shared is refused before the first step.
         with output_folder(out, "run", setup.made_of, afresh=restart, done=done_epochs) as folder:
             wait()  # The first process makes the folder.
             try:
