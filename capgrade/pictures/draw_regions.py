@@ -10,8 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from capgrade.pictures.listing import arrange_in_grid, make_opener, write_png
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import refuse_picture
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import Regions
+from capgrade.schemas.regions import Regions, RegionStore
 
 REGIONS_SIDE = 420  # pixels of the longer side of an image in the picture
 _MIN_CONFIDENCE = 0.3  # of a box that is drawn
