@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -276,23 +275,18 @@ def evaluate(
     instances = None if block.instances is None else Path(block.instances)
     labels = {**vars(label_files), "instances": instances}
     matrices = dict(zip(similarity_names(similarity or []), similarity or [], strict=True))
-
-    def digests() -> dict[str, str]:
-        of = {} if block.split is None else {"split": block.split}
-        return {**found_digests(captions=captions, **labels, **tables, **matrices), **of}
-
-    def task() -> tuple[Task, list[str]]:
-        return load_task(
-            captions,
-            similarity=similarity,
-            embeddings=scores.embeddings,
-            stand_in=block.stand_in,
-            split=block.split,
-            ids=scores.ids,
-            **labels,
-        )
-
-    _score(task, block, digests, every, out, common.as_json)
+    inputs = found_digests(captions=captions, **labels, **tables, **matrices)
+    inputs |= {} if block.split is None else {"split": block.split}
+    task, notes = load_task(
+        captions,
+        similarity=similarity,
+        embeddings=scores.embeddings,
+        stand_in=block.stand_in,
+        split=block.split,
+        ids=scores.ids,
+        **labels,
+    )
+    _score(task, notes, block, inputs, every, out, common.as_json)
 
 
 def _evaluate_by_list(
@@ -314,31 +308,25 @@ def _evaluate_by_list(
     p = LIKELY if likely is None else likely
     ids = {"row_ids": scores.row_ids, "column_ids": scores.column_ids}
     matrices = dict(zip(similarity_names(files), files, strict=True))
-
-    def digests() -> dict[str, str]:
-        return {**found_digests(lists=path, **ids, **matrices), "likely": f"{p:g}"}
-
-    def task() -> tuple[Task, list[str]]:
-        return load_listed_task(path, files, likely=p, ids=scores.ids)
-
-    _score(task, block, digests, every, out, as_json)
+    inputs = {**found_digests(lists=path, **ids, **matrices), "likely": f"{p:g}"}
+    task, notes = load_listed_task(path, files, likely=p, ids=scores.ids)
+    _score(task, notes, block, inputs, every, out, as_json)
 
 
 def _score(
-    load: Callable[[], tuple[Task, list[str]]],
+    task: Task,
+    notes: list[str],
     block: EvaluateParams,
-    digests: Callable[[], dict[str, str]],
+    inputs: dict[str, str],
     every: bool,
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Score what `load` reads, and print it. `digests` of its inputs are taken before and after."""
+    """Score a task, and print it. `inputs` are the digests of what it was read from."""
     from capgrade.trainer.evaluation import evaluate as stage
     from capgrade.trainer.evaluation.tables import show
 
-    inputs = digests()
-    task, notes = load()
-    evaluations = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs, now=digests)
+    evaluations = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs)
     if as_json:
         print_result(stage.as_json(evaluations), True)
     else:

@@ -13,7 +13,7 @@ from capgrade.pictures.listing import arrange_in_grid, make_opener
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, write_json, write_manifest
-from capgrade.schemas.inputs import found_digests, require_unchanged
+from capgrade.schemas.inputs import found_digests
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.regions import RegionStore
 from capgrade.trainer.alignment.pointing_game import (
@@ -63,13 +63,13 @@ def align(
     `pictures` is the source of the images. Where the captions have true boxes, also write
     pointing.json, and return its content; else None. Raises InputError for a model that aligns no
     words, for an `out` of another stage, and for inputs that do not fit together."""
-
-    def sources() -> dict[str, str]:
-        model = {"model": run / weights_of(run), "vocabulary": run / VOCABULARY}
-        return found_digests(**model, captions=captions_dir, regions=regions_dir)
-
     with output_folder(out, "alignment") as folder:
-        inputs = sources()
+        inputs = found_digests(
+            model=run / weights_of(run),
+            vocabulary=run / VOCABULARY,
+            captions=captions_dir,
+            regions=regions_dir,
+        )
         model, tokens, config = load_run(run)
         if not isinstance(model, TERAN):
             raise InputError(
@@ -97,7 +97,6 @@ def align(
             game = {kind: asdict(score) for kind, score in scores.items()}
             write_json(folder / POINTING, game)
             names.append(POINTING)
-        require_unchanged(inputs, sources())
         inputs |= {} if split is None else {"split": split}
         write_manifest(
             folder,

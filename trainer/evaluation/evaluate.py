@@ -2,7 +2,7 @@
 `dvc plots`, out."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,6 @@ from capgrade.evaluation import evaluate as of_arrays
 from capgrade.metrics.mined import mined_precision, mined_precision_classes
 from capgrade.metrics.ranking import TieRule
 from capgrade.schemas.files import atomic, write_json, write_manifest
-from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.task import Task
@@ -95,19 +94,15 @@ def evaluate(
     notes: Sequence[str] = (),
     out: Path | None = None,
     inputs: Mapping[str, str] | None = None,
-    now: Callable[[], Mapping[str, str]] | None = None,
 ) -> list[Evaluation]:
     """Score the whole set and then each size of folds; with `out`, write there metrics.json for
     `dvc metrics`, curves_*.json for `dvc plots` and per_query.npz for paired tests (`compare`).
-    `inputs` are the digests of what the task was read from, before it was read; `now` takes them
-    again when all is scored.
+    `inputs` are the digests of what the task was read from.
 
-    InputError for an `out` that another stage wrote, and for an input that changed meanwhile."""
+    InputError for an `out` that another stage wrote."""
     with nullcontext() if out is None else output_folder(out, "evaluation") as folder:
         evaluations = [score(task, params, notes=notes)]
         evaluations += [score(task, params, fold=size) for size in params.fold]
-        if now is not None:
-            require_unchanged(inputs or {}, now())
         if folder is not None:
             with atomic(folder / PER_QUERY_FILE) as temporary, temporary.open("wb") as file:
                 scored = (

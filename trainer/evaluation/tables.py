@@ -18,7 +18,7 @@ from capgrade.metrics.uncertainty import PairedTest
 from capgrade.schemas.console import console, print_table
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest, unfinished_work, write_manifest, write_text
-from capgrade.schemas.inputs import found_digests, require_unchanged
+from capgrade.schemas.inputs import found_digests
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
 from capgrade.trainer.evaluation.evaluate import METRICS_FILE, count_averaged
@@ -404,25 +404,17 @@ def write_tables(
     comparisons: Sequence["Comparison"] = (),
 ) -> str:
     """Write runs.md and runs.tex to `out`, and return the former. With `comparisons` of the runs,
-    tests.md and tests.tex too. InputError for an `out` that another stage wrote, and when a run
-    changes while it is read."""
-    inputs = _digests(runs)
+    tests.md and tests.tex too. InputError for an `out` that another stage wrote."""
     tables = {f"runs.{end}": table_of_runs(runs, metrics, style) for end, style in _STYLES.items()}
     if comparisons:
         cells = compared_rows(list(runs), comparisons)
         tables |= {"tests.md": markdown(*cells, left=2), "tests.tex": latex(*cells, left=2)}
     with output_folder(out, "tables") as folder:
-        require_unchanged(inputs, _digests(runs))
         for name, text in tables.items():
             write_text(folder / name, text)
-        rows = dict.fromkeys(tables, 0)
+        files = {k: path / METRICS_FILE if path.is_dir() else path for k, path in runs.items()}
+        inputs, rows = found_digests(**files), dict.fromkeys(tables, 0)
         write_manifest(
             folder, "tables", params={"metrics": list(metrics)}, inputs=inputs, rows=rows
         )
     return tables["runs.md"]
-
-
-def _digests(runs: Mapping[str, Path]) -> dict[str, str]:
-    return found_digests(
-        **{label: path / METRICS_FILE if path.is_dir() else path for label, path in runs.items()}
-    )

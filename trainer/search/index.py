@@ -22,7 +22,7 @@ from capgrade.schemas.files import (
     write_manifest,
     writing,
 )
-from capgrade.schemas.inputs import found_digests, require_unchanged
+from capgrade.schemas.inputs import found_digests
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.progress import counted, progress
@@ -85,15 +85,11 @@ def embed(
         "evaluate.unreadable",
     )
     split_captions = captions
-
-    def sources() -> dict[str, str]:
-        return {
-            **input_digests(run, split_captions, image_digest(store, [split_captions]), weights),
+    with output_folder(out, INDEX) as folder:
+        inputs = {
+            **input_digests(run, captions, image_digest(store, [captions]), weights),
             **found_digests(coarse=coarse),
         }
-
-    with output_folder(out, INDEX) as folder:
-        inputs = sources()
         model, tokens, config = load_run(run, pooling=pooling, weights=weights)
         require_dim(config["feature_dim"], store.metadata["dim"], store.folder)
         captions, missing = drop_left_out(split_captions, store)
@@ -109,7 +105,6 @@ def embed(
             encodings = _score(model, pairs, folder, matrix, candidates)
             for array in (matrix, *encodings.values()):
                 array.flush()
-        require_unchanged(inputs, sources())
         items = {
             "image_ids": captions.image_ids,
             "caption_ids": captions.caption_ids,

@@ -1,7 +1,6 @@
 """Pictures and the pointing game of a run, as the command makes them; words on regions by hand."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -105,22 +104,6 @@ def test_a_picture_and_the_pointing_game(
     )
     assert 0 < found["all"]["centre_chance"] < 1  # the box that covers all is right or wrong
     assert Image.open(tmp_path / "out" / "alignment.png").width == 2 * (420 + 14) + 14
-
-    def rewrites(*given: object) -> Callable[[str], Image.Image]:
-        (run / "vocabulary.json").write_text((run / "vocabulary.json").read_text() + " ")
-        return lambda image_id: Image.new("RGB", (64, 64), "white")
-
-    monkeypatch.setattr("capgrade.trainer.alignment.align.make_opener", rewrites)
-    with pytest.raises(InputError, match="vocabulary: changed while this run read it"):
-        align(
-            run,
-            scenes.captions,
-            scenes.regions,
-            "test",
-            tmp_path / "other",
-            scenes.captions,
-            count=1,
-        )
 
 
 def test_captions_without_truth_have_a_picture_alone(

@@ -16,7 +16,6 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest, write_arrow, write_manifest
 from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.say import CapgradeWarning
-from capgrade.trainer.evaluation import evaluate as stage
 from capgrade.trainer.evaluation import tables
 from capgrade.trainer.evaluation.compare import SHORT_TABLE, compare
 from capgrade.trainer.evaluation.evaluate import as_json, evaluate
@@ -450,33 +449,6 @@ def test_an_ensemble_is_the_mean_of_the_matrices(folders, tmp_path, capsys):
     assert "i2t/recall@1" in [
         one.key for one in compare([tmp_path / "one", tmp_path / "both"], samples=10)
     ]
-
-
-def test_an_input_that_is_rewritten_while_it_is_read_gives_no_result(
-    folders, tmp_path, monkeypatch, capsys
-):
-    def meanwhile(module, name, change):
-        real = getattr(module, name)
-        monkeypatch.setattr(
-            module, name, lambda *args, **named: (real(*args, **named), change())[0]
-        )
-
-    path, metrics = tmp_path / "s.npy", tmp_path / "run" / "metrics.json"
-    np.save(path, SIMILARITY)
-    assert scored(folders, tmp_path / "run", path) == 0
-    meanwhile(stage, "score", lambda: np.save(path, LABELS))
-    assert scored(folders, tmp_path / "out", path) == 2
-    assert "similarity: changed while this run read it" in capsys.readouterr().err
-    runs = {"mine": tmp_path / "run"}
-    assert write_tables(runs, ["recall@1"], tmp_path / "tables")
-    other = metrics.read_text().replace("whole", "other")  # of the same size, as its manifest asks
-    meanwhile(tables, "table_of_runs", lambda: metrics.write_text(other))
-    with pytest.raises(InputError, match="mine: changed while this run read it"):
-        write_tables(runs, ["recall@1"], tmp_path / "other")
-    assert (
-        not (tmp_path / "out" / "metrics.json").exists()
-        and not (tmp_path / "other" / "runs.md").exists()
-    )
 
 
 def test_a_similarity_is_of_its_split_and_of_a_finished_model(small, trained, tmp_path):

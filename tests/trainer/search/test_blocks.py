@@ -1,6 +1,5 @@
 """A split scored block by block, or where a coarse model says so: against everything at once."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -89,22 +88,6 @@ def test_what_a_coarse_model_ranks_first_alone_is_scored(small, run: Path, tmp_p
         index.embed(
             run, small.data.captions, small.data.regions, "test", out, coarse=tmp_path / "short.npy"
         )
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.json"])
-def test_a_run_that_changes_while_it_is_read_gives_no_index(
-    small, run: Path, tmp_path: Path, monkeypatch, name: str
-) -> None:
-    copy, score = shutil.copytree(run, tmp_path / "run"), index._score
-
-    def rewrites(*args) -> dict[str, np.memmap]:
-        (copy / name).write_bytes((copy / name).read_bytes() + b" ")
-        return score(*args)
-
-    monkeypatch.setattr(index, "_score", rewrites)
-    with pytest.raises(InputError, match="changed while this run read it"):
-        index.embed(copy, small.data.captions, small.data.regions, "test", tmp_path / "index")
-    assert not (tmp_path / "index").exists() or not (tmp_path / "index" / "manifest.json").exists()
 
 
 def test_an_index_may_refine_itself(small, run: Path, tmp_path: Path) -> None:
