@@ -11,7 +11,7 @@ from capgrade.measures import choose
 from capgrade.measures import sbert_shared as module
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.sbert_shared import PRIOR, map_to_shared, shared_map
-from capgrade.pipelines.publish.columns import meaning
+from capgrade.pipelines.publish.tables import meaning
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import CapgradeWarning
