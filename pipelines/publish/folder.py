@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.labels import Labels
-from capgrade.labels.named import base_names
-from capgrade.labels.published import CARD, CROISSANT, SUMS, hub_split
+from capgrade.labels.opening import CARD, CROISSANT, SUMS, hub_split
+from capgrade.labels.params import base_names
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.croissant import croissant
 from capgrade.pipelines.publish.mteb import benchmark

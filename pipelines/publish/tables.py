@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from capgrade.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration, load
 from capgrade.labels import Labels
-from capgrade.labels.published import CAPTIONS_SCHEMA
+from capgrade.labels.opening import CAPTIONS_SCHEMA
 from capgrade.labels.stored import Sampled
 from capgrade.measures import meaning_of
 from capgrade.schemas.captions import Captions

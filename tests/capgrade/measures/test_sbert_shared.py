@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import sqrtm
 
-from capgrade.labels.published import measures_block
+from capgrade.labels.params import measures_block
 from capgrade.measures import choose
 from capgrade.measures import sbert_shared as module
 from capgrade.measures.params import MeasuresParams
