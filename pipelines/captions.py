@@ -1,6 +1,5 @@
 """Stage `captions`: a source's captions, checked and tokenised, as one Arrow table."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -10,17 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.sources import digest_inputs, read_source
 from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Caption
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digests, with_metadata, write_arrow, write_manifest
-from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.files import with_metadata, write_arrow, write_manifest
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import CaptionsParams
 from capgrade.schemas.say import warn
-from capgrade.schemas.tars import list_tars
 from capgrade.text.language import warn_of_scripts
-from capgrade.text.tokens import ptb_jar, tokenize
+from capgrade.text.tokens import tokenize
 
 # Why captions are left out, and images with them.
 ABSENT, WORDLESS, BARE = "captions absent", "captions without words", "images left without captions"
@@ -84,7 +81,7 @@ def write_table(
 ) -> dict[str, Any]:
     """Write batches of SCHEMA, which are checked, in this order; `facts` are for the manifest.
     Returns it."""
-    inputs = _inputs(params)
+    inputs = digest_inputs(params)
     metadata = {
         "kind": "captions",
         "source": params.source,
@@ -179,23 +176,3 @@ def cuts(sizes: Sequence[int] | np.ndarray) -> list[int]:
             left = BATCH_BYTES
         left -= int(size)
     return [*starts, len(sizes)] if len(sizes) else []
-
-
-def _inputs(params: CaptionsParams) -> dict[str, str]:
-    """SHA-256 of each file or folder the source read, by name, and of Java's tokenizer; of a SCAN
-    folder the text files of the splits, no features."""
-    if params.source == "webdataset":  # tars are mostly pictures, and may be a hundred gigabytes
-        sizes = "\n".join(f"{tar.name} {tar.stat().st_size}" for tar in list_tars(params.inputs))
-        return {"names and sizes of tars": hashlib.sha256(sizes.encode()).hexdigest()}
-    files, folders = list[Path](), dict[str, str]()
-    for name in (*params.inputs, *params.split_lists.values()):
-        path = Path(name)
-        if path.is_file():
-            files.append(path)
-        elif path.is_dir() and params.source == "precomp":
-            files += sorted(path.glob("*.txt"))
-        elif path.is_dir():
-            folders[path.resolve().name] = folder_digest(path)
-    if params.tokenizer == "ptb":
-        files.append(ptb_jar())
-    return {**digests(files), **folders}

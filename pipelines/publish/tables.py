@@ -231,7 +231,7 @@ def write_pairs(
         remedy = "call the imported measure otherwise, or leave --calibration out"
         raise InputError(f"measure '{taken[0]}' has the name of a column", remedy=remedy)
     n_files = max(1, -(-pairs // PARQUET_ROWS))
-    batches, files = _pair_batches(labels, own, calibrated), {}
+    batches, files = _pair_batches(split, own, calibrated), {}
     first = next(batches)
     batches = chain([first], batches)
     written = nbytes = 0
@@ -247,15 +247,15 @@ def write_pairs(
 
 
 def _pair_batches(
-    labels: Labels, own: dict[str, np.ndarray], calibrated: Calibrated | None
+    split: PublishedSplit, own: dict[str, np.ndarray], calibrated: Calibrated | None
 ) -> Iterator[pa.RecordBatch]:
-    stored = labels.stored
+    stored, captions = split.labels.stored, split.captions
     assert isinstance(stored, Sampled)
-    image_ids = pa.array(labels.image_ids)
-    caption_ids = labels.table.table["caption_id"].combine_chunks()
+    image_ids = pa.array(captions.image_ids)
+    caption_ids = captions.table["caption_id"].combine_chunks()
     names = pa.array(stored.reasons)
     for part, (image, caption) in zip(stored.parts, stored.kept_pairs(), strict=True):
-        original = labels.owner[caption] == image
+        original = captions.owner[caption] == image
         columns = {
             "image_id": image_ids.take(pa.array(image)),
             "caption_id": caption_ids.take(pa.array(caption)),
@@ -348,7 +348,7 @@ def sampled_pairs(
         read = files
         own = own_without_themselves(labels) if params.left_out else {}
         if calibration:
-            fitting = load(calibration).fitting(labels.owner)
+            fitting = load(calibration).fitting(split.captions.owner)
             known = fitting.of(labels.made_with or {}, folder, calibration)  # those that both have
             calibrated = Calibrated(calibration.name, file_digest(calibration), known)
         relevance.append(write_pairs(split, out, own, calibrated))

@@ -1,7 +1,9 @@
-"""Caption sources: the catalogue of their readers."""
+"""Caption sources: the catalogue of their readers, and what each has read."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from capgrade.pipelines.sources.divide import divide
 from capgrade.pipelines.sources.json_files import read_coco, read_karpathy
@@ -10,8 +12,11 @@ from capgrade.pipelines.sources.text_files import read_flickr, read_precomp
 from capgrade.pipelines.sources.webdataset import read_webdataset
 from capgrade.schemas.captions import Caption, parts_of
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digests
+from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.params import CaptionsParams
-from capgrade.schemas.tars import is_tars
+from capgrade.schemas.tars import is_tars, list_tars
+from capgrade.text.tokens import ptb_jar
 
 # A reader takes what --input names, and counts in `left_out`, by reason, what it does not hand on.
 # The embedded world, `scenes`, is not here, because it reads no file.
@@ -59,3 +64,23 @@ def read_source(params: CaptionsParams, left_out: Counter[str] | None = None) ->
     splits = list(dict.fromkeys(caption.split for caption in captions))
     wanted = parts_of(params.split, splits, params.inputs[0])
     return [caption for caption in captions if caption.split in wanted]
+
+
+def digest_inputs(params: CaptionsParams) -> dict[str, str]:
+    """SHA-256 of each file or folder the source read, by name, and of Java's tokenizer; of a SCAN
+    folder the text files of the splits, no features."""
+    if params.source == "webdataset":  # tars are mostly pictures, and may be a hundred gigabytes
+        sizes = "\n".join(f"{tar.name} {tar.stat().st_size}" for tar in list_tars(params.inputs))
+        return {"names and sizes of tars": hashlib.sha256(sizes.encode()).hexdigest()}
+    files, folders = list[Path](), dict[str, str]()
+    for name in (*params.inputs, *params.split_lists.values()):
+        path = Path(name)
+        if path.is_file():
+            files.append(path)
+        elif path.is_dir() and params.source == "precomp":
+            files += sorted(path.glob("*.txt"))
+        elif path.is_dir():
+            folders[path.resolve().name] = folder_digest(path)
+    if params.tokenizer == "ptb":
+        files.append(ptb_jar())
+    return {**digests(files), **folders}
