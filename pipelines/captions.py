@@ -153,18 +153,12 @@ def _refused(record: Caption, problem: str, remedy: str) -> InputError:
 def caption_batches(records: list[Caption], tokens: list[list[str]]) -> Iterable[pa.RecordBatch]:
     """Captions and their tokens as batches of SCHEMA."""
     for at, stop in pairwise(cuts([len(r.text.encode()) for r in records])):
-        rows = [
-            {
-                "image_id": record.image_id,
-                "caption_id": record.caption_id,
-                "split": record.split,
-                "caption": record.text,
-                "tokens": words,
-                "image_file": record.image_file,
-            }
-            for record, words in zip(records[at:stop], tokens[at:stop], strict=True)
-        ]
-        yield pa.RecordBatch.from_pylist(rows, SCHEMA)
+        part, columns = records[at:stop], dict[str, Any]()
+        # By column, as millions of objects for rows would cost three times as long.
+        for name in ("image_id", "caption_id", "split", "text", "image_file"):
+            columns[name] = [getattr(record, name) for record in part]
+        columns |= {"caption": columns.pop("text"), "tokens": tokens[at:stop]}
+        yield pa.RecordBatch.from_pydict(columns, SCHEMA)
 
 
 def cuts(sizes: Sequence[int] | np.ndarray) -> list[int]:
