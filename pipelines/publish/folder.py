@@ -125,9 +125,10 @@ def require_fitting(params: PublishParams, **beside: Path | None) -> None:
     if mteb and not params.grades:
         remedy = "name rising thresholds: --set publish.grades='{related: 0.5, fits: 0.7}'"
         raise InputError("no grades given", remedy=remedy)
-    if unused := [name for name, file in beside.items() if file and mteb]:
-        remedy = "leave it out: its columns and its picture are not of a benchmark"
-        raise InputError(f"{unused[0]} with the layout mteb", remedy=remedy)
+    for name, file in beside.items():
+        if file and mteb:
+            remedy = "leave it out: its columns and its picture are not of a benchmark"
+            raise InputError(f"{name} with the layout mteb", remedy=remedy)
     if (params.grades or params.measure) and not mteb:
         remedy = "leave publish.measure and publish.grades away, or give --layout mteb"
         raise InputError("a measure or grades of sampled pairs", remedy=remedy)

@@ -33,8 +33,8 @@ _MEANINGS = {
     "corpus-id": "id of the item of the corpus",
     "score": "the grade: how many thresholds the value reaches",
 }
-BELOW = "A pair that is absent is below the first threshold, and mteb counts it as 0."
-NOT_SAMPLED = (
+_BELOW = "A pair that is absent is below the first threshold, and mteb counts it as 0."
+_NOT_SAMPLED = (
     "mteb counts a pair that is absent as 0, also one that was not sampled: scores are of the"
     " sampled pairs alone, and dense labels are the right source."
 )
@@ -43,14 +43,14 @@ NOT_SAMPLED = (
 def benchmark(splits: Sequence[PublishedSplit], out: Path, params: PublishParams) -> Contents:
     """Write the tables of each split. InputError where the labels do not have the measure."""
     measure = splits[0].labels.choose_measure(params.measure)
-    tables, known, absent = dict[str, list[PublishedTable]](), [], BELOW
+    tables, known, absent = dict[str, list[PublishedTable]](), [], _BELOW
     for split in splits:
         for config, table in _tables(split, out, params):
             tables.setdefault(config, []).append(table)
         pairs = split.captions.n_images * split.captions.n_captions
         if split.labels.stored.sampled:
             pairs = sum(len(some.value) for some in split.labels.stored.pairs(measure))
-            absent = NOT_SAMPLED
+            absent = _NOT_SAMPLED
         known.append(pairs)
     made_with = splits[0].manifest["params"]["measures"]
     return Contents(

@@ -53,7 +53,7 @@ OPTIONAL = ("caption_id", "split")  # fields that are in every row or in none
 ROW = "row of the split"
 _PATH = "path of the picture"
 # A cell that holds a list: of texts, and of ids also one of whole numbers.
-LISTS = {
+_LISTS = {
     "caption": re.compile(r"""\s*\[\s*['"].*['"]\s*,?\s*\]\s*$""", re.DOTALL),
     "caption_id": re.compile(
         r"""\s*\[\s*(['"].*['"]|-?\d+(\s*,\s*-?\d+)*)\s*,?\s*\]\s*$""", re.DOTALL
@@ -188,7 +188,7 @@ def _parse_cells(
 def columns_of_lists(records: Sequence[Record], fields: Mapping[str, str]) -> set[str]:
     """The columns of captions and their ids whose every cell holds a list."""
     found = set()
-    for field, pattern in LISTS.items():
+    for field, pattern in _LISTS.items():
         name = fields.get(field)
         if name and all(pattern.match(record[name]) for _, record in records):
             found.add(name)
