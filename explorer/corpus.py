@@ -12,11 +12,10 @@ import numpy as np
 from capgrade.bits import id_keys
 from capgrade.explorer.pairs import LabelledPairs
 from capgrade.labels import Labels
-from capgrade.labels.published import params_of
+from capgrade.labels.params import params_of
 from capgrade.labels.stored import Sampled
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.sampling.plan import Plan
-from capgrade.pipelines.sampling.sampler import keep
+from capgrade.pipelines.sampling.sampler import Plan, keep
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.progress import progress
 

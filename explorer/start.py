@@ -12,7 +12,7 @@ from capgrade.agreement.judgement_files import read_judgements
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.corpus import LabelledCorpus, read_labels, sample_pairs
 from capgrade.explorer.voices import MatrixVoice, fit_measure_voices, make_matrix_voice
-from capgrade.labels.named import params_to_refit
+from capgrade.labels.params import params_to_refit
 from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.pictures.listing import PICTURES_TABLE

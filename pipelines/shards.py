@@ -20,9 +20,8 @@ from capgrade.bits import id_keys
 from capgrade.measures import Fitted
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.job import Job, ScoringRun, open_run, run_blocks
-from capgrade.pipelines.sampling.keys import RULE
-from capgrade.pipelines.sampling.plan import Plan, plan_of, reason_names
-from capgrade.pipelines.sampling.sampler import Sampler
+from capgrade.pipelines.sampling.draws import RULE
+from capgrade.pipelines.sampling.sampler import Plan, Sampler, plan_of, reason_names
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import in_order, read_manifest

@@ -25,13 +25,3 @@ SPDX = {
 }
 OTHER = "other"  # with a name and an address of its own
 UNKNOWN_LICENCE = "unknown"  # the hub's word where nobody has said it
-
-
-def licence_address(licence: str, link: str | None) -> str:
-    """The address of a licence's text: `link` for one of the dataset's own, else SPDX's page.
-
-    Of an unknown one it is what the hub says of licences.
-    """
-    if licence == UNKNOWN_LICENCE:
-        return "https://huggingface.co/docs/hub/repositories-licenses"
-    return link if licence == OTHER and link else f"https://spdx.org/licenses/{SPDX[licence]}.html"

@@ -16,8 +16,7 @@ import numpy as np
 from capgrade.metrics import JudgedSample, estimate, map_at_r, ncs, ndcg, recall, recall_share
 from capgrade.metrics.base import Positives, lists_of
 from capgrade.metrics.judged_sample import Estimate
-from capgrade.pipelines.sampling.plan import Plan
-from capgrade.pipelines.sampling.sampler import keep
+from capgrade.pipelines.sampling.sampler import Plan, keep
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.relevance import read_relevance
 from studies import arguments, write_rows

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capgrade.labels.named import EXACT, params_to_refit
-from capgrade.labels.published import params_of
+from capgrade.labels.params import EXACT, params_of, params_to_refit
 from capgrade.labels.stored import Computed, RelevanceBlock, Sampled, Stored
 from capgrade.labels.unsampled import UNKNOWN_RULES, Unknown, stand_ins
 from capgrade.measures import require_same_files

@@ -129,7 +129,7 @@ def inspect_dataset(dataset: Dataset) -> DatasetSummary:
         scenes = params.scenes
         splits = {"train": scenes.train, "val": scenes.val, "test": scenes.test}
         return DatasetSummary(splits, scenes.captions_per_image * sum(splits.values()), {})
-    captions = list(read_source(params))
+    captions = read_source(params)
     split_of = {caption.image_id: caption.split for caption in captions}
     if not captions:
         remedy = "check the source and its input"

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from capgrade.pipelines.publish.tables import Contents, PublishedTable
 from capgrade.schemas.judges import SAID
-from capgrade.schemas.licences import licence_address
+from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN_LICENCE
 
 CONFORMS_TO = ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"]
 CONTEXT = Path(__file__).with_name("croissant_context.json")
@@ -64,31 +64,16 @@ def croissant(contents: Contents) -> dict[str, Any]:
     repository.
     """
     params = contents.params
-    first = dict[str, PublishedTable]()  # each file once, with a table that it is of
-    for table in (table for config in contents.configs for table in contents.tables(config)):
-        for name in table.files:
-            first.setdefault(name, table)
     address = f"https://huggingface.co/datasets/{params.repository}" if params.repository else ""
-    facts = {
-        "url": address,
-        "creator": [{"@type": "sc:Person", "name": name} for name in params.authors],
-        "datePublished": params.date,
-        "citeAs": params.citation,
-    }
     base = f"{address}/resolve/{params.version}/" if address else ""
-    return {
-        "@context": json.loads(CONTEXT.read_text(encoding="utf-8")),
-        "@type": "sc:Dataset",
-        "conformsTo": CONFORMS_TO,
-        "name": params.name,
-        "description": contents.introduction,
-        "version": params.version,
-        "license": licence_address(str(params.license), params.license_link),
-        "inLanguage": params.languages[0] if len(params.languages) == 1 else list(params.languages),
-        "keywords": ["image-text retrieval", "graded relevance", "captions"],
-        **{key: value for key, value in facts.items() if value},
-        **_responsible(contents),
-        "distribution": [
+    files = []
+    record_sets = dict[str, Any]()  # a file that is of two configs stands in the first's
+    for config, tables in contents.tables.items():
+        for table in tables:
+            for name in table.files:
+                record_sets.setdefault(name, _records(contents, config, table, name))
+    for name, entry in contents.files.items():
+        files.append(
             {
                 "@type": "cr:FileObject",
                 "@id": name,
@@ -98,13 +83,39 @@ def croissant(contents: Contents) -> dict[str, Any]:
                 "encodingFormat": PARQUET,
                 "sha256": entry["sha256"],
             }
-            for name, entry in contents.files.items()
-        ],
-        "recordSet": [_records(contents, table, name) for name, table in first.items()],
+        )
+    document = {
+        "@context": json.loads(CONTEXT.read_text(encoding="utf-8")),
+        "@type": "sc:Dataset",
+        "conformsTo": CONFORMS_TO,
+        "name": params.name,
+        "description": contents.introduction,
+        "version": params.version,
+        "license": licence_address(str(params.license), params.license_link),
+        "inLanguage": params.languages[0] if len(params.languages) == 1 else list(params.languages),
+        "keywords": ["image-text retrieval", "graded relevance", "captions"],
+        "url": address,
+        "creator": [{"@type": "sc:Person", "name": name} for name in params.authors],
+        "datePublished": params.date,
+        "citeAs": params.citation,
+        **_responsible(contents),
+        "distribution": files,
+        "recordSet": list(record_sets.values()),
     }
+    return {key: value for key, value in document.items() if value}
 
 
-def _records(contents: Contents, table: PublishedTable, file: str) -> dict[str, Any]:
+def licence_address(licence: str, link: str | None) -> str:
+    """The address of a licence's text: `link` for one of the dataset's own, else SPDX's page.
+
+    Of an unknown one it is what the hub says of licences.
+    """
+    if licence == UNKNOWN_LICENCE:
+        return "https://huggingface.co/docs/hub/repositories-licenses"
+    return link if licence == OTHER and link else f"https://spdx.org/licenses/{SPDX[licence]}.html"
+
+
+def _records(contents: Contents, config: str, table: PublishedTable, file: str) -> dict[str, Any]:
     """A record set for each file.
 
     The reference library reads the columns of a file set only in a repository or archive.
@@ -117,7 +128,7 @@ def _records(contents: Contents, table: PublishedTable, file: str) -> dict[str, 
                 "@type": "cr:Field",
                 "@id": f"{record_set}/{field.name}",
                 "name": field.name,
-                "description": contents.meaning(field.name),
+                "description": contents.meanings[field.name],
                 "dataType": TYPES[field.type.value_type if is_list else field.type],
                 **({"repeated": True} if is_list else {}),
                 "source": {"fileObject": {"@id": file}, "extract": {"column": field.name}},
@@ -128,7 +139,7 @@ def _records(contents: Contents, table: PublishedTable, file: str) -> dict[str, 
         "@id": record_set,
         "name": record_set,
         "description": (
-            f"Config `{table.config}`, split `{table.split}`: {table.files[file]} of {table.rows}"
+            f"Config `{config}`, split `{table.split}`: {table.files[file]['rows']} of {table.rows}"
             " rows."
         ),
         "field": fields,
@@ -136,14 +147,14 @@ def _records(contents: Contents, table: PublishedTable, file: str) -> dict[str, 
 
 
 def _responsible(contents: Contents) -> dict[str, Any]:
-    """The RAI fields of the document. What is not known of the captions is left out."""
-    source = contents.captions_params.get("source")
+    """The RAI fields of the document; None for what is not known of the captions."""
+    source = contents.captions["params"].get("source")
     drawn = source == "scenes"
     measures = ", ".join(contents.measures)
     whence = (
         f"the captions of source `{source}`" if source else "captions whose source is not recorded"
     )
-    facts = {
+    return {
         "rai:dataCollection": (
             "A program drew the images and wrote the captions."
             if drawn
@@ -183,7 +194,6 @@ def _responsible(contents: Contents) -> dict[str, Any]:
         "prov:wasDerivedFrom": None if drawn else whence,
         "prov:wasGeneratedBy": 'The commands under "How it was computed" in the dataset card.',
     }
-    return {name: value for name, value in facts.items() if value}
 
 
 def _judged(contents: Contents) -> str:

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.labels import Labels
-from capgrade.labels.published import CARD, CROISSANT, SUMS, hub_split
+from capgrade.labels.opening import CARD, CROISSANT, SUMS, hub_split
+from capgrade.labels.params import base_names
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.croissant import croissant
 from capgrade.pipelines.publish.mteb import benchmark
-from capgrade.pipelines.publish.tables import FIGURE, sampled_pairs
-from capgrade.schemas.captions import Captions
+from capgrade.pipelines.publish.tables import FIGURE, PublishedSplit, sampled_pairs
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
@@ -65,58 +65,46 @@ def publish(
     """
     require_fitting(params, relevance_dir=relevance_dir, calibration=calibration)
     mteb = params.layout == "mteb"
-    labelled = {f"labels {k}": folder for k, folder in enumerate(labels_dirs, 1)}
-    sources = {
-        "captions": captions_dir,
-        "relevance": relevance_dir,
-        "calibration": calibration,
-        **labelled,
-    }
+    sources = {"captions": captions_dir, "relevance": relevance_dir, "calibration": calibration}
+    for k, folder in enumerate(labels_dirs, 1):
+        sources[f"labels {k}"] = folder
     read = found_digests(**sources)
-    labels = [_labels(folder, captions_dir, mteb) for folder in labels_dirs]
-    captions = [one.table for one, _ in labels]
-    names = [hub_split(one.split) for one in captions]
-    if not names or len(set(names)) < len(names):
-        problem = (
-            f"split '{max(names, key=names.count)}' is given twice"
-            if names
-            else "no labels to publish"
-        )
-        raise InputError(
-            problem, remedy=f"give --shards{' or --relevance' if mteb else ''}, one of each split"
-        )
-    params = params.model_copy(
-        update={"language": _languages(params.languages, captions_dir, captions)}
-    )
-    dense = _dense_manifest(relevance_dir, captions[0].digest) if relevance_dir else None
+    splits = open_splits(labels_dirs, captions_dir, mteb)
+    captions = splits[0].captions
+    language = _languages(params.languages, captions_dir, splits)
+    params = params.model_copy(update={"language": language})
+    dense = _dense_manifest(relevance_dir, captions.digest) if relevance_dir else None
     with output_folder(out, "publish") as folder:
         contents = replace(
-            benchmark(labels, folder, params)
+            benchmark(splits, folder, params)
             if mteb
-            else sampled_pairs(labels, folder, params, calibration),
+            else sampled_pairs(splits, folder, params, calibration),
             agreement=agreement,
-            captions_manifest=read_manifest(captions_dir, "captions"),
-            relevance_manifest=dense,
+            captions=portable_manifest(captions_dir, "captions"),
+            relevance=dense,
         )
         write_json(folder / CROISSANT, croissant(contents))
         write_text(folder / CARD, dataset_card(contents))
-        beside = [CARD, CROISSANT]
+        files = contents.files
+        for name in (CARD, CROISSANT):
+            files[name] = entry_of(folder / name, rows=0)
         if relevance_dir and dense:
             draw_distributions(relevance_dir, dense["params"]["measures"], folder / FIGURE)
-            beside.append(FIGURE)
-        files = contents.files | {name: entry_of(folder / name, rows=0) for name in beside}
+            files[FIGURE] = entry_of(folder / FIGURE, rows=0)
         sums = (f"{files[name]['sha256']}  {name}\n" for name in sorted(files))
         write_text(folder / SUMS, "".join(sums))
         files[SUMS] = entry_of(folder / SUMS, rows=0)
         require_unchanged(read, found_digests(**sources))
-        inputs = {
-            f"{one.kind} {one.name}": digest(Path(one.labels.file) / MANIFEST)
-            for one in contents.splits
-        }
-        inputs |= contents.read | {"captions": captions[0].digest}
-        inputs |= {name: sha for name, sha in read.items() if name in ("relevance", "calibration")}
+        inputs = {}
+        for split in splits:
+            made_by = f"{split.manifest['kind']} {split.name}"
+            inputs[made_by] = digest(Path(split.labels.file) / MANIFEST)
+        inputs |= contents.read | {"captions": captions.digest}
+        for name in ("relevance", "calibration"):
+            if name in read:
+                inputs[name] = read[name]
         # What `explore` scores new captions with.
-        facts: dict[str, Any] = {"tokenizer": captions[0].tokenizer, "measures": contents.used}
+        facts: dict[str, Any] = {"tokenizer": captions.tokenizer, "measures": contents.used}
         facts |= {"calibration": contents.calibrated.facts()} if contents.calibrated else {}
         made_with = params.model_dump(mode="json")
         manifest = manifest_of("publish", files, params=made_with, inputs=inputs, **facts)
@@ -137,35 +125,50 @@ def require_fitting(params: PublishParams, **beside: Path | None) -> None:
     if mteb and not params.grades:
         remedy = "name rising thresholds: --set publish.grades='{related: 0.5, fits: 0.7}'"
         raise InputError("no grades given", remedy=remedy)
-    if unused := [name for name, file in beside.items() if file and mteb]:
-        remedy = "leave it out: its columns and its picture are not of a benchmark"
-        raise InputError(f"{unused[0]} with the layout mteb", remedy=remedy)
+    for name, file in beside.items():
+        if file and mteb:
+            remedy = "leave it out: its columns and its picture are not of a benchmark"
+            raise InputError(f"{name} with the layout mteb", remedy=remedy)
     if (params.grades or params.measure) and not mteb:
         remedy = "leave publish.measure and publish.grades away, or give --layout mteb"
         raise InputError("a measure or grades of sampled pairs", remedy=remedy)
 
 
-def _labels(folder: Path, captions_dir: Path, mteb: bool) -> tuple[Labels, dict[str, Any]]:
-    """The labels of one split and their folder's manifest: of `shards`, or for mteb of `relevance`.
-
-    InputError for other folders and captions.
-    """
-    kind = (
-        parse_manifest(folder / MANIFEST)["kind"]
-        if mteb and (folder / MANIFEST).is_file()
-        else "shards"
-    )
-    if kind not in ("shards", "relevance"):
-        raise InputError(
-            f"a {kind} folder", file=folder, remedy="give a folder of capgrade relevance or shards"
-        )
+def portable_manifest(folder: Path, kind: str) -> dict[str, Any]:
+    """The manifest of a stage's folder, without the folders of this machine: every path in its
+    parameters is cut to its last name."""
     manifest = read_manifest(folder, kind)
-    return Labels.load(folder, captions=captions_dir), manifest
+    return {**manifest, "params": base_names(manifest["params"])}
+
+
+def open_splits(folders: Sequence[Path], captions_dir: Path, mteb: bool) -> list[PublishedSplit]:
+    """The labels of each split: of `shards`, or for mteb of `relevance`.
+
+    InputError for other folders and captions, for a split that comes twice, and without any.
+    """
+    splits = dict[str, PublishedSplit]()
+    one_of_each = f"give --shards{' or --relevance' if mteb else ''}, one of each split"
+    for folder in folders:
+        kind = "shards"
+        if mteb and (folder / MANIFEST).is_file():
+            kind = parse_manifest(folder / MANIFEST)["kind"]
+        if kind not in ("shards", "relevance"):
+            remedy = "give a folder of capgrade relevance or shards"
+            raise InputError(f"a {kind} folder", file=folder, remedy=remedy)
+        manifest = portable_manifest(folder, kind)
+        labels = Labels.load(folder, captions=captions_dir)
+        name = hub_split(labels.table.split)
+        if name in splits:
+            raise InputError(f"split '{name}' is given twice", remedy=one_of_each)
+        splits[name] = PublishedSplit(name, labels, labels.table, manifest)
+    if not splits:
+        raise InputError("no labels to publish", remedy=one_of_each)
+    return list(splits.values())
 
 
 def _dense_manifest(folder: Path, captions_digest: str) -> dict[str, Any]:
     """The manifest of a `relevance` folder. InputError where it was made from other captions."""
-    manifest = read_manifest(folder, "relevance")
+    manifest = portable_manifest(folder, "relevance")
     if manifest["inputs"].get("captions") != captions_digest:
         remedy = "make it for these captions: capgrade relevance"
         raise InputError("made from another captions table", file=folder, remedy=remedy)
@@ -173,12 +176,13 @@ def _dense_manifest(folder: Path, captions_digest: str) -> dict[str, Any]:
 
 
 def _languages(
-    languages: Sequence[str], captions_dir: Path, splits: Sequence[Captions]
+    languages: Sequence[str], captions_dir: Path, splits: Sequence[PublishedSplit]
 ) -> tuple[str, ...]:
     """The languages that are given; without any `en`, unless half of a split's captions have no
     English word."""
-    for captions in splits:
-        if not languages and (reason := describe_other_language(captions, 0.5)):
+    english = all(one.lower().split("-")[0] == "en" for one in languages)
+    for split in splits:
+        if not languages and (reason := describe_other_language(split.captions, 0.5)):
             remedy = (
                 "say which languages they are in: --set publish.language=de, or '--set"
                 " publish.language=[en, de]'"
@@ -187,9 +191,7 @@ def _languages(
                 f"no language given, and these captions seem not to be English alone: {reason}"
             )
             raise InputError(problem, file=captions_dir, remedy=remedy)
-        if {one.lower().split("-")[0] for one in languages} <= {"en"} and (
-            reason := describe_other_language(captions)
-        ):
+        if english and (reason := describe_other_language(split.captions)):
             warn(f"{captions_dir}: the card will say that these captions are English, but {reason}")
     return tuple(languages) or ("en",)
 

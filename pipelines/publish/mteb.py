@@ -7,20 +7,22 @@ github.com/embeddings-benchmark/mteb/pull/5516.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from capgrade.labels import Labels
-from capgrade.labels.published import hub_split
 from capgrade.labels.qrels import grades_of
 from capgrade.labels.stored import ValuedPairs
-from capgrade.pipelines.publish.columns import meaning
-from capgrade.pipelines.publish.tables import Contents, PublishedSplit, PublishedTable, write_table
-from capgrade.schemas.captions import Captions
+from capgrade.pipelines.publish.tables import (
+    Contents,
+    PublishedSplit,
+    PublishedTable,
+    introduce,
+    meaning,
+    write_table,
+)
 from capgrade.schemas.params import PublishParams
 
 _MEANINGS = {
@@ -31,48 +33,51 @@ _MEANINGS = {
     "corpus-id": "id of the item of the corpus",
     "score": "the grade: how many thresholds the value reaches",
 }
+_BELOW = "A pair that is absent is below the first threshold, and mteb counts it as 0."
+_NOT_SAMPLED = (
+    "mteb counts a pair that is absent as 0, also one that was not sampled: scores are of the"
+    " sampled pairs alone, and dense labels are the right source."
+)
 
 
-def benchmark(
-    labels: Sequence[tuple[Labels, dict[str, Any]]], out: Path, params: PublishParams
-) -> Contents:
-    """Write the tables of each split's labels with their folder's manifest.
-
-    InputError where the labels do not have the measure.
-    """
-    splits, measure = [], labels[0][0].choose_measure(params.measure)
-    for one, manifest in labels:
-        tables = tuple(_tables(one, one.table, out, params))
-        known = one.table.n_images * one.table.n_captions
-        if one.stored.sampled:
-            known = sum(len(some.value) for some in one.stored.pairs(measure))
-        splits.append(PublishedSplit(one, manifest, tables, known))
-    absent = "A pair that is absent is below the first threshold, and mteb counts it as 0."
-    if any(one.stored.sampled for one, _ in labels):
-        absent = (
-            "mteb counts a pair that is absent as 0, also one that was not sampled: scores are of"
-            " the sampled pairs alone, and dense labels are the right source."
-        )
-    gain = f"the value, at least 0: {meaning(measure, splits[0].params['measures'])}"
+def benchmark(splits: Sequence[PublishedSplit], out: Path, params: PublishParams) -> Contents:
+    """Write the tables of each split. InputError where the labels do not have the measure."""
+    measure = splits[0].labels.choose_measure(params.measure)
+    tables, known, absent = dict[str, list[PublishedTable]](), [], _BELOW
+    for split in splits:
+        for config, table in _tables(split, out, params):
+            tables.setdefault(config, []).append(table)
+        pairs = split.captions.n_images * split.captions.n_captions
+        if split.labels.stored.sampled:
+            pairs = sum(len(some.value) for some in split.labels.stored.pairs(measure))
+            absent = _NOT_SAMPLED
+        known.append(pairs)
+    made_with = splits[0].manifest["params"]["measures"]
     return Contents(
         params,
         out,
-        tuple(splits),
+        splits,
+        tables,
         [measure],
-        row=f"A retrieval benchmark in both directions, with grades by {measure}.",
+        {measure: made_with[measure]},
+        introduction=introduce(
+            params, f"A retrieval benchmark in both directions, with grades by {measure}."
+        ),
         kept=(
             f"pairs that reach the first threshold ({next(iter(params.grades.values())):g}) were"
             " kept"
         ),
         absent=absent,
-        meaning={**_MEANINGS, "gain": gain}.__getitem__,
+        meanings=_MEANINGS | {"gain": f"the value, at least 0: {meaning(measure, made_with)}"},
+        known=known,
     )
 
 
 def _tables(
-    labels: Labels, captions: Captions, out: Path, params: PublishParams
-) -> Iterator[PublishedTable]:
-    split = hub_split(captions.split)
+    split: PublishedSplit, out: Path, params: PublishParams
+) -> Iterator[tuple[str, PublishedTable]]:
+    """Each config and its table, which two configs may share."""
+    captions = split.captions
     first = np.unique(captions.owner, return_index=True)[1]
     files = captions.table["image_file"].take(pa.array(first)).combine_chunks()
     named = {} if files.null_count else {"image_file": files}  # mteb's loader refuses a null
@@ -80,20 +85,18 @@ def _tables(
     text = pa.table(
         {"id": captions.table["caption_id"], "text": captions.table["caption"]}
     ).combine_chunks()
-    items = {
-        name: write_table(table, "", name, split, out)
-        for name, table in (("images", image), ("texts", text))
-    }
-    image_row, caption_row, values, _ = _pairs(labels, params)
+    images = write_table(image, "images", split.name, out)
+    texts = write_table(text, "texts", split.name, out)
+    image_row, caption_row, values, _ = _pairs(split.labels, params)
     grades = grades_of(values, list(params.grades.values())).astype(np.int32)
     values = values.astype(np.float64)
     ids = (
         image["id"].combine_chunks().take(pa.array(image_row)),
         text["id"].combine_chunks().take(pa.array(caption_row)),
     )
-    for way, (queries, corpus) in {"t2i": ("texts", "images"), "i2t": ("images", "texts")}.items():
-        yield replace(items[corpus], config=f"{way}-corpus")
-        yield replace(items[queries], config=f"{way}-queries")
+    for way, queries, corpus in (("t2i", texts, images), ("i2t", images, texts)):
+        yield f"{way}-corpus", corpus
+        yield f"{way}-queries", queries
         order = pa.array(
             np.argsort(caption_row, kind="stable") if way == "t2i" else np.arange(len(values))
         )
@@ -103,7 +106,7 @@ def _tables(
             ("gains", {"gain": np.maximum(values, 0.0)}),
         ):
             table = pa.table({**pair, **column}).take(order).combine_chunks()
-            yield write_table(table, f"{way}-{config}", f"{way}-{config}", split, out)
+            yield f"{way}-{config}", write_table(table, f"{way}-{config}", split.name, out)
 
 
 def _pairs(labels: Labels, params: PublishParams) -> ValuedPairs:

@@ -1,12 +1,12 @@
-"""The tables of a published dataset as Parquet, and what a published folder holds.
+"""The tables of a published dataset: what their columns mean, and their Parquet files.
 
-Tables are of captions, and of pairs with their values. The card, Croissant metadata and manifest
-are written from `Contents`.
+The card, Croissant metadata and manifest are written from `Contents`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from capgrade.agreement.calibration import load
+from capgrade.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration, load
 from capgrade.labels import Labels
-from capgrade.labels.named import base_names
-from capgrade.labels.published import CAPTIONS_SCHEMA, hub_split
+from capgrade.labels.opening import CAPTIONS_SCHEMA
 from capgrade.labels.stored import Sampled
-from capgrade.pipelines.publish.columns import Calibrated, meaning
+from capgrade.measures import meaning_of
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, entry_of, of_all
@@ -29,6 +28,23 @@ from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.params import PublishParams
 from capgrade.schemas.shards import read_shards
 
+_COLUMNS = {
+    "image_id": "the image's id in the source",
+    "caption_id": "the caption's id in the source",
+    "original": "the caption was written for this image",
+    "reasons": (
+        "why the pair was kept: `own` caption, among the highest (`top_*`), drawn from a window of"
+        " a measure's range (`window_*`), scored by a measure of some pairs (`scored_*`), drawn"
+        " uniformly (`uniform`)"
+    ),
+    "weight": (
+        "1 / probability of being kept: `sum(weight * x) / captions` over an image's rows estimates"
+        " the mean of x over all captions without bias"
+    ),
+    "caption": "the caption as the source has it",
+    "tokens": "the caption's tokens; CIDEr and BLEU divide one with a no-break space inside",
+    "image_file": "the image's file name, where the source knows it",
+}
 FIGURE = "figures/distributions.png"
 # As `datasets` writes them: of a file that changed, the hub takes the chunks that did, and a reader
 # finds its rows. A chunk is up to 1 MiB of one column, so small groups of rows would leave nothing
@@ -42,90 +58,222 @@ AS_DATASETS: dict[str, Any] = {
 PARQUET_ROWS = 4_000_000  # pairs per file, about 60 MB
 
 
+def meaning(
+    column: str, used: dict[str, dict[str, Any]], calibrated: Calibrated | None = None
+) -> str:
+    """A column in words; `used` has each measure's parameters, as `MeasuresParams.used`."""
+    if calibrated and column in calibrated.columns:
+        return calibrated.meaning(column)
+    if column in _COLUMNS:
+        return _COLUMNS[column]
+    if column not in used:
+        name = column.removesuffix(LEFT_OUT)
+        return (
+            f"of own pairs alone: `{name}` with the caption itself left out of the references; null"
+            " for other pairs, where it makes no difference, and where the image has no other"
+            " caption"
+        )
+    return meaning_of(column, used[column])
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A calibration file: its name, its digest, and what it says of the published measures."""
+
+    file: str
+    sha256: str
+    calibration: Calibration
+
+    @property
+    def measures(self) -> list[str]:
+        return list(self.calibration.curves)
+
+    @property
+    def shipped(self) -> bool:
+        return self.sha256 == file_digest(SHIPPED)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The measure of each column that the calibration adds, in their order."""
+        return {name + end: name for name in self.measures for end in (SCORE, ACCEPTED)}
+
+    def of_pairs(self, values: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
+        """Each added column from the values of its measure, float32 [n].
+
+        It is the expected score, 0..5, or the probability that people accept the pair, 0..1; null
+        where the value is NaN.
+        """
+        arrays = {}
+        for column, name in self.columns.items():
+            curve = self.calibration.curves[name]
+            meant = curve.expected if column.endswith(SCORE) else curve.probability
+            arrays[column] = pa.array(meant(values[name]).astype(np.float32), from_pandas=True)
+        return arrays
+
+    def facts(self) -> dict[str, Any]:
+        """What the manifest says of it: file, digest, version, judgements, each measure's error."""
+        known = self.calibration
+        errors = {
+            name: {"ece": known.curves[name].ece, "pairs": known.curves[name].pairs}
+            for name in self.measures
+        }
+        return {
+            "file": self.file,
+            "sha256": self.sha256,
+            **known.facts,
+            "measures": errors,
+            "columns": self.columns,
+        }
+
+    def meaning(self, column: str) -> str:
+        facts, name = self.calibration.facts, self.columns[column]
+        judged = (
+            f"by `{name}` and the calibration; an own pair's is that of its value, as any other's"
+        )
+        if column.endswith(SCORE):
+            return f"human score to be expected, 0..5, {judged}"
+        return (
+            f"probability that a person gives at least {facts['accept']:g} of {facts['high']:g},"
+            f" {judged}"
+        )
+
+
 @dataclass(frozen=True)
 class PublishedTable:
     """One split of one config, as written.
 
-    `files` has the rows of each file, `nbytes` the bytes that the split has in memory.
+    `files` has rows, bytes and digest of each file, `nbytes` the bytes of the split in memory.
     """
 
-    config: str
     split: str
     schema: pa.Schema
-    files: dict[str, int]
+    files: dict[str, dict[str, Any]]
+    rows: int
     nbytes: int
 
+
+@dataclass(frozen=True)
+class PublishedSplit:
+    """A split's labels, their captions, and their folder's manifest, in which every path is cut to
+    its last name; `name` as `datasets` accepts it."""
+
+    name: str
+    labels: Labels
+    captions: Captions
+    manifest: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What the card, the Croissant metadata and the manifest are written from, whatever the layout.
+
+    `tables` has those of each config, the default one first: one per split. `introduction`, `kept`
+    and `absent` say what a row is, which pairs are there, and what it means that one is not.
+    """
+
+    params: PublishParams
+    out: Path
+    splits: Sequence[PublishedSplit]
+    tables: dict[str, list[PublishedTable]]
+    measures: list[str]
+    used: dict[str, Any]  # each measure's parameters
+    introduction: str
+    kept: str
+    absent: str
+    meanings: Mapping[str, str]  # of each column
+    left_out: Sequence[str] = ()  # columns of own pairs without the caption among its references
+    known: Sequence[int] = ()  # of a benchmark: how many pairs' values are known, by split
+    read: dict[str, str] = field(default_factory=dict)  # digests of what the measures read
+    calibrated: Calibrated | None = None
+    agreement: dict[str, Any] | None = None
+    # Manifests of the captions and of dense relevance, every path by its last name.
+    captions: dict[str, Any] = field(default_factory=dict)
+    relevance: dict[str, Any] | None = None
+
     @property
-    def rows(self) -> int:
-        return sum(self.files.values())
+    def files(self) -> dict[str, dict[str, Any]]:
+        """Rows, bytes and digest of each file of tables, in the order of names."""
+        files = dict[str, dict[str, Any]]()
+        for tables in self.tables.values():
+            for table in tables:
+                files |= table.files
+        return dict(sorted(files.items()))
 
 
-def write_table(table: pa.Table, config: str, folder: str, split: str, out: Path) -> PublishedTable:
+def introduce(params: PublishParams, row: str) -> str:
+    """The first paragraphs of the card: the user's description, and what a row is."""
+    text = f"How relevant captions are to images they were not written for. {row}"
+    return f"{params.description}\n\n{text}" if params.description else text
+
+
+def write_table(table: pa.Table, folder: str, split: str, out: Path) -> PublishedTable:
     name = f"{folder}/{split}-00000-of-00001.parquet"
     rows, nbytes = write_parquet(out / name, table.schema, iter(table.to_batches(ROW_GROUP)))
-    return PublishedTable(config, split, table.schema, {name: rows}, nbytes)
+    return PublishedTable(
+        split, table.schema, {name: entry_of(out / name, rows=rows)}, rows, nbytes
+    )
 
 
 def write_pairs(
-    labels: Labels,
-    pairs: int,
+    split: PublishedSplit,
     out: Path,
     own: dict[str, np.ndarray],
     calibrated: Calibrated | None = None,
 ) -> PublishedTable:
-    """Write so many pairs of shards, over as many files as their number needs.
+    """Write the pairs of shards, over as many files as their number needs.
 
     They are in the order of images and captions. `own` has float32 [n_captions] by measure: own
     pairs without the caption among its references. InputError when two columns have one name.
     """
-    split, n_files = hub_split(labels.table.split), max(1, -(-pairs // PARQUET_ROWS))
-    beside = [*(name + LEFT_OUT for name in own), *(calibrated.columns if calibrated else [])]
+    labels, pairs = split.labels, split.manifest["pairs"]
+    beside = [name + LEFT_OUT for name in own] + list(calibrated.columns if calibrated else ())
     if taken := sorted(set(beside) & set(labels.measures)):
         remedy = "call the imported measure otherwise, or leave --calibration out"
         raise InputError(f"measure '{taken[0]}' has the name of a column", remedy=remedy)
-    batches, files, nbytes = _pair_batches(labels, own, calibrated), {}, 0
+    n_files = max(1, -(-pairs // PARQUET_ROWS))
+    batches, files = _pair_batches(split, own, calibrated), {}
     first = next(batches)
     batches = chain([first], batches)
+    written = nbytes = 0
     for k in range(n_files):
-        name = f"relevance/{split}-{of_all(k, n_files)}.parquet"
+        name = f"relevance/{split.name}-{of_all(k, n_files)}.parquet"
         most = None if k == n_files - 1 else PARQUET_ROWS
-        files[name], size = write_parquet(out / name, first.schema, batches, most)
-        nbytes += size
-    if sum(files.values()) != pairs:
-        raise InputError(
-            f"{sum(files.values())} pairs where the manifest says {pairs}", file=labels.file
-        )
-    return PublishedTable("relevance", split, first.schema, files, nbytes)
+        rows, size = write_parquet(out / name, first.schema, batches, most)
+        files[name] = entry_of(out / name, rows=rows)
+        written, nbytes = written + rows, nbytes + size
+    if written != pairs:
+        raise InputError(f"{written} pairs where the manifest says {pairs}", file=labels.file)
+    return PublishedTable(split.name, first.schema, files, pairs, nbytes)
 
 
 def _pair_batches(
-    labels: Labels, own: dict[str, np.ndarray], calibrated: Calibrated | None
+    split: PublishedSplit, own: dict[str, np.ndarray], calibrated: Calibrated | None
 ) -> Iterator[pa.RecordBatch]:
-    stored = labels.stored
+    stored, captions = split.labels.stored, split.captions
     assert isinstance(stored, Sampled)
-    image_ids = pa.array(labels.image_ids)
-    caption_ids = labels.table.table["caption_id"].combine_chunks()
+    image_ids = pa.array(captions.image_ids)
+    caption_ids = captions.table["caption_id"].combine_chunks()
     names = pa.array(stored.reasons)
     for part, (image, caption) in zip(stored.parts, stored.kept_pairs(), strict=True):
-        original = labels.owner[caption] == image
-        without = {name + LEFT_OUT: values[caption] for name, values in own.items()}
-        bits = (part.reasons[:, None] >> np.arange(len(names), dtype=np.uint32)) & 1
-        offsets, which = np.concatenate([[0], np.cumsum(bits.sum(axis=1))]), np.nonzero(bits)[1]
+        original = captions.owner[caption] == image
         columns = {
             "image_id": image_ids.take(pa.array(image)),
             "caption_id": caption_ids.take(pa.array(caption)),
             "original": pa.array(original),
-            **{name: pa.array(values, from_pandas=True) for name, values in part.values.items()},
-            **{
-                name: pa.array(values, mask=~original | np.isnan(values))
-                for name, values in without.items()
-            },
-            **(calibrated.of_pairs(part.values) if calibrated else {}),
-            "reasons": pa.ListArray.from_arrays(
-                pa.array(offsets, pa.int32()), names.take(pa.array(which))
-            ),
-            "weight": pa.array(part.weights),
         }
+        for name, values in part.values.items():
+            columns[name] = pa.array(values, from_pandas=True)
+        for name, of_captions in own.items():
+            values = of_captions[caption]
+            columns[name + LEFT_OUT] = pa.array(values, mask=~original | np.isnan(values))
+        if calibrated:
+            columns |= calibrated.of_pairs(part.values)
+        bits = (part.reasons[:, None] >> np.arange(len(names), dtype=np.uint32)) & 1
+        offsets, which = np.concatenate([[0], np.cumsum(bits.sum(axis=1))]), np.nonzero(bits)[1]
+        columns["reasons"] = pa.ListArray.from_arrays(
+            pa.array(offsets, pa.int32()), names.take(pa.array(which))
+        )
+        columns["weight"] = pa.array(part.weights)
         yield pa.record_batch(columns)
 
 
@@ -176,180 +324,60 @@ def own_without_themselves(labels: Labels) -> dict[str, np.ndarray]:
     return by_measure
 
 
-@dataclass(frozen=True)
-class PublishedSplit:
-    """A split's labels, with their folder's manifest and the tables that were written.
-
-    `known` is how many pairs' values are known.
-    """
-
-    labels: Labels
-    manifest: dict[str, Any]
-    tables: tuple[PublishedTable, ...]
-    known: int
-
-    @property
-    def captions(self) -> Captions:
-        return self.labels.table
-
-    @cached_property
-    def params(self) -> dict[str, Any]:
-        """How the labels were made, without the folders of this machine."""
-        return base_names(self.manifest["params"])
-
-    @property
-    def name(self) -> str:
-        """The split's name, as `datasets` accepts it."""
-        return self.tables[0].split
-
-    @property
-    def kind(self) -> str:
-        """The stage that made the labels: shards or relevance."""
-        return str(self.manifest["kind"])
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What the card, the Croissant metadata and the manifest are written from, whatever the layout.
-
-    `row`, `kept` and `absent` say what a row is, which pairs are there, and what it means that one
-    is not; `meaning` gives a column in words.
-    """
-
-    params: PublishParams
-    out: Path
-    splits: tuple[PublishedSplit, ...]
-    measures: list[str]
-    row: str
-    kept: str
-    absent: str
-    meaning: Callable[[str], str]
-    read: dict[str, str] = field(default_factory=dict)  # digests of what the measures read
-    calibrated: Calibrated | None = None
-    agreement: dict[str, Any] | None = None
-    captions_manifest: dict[str, Any] = field(default_factory=dict)
-    relevance_manifest: dict[str, Any] | None = None
-
-    @cached_property
-    def files(self) -> dict[str, dict[str, Any]]:
-        """Rows, bytes and digest of each table's file."""
-        rows = {
-            name: count
-            for split in self.splits
-            for table in split.tables
-            for name, count in table.files.items()
-        }
-        return {name: entry_of(self.out / name, rows=rows[name]) for name in sorted(rows)}
-
-    @property
-    def configs(self) -> list[str]:
-        """Names of the configs, the default one first."""
-        return [table.config for table in self.splits[0].tables]
-
-    def tables(self, config: str) -> list[PublishedTable]:
-        """The tables of a config, one per split."""
-        return [table for split in self.splits for table in split.tables if table.config == config]
-
-    @property
-    def introduction(self) -> str:
-        """The first paragraphs: the user's description, and what a row is."""
-        text = f"How relevant captions are to images they were not written for. {self.row}"
-        return f"{self.params.description}\n\n{text}" if self.params.description else text
-
-    @property
-    def pairs(self) -> int:
-        pairs = ("relevance", "t2i-qrels", "i2t-qrels")
-        return sum(table.rows for config in pairs for table in self.tables(config))
-
-    @property
-    def used(self) -> dict[str, Any]:
-        return {name: self.splits[0].params["measures"][name] for name in self.measures}
-
-    @property
-    def left_out(self) -> list[str]:
-        """The measures that have a column of own pairs without the caption among its references."""
-        return [
-            name
-            for name in self.measures
-            if name + LEFT_OUT in self.splits[0].tables[0].schema.names
-        ]
-
-    @property
-    def captions_counts(self) -> list[str]:
-        """Sentences on captions that were left out, by reason, and on those that repeat another."""
-        manifest = self.captions_manifest
-        counts = [
-            f"{count:,} {reason} were left out"
-            for reason, count in manifest.get("left_out", {}).items()
-        ]
-        if twins := manifest.get("duplicates"):
-            counts.append(
-                f"{twins:,} captions repeat another caption of their image word for word: their"
-                " `*_left_out` values are of a reference that is the caption's twin"
-            )
-        return counts
-
-    @property
-    def captions_params(self) -> dict[str, Any]:
-        """How the captions were made, without the folders of this machine."""
-        return base_names(self.captions_manifest["params"])
-
-    @property
-    def relevance_params(self) -> dict[str, Any] | None:
-        """How dense relevance was made; None where there is none."""
-        return self.relevance_manifest and base_names(self.relevance_manifest["params"])
-
-
 def sampled_pairs(
-    labels: Sequence[tuple[Labels, dict[str, Any]]],
-    out: Path,
-    params: PublishParams,
-    calibration: Path | None,
+    splits: Sequence[PublishedSplit], out: Path, params: PublishParams, calibration: Path | None
 ) -> Contents:
-    """Write the layout `pairs` of each split's labels with their folder's manifest.
+    """Write the layout `pairs` of each split.
 
     InputError for splits of other measures or columns, and as `own_without_themselves`.
     """
-    splits: list[PublishedSplit] = []
+    relevance, captions = list[PublishedTable](), list[PublishedTable]()
     calibrated: Calibrated | None = None
     read: dict[str, str] = {}  # digests of the files that the measures read
-    names = labels[0][0].measures
-    for one, manifest in labels:
-        folder = Path(one.file)
-        if one.measures != names:
+    names = splits[0].labels.measures
+    for split in splits:
+        labels, folder = split.labels, Path(split.labels.file)
+        if labels.measures != names:
             remedy = "make their shards with the same --measures"
             raise InputError("the splits have different measures", file=folder, remedy=remedy)
-        files = {key: sha for key, sha in one.inputs.items() if key not in ("captions", "split")}
-        if splits and files != read:
+        files = {key: sha for key, sha in labels.inputs.items() if key not in ("captions", "split")}
+        if relevance and files != read:
             problem = "its measures read other files than the first split's"
             remedy = "make the shards of all splits with the same files"
             raise InputError(problem, file=folder, remedy=remedy)
         read = files
-        own = own_without_themselves(one) if params.left_out else {}
+        own = own_without_themselves(labels) if params.left_out else {}
         if calibration:
-            fitting = load(calibration).fitting(one.owner)
-            known = fitting.of(one.made_with or {}, folder, calibration)  # those that both have
+            fitting = load(calibration).fitting(split.captions.owner)
+            known = fitting.of(labels.made_with or {}, folder, calibration)  # those that both have
             calibrated = Calibrated(calibration.name, file_digest(calibration), known)
-        pairs = write_pairs(one, manifest["pairs"], out, own, calibrated)
-        texts = pa.Table.from_batches(
-            one.table.table.select(CAPTIONS_SCHEMA.names).to_batches(), CAPTIONS_SCHEMA
-        )
-        tables = pairs, write_table(texts, "captions", "captions", pairs.split, out)
-        if splits and tables[0].schema != splits[0].tables[0].schema:
+        relevance.append(write_pairs(split, out, own, calibrated))
+        if relevance[-1].schema != relevance[0].schema:
             remedy = "make their shards with the same self_reference"
             raise InputError("the splits have different columns", file=folder, remedy=remedy)
-        splits.append(PublishedSplit(one, manifest, tables, manifest["pairs"]))
-    used = splits[0].params["measures"]
+        texts = pa.Table.from_batches(
+            split.captions.table.select(CAPTIONS_SCHEMA.names).to_batches(), CAPTIONS_SCHEMA
+        )
+        captions.append(write_table(texts, "captions", split.name, out))
+    made_with, columns = splits[0].manifest["params"]["measures"], relevance[0].schema.names
+    used = {name: made_with[name] for name in names}
+    all_columns = [*columns, *captions[0].schema.names]
     return Contents(
         params,
         out,
-        tuple(splits),
+        splits,
+        {"relevance": relevance, "captions": captions},
         names,
-        row="Each row of `relevance` is an image and a caption with their graded relevance by "
-        f"{len(names)} measure(s): {', '.join(names)}.",
+        used,
+        introduction=introduce(
+            params,
+            "Each row of `relevance` is an image and a caption with their graded relevance by"
+            f" {len(names)} measure(s): {', '.join(names)}.",
+        ),
         kept="a sample of the pairs was kept, each with the probability of being drawn",
         absent="A pair that is absent was not sampled, which does not make it irrelevant.",
-        meaning=lambda column: meaning(column, used, calibrated),
+        meanings={name: meaning(name, used, calibrated) for name in all_columns},
+        left_out=[name + LEFT_OUT for name in names if name + LEFT_OUT in columns],
         read=read,
         calibrated=calibrated,
     )

@@ -5,27 +5,100 @@ ids; such a hash also decides between captions of the same relevance. So what is
 pair and its values alone, not on blocks, workers or their order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from capgrade.measures.base import Fitted, own_pairs
+from capgrade.bits import id_keys, mix_all
+from capgrade.measures.base import Fitted, Measure, own_pairs
 from capgrade.measures.tops import highest_pairs
-from capgrade.pipelines.sampling.keys import share_of_captions, uniform_sample
-from capgrade.pipelines.sampling.plan import (
-    OWN,
-    TOP,
-    UNIFORM,
-    WINDOW,
-    Plan,
-    certain_bits,
-    image_seeds,
-)
-from capgrade.pipelines.sampling.windows import cells_of, draw
+from capgrade.pipelines.sampling.draws import cells_of, draw, share_of_captions, uniform_sample
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import ShardsParams
+from capgrade.schemas.shards import scored_reason
 
+MOST_MEASURES = 15  # each takes two of the 32 bits of `reasons`; own and uniform take two
+# Bits of `reasons`; measure m has TOP and WINDOW shifted by 2 m.
+OWN, UNIFORM, TOP, WINDOW = 1, 2, 4, 8
+CERTAIN = 0x55555555  # own and all of TOP, every other bit: the reasons that are not by chance
 MEMORY = 2**28  # bytes for the values and cells of the images that are sampled together
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to keep of each image: own captions, `top` and windows by measure, a uniform sample.
+
+    `low` and `high` bound each measure; windows have `width` and `stride` as shares of that range.
+    Of a measure that is `partial` every scored pair is kept, so that nothing is left for windows.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    top: int
+    width: float
+    stride: float
+    per_window: int
+    uniform: int
+    seed: int
+    among: float = 1.0  # the share of the captions that windows are drawn from
+    partial: frozenset[int] = frozenset()  # numbers of the measures that score some pairs alone
+
+    def windows(self, measure: int) -> np.ndarray:
+        """float64 [n, 2]: lower and upper bounds of the windows that cover a measure's whole range.
+
+        Windows are half open; the first and last reach beyond the range, for values a rounding
+        outside it.
+        """
+        if measure in self.partial:
+            return np.empty((0, 2))
+        low, high = self.low[measure], self.high[measure]
+        starts = max(1, round((1 - self.width) / self.stride) + 1)
+        shares = self.stride * np.arange(starts)
+        # Rounded, so that where one window ends and another begins is the same number.
+        sides = np.round([shares, shares + self.width], 12)
+        lower, upper = low + (high - low) * sides
+        if self.stride <= self.width:  # no rounding may leave a value between two windows
+            upper[:-1] = np.maximum(upper[:-1], lower[1:])
+        lower[0], upper[-1] = -np.inf, np.inf
+        return np.stack([lower, upper], axis=1)
+
+
+def plan_of(
+    measures: Iterable[Measure], params: ShardsParams, partial: frozenset[int] = frozenset()
+) -> Plan:
+    """What to keep of each image, by the measures' ranges; `partial` as of `Plan`."""
+    low, high = zip(*((measure.low, measure.high) for measure in measures), strict=True)
+    windows = params.windows
+    return Plan(
+        low,
+        high,
+        params.top,
+        windows.width,
+        windows.stride,
+        windows.per_window,
+        params.uniform,
+        params.seed,
+        1.0 if windows.among == "all" else windows.among,
+        partial,
+    )
+
+
+def reason_names(measures: Sequence[str], partial: Collection[int] = ()) -> list[str]:
+    """Name of each bit of `reasons`, from the lowest.
+
+    They are own, uniform, then top and window of each measure; of a `partial` one, by its number,
+    `scored` takes the place of top. InputError for more measures than 32 bits have room for.
+    """
+    if len(measures) > MOST_MEASURES:
+        room = f"the reasons of a shard have bits for {MOST_MEASURES}"
+        problem = f"{len(measures)} measures, where {room}"
+        raise InputError(problem, remedy="name fewer, or make shards twice")
+    names = ["own", "uniform"]
+    for m, name in enumerate(measures):
+        names += [scored_reason(name) if m in partial else f"top_{name}", f"window_{name}"]
+    return names
 
 
 @dataclass(frozen=True)
@@ -52,7 +125,7 @@ class PairValues(NamedTuple):
 
     pairs: np.ndarray | None
     values: np.ndarray  # [pairs] or [images, captions]
-    partial: bool = False
+    partial: bool
 
     def of(self, pairs: np.ndarray) -> np.ndarray:
         """Those of some of the pairs; NaN where a partial measure has none."""
@@ -84,9 +157,13 @@ class Sampler:
 
         The own captions of image i are refs[ref_ptr[i] : ref_ptr[i + 1]].
         """
-        self.plan, self.measures, self.cells = plan, measures, cells_of(plan)
-        self.seeds, self.caption_keys = image_seeds(plan.seed, image_keys), caption_keys
-        self.ref_ptr, self.refs, self.n = ref_ptr, refs, len(caption_keys)
+        self.plan, self.measures = plan, measures
+        windows = [plan.windows(m) for m in range(len(measures))]
+        self.cells = cells_of(windows, np.subtract(plan.high, plan.low))
+        # With a caption's key added, the seed of the pair.
+        self.seeds = mix_all(image_keys ^ id_keys([f"seed {plan.seed}"])[0])
+        self.caption_keys, self.n = caption_keys, len(caption_keys)
+        self.ref_ptr, self.refs = ref_ptr, refs
 
     def sample(self, images: np.ndarray) -> Kept:
         """What these images, int64, keep. ValueError for a NaN, which no window or top can hold.
@@ -99,83 +176,68 @@ class Sampler:
         """
         size = max(1, MEMORY // (self.n * (4 + 6 * len(self.measures))))
         parts = [self._sample(images[at : at + size]) for at in range(0, len(images), size)]
-        ptr = np.append(0, np.cumsum(np.concatenate([np.diff(kept.ptr) for kept in parts])))
-        caption, reasons, weight, values = (
-            np.concatenate([getattr(kept, name) for kept in parts], axis=-1)
-            for name in ("caption", "reasons", "weight", "values")
-        )
-        return Kept(ptr, caption, reasons, weight, values)
+        sizes, *columns = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
+        return Kept(np.append(0, np.cumsum(sizes)), *columns)
 
-    def _sample(self, images: np.ndarray) -> Kept:
-        """As `sample`, of so few images that the values of all their pairs are in memory."""
+    def _sample(self, images: np.ndarray) -> tuple[np.ndarray, ...]:
+        """As `sample`, of so few images that the values of all their pairs are in memory.
+
+        Returns how many each image keeps, int64, and the columns of `Kept`.
+        """
         plan, n, seeds = self.plan, self.n, self.seeds[images]
         row, own = own_pairs(self.ref_ptr, self.refs, images)
         own = row * n + own
         uniform = uniform_sample(seeds, self.caption_keys, plan.uniform)
-        share = None if plan.among == 1 else share_of_captions(seeds, self.caption_keys, plan.among)
-        scored = {m: self._scored(m, images) for m in sorted(plan.partial)}
-        wanted = [own, uniform, *([] if share is None else [share]), *scored.values()]
-        some = np.unique(np.concatenate(wanted))
-        read = [self._read(m, images, scored.get(m), some) for m in range(len(self.measures))]
-        tops = []
+        share = None
+        if plan.among < 1:
+            share = share_of_captions(seeds, self.caption_keys, plan.among)
+        read = self._read(images, [own, uniform] if share is None else [own, uniform, share])
+        pairs, bits = [own, uniform], [np.full(len(own), OWN), np.full(len(uniform), UNIFORM)]
         for m, one in enumerate(read):
-            best = scored.get(m)
-            if best is None:
-                best = highest_pairs(one.values, plan.top, seeds, self.caption_keys)
-            tops.append(best)
-        cells, counts = self._find_cells(read, len(images), share)
-        members = self.cells.members(counts, max(len(plan.windows(m)) for m in range(len(read))))
-        begin = np.arange(len(images) + 1) * n
-        listed, ptr = np.empty(0, np.int64), begin
-        if share is not None:
-            listed, ptr = share % n, np.searchsorted(share, begin)
+            top = one.pairs
+            if top is None or not one.partial:
+                top = highest_pairs(one.values, plan.top, seeds, self.caption_keys)
+            pairs.append(top)
+            bits.append(np.full(len(top), TOP << 2 * m))
+        cells, members = self._find_cells(read, len(images), share)
         drawn, measure = draw(
-            seeds,
-            self.caption_keys,
-            listed,
-            ptr,
-            cells,
-            members,
-            plan.per_window,
-            self.cells.windows,
+            seeds, self.caption_keys, share, cells, members, plan.per_window, self.cells.windows
         )
-        pairs = [own, uniform, *tops, drawn]
-        bits = [np.full(len(own), OWN), np.full(len(uniform), UNIFORM)]
-        bits += [np.full(len(top), TOP << 2 * m) for m, top in enumerate(tops)]
-        bits.append(WINDOW << 2 * measure)
-        kept, reasons = _merge_reasons(np.concatenate(pairs), np.concatenate(bits))
+        every = np.concatenate([*pairs, drawn])
+        order = np.argsort(every, kind="stable")
+        first = np.flatnonzero(np.diff(every[order], prepend=-1))
+        kept = every[order][first]  # each pair once, rising, with all its reasons
+        reasons = np.bitwise_or.reduceat(
+            np.concatenate([*bits, WINDOW << 2 * measure])[order], first
+        )
         values = np.stack([one.of(kept) for one in read])
         weight = self._weights(kept, reasons, values, members, share)
-        ptr = np.searchsorted(kept, begin)
-        return Kept(ptr, kept % n, reasons.astype(np.uint32), weight, values)
+        sizes = np.bincount(kept // n, minlength=len(images))
+        return sizes, kept % n, reasons.astype(np.uint32), weight, values
 
-    def _scored(self, m: int, images: np.ndarray) -> np.ndarray:
-        """The pairs that a partial measure scores, as numbers, rising."""
-        found = self.measures[m].scored(images)
-        assert found is not None
-        return found
+    def _read(self, images: np.ndarray, wanted: list[np.ndarray]) -> list[PairValues]:
+        """Values of each measure: of some pairs, int64, if they are enough, or of all.
 
-    def _read(
-        self, m: int, images: np.ndarray, scored: np.ndarray | None, wanted: np.ndarray
-    ) -> PairValues:
-        """Values of measure m: of the pairs `wanted`, int64, rising, if they are enough, or of all.
-
-        They are enough where windows draw from a share alone, no top is asked for, and the measure
-        scores pair by pair. A measure with blocks gives a pair's value only by its block. Of a
-        partial measure they are those of `scored`.
+        Those `wanted`, and what partial measures score, are enough where windows draw from a share
+        alone, no top is asked for, and the measure scores pair by pair. A measure with blocks gives
+        a pair's value only by its block. A partial measure has the values of what it scores.
         """
-        measure = self.measures[m]
-        if scored is not None:
-            values = measure.pairs(images[scored // self.n], scored % self.n)
-            read = PairValues(scored, values, partial=True)
-        elif self.plan.among == 1 or self.plan.top or measure.has_blocks:
-            read = PairValues(None, measure.score(images))
-        else:
-            read = PairValues(wanted, measure.pairs(images[wanted // self.n], wanted % self.n))
-        if read.values.size and np.isnan(read.values.min()):
-            name = type(measure).__name__
-            where = f"of images {images[0]} to {images[-1]}"
-            raise ValueError(f"NaN among the values of measure {m + 1}, {name}, {where}")
+        scored = [measure.scored(images) for measure in self.measures]
+        some = np.unique(np.concatenate([*wanted, *(one for one in scored if one is not None)]))
+        read = []
+        for m, (measure, pairs) in enumerate(zip(self.measures, scored, strict=True)):
+            partial = pairs is not None
+            if not partial and self.plan.among < 1 and not self.plan.top and not measure.has_blocks:
+                pairs = some
+            if pairs is None:
+                values = measure.score(images)
+            else:
+                values = measure.pairs(images[pairs // self.n], pairs % self.n)
+            if values.size and np.isnan(values.min()):
+                name = type(measure).__name__
+                where = f"of images {images[0]} to {images[-1]}"
+                raise ValueError(f"NaN among the values of measure {m + 1}, {name}, {where}")
+            read.append(PairValues(pairs, values, partial))
         return read
 
     def _find_cells(
@@ -183,10 +245,11 @@ class Sampler:
     ) -> tuple[np.ndarray, np.ndarray]:
         """The cell of each value of the share's pairs, or of all: int16 [measures, pairs].
 
-        Also how many values of an image are in each cell: int64 [images, measures, cells].
+        Also how many values of an image each window holds: int64 [images, measures, windows].
         """
+        windows = self.cells.windows
         cells = np.empty((len(read), images * self.n if share is None else len(share)), np.int16)
-        counts = np.zeros((images, len(read), self.cells.windows.shape[2]), np.int64)
+        counts = np.zeros((images, len(read), windows.shape[2]), np.int64)  # of each cell
         for m, one in enumerate(read):
             if one.partial:
                 cells[m] = 0  # which no window holds
@@ -195,7 +258,10 @@ class Sampler:
             else:
                 cells[m] = self.cells.of(m, one.of(share))
                 np.add.at(counts[:, m], (share // self.n, cells[m]), 1)
-        return cells, counts
+        members = np.zeros((images, len(read), windows.max() + 1), np.int64)
+        for m, place, cell in np.argwhere(windows >= 0):
+            members[:, m, windows[m, place, cell]] += counts[:, m, cell]
+        return cells, members
 
     def _weights(
         self,
@@ -217,14 +283,7 @@ class Sampler:
                 missed[inside] *= 1 - np.minimum(1, plan.per_window / size)
         uniform = min(1.0, plan.uniform / self.n)
         chance = uniform + (1 - uniform) * plan.among * (1 - missed)
-        return 1 / np.where(reasons & certain_bits(len(values)) > 0, 1.0, chance)
-
-
-def _merge_reasons(pairs: np.ndarray, bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each pair once, rising, with all its reasons."""
-    order = np.argsort(pairs, kind="stable")
-    first = np.flatnonzero(np.diff(pairs[order], prepend=-1))
-    return pairs[order][first], np.bitwise_or.reduceat(bits[order], first)
+        return 1 / np.where(reasons & CERTAIN > 0, 1.0, chance)
 
 
 @dataclass(frozen=True)

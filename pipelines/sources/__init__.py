@@ -1,19 +1,22 @@
-"""Caption sources: the catalogue of their readers."""
+"""Caption sources: the catalogue of their readers, and what each has read."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import chain
+from pathlib import Path
 
 from capgrade.pipelines.sources.divide import divide
-from capgrade.pipelines.sources.fields import keep_splits
 from capgrade.pipelines.sources.json_files import read_coco, read_karpathy
 from capgrade.pipelines.sources.table import read_hub, read_table
 from capgrade.pipelines.sources.text_files import read_flickr, read_precomp
 from capgrade.pipelines.sources.webdataset import read_webdataset
-from capgrade.schemas.captions import Caption
+from capgrade.schemas.captions import Caption, parts_of
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digests
+from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.params import CaptionsParams
-from capgrade.schemas.tars import is_tars
+from capgrade.schemas.tars import is_tars, list_tars
+from capgrade.text.tokens import ptb_jar
 
 # A reader takes what --input names, and counts in `left_out`, by reason, what it does not hand on.
 # The embedded world, `scenes`, is not here, because it reads no file.
@@ -31,30 +34,53 @@ SOURCES: dict[str, Reader] = {
 }
 
 
-def read_source(params: CaptionsParams, left_out: Counter[str] | None = None) -> Iterator[Caption]:
+def read_source(params: CaptionsParams, left_out: Counter[str] | None = None) -> list[Caption]:
     """The captions of a source in file order, of the splits asked for, one input after the other.
 
-    What the source leaves out is counted in `left_out`, by reason. The stage makes the checks that
-    every source shares (duplicate ids, empty captions, images without captions). A reader raises
-    InputError for what only it can see.
+    Splits keep the names they have in the source. What it leaves out is counted in `left_out`, by
+    reason. The stage makes the checks that every source shares (duplicate ids, empty captions,
+    images without captions). A reader raises InputError for what only it can see; here one is
+    raised for tars of another source, and for a split that the source has not.
     """
     counts = Counter[str]() if left_out is None else left_out
-    if params.source != "webdataset" and (
-        tars := [name for name in params.inputs if is_tars(name)]
-    ):
-        raise InputError(
-            "WebDataset tars", file=tars[0], remedy="read them with --source webdataset"
-        )
+    for name in params.inputs:
+        if params.source != "webdataset" and is_tars(name):
+            remedy = "read them with --source webdataset"
+            raise InputError("WebDataset tars", file=name, remedy=remedy)
     if params.source not in SOURCES:
         remedy = (
             f"name a source of files: {', '.join(SOURCES)}; capgrade.grade takes captions from"
             " memory"
         )
         raise InputError(f"source {params.source} has no files", remedy=remedy)
-    read = SOURCES[params.source]
-    captions: Iterator[Caption] = chain.from_iterable(
-        read(name, params, counts) for name in params.inputs
-    )
+    captions: list[Caption] = []
+    for name in params.inputs:
+        captions += SOURCES[params.source](name, params, counts)
     if params.divide:
-        captions = divide(captions, params.divide, params.inputs[0])
-    return keep_splits(captions, params.split, params.inputs[0])
+        captions = list(divide(captions, params.divide, params.inputs[0]))
+    # The stage has its own error for a source without captions.
+    if params.split is None or not captions:
+        return captions
+    splits = list(dict.fromkeys(caption.split for caption in captions))
+    wanted = parts_of(params.split, splits, params.inputs[0])
+    return [caption for caption in captions if caption.split in wanted]
+
+
+def digest_inputs(params: CaptionsParams) -> dict[str, str]:
+    """SHA-256 of each file or folder the source read, by name, and of Java's tokenizer; of a SCAN
+    folder the text files of the splits, no features."""
+    if params.source == "webdataset":  # tars are mostly pictures, and may be a hundred gigabytes
+        sizes = "\n".join(f"{tar.name} {tar.stat().st_size}" for tar in list_tars(params.inputs))
+        return {"names and sizes of tars": hashlib.sha256(sizes.encode()).hexdigest()}
+    files, folders = list[Path](), dict[str, str]()
+    for name in (*params.inputs, *params.split_lists.values()):
+        path = Path(name)
+        if path.is_file():
+            files.append(path)
+        elif path.is_dir() and params.source == "precomp":
+            files += sorted(path.glob("*.txt"))
+        elif path.is_dir():
+            folders[path.resolve().name] = folder_digest(path)
+    if params.tokenizer == "ptb":
+        files.append(ptb_jar())
+    return {**digests(files), **folders}

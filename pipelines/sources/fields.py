@@ -1,4 +1,4 @@
-"""Checks that readers share: of the fields of an entry, and of the splits asked for.
+"""Checks of the fields of an entry, which readers share.
 
 Every error names the file and the row. `capgrade.schemas.lines` reads rows and JSON.
 """
@@ -7,13 +7,12 @@ import ast
 import json
 import re
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, ValidationError
 
-from capgrade.schemas.captions import Caption, parts_of
 from capgrade.schemas.errors import InputError
 
 
@@ -127,19 +126,3 @@ def read_entries(
     for index, value in enumerate(values):
         row = f"{key}[{index}]"
         yield row, validate_entry(fields, value, path, row, remedy)
-
-
-def keep_splits(captions: Iterable[Caption], split: str | None, file: str) -> Iterator[Caption]:
-    """The captions of `split`, say "test" or "train+restval", in their order; all of them for None.
-
-    Splits keep the names they have in the source. All of `captions` is read, so that its reader
-    checks every row. Raises InputError where the source has not a split that is asked for.
-    """
-    if split is None:
-        yield from captions
-        return
-    captions = list(captions)
-    splits = list(dict.fromkeys(caption.split for caption in captions))
-    # The stage has its own error for a source without captions.
-    wanted = parts_of(split, splits, file) if splits else []
-    yield from (caption for caption in captions if caption.split in wanted)

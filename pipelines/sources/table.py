@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from glob import escape
 from itertools import chain, islice
 from pathlib import Path, PurePath
@@ -52,8 +52,13 @@ OPTIONAL = ("caption_id", "split")  # fields that are in every row or in none
 # Names of the columns that are made for a dataset which has no column of ids or of paths.
 ROW = "row of the split"
 _PATH = "path of the picture"
-# A cell that holds a list of texts or of ids.
-LIST = re.compile(r"""\s*\[\s*(['"].*['"]|-?\d+(\s*,\s*-?\d+)*)\s*,?\s*\]\s*$""", re.DOTALL)
+# A cell that holds a list: of texts, and of ids also one of whole numbers.
+_LISTS = {
+    "caption": re.compile(r"""\s*\[\s*['"].*['"]\s*,?\s*\]\s*$""", re.DOTALL),
+    "caption_id": re.compile(
+        r"""\s*\[\s*(['"].*['"]|-?\d+(\s*,\s*-?\d+)*)\s*,?\s*\]\s*$""", re.DOTALL
+    ),
+}
 FLOAT = re.compile(r"^(-?\d+)\.0$")
 # Names of columns that hold ids.
 _IDS = re.compile(r"((img|image|coco|.*[_ ])?id)|key|__key__", re.IGNORECASE)
@@ -109,9 +114,10 @@ def captions_of(
     fields = create_model("Fields", **kinds)
     counts: Counter[str] = Counter()
     for row, record in records:
-        if new := [name for name in OPTIONAL if name not in columns and name in record]:
-            problem = f"'{new[0]}', which rows before this one do not have"
-            raise InputError(problem, file=file, row=row, remedy=IN_ALL)
+        for name in OPTIONAL:
+            if name in record and name not in columns:
+                problem = f"'{name}', which rows before this one do not have"
+                raise InputError(problem, file=file, row=row, remedy=IN_ALL)
         values: Any = validate_entry(fields, record, file, row, _REMEDY)
         image_id, texts = values.image_id, values.caption
         start = counts[image_id]
@@ -142,88 +148,74 @@ def read_table(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator[C
     An optional field is in every row or in none. Raises InputError for a missing column, a row with
     more or fewer fields, broken quoting, malformed JSON, and a value of the wrong type.
     """
-    columns: dict[str, str] = {}
-
-    def choose(present: Collection[str]) -> Iterable[str]:
-        columns.update(columns_of(params.columns, present, name, 1))
-        return columns.values()
-
-    rows = read_table_rows(Path(name), f".{params.source}", choose)
-    # `choose` runs with the first row, and what follows needs the columns.
-    first = list(islice(rows, 1))
-    records: Iterable[Record] = chain(first, rows)
+    present, records = open_rows(Path(name), f".{params.source}")
+    if present is None:
+        return  # the stage has its own error for a source without captions
+    columns = columns_of(params.columns, present, name, 1)
     if params.source != "jsonl":
         records = _parse_cells(records, columns, name)
     yield from captions_of(records, columns, params.split or "all", name)
 
 
 def _parse_cells(
-    records: Iterable[Record], fields: Mapping[str, str], file: str
-) -> Iterable[Record]:
+    records: Iterator[Record], fields: Mapping[str, str], file: str
+) -> Iterator[Record]:
     """Records with the lists and ids that cells of .csv and .tsv, which are texts, stand for.
 
     A column of captions or their ids holds lists where each of its cells is one. An id such as 1.0
     is read as 1, because pandas writes a column of integers with gaps so.
     """
-    rows = iter(records)
-    first = list(islice(rows, 1))
-    columns = {fields[name] for name in ("caption", "caption_id") if name in fields}
-
-    def is_list(cell: str, name: str) -> bool:
-        match = LIST.match(cell)
-        return match is not None and (name != fields["caption"] or not match[1][-1].isdigit())
-
-    of_lists = {name for _, record in first for name in columns if is_list(record[name], name)}
-    records = chain(first, rows)
-    if of_lists:
-        records = list(records)
-        of_lists = {
-            name for name in of_lists if all(is_list(record[name], name) for _, record in records)
-        }
+    rows = list(islice(records, 1))
+    of_lists = columns_of_lists(rows, fields)
+    if of_lists:  # the others need not be in memory
+        rows += records
+        of_lists = columns_of_lists(rows, fields)
     of_ids = {fields[name] for name in ("image_id", "caption_id") if name in fields} - of_lists
-    for row, record in records:
+    for row, record in chain(rows, records):
         values = dict(record)
         for name in of_lists:
             try:
                 values[name] = parse_list_cell(record[name])
             except ValueError as error:
+                problem = f"'{name}' holds {error}"
                 remedy = "write it with json.dumps, or a caption a row"
-                raise InputError(
-                    f"'{name}' holds {error}", file=file, row=row, remedy=remedy
-                ) from None
+                raise InputError(problem, file=file, row=row, remedy=remedy) from None
         for name in of_ids:
             values[name] = FLOAT.sub(r"\1", record[name])
         yield row, values
 
 
-def read_table_rows(
-    path: Path, kind: str, choose: Callable[[Collection[str]], Iterable[str]]
-) -> Iterator[Record]:
-    """The rows of a table of a kind: .csv, .tsv, .jsonl or .parquet.
+def columns_of_lists(records: Sequence[Record], fields: Mapping[str, str]) -> set[str]:
+    """The columns of captions and their ids whose every cell holds a list."""
+    found = set()
+    for field, pattern in _LISTS.items():
+        name = fields.get(field)
+        if name and all(pattern.match(record[name]) for _, record in records):
+            found.add(name)
+    return found
 
-    `choose` is called once with the names of all columns, before the first row, and returns those
-    it needs; of Parquet no other is read. Raises InputError for another kind, as `read_table`
-    does, and what `choose` raises.
+
+def open_rows(path: Path, kind: str) -> tuple[Collection[str] | None, Iterator[Record]]:
+    """The columns of a table of a kind, .csv, .tsv or .jsonl, and its rows.
+
+    Of .jsonl the columns are those of the first row, None of an empty file. Raises InputError for
+    another kind, and as `read_table` does.
     """
-    if kind == ".parquet":
-        yield from _parquet_rows(path, choose)
-    elif kind == ".jsonl":
+    if kind == ".jsonl":
         records = _json_rows(path)
-        for row, first in records:
-            choose(first)
-            yield from chain([(row, first)], records)
-    elif kind in (".csv", ".tsv"):
-        header, rows = open_table(path, "\t" if kind == ".tsv" else ",")
-        choose(header)
-        yield from rows
-    else:
-        remedy = "give a table: .csv, .tsv, .jsonl or .parquet"
-        raise InputError(f"'{kind}' is not a kind of table", file=path, remedy=remedy)
+        first = list(islice(records, 1))
+        return first[0][1] if first else None, chain(first, records)
+    if kind in (".csv", ".tsv"):
+        return open_table(path, "\t" if kind == ".tsv" else ",")
+    remedy = "give a table: .csv, .tsv, .jsonl or .parquet"
+    raise InputError(f"'{kind}' is not a kind of table", file=path, remedy=remedy)
 
 
-def _parquet_rows(
+def parquet_rows(
     path: Path, choose: Callable[[Collection[str]], Iterable[str]]
 ) -> Iterator[Record]:
+    """The rows of a Parquet file; `choose` gets the names of all columns, and those that it returns
+    are read. InputError for a file that is not whole."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

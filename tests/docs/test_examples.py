@@ -153,7 +153,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "papers.md": {"make": ELSEWHERE, "python": "hours"},
     "publish.md": {
         "capgrade publish --calibration": (
-            "wants a calibration; pipelines/publish/test_columns.py has one"
+            "wants a calibration; pipelines/publish/test_tables.py has one"
         ),
     },
     "regrade.md": {

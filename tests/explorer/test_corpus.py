@@ -12,7 +12,7 @@ import pytest
 from capgrade.explorer.corpus import LabelledCorpus, read_labels
 from capgrade.explorer.pairs import LabelledPairs
 from capgrade.explorer.start import ExplorerFolders, open_explorer, read_corpus, read_matrices
-from capgrade.labels.published import params_of
+from capgrade.labels.params import params_of
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError

@@ -9,8 +9,7 @@ import pytest
 from capgrade.bits import id_keys
 from capgrade.measures import Fitted, choose, embeddings, on_device
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.sampling.plan import Plan
-from capgrade.pipelines.sampling.sampler import Sampler
+from capgrade.pipelines.sampling.sampler import Plan, Sampler
 from capgrade.schemas.errors import InputError
 from tests.capgrade.measures.test_on_device import FORMS
 from tests.conftest import make_captions, random_sets

@@ -43,4 +43,4 @@ def test_no_kernel_that_is_not_needed(command: str, tmp_path: Path) -> None:
         subprocess.run(run, env=env, check=True, capture_output=True, text=True).stdout.split("\n")
     )
     assert {"measures.cider_kernel.score_images", "measures.rouge._score_block"} <= found
-    assert ("pipelines.sampling.windows._draw" in found) == (command == "shards")
+    assert ("pipelines.sampling.draws._draw" in found) == (command == "shards")

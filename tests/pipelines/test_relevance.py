@@ -22,7 +22,7 @@ from capgrade.measures.rouge import RougeL, RougeParams
 from capgrade.pipelines.execution import runners
 from capgrade.pipelines.execution.job import run_blocks
 from capgrade.pipelines.relevance import relevance
-from capgrade.pipelines.sampling.plan import plan_of
+from capgrade.pipelines.sampling.sampler import plan_of
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError

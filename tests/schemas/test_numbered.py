@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.labels.published import _files
+from capgrade.labels.opening import _files
 from capgrade.schemas import regions
 from capgrade.schemas.files import in_order
 from capgrade.schemas.regions import RegionStore, write_regions

@@ -11,8 +11,7 @@ from capgrade import Labels
 from capgrade.bits import id_keys
 from capgrade.labels.stored import Sampled, SampledPart
 from capgrade.labels.unsampled import UNKNOWN_RULES, bounds, estimates
-from capgrade.pipelines.sampling.plan import Plan
-from capgrade.pipelines.sampling.sampler import keep
+from capgrade.pipelines.sampling.sampler import Plan, keep
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.relevance import read_relevance
 from tests.conftest import call

@@ -8,7 +8,7 @@ import pytest
 from capgrade.measures import choose
 from capgrade.measures.catalogue import TAKEN
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.sampling.plan import MOST_MEASURES, reason_names
+from capgrade.pipelines.sampling.sampler import MOST_MEASURES, reason_names
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.shards import shard_schema

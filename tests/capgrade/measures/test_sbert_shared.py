@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import sqrtm
 
-from capgrade.labels.published import measures_block
+from capgrade.labels.params import measures_block
 from capgrade.measures import choose
 from capgrade.measures import sbert_shared as module
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.sbert_shared import PRIOR, map_to_shared, shared_map
-from capgrade.pipelines.publish.columns import meaning
+from capgrade.pipelines.publish.tables import meaning
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import CapgradeWarning

@@ -38,8 +38,7 @@ from capgrade.pipelines.audit.page import summary_lines, values_of
 from capgrade.pipelines.page import render_page
 from capgrade.pipelines.page.parts import PageSection
 from capgrade.pipelines.report import report
-from capgrade.pipelines.sampling.plan import plan_of
-from capgrade.pipelines.sampling.sampler import keep
+from capgrade.pipelines.sampling.sampler import keep, plan_of
 from capgrade.pipelines.sources import scenes
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError

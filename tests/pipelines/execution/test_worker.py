@@ -24,7 +24,7 @@ from capgrade.pipelines.execution.folder import Folder, local_folder
 from capgrade.pipelines.execution.job import Job, Worker, share
 from capgrade.pipelines.execution.runners import MakeBlock, graph, shares
 from capgrade.pipelines.relevance import DenseTables
-from capgrade.pipelines.sampling.plan import Plan
+from capgrade.pipelines.sampling.sampler import Plan
 from capgrade.pipelines.shards import SampledTables, open_shards_run, save_shards_job, schema_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_arrow, write_text

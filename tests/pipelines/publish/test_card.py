@@ -18,7 +18,7 @@ from datasets.info import DatasetInfosDict
 from huggingface_hub import DatasetCard
 from PIL import Image
 
-from capgrade.labels.published import measures_block
+from capgrade.labels.params import measures_block
 from capgrade.measures.params import MeasuresParams
 from capgrade.params import load_params
 from capgrade.pipelines.page.charts import read_palette

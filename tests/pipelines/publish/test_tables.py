@@ -1,14 +1,324 @@
-"""Parquet as `datasets` writes it: pages that a reader finds by their rows, and chunks that stay
-when rows move."""
+"""What the columns hold and the card says of them: who judged, own pairs, how values come about,
+what they mean; and Parquet as `datasets` writes it, with chunks that stay when rows move."""
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pycocoevalcap.rouge.rouge import Rouge
 
+from capgrade.agreement.calibration import load
+from capgrade.labels import Labels
+from capgrade.measures import MEASURES
+from capgrade.measures.params import MeasuresParams
+from capgrade.pipelines.agree import agree, describe_judgements
+from capgrade.pipelines.publish import card as card_module
 from capgrade.pipelines.publish import tables
+from capgrade.pipelines.publish.card import cell
+from capgrade.pipelines.publish.check import check
+from capgrade.pipelines.publish.folder import publish
+from capgrade.pipelines.publish.tables import meaning
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import (
+    digest,
+    entry_of,
+    metadata_of,
+    open_arrow,
+    read_manifest,
+    with_metadata,
+    write_arrow,
+)
+from capgrade.schemas.params import AgreeParams, ShardsParams
+from capgrade.schemas.shards import read_shards
+from tests.conftest import edit_manifest, write_matrix
+
+from .conftest import BOTH, PARAMS
+
+FIGURES = {
+    "cider": {
+        "pearson": {"all": 0.5, "non_original": 0.25},
+        "spearman": {"all": 0.4},
+        "kendall": {},
+    }
+}
+
+
+def card(made: Path, out: Path, agreement: dict | None = None, **params: object) -> str:
+    publish(made / "captions", [made / "train"], out, PARAMS.model_copy(update=params), agreement)
+    return (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_own_pairs_are_published_without_themselves_too(made: Path, tmp_path: Path) -> None:
+    """Against pycocoevalcap's ROUGE-L of a caption and the other captions of its image."""
+    said = card(made, tmp_path / "out")
+    captions, own = read_captions(made / "captions", "train"), []
+    texts = dict(zip(captions.caption_ids, captions.texts, strict=True))
+    for pair in pq.read_table(tmp_path / "out" / "relevance").to_pylist():
+        others = [
+            text
+            for c, text in texts.items()
+            if c.startswith(f"{pair['image_id']}#") and c != pair["caption_id"]
+        ]
+        if not pair["original"] or not others:
+            assert pair["rouge_l_left_out"] is None and pair["cider_left_out"] is None
+            continue
+        expected = Rouge().calc_score([texts[pair["caption_id"]]], others)
+        assert pair["rouge_l_left_out"] == pytest.approx(expected, abs=1e-6)
+        assert pair["rouge_l"] == 1
+        own.append(pair["rouge_l_left_out"])
+    assert (
+        "self_reference: included" in said
+        and "`rouge_l_left_out` hold own pairs the other way" in said
+    )
+    assert (
+        f"| rouge_l | 1.000 | 1.000 | {np.median(own):.3f} | {min(own):.3f} |" in said.splitlines()
+    )
+
+
+@pytest.fixture(scope="module")
+def imported(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of a matrix of somebody else, also in a mixture; nobody needs the file any more."""
+    root = tmp_path_factory.mktemp("imported")
+    np.save(
+        root / "m.npy",
+        np.zeros((13, read_captions(made / "captions", "train").n_captions), np.float32),
+    )
+    params = ShardsParams(split="train", measures=("mixed", "theirs"), top=2, uniform=2)
+    theirs, mixed = {"theirs": str(root / "m.npy")}, {"mixed": {"rouge_l": 0.5, "theirs": 0.5}}
+    shards(
+        made / "captions", root / "theirs", params, MeasuresParams(imported=theirs, mixtures=mixed)
+    )
+    (root / "m.npy").unlink()
+    return root
+
+
+def test_the_other_form_is_left_out_where_it_is_not_wanted_or_not_there(
+    made: Path, imported: Path, tmp_path: Path
+) -> None:
+    said = card(made, tmp_path / "out", left_out=False)
+    assert "_left_out`" not in said and "Here: `included`." in said
+    publish(made / "captions", [imported / "theirs"], tmp_path / "imported", PARAMS)
+    said = (tmp_path / "imported" / "README.md").read_text(encoding="utf-8")
+    assert "_left_out`" not in said and "relevance that another program computed" in said
+
+
+def test_shards_of_before_say_what_they_lack(made: Path, tmp_path: Path) -> None:
+    """Those of format 1 have no values of own captions without themselves; all else is read and
+    published."""
+    old = tmp_path / "old"
+    shutil.copytree(made / "train", old)
+    files = read_shards(old).files
+    for path in files:
+        table = open_arrow(path).read_all()
+        facts = {**metadata_of(table.schema), "format": 1}
+        table = table.select(
+            [name for name in table.schema.names if not name.endswith("_left_out")]
+        )
+        write_arrow(path, with_metadata(table.schema, facts), table.to_batches())
+    edit_manifest(old, files={path.name: entry_of(path, rows=13) for path in files})
+    assert (
+        read_shards(old).left_out("cider") is None
+        and read_shards(made / "train").left_out("cider") is not None
+    )
+    with pytest.raises(
+        InputError, match="without themselves -> make the shards again, or publish without"
+    ) as error:
+        publish(made / "captions", [old], tmp_path / "out", PARAMS)
+    assert str(error.value).startswith(str(old))
+    said = PARAMS.model_copy(update={"left_out": False})
+    for name, folder in {"train": made / "train", "old": old}.items():
+        publish(made / "captions", [folder], tmp_path / f"of {name}", said)
+    new, before = (
+        read_manifest(tmp_path / f"of {name}", "publish")["files"] for name in ("train", "old")
+    )
+    tables = [name for name in new if name.endswith(".parquet")]
+    assert tables and all(new[name]["sha256"] == before[name]["sha256"] for name in tables)
+
+
+@pytest.mark.parametrize(("other", "sentence"), [
+    ({"by": "people"}, "## Agreement with human judgements\n"),
+    ({"by": "truth"}, "## Agreement with the truth of the scenes, not with people\n"),
+    ({"by": "values"}, "## Agreement with another matrix, not with people\n"),
+    ({"split": "val"}, "on split `val` of these captions. **Published here is `train`**, which was not judged."),
+    ({"captions": "0" * 64}, "of **other captions** than those published here"),
+])  # fmt: skip
+def test_the_card_says_who_judged_and_what(
+    other: dict, sentence: str, made: Path, tmp_path: Path
+) -> None:
+    digest = read_captions(made / "captions", "train").digest
+    facts = {"by": "people", "file": "f", "pairs": 7, "split": "train", "captions": digest, **other}
+    said = card(made, tmp_path / "out", {"judgements": facts, "measures": FIGURES})
+    assert sentence in said and "| cider | 0.500 | 0.250 | 0.400 | – |" in said
+    assert said.count("human judgements") == (facts["by"] == "people")
+    assert ("which is published here" in said) == ("by" in other)
+    assert "--shards shards-train --agreement agreement.json --out dataset" in said
+    analysis = json.loads((tmp_path / "out" / "croissant.json").read_text())[
+        "rai:dataAnnotationAnalysis"
+    ]
+    assert ("of other captions than these" in analysis) == ("captions" in other)
+
+
+def test_who_judged_is_read_off_the_judgements(made: Path, tmp_path: Path) -> None:
+    captions = read_captions(made / "captions", "val")
+    (tmp_path / "scores.csv").write_text(
+        "image_id,caption_id,score\nvi0,vi0#0,4\n", encoding="utf-8"
+    )
+    found = describe_judgements(made / "captions", tmp_path / "scores.csv", "val")
+    facts = {
+        "by": "people",
+        "file": "scores.csv",
+        "pairs": 1,
+        "split": "val",
+        "captions": captions.digest,
+    }
+    assert found == facts
+    for measure, by in (("truth", "truth"), ("rouge_l", "values")):
+        write_matrix(
+            tmp_path / "dense.arrow",
+            np.zeros((3, 4), np.float32),
+            captions.image_ids,
+            measure=measure,
+        )
+        found = describe_judgements(made / "captions", tmp_path / "dense.arrow", "val")
+        assert (found["by"], found["pairs"]) == (by, 12)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_every_measure_says_how_its_value_comes_about(name: str) -> None:
+    said = meaning(name, MeasuresParams().used([name]))
+    assert "reference" in said and "another program" not in said
+
+
+@pytest.mark.parametrize(("name", "sbert", "parts"), [
+    ("sbert", "max", ["the largest over the references"]),
+    ("sbert", "mean", ["the mean over the references"]),
+    ("bleu", "mean", ["BLEU-2"]),
+    ("people", "mean", ["weighted sum: 0.53 `sbert` (cosine of ", " + 0.23 `scene_graph` (F-score"]),
+])  # fmt: skip
+def test_the_meaning_follows_the_parameters(name: str, sbert: str, parts: list[str]) -> None:
+    given = MeasuresParams.model_validate({"sbert": {"references": sbert}, "bleu": {"n": 2}})
+    said = meaning(name, given.used([name]))
+    assert all(part in said for part in parts)
+
+
+def test_a_hostile_caption_stays_in_its_cell() -> None:
+    assert cell("a | <b>\n[x](y) `c`") == "a \\| \\<b\\> \\[x\\]\\(y\\) \\`c\\`"
+
+
+@pytest.fixture(scope="module")
+def world(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A calibration of one of two measures, and what is published with it."""
+    folder: Path = tmp_path_factory.mktemp("calibrated")
+    judged, out = made / "dense" / "rouge_l.arrow", folder / "calibration.json"
+    accept = AgreeParams(accept=0.3)
+    agree(
+        made / "captions",
+        judged,
+        ["rouge_l"],
+        MeasuresParams(),
+        "train",
+        calibrate=out,
+        params=accept,
+    )
+    publish(made / "captions", [made / "train"], folder / "out", PARAMS, calibration=out)
+    return folder
+
+
+def test_columns_are_the_curves_at_each_value(world: Path) -> None:
+    table = pq.read_table(world / "out" / "relevance")
+    curve = load(world / "calibration.json").curves["rouge_l"]
+    for name, curve_values in (("score", curve.score), ("accepted", curve.accepted)):
+        expected = np.interp(table["rouge_l"].to_numpy(), curve.value, curve_values)
+        assert table[f"rouge_l_{name}"].to_numpy() == pytest.approx(expected)
+    assert not {"cider_score", "cider_accepted"} & set(table.column_names)
+    assert (
+        not table["rouge_l_score"].null_count and table["original"].to_numpy().any()
+    )  # own pairs too
+
+
+def test_the_manifest_and_the_card_say_which_calibration(made: Path, world: Path) -> None:
+    sha, manifest = digest(world / "calibration.json"), read_manifest(world / "out", "publish")
+    facts = manifest["calibration"]
+    assert (
+        facts["sha256"] == sha == manifest["inputs"]["calibration"]
+        and facts["file"] == "calibration.json"
+    )
+    assert facts["judgements"]["file"] == "rouge_l.arrow" and facts["judgements"]["sha256"]
+    assert facts["accept"] == 0.3 and facts["package"] and facts["measures"]["rouge_l"]["ece"] >= 0
+    assert facts["columns"] == {"rouge_l_score": "rouge_l", "rouge_l_accepted": "rouge_l"}
+    said = (world / "out" / "README.md").read_text()
+    assert sha in said and "## What a value means to people" in said
+    assert (
+        "--calibration calibration.json" in said
+        and "| `rouge_l_accepted` | float32 | probability" in said
+    )
+    assert not any(str(place) in said + json.dumps(manifest) for place in (made, world))
+    assert '/rouge_l_accepted"' in (world / "out" / "croissant.json").read_text()
+    assert not check(str(world / "out"), None).problems
+
+
+def test_the_one_that_comes_with_capgrade_is_named_in_the_commands(
+    made: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs the commands of the card has no crisscrossed.json, and has the name."""
+    for one in (tables, card_module):
+        monkeypatch.setattr(one, "SHIPPED", world / "calibration.json")
+    publish(
+        made / "captions",
+        [made / "train"],
+        tmp_path / "out",
+        PARAMS,
+        calibration=world / "calibration.json",
+    )
+    said = (tmp_path / "out" / "README.md").read_text()
+    assert "--calibration calibration --out dataset" in said and "# calibration" not in said
+
+
+def test_labels_load_them_beside_the_measures(world: Path) -> None:
+    labels = Labels.load(world / "out")
+    assert labels.measures == [*BOTH, "rouge_l_accepted", "rouge_l_score"]
+    curve = load(world / "calibration.json").curves["rouge_l"]
+    some = labels.image_ids[:4], labels.caption_ids
+    values, known, _ = labels.block(*some, "rouge_l")
+    accepted, also, _ = labels.block(*some, "rouge_l_accepted")
+    assert (known == also).all() and known.any()
+    assert accepted[known] == pytest.approx(curve.probability(values[known]), abs=1e-6)
+    assert Labels.load(world / "out", measures=["rouge_l_score"]).measures == ["rouge_l_score"]
+    with pytest.raises(
+        InputError, match="rouge_l_accepted is known of published pairs alone -> ask for rouge_l"
+    ):
+        labels.exact("rouge_l_accepted")
+    assert labels.exact("rouge_l").block(*some)[1].all()
+
+
+def test_calibrations_that_do_not_fit(
+    made: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, write = Path(shutil.copytree(made / "train", tmp_path / "shards")), tables.write_table
+    found = json.loads((world / "calibration.json").read_text())
+    found["params"]["rouge_l"]["beta"] = 7.0
+    (tmp_path / "c.json").write_text(json.dumps(found))
+
+    def meanwhile(*args: Any) -> Any:
+        (copied / "manifest.json").write_bytes((copied / "manifest.json").read_bytes() + b"\n")
+        return write(*args)
+
+    monkeypatch.setattr(tables, "write_table", meanwhile)
+    for message, calibration in (
+        ("rouge_l has other parameters than in c.json", tmp_path / "c.json"),
+        ("labels 1: changed while this run read it", world / "calibration.json"),
+    ):
+        with pytest.raises(InputError, match=message):
+            publish(made / "captions", [copied], tmp_path / "out", PARAMS, calibration=calibration)
+        assert not (tmp_path / "out" / "manifest.json").exists()
+
 
 ROWS, INSERTED, BATCH = 400_000, 101, 10_000
 

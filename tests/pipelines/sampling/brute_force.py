@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.bits import id_keys
-from capgrade.pipelines.sampling.plan import Plan
+from capgrade.pipelines.sampling.sampler import Plan
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -74,7 +74,7 @@ def _most_together(windows: np.ndarray) -> int:
 
 
 def _keys(pair: np.ndarray, number: int) -> np.ndarray:
-    """Key `number` of each pair, as `sampling.keys` says."""
+    """Key `number` of each pair, as `sampling.draws` says."""
     return _mix(pair + np.uint64((number + 1) * _GOLDEN & _MASK))
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from capgrade.bits import id_keys
 from capgrade.measures.base import Fill
 from capgrade.pipelines.sampling import sampler
-from capgrade.pipelines.sampling.plan import Plan
-from capgrade.pipelines.sampling.sampler import Kept, KnownValues, Sampler, keep
+from capgrade.pipelines.sampling.sampler import Kept, KnownValues, Plan, Sampler, keep
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ShardsParams, validated
 from tests.pipelines.sampling.brute_force import samples_of

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.sources.table import read_table
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams
@@ -209,7 +211,7 @@ def test_an_absent_caption_is_an_empty_one(read: Read) -> None:
 def test_rows_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "captions.tsv"
     path.write_bytes(TSV.encode() + b"\xff")
-    captions = iter(read_source(CaptionsParams(source="tsv", input=str(path))))
+    captions = read_table(str(path), CaptionsParams(source="tsv", input=str(path)), Counter())
     assert next(captions).text == "A dog."
 
 

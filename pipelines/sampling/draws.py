@@ -1,4 +1,10 @@
-"""Samples of windows: of each window of each measure, the captions of the lowest keys.
+"""Random samples of an image's captions: uniform, of its share, and of each measure's windows.
+
+A sample takes the captions of the lowest keys. A pair's seed, the sum of a hash of the image and
+one of the caption, starts a splitmix64 generator (Steele, Lea and Flood 2014). Key k is its number
+k, of 64 bits: each random sample has a key of its own, and so has the image's share of the
+captions. Between pairs of the same relevance a hash of the seed decides, which is no key
+(`capgrade.bits`).
 
 The range of each measure is cut at every edge of a window into cells, and a cell tells which
 windows hold a value. A value reaches an edge when it does so rounded to five places, as a share of
@@ -6,17 +12,99 @@ the measure's range. So hardly any pair is so near to an edge that the last bits
 depend on the kind of processor, decide.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.bits import GOLDEN, mix
 from capgrade.kernels import in_threads, njit
-from capgrade.pipelines.sampling.keys import TILE, WINDOW_KEYS, key_of, take
-from capgrade.pipelines.sampling.plan import Plan
 
+# The number of this rule. Parts drawn by another are not joined; docs/shards.md has its history.
+RULE = 6
+# Numbers of keys: of the uniform sample, of the share, and the first of the windows'.
+UNIFORM_KEY, SHARE_KEY, WINDOW_KEYS = 0, 1, 2
+TILE = 256  # pairs looked at together
 HALF_PLACE = 5e-6
 BUCKETS = 2048  # of equal width: the values of most have all reached the same edges
 _LARGEST_KEY = np.uint64(2**64 - 1)
+
+
+@njit(cache=True)
+def key_of(seed, number):
+    """uint64: a key of a pair, from its seed."""
+    return mix(seed + (np.uint64(number) + np.uint64(1)) * GOLDEN)
+
+
+@njit(cache=True)
+def take(key, row, keys, rows, size):
+    """Put a caption into a sample of the lowest keys. Returns the sample's new size.
+
+    `keys` and `rows`, which are as long as a sample may be, are a heap with the largest key first:
+    that is the one to go.
+    """
+    if size < keys.shape[0]:
+        at = size
+        size += 1
+        while at and keys[(at - 1) // 2] < key:
+            keys[at], rows[at] = keys[(at - 1) // 2], rows[(at - 1) // 2]
+            at = (at - 1) // 2
+    elif key < keys[0]:
+        at, child = 0, 1
+        while child < size:
+            if child + 1 < size and keys[child + 1] > keys[child]:
+                child += 1
+            if keys[child] <= key:
+                break
+            keys[at], rows[at] = keys[child], rows[child]
+            at, child = child, 2 * child + 1
+    else:
+        return size
+    keys[at], rows[at] = key, row
+    return size
+
+
+@njit(nogil=True, cache=True)
+def _lowest(begin, end, seeds, caption_keys, rows):
+    keys, tile = np.empty(rows.shape[1], np.uint64), np.empty(TILE, np.uint64)
+    for b in range(begin, end):
+        size = 0
+        for at in range(0, caption_keys.shape[0], TILE):
+            some = caption_keys[at : at + TILE]
+            for j in range(some.shape[0]):  # a loop of its own, so that it becomes vectors
+                tile[j] = key_of(seeds[b] + some[j], UNIFORM_KEY)
+            for j in range(some.shape[0]):
+                if size < keys.shape[0] or tile[j] < keys[0]:
+                    size = take(tile[j], at + j, keys, rows[b], size)
+
+
+@njit(nogil=True, cache=True)
+def _inside(begin, end, seeds, caption_keys, share, rows, sizes):
+    for b in range(begin, end):
+        size = 0
+        for c in range(caption_keys.shape[0]):
+            if key_of(seeds[b] + caption_keys[c], SHARE_KEY) <= share:
+                rows[b, size] = c
+                size += 1
+        sizes[b] = size
+
+
+def uniform_sample(seeds: np.ndarray, caption_keys: np.ndarray, size: int) -> np.ndarray:
+    """Up to `size` captions of each image: int64 pairs, rising, image x captions + caption."""
+    n = len(caption_keys)
+    rows = np.empty((len(seeds), min(size, n)), np.int64)
+    if rows.size:
+        in_threads(_lowest, len(seeds), seeds, caption_keys, rows)
+    return np.sort((rows + np.arange(len(seeds))[:, None] * n).ravel())
+
+
+def share_of_captions(seeds: np.ndarray, caption_keys: np.ndarray, among: float) -> np.ndarray:
+    """The captions of each image's share of all, `among` in size: pairs as of `uniform_sample`."""
+    n, share = len(caption_keys), np.uint64(min(int(among * 2**64), 2**64 - 1))
+    rows = np.empty((len(seeds), n), np.int32)  # little of it is written to, so little is memory
+    sizes = np.empty(len(seeds), np.int64)
+    in_threads(_inside, len(seeds), seeds, caption_keys, share, rows, sizes)
+    return np.concatenate([rows[b, :size] + b * np.int64(n) for b, size in enumerate(sizes)])
 
 
 class Cells(NamedTuple):
@@ -34,16 +122,6 @@ class Cells(NamedTuple):
     begin: np.ndarray  # float32 [measures]: of the first bucket
     scale: np.ndarray  # float32 [measures]: 1 / width of a bucket
 
-    def members(self, counts: np.ndarray, n_windows: int) -> np.ndarray:
-        """How many values each window holds: int64 [images, measures, n_windows].
-
-        `counts`, int64 [images, measures, cells], has how many each cell holds.
-        """
-        out = np.zeros((*counts.shape[:2], n_windows), np.int64)
-        for m, place, cell in np.argwhere(self.windows >= 0):
-            out[:, m, self.windows[m, place, cell]] += counts[:, m, cell]
-        return out
-
     def of(self, m: int, values: np.ndarray) -> np.ndarray:
         """The cell of each float32 value of measure m: int16."""
         edges = self.edges[m][~np.isnan(self.edges[m])]
@@ -58,42 +136,39 @@ class Cells(NamedTuple):
         in_threads(_place, len(values), values, *args)
 
 
-def cells_of(plan: Plan) -> Cells:
-    """The cells that the edges of a plan's windows make."""
-    measures, cut = len(plan.low), []
-    for m in range(measures):
-        windows = plan.windows(m)
-        cut.append((windows, np.unique(windows[np.isfinite(windows)])))
-    # A window holds the cell that starts at c edges if it has begun there and ends later.
-    starts = [np.append(-np.inf, bounds) for _, bounds in cut]
-    holds = [
-        (windows[:, :1] <= start) & (start < windows[:, 1:])
-        for (windows, _), start in zip(cut, starts, strict=True)
-    ]
-    together = max(1, *(int(one.sum(axis=0).max()) for one in holds))
-    most = max(len(bounds) for _, bounds in cut)
-    edges = np.full((measures, most), np.nan, np.float32)
-    at_place = np.full((measures, together, most + 1), -1, np.int64)
-    table = np.zeros((measures, BUCKETS), np.int16)
-    begin, scale = np.zeros((2, measures), np.float32)
-    for m, (_, bounds) in enumerate(cut):
+def cells_of(windows: Sequence[np.ndarray], span: Sequence[float] | np.ndarray) -> Cells:
+    """The cells that the edges of each measure's windows, float64 [n, 2], make.
+
+    `span` is the difference of the measure's bounds.
+    """
+    bounds, holds, together, most = [], [], 1, 0
+    for mine in windows:
+        own = np.unique(mine[np.isfinite(mine)])
+        # A window holds the cell that starts at c edges if it has begun there and ends later.
+        start = np.append(-np.inf, own)
+        held = (mine[:, :1] <= start) & (start < mine[:, 1:])
+        together, most = max(together, int(held.sum(axis=0).max())), max(most, len(own))
+        bounds.append(own)
+        holds.append(held)
+    edges = np.full((len(windows), most), np.nan, np.float32)
+    at_place = np.full((len(windows), together, most + 1), -1, np.int64)
+    table = np.zeros((len(windows), BUCKETS), np.int16)
+    begin, scale = np.zeros((2, len(windows)), np.float32)
+    for m, own in enumerate(bounds):
         window, cell = np.nonzero(holds[m])
         at_place[m, window % together, cell] = window
-        span = plan.high[m] - plan.low[m]
-        mine = edges[m, : len(bounds)] = _at_or_above(bounds - HALF_PLACE * span)
-        if len(bounds):
-            width = max(float(mine[-1]) - float(mine[0]), 1e-3 * span) / (BUCKETS - 8)
+        if len(own):
+            reached = own - HALF_PLACE * span[m]
+            # The float32 at or above it, which a float32 reaches when it reaches the number.
+            near = reached.astype(np.float32)
+            mine = np.where(near < reached, np.nextafter(near, np.float32(np.inf)), near)
+            edges[m, : len(own)] = mine
+            width = max(float(mine[-1]) - float(mine[0]), 1e-3 * span[m]) / (BUCKETS - 8)
             begin[m], scale[m] = mine[0] - 4 * width, 1 / width
             at = _buckets(mine, begin[m], scale[m])
             table[m] = np.searchsorted(at, np.arange(BUCKETS))
             table[m, at] = -1 - table[m, at]
     return Cells(edges, at_place, table, begin, scale)
-
-
-def _at_or_above(bounds: np.ndarray) -> np.ndarray:
-    """The float32 at or above each bound, which a float32 reaches when it reaches the bound."""
-    near: np.ndarray = bounds.astype(np.float32)
-    return np.where(near < bounds, np.nextafter(near, np.float32(np.inf)), near)
 
 
 @njit(cache=True)
@@ -193,8 +268,7 @@ def _draw(begin, end, seeds, caption_keys, listed, ptr, cells, windows, rows, si
 def draw(
     seeds: np.ndarray,
     caption_keys: np.ndarray,
-    listed: np.ndarray,
-    ptr: np.ndarray,
+    share: np.ndarray | None,
     cells: np.ndarray,
     members: np.ndarray,
     per_window: int,
@@ -202,15 +276,18 @@ def draw(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw the samples of all windows. Returns int64 pairs and the measure of each.
 
-    A pair is image x captions + caption. They are drawn from the captions `listed`, int64, those of
-    image i from ptr[i] to ptr[i + 1], or from all where it is empty. `cells`, int16 [measures,
-    captions of all images], has the cell of each one's value, and `members`, int64 [images,
-    measures, windows], how many a window has.
+    A pair is image x captions + caption. They are drawn from the pairs of `share`, rising, or from
+    all (None). `cells`, int16 [measures, pairs], has the cell of each one's value, `members`, int64
+    [images, measures, windows], how many a window has, and `windows` is as of `Cells`.
     """
+    n = len(caption_keys)
+    listed, ptr = np.empty(0, np.int64), np.arange(len(seeds) + 1) * n
+    if share is not None:
+        listed, ptr = share % n, np.searchsorted(share, ptr)
     most = min(per_window, int(members.max(initial=0)))  # of no window are more drawn than it has
     rows, sizes = np.empty((*members.shape, most), np.int64), np.zeros(members.shape, np.int64)
     if most:
         args = (seeds, caption_keys, listed, ptr, cells, windows, rows, sizes)
         in_threads(_draw, len(seeds), *args)
     image, measure, window, place = np.nonzero(np.arange(most) < sizes[..., None])
-    return image * len(caption_keys) + rows[image, measure, window, place], measure
+    return image * n + rows[image, measure, window, place], measure

@@ -10,7 +10,7 @@ from scipy import stats
 
 from capgrade.bits import id_keys, mix_all
 from capgrade.kernels import njit
-from capgrade.pipelines.sampling.keys import key_of, take
+from capgrade.pipelines.sampling.draws import key_of, take
 
 NUMBERS = 10
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capgrade.labels.named import EXACT, base_names, params_to_refit
+from capgrade.labels.params import EXACT, base_names, params_to_refit
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.errors import InputError
 from tests.conftest import call, random_sets

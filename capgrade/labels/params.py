@@ -1,5 +1,5 @@
-"""Which encoder, files, folders and device measures are fitted with again: those that the user
-names.
+"""The parameters that labels were made with: as the block of params.yaml, without the folders of a
+machine, and for fitting the measures again with the encoder, files and device that the user names.
 
 Labels say what they were made with, and may come from anybody. An encoder is a hub id or a folder,
 so their word alone would have us ask the hub for whatever they name. Published labels call paths by
@@ -12,14 +12,56 @@ import re
 from pathlib import Path
 from typing import Any
 
+from capgrade.measures import MEASURES
 from capgrade.measures.params import OWNERS, MeasuresParams
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import inside
+from capgrade.schemas.params import validated
 
 SET, EXACT = "--set measures.{block}.{key}={value}", "exact(..., {key}='{value}')"
 # Parameters that hold a path, or several by name. A hub's id, USER/NAME, stays.
 _PATHS = {"input", "imported", "document_frequency", "model", "cache", "split_lists", "images"}
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
+
+def params_of(measures: dict[str, Any], folder: Path) -> MeasuresParams:
+    """Parameters from what `MeasuresParams.used` wrote. Imported matrices are left out, and
+    mixtures with them: their labels are in the pairs."""
+    block = measures_block(measures)
+    mixtures = {
+        name: weights
+        for name, weights in block.get("mixtures", {}).items()
+        if not is_imported(measures.get(name, {}))  # one that ranks for another is not among them
+    }
+    return validated(MeasuresParams, {**block, "imported": {}, "mixtures": mixtures}, file=folder)
+
+
+def measures_block(used: dict[str, Any], block: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The block of params.yaml from what was used, where imported measures and mixtures stand
+    beside the others."""
+    block = {} if block is None else block
+    for name, params in used.items():
+        if "imported" in params:
+            block.setdefault("imported", {})[name] = params["imported"]
+        elif "weights" in params:
+            block.setdefault("mixtures", {})[name] = params["weights"]
+            measures_block(params["measures"], block)
+        elif name in MEASURES:
+            kind, own = MEASURES[name], dict(params)
+            measures = own.pop("measures", {})
+            for key in kind.fixed:
+                own[key] = kind.parameters.model_fields[key].default
+            block.setdefault(kind.block or name, own)
+            measures_block(measures, block)
+        else:
+            problem = f"its labels are of '{name}', a measure that is not installed here"
+            raise InputError(problem, remedy="install the package that brings it")
+    return block
+
+
+def is_imported(used: dict[str, Any]) -> bool:
+    """Whether a measure is an imported matrix, or a mixture with one."""
+    return any("imported" in part for part in (used, *used.get("measures", {}).values()))
 
 
 def params_to_refit(
