@@ -28,8 +28,7 @@ from capgrade.measures.spice import SpiceParams
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 from capgrade.text.language import warn_of_scripts
-from capgrade.text.tokens import tokenize_as_words
-from capgrade.text.words import NO_TOKENIZER
+from capgrade.text.tokens import NO_TOKENIZER, tokenize_as_words
 
 __all__ = ["Bleu", "COCOEvalCap", "Cider", "Meteor", "PTBTokenizer", "Rouge", "Spice"]
 

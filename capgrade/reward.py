@@ -19,8 +19,13 @@ from capgrade.measures.scores.candidates import are_ids, pair_candidates, token_
 from capgrade.measures.scores.corpus import warn_of_one_image
 from capgrade.schemas.errors import InputError
 from capgrade.text.language import warn_of_scripts
-from capgrade.text.tokens import remove_line_breaks, tokenize_as_words
-from capgrade.text.words import NO_TOKENIZER, Words, split_at_white_space
+from capgrade.text.tokens import (
+    NO_TOKENIZER,
+    Words,
+    remove_line_breaks,
+    split_at_white_space,
+    tokenize_as_words,
+)
 
 
 class CiderReward:

@@ -49,8 +49,7 @@ from capgrade.schemas.captions import CAPTIONS_FILE, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import ParamsBlock, SelfReference
-from capgrade.text.tokens import tokens_of_text
-from capgrade.text.words import number_words, words_of
+from capgrade.text.tokens import number_words, tokens_of_text, words_of
 
 SIGMA = 6.0  # of CIDEr-D's penalty on the difference of lengths
 _DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K

@@ -28,8 +28,12 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
 from capgrade.schemas.output import arrow_of, refuse_file
 from capgrade.text.language import warn_of_scripts
-from capgrade.text.tokens import tokenize_as_words
-from capgrade.text.words import NO_TOKENIZER, split_at_spaces, split_at_white_space
+from capgrade.text.tokens import (
+    NO_TOKENIZER,
+    split_at_spaces,
+    split_at_white_space,
+    tokenize_as_words,
+)
 
 _KIND = "document_frequencies"
 _SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa.int32())])

@@ -11,7 +11,7 @@ from scipy.sparse import coo_array
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.text.words import Words, split_at_white_space, tokens_of
+from capgrade.text.tokens import Words, split_at_white_space, tokens_of
 
 MAX_ORDER = 4
 MOST_NGRAMS = 2**31 - 1

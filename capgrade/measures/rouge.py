@@ -31,8 +31,7 @@ from capgrade.measures.base import (
 from capgrade.measures.scores.corpus import Corpus, Scored, mean_score
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import ParamsBlock, SelfReference
-from capgrade.text.tokens import tokens_of_text
-from capgrade.text.words import fill_empty_sentences, tokens_of
+from capgrade.text.tokens import fill_empty_sentences, tokens_of, tokens_of_text
 
 _SHORT = 16  # bits of a short lane
 _IMAGES = 64  # images whose lanes stand side by side, as many as fit MOST

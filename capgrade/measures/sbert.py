@@ -32,6 +32,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasureDevice, ParamsBlock, SelfReference
 from capgrade.text.language import warn_unless_english
+from capgrade.text.tokens import tokens_of
 
 _REFERENCES = ("max", "mean", "first")
 _MAX, _FIRST = 0, 2  # places in _REFERENCES
@@ -166,7 +167,7 @@ class Sbert(Measure[SbertParams]):
         """
         sets = reference_sets(self.params.self_reference, captions)
         if self.params.model == EMBEDDED:
-            warn_unless_english(f"sbert's model {EMBEDDED}", captions)
+            warn_unless_english(f"sbert's model {EMBEDDED}", tokens_of(captions))
         vectors = embed(captions.texts, self.params.model, device=self.params.device)
         return FittedSbert(*sets, vectors, first_of_text(captions.texts), self.params.references)
 

@@ -32,7 +32,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.language import warn_unless_english
-from capgrade.text.words import Words, tokens_of
+from capgrade.text.tokens import Words, tokens_of
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,9 @@ class Meteor(Measure[MeteorParams]):
         InputError when `left_out` leaves an image without references, or METEOR's data is missing.
         """
         sets = reference_sets(self.params.self_reference, captions)
-        warn_unless_english("meteor", captions)
-        index = index_captions(tokens_of(captions), captions.caption_ids)
+        tokens = tokens_of(captions)
+        warn_unless_english("meteor", tokens)
+        index = index_captions(tokens, captions.caption_ids)
         return FittedMeteor(*sets, *index)
 
     def meaning(self) -> str:
@@ -108,7 +109,7 @@ class Meteor(Measure[MeteorParams]):
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """METEOR 1.5, 0..1, as its jar; the corpus score is of summed statistics."""
-        warn_unless_english(self.name, corpus.table)
+        warn_unless_english(self.name, corpus.tokens)
         pairs = corpus.candidates.pairs
         index = index_captions(corpus.tokens, corpus.candidates.texts)
         fitted = FittedMeteor(pairs.ref_ptr, pairs.refs, False, *index)

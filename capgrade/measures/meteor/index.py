@@ -13,7 +13,7 @@ import numpy as np
 
 from capgrade.measures.meteor.data import Lexicon, Word
 from capgrade.measures.meteor.paraphrases import hash_runs, occurring_pairs, read_paraphrases
-from capgrade.text.words import Words
+from capgrade.text.tokens import Words
 
 # The stages in their order; the paraphrase table is read from the reference's side, then from the
 # caption's.

@@ -27,7 +27,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, atomic
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.say import tell, warn
-from capgrade.text.words import split_at_spaces
+from capgrade.text.tokens import split_at_spaces
 
 LONGEST = 7  # words of a phrase
 VERSION = 3  # of the arrays

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from capgrade.text.words import Words, retokenize
+from capgrade.text.tokens import Words, retokenize
 
 _ALPHA = "A-Za-zŠŽšžŸÀ-ÖØ-öø-žЀ-ӿԀ-ԧꙀ-ꙮ꙾-ꚗᴀ-ᵿ"
 _PLAIN = re.compile("[a-z0-9 ]*")  # what nothing below changes

@@ -24,6 +24,7 @@ from capgrade.measures.scene_graph.tuples import SceneGraphParams, TupleReader
 from capgrade.measures.scores.corpus import Corpus, Scored, mean_score
 from capgrade.schemas.captions import Captions
 from capgrade.text.language import warn_unless_english
+from capgrade.text.tokens import tokens_of
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class SceneGraph(Measure[SceneGraphParams]):
         WordNet, is missing.
         """
         sets = reference_sets(self.params.self_reference, captions)
-        warn_unless_english("scene_graph", captions)
+        warn_unless_english("scene_graph", tokens_of(captions))
         ptr, tuples, weight = _number_tuples(captions, self.params)
         row = np.repeat(np.arange(captions.n_captions, dtype=np.int32), np.diff(ptr))
         order = np.argsort(tuples, kind="stable")

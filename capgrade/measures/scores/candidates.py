@@ -13,7 +13,7 @@ import numpy as np
 
 from capgrade.measures.base import ImagePairs
 from capgrade.schemas.errors import InputError
-from capgrade.text.words import Words
+from capgrade.text.tokens import Words
 
 CaptionSets = Mapping[Any, str | Sequence[str]] | Sequence[str | Sequence[str]]
 

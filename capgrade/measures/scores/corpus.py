@@ -16,8 +16,12 @@ from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 from capgrade.text.language import warn_of_scripts
-from capgrade.text.tokens import tokenize_as_words
-from capgrade.text.words import Words, fill_empty_sentences, split_at_white_space
+from capgrade.text.tokens import (
+    Words,
+    fill_empty_sentences,
+    split_at_white_space,
+    tokenize_as_words,
+)
 
 
 def warn_of_one_image(n_images: int) -> None:
