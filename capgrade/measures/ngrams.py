@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import coo_array
 
+from capgrade.kernels import njit
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.text.tokens import Words, split_at_white_space, tokens_of
@@ -192,12 +193,20 @@ def images_with(sentences: Sentences, owner: np.ndarray, n_grams: int) -> np.nda
 
     Source: its `compute_doc_freq`. `owner`, int64 [sentences], is -1 for one that is no reference.
     """
-    image = owner[sentences.row]
-    gram, image = sentences.gram[image >= 0], image[image >= 0]
-    cells = np.ones(len(image), bool), (image, gram)
-    # CSR joins equal cells, so an image has each of its n-grams once.
-    table = coo_array(cells, (int(image.max(initial=0)) + 1, n_grams + 1)).tocsr()
-    return np.bincount(table.indices, minlength=n_grams).astype(np.int32)
+    by_image = np.argsort(owner, kind="stable")
+    by_image = by_image[owner[by_image] >= 0]
+    return np.asarray(_count_images(sentences, owner, by_image, n_grams))
+
+
+@njit(cache=True)
+def _count_images(sentences, owner, by_image, n_grams):
+    images, latest = np.zeros(n_grams, np.int32), np.full(n_grams, -1)
+    for s in by_image:
+        for g in sentences.gram[sentences.start[s, 0] : sentences.stop[s, -1]]:
+            if latest[g] != owner[s]:
+                latest[g] = owner[s]
+                images[g] += 1
+    return images
 
 
 class Postings(NamedTuple):

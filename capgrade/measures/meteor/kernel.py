@@ -1,4 +1,4 @@
-"""METEOR 1.5 of captions with reference sets, over the arrays of `index`.
+"""METEOR 1.5 of captions with reference sets, over the arrays of a `MatchIndex`.
 
 A caption is aligned with each reference of the image. An alignment gives counts, and METEOR follows
 from these: the jar scores a corpus by the sums of its sentences' counts. Of several references that
@@ -22,12 +22,15 @@ from capgrade.measures.meteor.align import (
     reference_words,
     stage_of,
 )
-from capgrade.measures.meteor.index import BACKWARD, DELTA, FORWARD
 from capgrade.measures.meteor.paraphrases import LONGEST
 
-# The English task of METEOR 1.5 (Denkowski and Lavie 2014); its DELTA is beside the words' weights.
-ALPHA, BETA, GAMMA = 0.85, 0.2, 0.6
+# The English task of METEOR 1.5 (Denkowski and Lavie 2014). DELTA is what a content word weighs; a
+# function word weighs the rest of 1.
+ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of the stages exact, stem, synonym, paraphrase
+# The stages in their order; the paraphrase table is read from the reference's side, then from the
+# caption's.
+EXACT, STEM, SYNONYM, FORWARD, BACKWARD = range(5)
 
 PLACE, _STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
 MATCHES = 64  # of a caption and a reference, that there is room for at first

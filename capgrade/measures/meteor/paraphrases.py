@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from capgrade.bits import GOLDEN, mix_all
 from capgrade.measures.embeddings import cache_folder
-from capgrade.measures.meteor.data import REINSTALL
+from capgrade.measures.meteor.english import REINSTALL
 from capgrade.measures.ngrams import counting_order
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, atomic
@@ -123,40 +123,47 @@ def _mix_in(hashes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     return np.asarray(mix_all(hashes + numbers.astype(np.uint64) + GOLDEN))
 
 
-def occurring_pairs(
+def find_phrases(
     table: Paraphrases, words: Sequence[str], ptr: np.ndarray, word: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The phrases that start at each word, and the pairs both of whose phrases occur.
+    """The table's phrases in sentences, which are numbers `word` of `words`, split by `ptr`.
 
-    Sentences are word numbers `word`, split by `ptr`. Phrases are int32 [words, LONGEST], by their
-    number of words, -1 for none; pairs are (phrase, paraphrase, rank), int64 [n, 3].
+    Returns the phrase of each of `words` alone, int64, -1 for none; and those of several words,
+    int64 [n, 3]: place of the first word, number of words, phrase. Longer ones come later.
     """
     hashes, end = hash_words(words), np.repeat(ptr[1:], np.diff(ptr))
-    at, longer = np.full((len(word), LONGEST), -1, np.int32), np.arange(len(word))
-    # Hashes of the different starts so far, and which of them begins at each word.
-    begun, which = np.zeros(1, np.uint64), np.zeros(len(word), np.int64)
-    for k in range(LONGEST):
-        longer = longer[longer + k < end[longer]]
-        before, last = which[longer], word[longer + k]
+    # Hashes of the different starts so far, their phrases, and which of them begins at each place.
+    begun = _mix_in(np.zeros(len(words), np.uint64), hashes)
+    phrase = single = table.numbers(begun)
+    place, which, longer = np.arange(len(word)), word, [np.empty((0, 3), np.int64)]
+    for size in range(2, LONGEST + 1):
+        goes_on = (phrase[which] >= 0) & (place + size <= end[place])
+        place, before = place[goes_on], which[goes_on]
+        last = word[place + size - 1]
         order = counting_order(last)
         order = order[counting_order(before[order])]
         first = (np.diff(before[order], prepend=-1) != 0) | (np.diff(last[order], prepend=-1) != 0)
-        which[longer[order]] = np.cumsum(first) - 1
+        which = np.empty(len(place), np.int64)
+        which[order] = np.cumsum(first) - 1
         starts = order[first]
         begun = _mix_in(begun[before[starts]], hashes[last[starts]])
-        at[longer, k] = table.numbers(begun)[which[longer]]
-        longer = longer[at[longer, k] >= 0]
-    occurs = np.zeros(len(table.phrase) + 1, bool)  # the last is for the -1 of no phrase
-    occurs[at] = True
-    phrase = np.flatnonzero(occurs[:-1])
+        phrase = table.numbers(begun)
+        found = np.stack([place, np.full(len(place), size), phrase[which]], axis=1)
+        longer.append(found[found[:, 2] >= 0])
+    return single, np.concatenate(longer)
+
+
+def paraphrases_among(table: Paraphrases, phrases: np.ndarray) -> np.ndarray:
+    """The table's pairs of these phrases alone: (phrase, paraphrase, rank), int64 [n, 3]."""
+    occurs = np.zeros(len(table.phrase), bool)
+    occurs[phrases] = True
+    phrase = np.flatnonzero(occurs)
     sizes = table.ptr[phrase + 1] - table.ptr[phrase]
     entry = np.arange(sizes.sum()) + np.repeat(
         table.ptr[phrase] - (np.cumsum(sizes) - sizes), sizes
     )
-    kept = occurs[table.other[entry]]
-    return at, np.stack(
-        [np.repeat(phrase, sizes)[kept], table.other[entry][kept], table.rank[entry][kept]], axis=1
-    )
+    pairs = np.stack([np.repeat(phrase, sizes), table.other[entry], table.rank[entry]], axis=1)
+    return pairs[occurs[pairs[:, 1]]]
 
 
 @cache

@@ -15,7 +15,7 @@ import numpy as np
 
 from capgrade.kernels import in_threads
 from capgrade.measures.base import Fill, Measure, OfReferences, own_scores, reference_sets
-from capgrade.measures.meteor.data import JAR, meteor_files
+from capgrade.measures.meteor.english import JAR, meteor_files
 from capgrade.measures.scene_graph import kernel
 from capgrade.measures.scene_graph.kernel import CaptionTuples
 from capgrade.measures.scene_graph.lexicon import scene_lexicon

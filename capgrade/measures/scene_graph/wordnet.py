@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from capgrade.measures.meteor.data import Lexicon, meteor_folder, read_jar, read_lexicon
+from capgrade.measures.meteor.english import Lexicon, meteor_folder, read_jar, read_lexicon
 
 ENTITY = 1740  # the synonym set that is the root of all nouns
 

@@ -12,7 +12,7 @@ from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
 from capgrade.measures.frequencies import Frequencies
-from capgrade.measures.meteor.text import as_meteor_reads, meteor_words
+from capgrade.measures.meteor.english import as_meteor_reads, meteor_words
 from capgrade.measures.scores.candidates import pair_candidates
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.schemas.errors import InputError
