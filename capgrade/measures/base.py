@@ -27,7 +27,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ParamsBlock
 
 if TYPE_CHECKING:
-    from capgrade.measures.scores.corpus import Corpus, Scored
+    from capgrade.measures.corpus import Corpus, Scored
 
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
 _IMAGES = 1024  # whose references are gathered together, where single captions are scored

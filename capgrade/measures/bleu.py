@@ -23,8 +23,8 @@ from capgrade.measures.base import (
     reference_sets,
     sets_of,
 )
+from capgrade.measures.corpus import Corpus, Scored
 from capgrade.measures.ngrams import MAX_ORDER, Postings, Sentences, build_postings, count_ngrams
-from capgrade.measures.scores.corpus import Corpus, Scored
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ParamsBlock, SelfReference
@@ -262,7 +262,7 @@ class Bleu(Measure[BleuParams]):
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """BLEU-1 to BLEU-4, 0..1, with the closest reference length, as pycocoevalcap."""
-        sentences = corpus.grams
+        sentences = corpus.ngrams.sentences
         counts = statistics_of_pairs(corpus.candidates.pairs, sentences, sentences)
         values = bleu_of(counts)
         return {

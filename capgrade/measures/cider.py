@@ -34,7 +34,8 @@ from capgrade.measures.base import (
     sets_of,
 )
 from capgrade.measures.cider_kernel import Form, Ranked, ReferenceTable, Weighted, Weights
-from capgrade.measures.frequencies import Frequencies
+from capgrade.measures.corpus import Corpus, Scored, mean_score
+from capgrade.measures.frequencies import Frequencies, warn_of_one_image
 from capgrade.measures.ngrams import (
     Ngrams,
     Postings,
@@ -44,7 +45,6 @@ from capgrade.measures.ngrams import (
     count_ngrams,
     look_up,
 )
-from capgrade.measures.scores.corpus import Corpus, Scored, mean_score
 from capgrade.schemas.captions import CAPTIONS_FILE, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
@@ -253,10 +253,20 @@ class Cider(Measure[CiderParams]):
         return f"CIDEr-D, 0..10: {OVER_REFERENCES['mean']}, document frequencies of {corpus}"
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
-        """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`."""
-        values = score_sentences(
-            corpus.candidates.pairs, corpus.grams, corpus.idf, self.params.sigma
-        )
+        """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`.
+
+        Warns where the document frequencies are of a single image, as all is 0 then.
+        """
+        candidates, ngrams, frequencies = corpus.candidates, corpus.ngrams, corpus.frequencies
+        if frequencies is None:
+            sizes, owner = np.diff(candidates.pairs.ref_ptr), np.full(len(candidates.texts), -1)
+            owner[candidates.pairs.refs] = np.repeat(np.arange(len(sizes)), sizes)
+            frequencies = Frequencies.count(
+                ngrams, owner, len(sizes), corpus.tokenizer, "these references"
+            )
+        warn_of_one_image(frequencies.n_images)
+        idf = frequencies.idf(ngrams)
+        values = score_sentences(candidates.pairs, ngrams.sentences, idf, self.params.sigma)
         return {self.name: mean_score(values)}
 
     def files(self) -> dict[str, str]:

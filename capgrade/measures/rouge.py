@@ -28,7 +28,7 @@ from capgrade.measures.base import (
     own_pairs,
     reference_sets,
 )
-from capgrade.measures.scores.corpus import Corpus, Scored, mean_score
+from capgrade.measures.corpus import Corpus, Scored, mean_score
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.tokens import fill_empty_sentences, tokens_of, tokens_of_text

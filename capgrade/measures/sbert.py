@@ -24,9 +24,9 @@ from capgrade.measures.base import (
     own_scores,
     reference_sets,
 )
+from capgrade.measures.corpus import Corpus, Scored, mean_score
 from capgrade.measures.embeddings import embed, encode, load_encoder
 from capgrade.measures.products import ONE, largest, padded
-from capgrade.measures.scores.corpus import Corpus, Scored, mean_score
 from capgrade.pretrained import EMBEDDED, fingerprint
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError

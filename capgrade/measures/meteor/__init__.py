@@ -24,6 +24,7 @@ from capgrade.measures.base import (
     OfReferences,
     reference_sets,
 )
+from capgrade.measures.corpus import Corpus, Scored
 from capgrade.measures.meteor import kernel
 from capgrade.measures.meteor.english import (
     JAR,
@@ -40,7 +41,6 @@ from capgrade.measures.meteor.paraphrases import (
     paraphrases_among,
     read_paraphrases,
 )
-from capgrade.measures.scores.corpus import Corpus, Scored
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ParamsBlock, SelfReference

@@ -15,13 +15,13 @@ import numpy as np
 
 from capgrade.kernels import in_threads
 from capgrade.measures.base import Fill, Measure, OfReferences, own_scores, reference_sets
+from capgrade.measures.corpus import Corpus, Scored, mean_score
 from capgrade.measures.meteor.english import JAR, meteor_files
 from capgrade.measures.scene_graph import kernel
 from capgrade.measures.scene_graph.kernel import CaptionTuples
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.measures.scene_graph.parse import parse
 from capgrade.measures.scene_graph.tuples import SceneGraphParams, TupleReader
-from capgrade.measures.scores.corpus import Corpus, Scored, mean_score
 from capgrade.schemas.captions import Captions
 from capgrade.text.language import warn_unless_english
 from capgrade.text.tokens import tokens_of

@@ -1,6 +1,6 @@
 """METEOR pair by pair; its paraphrase table as arrays, kept, damaged and broken.
 
-METEOR's values are compared with the jar's in `test_scores`.
+METEOR's values are compared with the jar's in `test_corpus`.
 """
 
 import gzip
