@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from capgrade.bits import ones
-from capgrade.kernels import in_threads, njit
+from capgrade.kernels import in_threads, njit, ones
 from capgrade.measures.base import (
     OVER_REFERENCES,
     Fill,

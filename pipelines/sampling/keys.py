@@ -3,13 +3,12 @@
 A pair's seed, the sum of a hash of the image and one of the caption, starts a splitmix64 generator
 (Steele, Lea and Flood 2014). Key k is its number k, of 64 bits: each random sample has a key of its
 own, and so has the image's share of the captions. Between pairs of the same relevance a hash of the
-seed decides, which is no key (`capgrade.bits`).
+seed decides, which is no key (`capgrade.kernels`).
 """
 
 import numpy as np
 
-from capgrade.bits import GOLDEN, mix
-from capgrade.kernels import in_threads, njit
+from capgrade.kernels import GOLDEN, in_threads, mix, njit
 
 # The number of this rule. Parts drawn by another are not joined; docs/shards.md has its history.
 RULE = 6

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.bits import id_keys, mix_all
+from capgrade.kernels import id_keys, mix_all
 from capgrade.measures.base import Measure
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ShardsParams

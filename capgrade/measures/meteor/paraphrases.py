@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from capgrade.bits import GOLDEN, mix_all
+from capgrade.kernels import GOLDEN, mix_all
 from capgrade.measures.embeddings import cache_folder
 from capgrade.measures.meteor.english import REINSTALL
 from capgrade.measures.ngrams import counting_order
