@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -121,17 +121,16 @@ def in_threads(kernel: Callable[..., None], n: int, *args: Any) -> None:
     another. Raises what it raises, when all have ended. numba's `prange` would do the same, but
     takes thrice as long to compile.
     """
-    runs = max(1, min(get_num_threads(), n))
-    bounds = [n * k // runs for k in range(runs + 1)]
-    submit, rest = _pool(os.getpid()).submit, zip(bounds[1:-1], bounds[2:], strict=True)
-    others = [submit(kernel, *run, *args) for run in rest]
+    runs, pool = max(1, min(get_num_threads(), n)), _pool(os.getpid())
+    others = [
+        pool.submit(kernel, n * k // runs, n * (k + 1) // runs, *args) for k in range(1, runs)
+    ]
     try:
-        kernel(0, bounds[1], *args)
+        kernel(0, n // runs, *args)
     finally:
-        problems = [other.exception() for other in others]
-    for problem in problems:
-        if problem is not None:
-            raise problem
+        wait(others)
+    for other in others:
+        other.result()
 
 
 @lru_cache(maxsize=1)

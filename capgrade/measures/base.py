@@ -58,11 +58,6 @@ class ImagePairs(NamedTuple):
     # Whether a caption is not among its own references; the two tables are then one.
     leave_out: bool = False
 
-    @property
-    def order(self) -> np.ndarray:
-        """int64 [pairs]: an order in which the pairs of an image follow each other."""
-        return np.argsort(self.images, kind="stable")
-
 
 class Fitted(Protocol):
     """A measure fitted on captions: everything a worker needs, as plain arrays.
@@ -330,12 +325,6 @@ class OfReferences(ArrayState):
     @property
     def columns(self) -> int:
         return len(self.refs)
-
-    def image_pairs(
-        self, images: np.ndarray, captions: np.ndarray, leave_out: bool = False
-    ) -> ImagePairs:
-        """Captions of any table with these images' references."""
-        return ImagePairs(images, captions, self.ref_ptr, self.refs, leave_out)
 
     def own_left_out(self, images: np.ndarray) -> np.ndarray:
         rows, captions = own_pairs(self.ref_ptr, self.refs, images)

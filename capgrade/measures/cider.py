@@ -44,12 +44,13 @@ from capgrade.measures.ngrams import (
     build_postings,
     count_ngrams,
     look_up,
+    orders_of,
 )
 from capgrade.schemas.captions import CAPTIONS_FILE, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import ParamsBlock, SelfReference
-from capgrade.text.tokens import number_words, tokens_of_text, words_of
+from capgrade.text.tokens import number_words, split_at_white_space, tokens_of_text
 
 SIGMA = 6.0  # of CIDEr-D's penalty on the difference of lengths
 _DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
@@ -122,14 +123,9 @@ class FittedCider(OfReferences):
     form: Form
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        return self.scores(images, captions, self.weighted, self.leave_out).astype(np.float32)
-
-    def scores(
-        self, images: np.ndarray, rows: np.ndarray, captions: Weighted, leave_out: bool = False
-    ) -> np.ndarray:
-        """float64 [pairs] of rows of any captions, with n-grams numbered as here."""
-        pairs = self.image_pairs(images, rows, leave_out)
-        return score_pairs(pairs, captions, self.weighted, self.weights.gain, self.form)
+        pairs = ImagePairs(images, captions, self.ref_ptr, self.refs, self.leave_out)
+        values = score_pairs(pairs, self.weighted, self.weighted, self.weights.gain, self.form)
+        return values.astype(np.float32)
 
     def on_device(self, device: Any) -> Fitted:
         from capgrade.measures.on_device import CiderOnDevice
@@ -147,7 +143,7 @@ class FittedCider(OfReferences):
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`. References are folded, and postings walked, once for all chunks."""
-        folded, cursor, following = self._folded(images, start)
+        folded, cursor, following = self.fold(images, start)
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
             ranked = self.ranked._replace(class_start=self.ranked.class_start[first // CHUNK])
@@ -186,14 +182,10 @@ class FittedCider(OfReferences):
             ranked=ranked,
         )
 
-    def fold(self, images: np.ndarray) -> ReferenceTable:
-        """The terms of these images' references, and what a caption gains by each."""
-        return self._folded(images, 0)[0]
-
-    def _folded(
-        self, images: np.ndarray, first: int
-    ) -> tuple[ReferenceTable, np.ndarray, np.ndarray]:
-        pairs = self.image_pairs(images, np.empty(0, np.int64))
+    def fold(self, images: np.ndarray, first: int) -> tuple[ReferenceTable, np.ndarray, np.ndarray]:
+        """The terms of these images' references, and what a caption gains by each, from rank
+        `first` on: as `fold_references`."""
+        pairs = ImagePairs(images, np.empty(0, np.int64), self.ref_ptr, self.refs)
         return kernel.fold_references(
             pairs, first, self.weighted, self.weights, self.form, self.postings
         )
@@ -333,16 +325,19 @@ class UnseenCider:
         self.fitted, self.tokenizer = fitted, captions.tokenizer
 
     def __call__(self, text: str) -> np.ndarray:
-        typed = alphabetical(number_words([words_of(tokens_of_text(text, self.tokenizer))]))
+        tokens = number_words([tokens_of_text(text, self.tokenizer)])
+        typed = alphabetical(split_at_white_space(tokens))
         inverse = inverse_norms(typed.sentences, self._frequencies.idf(typed) ** 2)
         words = np.array([self._number.get(word, -1) for word in typed.vocabulary], np.int32)
         number = look_up(typed.keys, words, self._ngrams.keys)[typed.sentences.gram]
         # N-grams that no fitted caption has match nothing.
         sentences = typed.sentences.renumbered(number)
-        images = np.arange(len(self.fitted.ref_ptr) - 1)
-        return self.fitted.scores(
-            images, np.zeros_like(images), Weighted(sentences, inverse)
-        ).astype(np.float32)
+        fitted = self.fitted
+        images = np.arange(len(fitted.ref_ptr) - 1)
+        pairs = ImagePairs(images, np.zeros_like(images), fitted.ref_ptr, fitted.refs)
+        caption, gain = Weighted(sentences, inverse), fitted.weights.gain
+        values = score_pairs(pairs, caption, fitted.weighted, gain, fitted.form)
+        return values.astype(np.float32)
 
 
 def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> Frequencies:
@@ -374,7 +369,7 @@ def index_captions(
     captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, sets: Sets
 ) -> FittedCider:
     """The captions, ready to be scored; their n-grams are weighted by idf, float64 [n_grams]."""
-    sentences, order, gain = ngrams.sentences, ngrams.order, idf**2
+    sentences, order, gain = ngrams.sentences, orders_of(ngrams.keys), idf**2
     inverse = inverse_norms(sentences, gain)
     length_class, penalty = length_penalty(sentences.words, form.sigma)
     ranked = rank_by_length(length_class, len(penalty), inverse)

@@ -208,7 +208,7 @@ class Corpus:
 
     @cached_property
     def words(self) -> Words:
-        """Words as BLEU and CIDEr-D count them (`words_of`)."""
+        """Words as BLEU and CIDEr-D count them."""
         return split_at_white_space(self.tokens)
 
     @cached_property

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -65,18 +63,12 @@ class Sentences(NamedTuple):
         return self.renumbered(np.where(grams[place] == self.gram, place, -1).astype(np.int32))
 
 
-@dataclass(frozen=True)
-class Ngrams:
+class Ngrams(NamedTuple):
     """The n-grams of sentences, counted; `keys` are as of `number_ngrams`."""
 
     sentences: Sentences
     keys: np.ndarray
     vocabulary: list[str]
-
-    @cached_property
-    def order(self) -> np.ndarray:
-        """int8 [n_grams]: words of each, less one."""
-        return orders_of(self.keys)
 
 
 def orders_of(keys: np.ndarray) -> np.ndarray:
@@ -157,20 +149,15 @@ def look_up(keys: np.ndarray, words: np.ndarray, known: np.ndarray) -> np.ndarra
     return out
 
 
-def count_sentences(ptr: np.ndarray, numbers: np.ndarray) -> Sentences:
-    """The n-grams of sentences, counted; from `number_ngrams`."""
-    most, words, starts = len(numbers), np.diff(ptr), numbers >= 0
-    runs = np.repeat(np.arange(len(words)), words) * most + np.arange(most)[:, None]
-    cells = np.ones(np.count_nonzero(starts), np.int32), (runs[starts], numbers[starts])
-    table = coo_array(cells, (len(words) * most + 1, int(numbers.max(initial=0)) + 1)).tocsr()
-    gram = table.indices.astype(np.int32, copy=False)
-    return sentences_of(table.indptr[:-1].astype(np.int64), gram, table.data, words)
-
-
 def ngrams_of(words: Words, most: int = MAX_ORDER) -> Ngrams:
-    """The n-grams of sentences, n = 1..most, as pycocoevalcap's `precook`."""
+    """The n-grams of sentences, n = 1..most, counted, as pycocoevalcap's `precook`."""
     numbers, keys = number_ngrams(words.ptr, words.word, most)
-    return Ngrams(count_sentences(words.ptr, numbers), keys, words.vocabulary)
+    starts, sizes = numbers >= 0, words.sizes
+    runs = np.repeat(np.arange(len(sizes)), sizes) * most + np.arange(most)[:, None]
+    cells = np.ones(np.count_nonzero(starts), np.int32), (runs[starts], numbers[starts])
+    table = coo_array(cells, (len(sizes) * most + 1, int(numbers.max(initial=0)) + 1)).tocsr()
+    gram, ptr = table.indices.astype(np.int32, copy=False), table.indptr[:-1].astype(np.int64)
+    return Ngrams(sentences_of(ptr, gram, table.data, sizes), keys, words.vocabulary)
 
 
 def alphabetical(words: Words, most: int = MAX_ORDER) -> Ngrams:
@@ -184,7 +171,7 @@ def alphabetical(words: Words, most: int = MAX_ORDER) -> Ngrams:
 
 
 def count_ngrams(captions: Captions, most: int = MAX_ORDER) -> Ngrams:
-    """`alphabetical`, of every caption's words (`words_of`)."""
+    """`alphabetical`, of every caption's words."""
     return alphabetical(split_at_white_space(tokens_of(captions)), most)
 
 

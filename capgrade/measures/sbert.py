@@ -26,6 +26,7 @@ from capgrade.measures.base import (
     OVER_REFERENCES,
     Fill,
     Fitted,
+    ImagePairs,
     Measure,
     OfReferences,
     Scorer,
@@ -109,7 +110,7 @@ class FittedSbert(OfReferences):
     ) -> np.ndarray:
         """float32 [pairs] of rows of unit vectors float32 [any, d]."""
         out, folding = np.empty(len(rows)), _REFERENCES.index(self.references)
-        pairs = self.image_pairs(images, rows, leave_out)
+        pairs = ImagePairs(images, rows, self.ref_ptr, self.refs, leave_out)
         in_threads(cosine_of_pairs, len(out), pairs, vectors, self.embeddings, folding, out)
         cosines = np.maximum(out.astype(np.float32), np.float32(-1))
         return np.where(cosines > ONE, np.float32(1), cosines)

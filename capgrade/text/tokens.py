@@ -109,18 +109,13 @@ def _words_of_codes(ptr: np.ndarray, codes: pa.DictionaryArray) -> Words:
     return Words(ptr, word, codes.dictionary.to_pylist())
 
 
-def words_of(tokens: Iterable[str]) -> list[str]:
+def split_at_white_space(tokens: Words) -> Words:
     """The words whose n-grams CIDEr and BLEU count: tokens joined by a space, split at any white
     space.
 
     pycocoevalcap does the same: a PTB token with no-break spaces inside (`3 1/2`) is several words
     to it. ROUGE-L, METEOR and scene graphs take tokens.
     """
-    return " ".join(tokens).split()
-
-
-def split_at_white_space(tokens: Words) -> Words:
-    """`words_of` the tokens of each sentence."""
     return respell(tokens, [token.split() for token in tokens.vocabulary])
 
 

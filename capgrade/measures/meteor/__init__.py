@@ -94,7 +94,7 @@ class FittedMeteor(OfReferences):
     matches: Matches
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        pairs = self.image_pairs(images, captions, self.leave_out)
+        pairs = ImagePairs(images, captions, self.ref_ptr, self.refs, self.leave_out)
         index = MatchIndex(self.words, self.units, self.matches)
         return score_pairs(pairs, index, np.empty((0, kernel.COUNTS))).astype(np.float32)
 

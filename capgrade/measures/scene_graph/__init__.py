@@ -14,7 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.kernels import in_threads
-from capgrade.measures.base import Fill, Measure, OfReferences, own_scores, reference_sets
+from capgrade.measures.base import (
+    Fill,
+    ImagePairs,
+    Measure,
+    OfReferences,
+    own_scores,
+    reference_sets,
+)
 from capgrade.measures.corpus import Corpus, Scored, mean_score
 from capgrade.measures.meteor.english import JAR, meteor_files
 from capgrade.measures.scene_graph import kernel
@@ -36,8 +43,9 @@ class FittedSceneGraph(OfReferences):
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         out = np.empty(len(captions), np.float32)
-        pairs = self.image_pairs(images, captions, self.leave_out)
-        in_threads(kernel.score_pairs, len(out), pairs.order, pairs, self.graphs, self.beta2, out)
+        pairs = ImagePairs(images, captions, self.ref_ptr, self.refs, self.leave_out)
+        order = np.argsort(images, kind="stable")  # the pairs of an image after each other
+        in_threads(kernel.score_pairs, len(out), order, pairs, self.graphs, self.beta2, out)
         return out
 
     def filler(self, images: np.ndarray, start: int) -> Fill:

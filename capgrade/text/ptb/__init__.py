@@ -82,7 +82,9 @@ def _lex(line: str, after: str) -> list[str]:
             end = _end_of_token(number, text[:end], start)
         token = rule.write(text[start:end])
         if token is not None:
-            tokens.append(_join_halves(token).lower())
+            if not token.isascii():  # halves of characters become characters again
+                token = token.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            tokens.append(token.lower())
         start = end - 1 if rule.reread_period else end
     return tokens
 
@@ -91,14 +93,6 @@ def _split_in_halves(match: re.Match[str]) -> str:
     """The surrogate pair of a character beyond the basic plane: the lexer reads UTF-16."""
     code = ord(match[0]) - 0x10000
     return chr(0xD800 + (code >> 10)) + chr(0xDC00 + (code & 0x3FF))
-
-
-def _join_halves(token: str) -> str:
-    return (
-        token
-        if token.isascii()
-        else token.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    )
 
 
 @cache
@@ -115,8 +109,11 @@ def _end_of_token(number: int, text: str, start: int) -> int:
     """Where the token of a rule ends that matched `text[start:]` with its lookahead; of several
     such positions the last."""
     token, lookahead = _parts(number)
-    ends = [end for end, _ in token.find_ends(text, start)]
-    return max(end for end in ends if (len(text), 0) in lookahead.find_ends(text, end))
+    last = start
+    for end, _ in token.find_ends(text, start):
+        if (len(text), 0) in lookahead.find_ends(text, end):
+            last = end
+    return last
 
 
 class _State:
