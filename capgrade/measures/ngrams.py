@@ -99,16 +99,16 @@ def number_ngrams(
     for more n-grams than have numbers.
     """
     numbers, keys, n = np.full((most, len(word)), -1, np.int32), [np.empty(0, np.int64)], 0
-    left = np.repeat(ptr[1:], np.diff(ptr)) - np.arange(len(word))
+    words_before = np.arange(len(word)) - np.repeat(ptr[:-1], np.diff(ptr))
+    last = counting_order(word)  # places of the n-grams' last words, by these words
     for k in range(most):
-        at = np.flatnonzero(left > k)
-        order = counting_order(word[at + k])
+        last = last[words_before[last] >= k]
+        in_order = last
         if k:
-            order = order[counting_order(numbers[k - 1, at[order]])]
-        at = at[order]
-        key = (numbers[k - 1, at].astype(np.int64) if k else ALONE) << 32 | word[at + k].astype(
-            np.int64
-        )
+            in_order = last[counting_order(numbers[k - 1, last - k])]
+        at = in_order - k
+        before = numbers[k - 1, at].astype(np.int64) if k else ALONE
+        key = before << 32 | word[in_order].astype(np.int64)
         first = np.append(True, np.diff(key) != 0)[: len(key)]
         numbers[k, at] = n - 1 + np.cumsum(first)
         keys.append(key[first])

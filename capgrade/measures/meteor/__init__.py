@@ -209,12 +209,12 @@ def index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
 
     table = read_paraphrases(lexicon.paraphrases)
     single, longer = find_phrases(table, vocabulary, ptr, word)
-    pairs = paraphrases_among(table, np.concatenate([single[single >= 0], longer[:, 2]]))
+    pairs = paraphrases_among(table, np.concatenate([single[single >= 0], longer[2]]))
     # A phrase of one word has the word's unit; those of several words with a paraphrase follow.
     unit, paired = np.full(len(table.phrase), -1, np.int32), np.unique(pairs[:, :2])
     unit[paired] = len(entries) + np.arange(len(paired))
     unit[single[single >= 0]] = np.flatnonzero(single >= 0)
-    longer[:, 2] = unit[longer[:, 2]]
+    longer[2] = unit[longer[2]]
 
     units = unit[pairs[:, :2]].T
     matches = np.concatenate(
@@ -229,19 +229,19 @@ def index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
     starts = np.searchsorted(matches[0], np.arange(len(entries) + len(paired) + 1))
     return MatchIndex(
         CaptionWords(ptr, function, weight, same),
-        _units(ptr, word, longer[longer[:, 2] >= 0]),
+        _units(ptr, word, longer[:, longer[2] >= 0]),
         Matches(starts, *matches[1:]),
     )
 
 
 def _units(ptr: np.ndarray, word: np.ndarray, longer: np.ndarray) -> Units:
-    """Every word, and `longer`: rows of (place of the first word, number of words, unit)."""
-    place = np.concatenate([np.arange(len(word)), longer[:, 0]])
+    """Every word, and `longer`, int64 [3, n]: place of the first word, number of words, unit."""
+    place = np.concatenate([np.arange(len(word)), longer[0]])
     order = np.argsort(place, kind="stable")
     place = place[order]
     start = place - np.repeat(ptr[:-1], np.diff(ptr))[place]
-    length = np.concatenate([np.ones(len(word), np.int64), longer[:, 1]])[order]
-    number = np.concatenate([word, longer[:, 2]])[order]
+    length = np.concatenate([np.ones(len(word), np.int64), longer[1]])[order]
+    number = np.concatenate([word, longer[2]])[order]
     return Units(np.searchsorted(place, ptr), *np.stack([start, length, number]).astype(np.int32))
 
 

@@ -129,15 +129,16 @@ def find_phrases(
     """The table's phrases in sentences, which are numbers `word` of `words`, split by `ptr`.
 
     Returns the phrase of each of `words` alone, int64, -1 for none; and those of several words,
-    int64 [n, 3]: place of the first word, number of words, phrase. Longer ones come later.
+    int64 [3, n]: place of the first word, number of words, phrase. Longer ones come later.
     """
     hashes, end = hash_words(words), np.repeat(ptr[1:], np.diff(ptr))
-    # Hashes of the different starts so far, their phrases, and which of them begins at each place.
+    # Hashes of the different starts so far, and which of them begins at each place.
     begun = _mix_in(np.zeros(len(words), np.uint64), hashes)
-    phrase = single = table.numbers(begun)
-    place, which, longer = np.arange(len(word)), word, [np.empty((0, 3), np.int64)]
+    single = table.numbers(begun)
+    place = np.flatnonzero(single[word] >= 0)
+    which, longer = word[place], [np.empty((3, 0), np.int64)]
     for size in range(2, LONGEST + 1):
-        goes_on = (phrase[which] >= 0) & (place + size <= end[place])
+        goes_on = place + size <= end[place]
         place, before = place[goes_on], which[goes_on]
         last = word[place + size - 1]
         order = counting_order(last)
@@ -147,10 +148,11 @@ def find_phrases(
         which[order] = np.cumsum(first) - 1
         starts = order[first]
         begun = _mix_in(begun[before[starts]], hashes[last[starts]])
-        phrase = table.numbers(begun)
-        found = np.stack([place, np.full(len(place), size), phrase[which]], axis=1)
-        longer.append(found[found[:, 2] >= 0])
-    return single, np.concatenate(longer)
+        phrase = table.numbers(begun)[which]
+        known = phrase >= 0
+        place, which = place[known], which[known]
+        longer.append(np.stack([place, np.full(len(place), size), phrase[known]]))
+    return single, np.concatenate(longer, axis=1)
 
 
 def paraphrases_among(table: Paraphrases, phrases: np.ndarray) -> np.ndarray:
