@@ -99,19 +99,13 @@ def number_ngrams(
     for more n-grams than have numbers.
     """
     numbers, keys, n = np.full((most, len(word)), -1, np.int32), [np.empty(0, np.int64)], 0
-    words_before = np.arange(len(word)) - np.repeat(ptr[:-1], np.diff(ptr))
-    last = counting_order(word)  # places of the n-grams' last words, by these words
+    left = np.repeat(ptr[1:], np.diff(ptr)) - np.arange(len(word))
     for k in range(most):
-        last = last[words_before[last] >= k]
-        in_order = last
-        if k:
-            in_order = last[counting_order(numbers[k - 1, last - k])]
-        at = in_order - k
-        before = numbers[k - 1, at].astype(np.int64) if k else ALONE
-        key = before << 32 | word[in_order].astype(np.int64)
-        first = np.append(True, np.diff(key) != 0)[: len(key)]
-        numbers[k, at] = n - 1 + np.cumsum(first)
-        keys.append(key[first])
+        at = np.flatnonzero(left > k)
+        before = numbers[k - 1, at].astype(np.int64) if k else np.int64(ALONE)
+        new, number = np.unique(before << 32 | word[at + k], return_inverse=True)
+        numbers[k, at] = n + number
+        keys.append(new)
         n += len(keys[-1])
         if n > MOST_NGRAMS:
             problem = f"more than {MOST_NGRAMS:,} different n-grams, which are numbers of 32 bits"
@@ -119,16 +113,6 @@ def number_ngrams(
                 problem, remedy="divide the corpus, or leave out the measures that count n-grams"
             )
     return numbers, np.concatenate(keys)
-
-
-def counting_order(numbers: np.ndarray) -> np.ndarray:
-    """A stable argsort of whole numbers from 0 on, by counting.
-
-    Its time and memory grow with the largest.
-    """
-    places = np.arange(len(numbers))
-    cells = np.ones(len(numbers), bool), (numbers, places)
-    return coo_array(cells, (int(numbers.max(initial=0)) + 1, len(numbers) + 1)).tocsr().indices
 
 
 def look_up(keys: np.ndarray, words: np.ndarray, known: np.ndarray) -> np.ndarray:

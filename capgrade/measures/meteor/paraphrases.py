@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from capgrade.kernels import GOLDEN, mix_all
 from capgrade.measures.embeddings import cache_folder
 from capgrade.measures.meteor.english import REINSTALL
-from capgrade.measures.ngrams import counting_order
+from capgrade.measures.ngrams import LAST
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, atomic
 from capgrade.schemas.inputs import file_digest
@@ -140,14 +140,10 @@ def find_phrases(
     for size in range(2, LONGEST + 1):
         goes_on = place + size <= end[place]
         place, before = place[goes_on], which[goes_on]
-        last = word[place + size - 1]
-        order = counting_order(last)
-        order = order[counting_order(before[order])]
-        first = (np.diff(before[order], prepend=-1) != 0) | (np.diff(last[order], prepend=-1) != 0)
-        which = np.empty(len(place), np.int64)
-        which[order] = np.cumsum(first) - 1
-        starts = order[first]
-        begun = _mix_in(begun[before[starts]], hashes[last[starts]])
+        starts, which = np.unique(
+            before.astype(np.int64) << 32 | word[place + size - 1], return_inverse=True
+        )
+        begun = _mix_in(begun[starts >> 32], hashes[starts & LAST])
         phrase = table.numbers(begun)[which]
         known = phrase >= 0
         place, which = place[known], which[known]
