@@ -211,7 +211,7 @@ def index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
     single, longer = find_phrases(table, vocabulary, ptr, word)
     pairs = paraphrases_among(table, np.concatenate([single[single >= 0], longer[2]]))
     # A phrase of one word has the word's unit; those of several words with a paraphrase follow.
-    unit, paired = np.full(len(table.phrase), -1, np.int32), np.unique(pairs[:, :2])
+    unit, paired = np.full(len(table.keys), -1, np.int32), np.unique(pairs[:, :2])
     unit[paired] = len(entries) + np.arange(len(paired))
     unit[single[single >= 0]] = np.flatnonzero(single >= 0)
     longer[2] = unit[longer[2]]
