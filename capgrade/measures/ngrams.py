@@ -124,13 +124,17 @@ def look_up(keys: np.ndarray, words: np.ndarray, known: np.ndarray) -> np.ndarra
     out, order = np.full(len(keys), -1, np.int32), orders_of(keys)
     for k in range(MAX_ORDER if len(known) else 0):
         at = np.flatnonzero(order == k)
-        last = words[keys[at] & LAST].astype(np.int64)
-        before = out[keys[at] >> 32].astype(np.int64) if k else ALONE
-        wanted = before << 32 | last
-        place = np.searchsorted(known, wanted).clip(max=len(known) - 1)
-        matches = (known[place] == wanted) & (last >= 0) & ((before >= 0) | (k == 0))
-        out[at[matches]] = place[matches]
+        before = out[keys[at] >> 32].astype(np.int64) if k else np.int64(ALONE)
+        # The key of a word without a number is -1, which no n-gram has.
+        wanted = before << 32 | words[keys[at] & LAST]
+        out[at] = find(np.where(before < 0, -1, wanted) if k else wanted, known)
     return out
+
+
+def find(wanted: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """int64 [n]: the place of each number in `known`, which rises, -1 where it is not there."""
+    place = np.searchsorted(known, wanted).clip(max=len(known) - 1)
+    return np.where(known[place] == wanted, place, -1)
 
 
 def ngrams_of(words: Words, most: int = MAX_ORDER) -> Ngrams:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from capgrade.kernels import GOLDEN, mix_all
 from capgrade.measures.embeddings import cache_folder
 from capgrade.measures.meteor.english import REINSTALL
-from capgrade.measures.ngrams import ALONE
+from capgrade.measures.ngrams import ALONE, find
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, atomic
 from capgrade.schemas.inputs import file_digest
@@ -108,26 +108,20 @@ def find_phrases(
     Returns the phrase of each of `words` alone, int64, -1 for none; and those of several words,
     int64 [3, n]: place of the first word, number of words, phrase. Longer ones come later.
     """
-    own, end = _find(hash_words(words), table.words), np.repeat(ptr[1:], np.diff(ptr))
-    single = _find(ALONE << 32 | own, table.keys)
+    own, end = find(hash_words(words), table.words), np.repeat(ptr[1:], np.diff(ptr))
+    single = find(ALONE << 32 | own, table.keys)
     place = np.flatnonzero(single[word] >= 0)
     phrase, longer = single[word[place]], [np.empty((3, 0), np.int64)]
     for size in range(2, LONGEST + 1):
         goes_on = place + size <= end[place]
         place, before = place[goes_on], phrase[goes_on]
-        # The key of a word that the table has not is -1, which is no phrase's.
+        # The key of a word that the table does not have is -1, which no phrase has.
         keys, which = np.unique(before << 32 | own[word[place + size - 1]], return_inverse=True)
-        phrase = _find(keys, table.keys)[which]
+        phrase = find(keys, table.keys)[which]
         known = phrase >= 0
         place, phrase = place[known], phrase[known]
         longer.append(np.stack([place, np.full(len(place), size), phrase]))
     return single, np.concatenate(longer, axis=1)
-
-
-def _find(wanted: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """int64 [n]: the place of each in the rising numbers `known`, -1 where it is not there."""
-    place = np.searchsorted(known, wanted).clip(max=len(known) - 1)
-    return np.where(known[place] == wanted, place, -1)
 
 
 def paraphrases_among(table: Paraphrases, phrases: np.ndarray) -> np.ndarray:
