@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -221,7 +221,68 @@ class CiderPlainParams(ParamsBlock):
     self_reference: SelfReference = "included"
 
 
-class Cider(Measure[CiderParams]):
+class CiderPlain(Measure[Any]):
+    """CIDEr, 0..10: the tf-idf cosine of 1- to 4-grams, mean over orders and references, times 10.
+
+    It has neither the clipping nor the length penalty of CIDEr-D. Source: Vedantam et al. 2015, eq.
+    1-3; pycocoevalcap computes CIDEr-D alone.
+    """
+
+    name, opened = "cider_plain", ("document_frequency",)
+    parameters: ClassVar[type[ParamsBlock]] = CiderPlainParams
+    low, high = 0.0, 10.0
+    title = "CIDEr without clipping and length penalty"
+
+    @property
+    def form(self) -> Form:
+        """Which tf-idf cosine it is."""
+        return Form(clip=False, sigma=np.inf)
+
+    def fit(self, captions: Captions) -> FittedCider:
+        """Index the captions, weighted by ln N - ln max(1, df).
+
+        InputError when the document frequencies come from a single image, as all scores would be 0,
+        or `self_reference: left_out` leaves an image without references.
+        """
+        sets, ngrams = reference_sets(self.params.self_reference, captions), count_ngrams(captions)
+        idf = self.frequencies(captions, ngrams).idf(ngrams)
+        return index_captions(captions, ngrams, idf, self.form, sets)
+
+    def frequencies(self, captions: Captions, ngrams: Ngrams) -> Frequencies:
+        """Those of the captions, whose n-grams these are, or of `document_frequency`.
+
+        InputError when they count one image.
+        """
+        source = self.params.document_frequency
+        if source is None:
+            frequencies = Frequencies.of_captions(captions, ngrams)
+        else:
+            frequencies = Frequencies.read(source, captions.tokenizer)
+        if frequencies.n_images < 2:
+            problem = f"document frequencies of {frequencies.n_images} image(s) make every CIDEr 0"
+            remedy = f"set measures.{self.name}.document_frequency to a captions folder or a saved "
+            raise InputError(problem, file=source, remedy=f"{remedy}file")
+        return frequencies
+
+    def meaning(self) -> str:
+        source, over = self.params.document_frequency, OVER_REFERENCES["mean"]
+        corpus = f"`{source}`" if source else "this split's images"
+        return f"{self.title}, 0..10: {over}, document frequencies of {corpus}"
+
+    def files(self) -> dict[str, str]:
+        """As `Measure.files`. Of FOLDER#split it is the folder's captions file."""
+        source = self.params.document_frequency
+        if source is None:
+            return {}
+        folder = Path(source.partition("#")[0])
+        path = folder / CAPTIONS_FILE if folder.is_dir() else Path(source)
+        return {f"measures.{self.name}.document_frequency": file_digest(path)}
+
+    def unseen(self, fitted: FittedCider, captions: Captions) -> Scorer:
+        return UnseenCider(self, fitted, captions)
+
+
+class Cider(CiderPlain):
     """CIDEr-D as pycocoevalcap computes it, 0..10, of captions with images' reference sets.
 
     Document frequencies come from the fitted split, another captions folder, or a saved file.
@@ -229,20 +290,11 @@ class Cider(Measure[CiderParams]):
     `cider/cider_scorer.py`.
     """
 
-    name, parameters, opened = "cider", CiderParams, ("document_frequency",)
-    low, high = 0.0, 10.0
+    name, parameters, title = "cider", CiderParams, "CIDEr-D"
 
-    def fit(self, captions: Captions) -> FittedCider:
-        """Index the captions.
-
-        InputError when the document frequencies come from a single image, as all scores would be 0,
-        or `self_reference: left_out` leaves an image without references.
-        """
-        return _index_by(self.params, captions, Form(clip=True, sigma=self.params.sigma))
-
-    def meaning(self) -> str:
-        corpus = corpus_name(self.params.document_frequency)
-        return f"CIDEr-D, 0..10: {OVER_REFERENCES['mean']}, document frequencies of {corpus}"
+    @property
+    def form(self) -> Form:
+        return Form(clip=True, sigma=self.params.sigma)
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`.
@@ -261,52 +313,6 @@ class Cider(Measure[CiderParams]):
         values = score_sentences(candidates.pairs, ngrams.sentences, idf, self.params.sigma)
         return {self.name: mean_score(values)}
 
-    def files(self) -> dict[str, str]:
-        return frequency_files(self.name, self.params.document_frequency)
-
-    def unseen(self, fitted: FittedCider, captions: Captions) -> Scorer:
-        return UnseenCider(self, fitted, captions)
-
-
-class CiderPlain(Measure[CiderPlainParams]):
-    """CIDEr, 0..10: the tf-idf cosine of 1- to 4-grams, mean over orders and references, times 10.
-
-    It has neither the clipping nor the length penalty of CIDEr-D. Source: Vedantam et al. 2015, eq.
-    1-3; pycocoevalcap computes CIDEr-D alone.
-    """
-
-    name, parameters, opened = "cider_plain", CiderPlainParams, ("document_frequency",)
-    low, high = 0.0, 10.0
-
-    def fit(self, captions: Captions) -> FittedCider:
-        """As `Cider.fit`."""
-        return _index_by(self.params, captions, Form(clip=False, sigma=np.inf))
-
-    def meaning(self) -> str:
-        corpus = corpus_name(self.params.document_frequency)
-        over = f"{OVER_REFERENCES['mean']}, document frequencies of {corpus}"
-        return f"CIDEr without clipping and length penalty, 0..10: {over}"
-
-    def files(self) -> dict[str, str]:
-        return frequency_files(self.name, self.params.document_frequency)
-
-    def unseen(self, fitted: FittedCider, captions: Captions) -> Scorer:
-        return UnseenCider(self, fitted, captions)
-
-
-def corpus_name(document_frequency: str | None) -> str:
-    """What document frequencies were counted on, in the words of a card."""
-    return f"`{document_frequency}`" if document_frequency else "this split's images"
-
-
-def frequency_files(measure: str, source: str | None) -> dict[str, str]:
-    """`Measure.files` of document frequencies. Of FOLDER#split it is the folder's captions file."""
-    if source is None:
-        return {}
-    folder = Path(source.partition("#")[0])
-    path = folder / CAPTIONS_FILE if folder.is_dir() else Path(source)
-    return {f"measures.{measure}.document_frequency": file_digest(path)}
-
 
 class UnseenCider:
     """CIDEr-D or CIDEr of any caption.
@@ -314,13 +320,9 @@ class UnseenCider:
     An n-gram that no image has counts as one that one image has, as in `fit`.
     """
 
-    def __init__(
-        self, measure: Cider | CiderPlain, fitted: FittedCider, captions: Captions
-    ) -> None:
+    def __init__(self, measure: CiderPlain, fitted: FittedCider, captions: Captions) -> None:
         self._ngrams = count_ngrams(captions)
-        self._frequencies = corpus_frequencies(
-            captions, self._ngrams, measure.params.document_frequency
-        )
+        self._frequencies = measure.frequencies(captions, self._ngrams)
         self._number = {word: k for k, word in enumerate(self._ngrams.vocabulary)}
         self.fitted, self.tokenizer = fitted, captions.tokenizer
 
@@ -338,31 +340,6 @@ class UnseenCider:
         caption, gain = Weighted(sentences, inverse), fitted.weights.gain
         values = score_pairs(pairs, caption, fitted.weighted, gain, fitted.form)
         return values.astype(np.float32)
-
-
-def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> Frequencies:
-    """The frequencies in the captions (None), or those that `source` names.
-
-    InputError when they count one image.
-    """
-    if source is None:
-        frequencies = Frequencies.of_captions(captions, ngrams)
-    else:
-        frequencies = Frequencies.read(source, captions.tokenizer)
-    if frequencies.n_images < 2:
-        problem = f"document frequencies of {frequencies.n_images} image(s) make every CIDEr 0"
-        remedy = "set measures.cider.document_frequency to a captions folder or a saved file"
-        raise InputError(problem, file=source, remedy=remedy)
-    return frequencies
-
-
-def _index_by(
-    params: CiderParams | CiderPlainParams, captions: Captions, form: Form
-) -> FittedCider:
-    """Captions weighted by ln N - ln max(1, df)."""
-    sets, ngrams = reference_sets(params.self_reference, captions), count_ngrams(captions)
-    idf = corpus_frequencies(captions, ngrams, params.document_frequency).idf(ngrams)
-    return index_captions(captions, ngrams, idf, form, sets)
 
 
 def index_captions(
