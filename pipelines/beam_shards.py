@@ -28,7 +28,7 @@ from pydantic import BaseModel
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, write_table
 from capgrade.pipelines.execution.folder import Folder, fetch_finished
-from capgrade.pipelines.execution.job import Job, run_name, share
+from capgrade.pipelines.execution.job import Job, run_url, share
 from capgrade.pipelines.execution.runners import SHARES, MeasureDoFn, local_processes, shares
 from capgrade.pipelines.shards import open_shards_run, save_shards_job, schema_of
 from capgrade.pipelines.sources.fields import Id, Text, validate_entry
@@ -203,7 +203,7 @@ class CaptionsFitter:
             else:
                 fetch_finished(self.captions, work / "captions")
             run = open_shards_run(work / "captions", self.params, self.measures)
-            url = f"{self.url.rstrip('/')}/{run_name(run.made_of)}"
+            url = run_url(self.url, run.made_of)
             job = save_shards_job(run, schema_of(run), work, url)
             share(work, Folder(url))
         facts = {

@@ -55,21 +55,23 @@ def relevance(
         require_space(out, matrices, parts=matrices, done=size_of(folder / PARTS))
         left_out = tuple(name for name, measure in chosen.items() if measure.leaves_out)
         tables = DenseTables(schemas, left_out)
-        job = run.save_job(folder, lambda: tables)
+        kinds = run.fit_measures(folder)
         most = float(np.finfo(params.dtype).max)
         # Checked when measures are fitted, as an imported one knows its range only then.
         for name, measure in chosen.items():
             if max(-measure.low, measure.high) > most:
                 problem = f"{name}: values above {most:g}, which {params.dtype} cannot hold"
                 raise InputError(problem, remedy="set relevance.dtype=float32")
+        job = run.job(folder, kinds, tables)
         what = f"relevance of {captions.n_captions:,} captions to {captions.n_images:,} images"
         parts = run_blocks(job, folder, what, beam_options)
         rows, own = {}, {}
         for name, measure in chosen.items():
-            distribution = Distribution(measure.low, measure.high, captions.owner)
-            batches = distribution.watch(tables.joined(name, parts))
             table, shape = f"{name}.arrow", f"distribution-{name}.csv"
-            rows[table] = write_arrow(folder / table, schemas[name], batches)
+            rows[table] = write_arrow(folder / table, schemas[name], tables.joined(name, parts))
+            distribution = Distribution(measure.low, measure.high, captions.owner)
+            for batch in tables.joined(name, parts):
+                distribution.add(batch)
             rows[shape] = distribution.write(folder / shape)
             own[name] = distribution.own
         facts = with_metadata(pa.schema([]), {"kind": "own pairs", **run.facts})
@@ -119,10 +121,7 @@ class DenseTables:
 
 
 class Distribution:
-    """Histogram of a measure on own and on other pairs, and the values of own pairs.
-
-    Both are filled while `watch` hands on the batches that are written, so none is read twice.
-    """
+    """Histogram of a measure on own and on other pairs, and the values of own pairs."""
 
     def __init__(self, low: float, high: float, owner: np.ndarray) -> None:
         self.low, self.high, self.owner = low, high, owner
@@ -130,17 +129,15 @@ class Distribution:
         self.own = np.empty(len(owner), np.float32)  # each caption with its own image
         self.images = 0
 
-    def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches, each counted before it is handed on."""
-        for batch in batches:
-            flat = batch["relevance"].flatten().to_numpy()
-            values = flat.reshape(batch.num_rows, -1).astype(np.float32, copy=False)
-            _count(values, self.owner, self.images, self.low, self.high, self.counts)
-            image = self.owner - self.images  # of each caption, in the batch
-            own = np.flatnonzero((image >= 0) & (image < batch.num_rows))
-            self.own[own] = values[image[own], own]
-            self.images += batch.num_rows
-            yield batch
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count the values of the next images, rows of `relevance_schema`."""
+        flat = batch["relevance"].flatten().to_numpy()
+        values = flat.reshape(batch.num_rows, -1).astype(np.float32, copy=False)
+        _count(values, self.owner, self.images, self.low, self.high, self.counts)
+        image = self.owner - self.images  # of each caption, in the batch
+        own = np.flatnonzero((image >= 0) & (image < batch.num_rows))
+        self.own[own] = values[image[own], own]
+        self.images += batch.num_rows
 
     def write(self, path: Path) -> int:
         """Write a row per bin: its bounds, and the share of own and of other pairs in it.

@@ -74,7 +74,6 @@ def open_shards_run(
 ) -> ScoringRun:
     """What shards are made of. InputError as `open_run`, and where no sample gives every pair a
     chance."""
-    reason_names(params.measures)  # Too many are refused before anything is read.
     run = open_run("shards", captions_dir, params, measures, sampler=RULE)
     if not params.uniform and len(partial_measures(run)) == len(params.measures):
         problem = f"no sample of all pairs: {', '.join(params.measures)} have no windows"
@@ -115,7 +114,7 @@ def _size(params: ShardsParams, captions: Captions, images: int) -> int:
 
 
 def save_shards_job(run: ScoringRun, schema: pa.Schema, work: Path, url: str | None = None) -> Job:
-    """What workers make, and in `work` what they need for it; `url` as of `ScoringRun.save_job`.
+    """What workers make, and in `work` what they need for it; `url` as of `ScoringRun.job`.
 
     Beside what that puts there, these are the sampler's hashes of ids, and which captions are each
     image's own.
@@ -134,11 +133,9 @@ def save_shards_job(run: ScoringRun, schema: pa.Schema, work: Path, url: str | N
     for name, array in arrays.items():
         np.save(work / "keys" / f"{name}.npy", array)
 
-    def make_table() -> SampledTables:
-        plan = plan_of(run.chosen.values(), params, partial_measures(run))
-        return SampledTables(params.measures, plan, schema)
-
-    return run.save_job(work, make_table, url)
+    kinds = run.fit_measures(work)
+    plan = plan_of(run.chosen.values(), params, partial_measures(run))
+    return run.job(work, kinds, SampledTables(params.measures, plan, schema), url)
 
 
 @dataclass(frozen=True)

@@ -108,21 +108,10 @@ class Shards:
 
     folder: Path
     manifest: dict[str, Any]
+    files: list[Path]  # in image order
     schema: pa.Schema
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """What made them: measures, parameters, reasons, captions digest, split, versions."""
-        return metadata_of(self.schema)
-
-    @property
-    def measures(self) -> list[str]:
-        return self.metadata["measures"]
-
-    @property
-    def files(self) -> list[Path]:
-        """In image order."""
-        return [self.folder / name for name in in_order(self.manifest["files"])]
+    metadata: dict[str, Any]  # what made them: measures, parameters, reasons, captions, split
+    measures: list[str]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Record batches in image order, memory-mapped."""
@@ -140,11 +129,9 @@ class Shards:
         if measure + LEFT_OUT not in self.schema.names:
             return None
         values = np.full(self.metadata["n_captions"], np.nan, np.float32)
+        own_bit = 1 << self.metadata["reasons"].index("own")
         for batch in self.batches():
-            own = (
-                batch["reasons"].flatten().to_numpy() & 1 << self.metadata["reasons"].index("own")
-                > 0
-            )
+            own = batch["reasons"].flatten().to_numpy() & own_bit > 0
             captions = batch["captions"].flatten().to_numpy()[own]
             values[captions] = batch[measure + LEFT_OUT].flatten().to_numpy(zero_copy_only=False)
         return values
@@ -167,9 +154,11 @@ class Shards:
 def read_shards(folder: Path) -> Shards:
     """Open a shards folder. InputError when unfinished, incomplete or truncated."""
     manifest = read_manifest(folder, "shards")
-    for name in manifest["files"]:
-        file = open_arrow(folder / name)
+    files = [folder / name for name in in_order(manifest["files"])]
+    for path in files:
+        file = open_arrow(path)
         file.need(pa.schema([]), ["measures", "captions", "split", "reasons"])
         with file.refuse_damaged():
             file.need(shard_schema(metadata_of(file.schema)["measures"], {}))
-    return Shards(folder, manifest, open_arrow(folder / min(manifest["files"])).schema)
+    metadata = metadata_of(file.schema)
+    return Shards(folder, manifest, files, file.schema, metadata, metadata["measures"])

@@ -1,10 +1,10 @@
 """A run of `relevance` or `shards`: blocks of images, each made by a worker into a part file.
 
-A stage opens its run (`open_run`), fits and saves the measures (`save_job`), has workers make the
-parts that are missing (`run_blocks`), in this process or where a runner of Beam starts them, and
-writes a manifest (`finish_run`). Parts and saved measures stand in the folder of the run, which is
-the work folder or one at a URL. A part that exists is whole, so a stopped run goes on. Bytes depend
-neither on the runner, nor on workers, nor on stops.
+A stage opens its run (`open_run`), fits and saves the measures (`fit_measures`), has workers make
+the parts that are missing (`run_blocks`), in this process or where a runner of Beam starts them,
+and writes a manifest (`finish_run`). Parts and saved measures stand in the folder of the run, which
+is the work folder or one at a URL. A part that exists is whole, so a stopped run goes on. Bytes
+depend neither on the runner, nor on workers, nor on stops.
 """
 
 from __future__ import annotations
@@ -29,14 +29,12 @@ from capgrade.pipelines.execution.folder import Folder
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
-    RUN_FILE,
     open_arrow,
     output_of,
     package_version,
     write_arrow,
     write_manifest,
 )
-from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.output import PARTS, run_key
 from capgrade.schemas.params import RelevanceParams, ShardsParams
 from capgrade.schemas.progress import progress
@@ -73,10 +71,28 @@ def open_run(
     own = params.model_dump(exclude={"exchange"})
     made_with = {stage: own, "measures": measures.used(params.measures), **rule}
     captions = read_captions(captions_dir, params.split)
-    return ScoringRun(stage, captions, chosen, params, made_with, file_digests(chosen.values()))
+    files = file_digests(chosen.values())
+    inputs = {"captions": captions.digest, "split": captions.split, **files}
+    of_parts = {stage: params.model_dump(exclude={"exchange", *NEUTRAL})}
+    return ScoringRun(
+        stage=stage,
+        captions=captions,
+        chosen=chosen,
+        params=params,
+        made_with=made_with,
+        files=files,
+        inputs=inputs,
+        made_of={"format": FORMAT, **made_with, **of_parts, "inputs": inputs},
+        facts={
+            "captions": captions.digest,
+            "split": captions.split,
+            "tokenizer": captions.tokenizer,
+        },
+        n_blocks=-(-captions.n_images // params.block_images),
+    )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ScoringRun:
     """The captions that a run of `relevance` or `shards` scores, and what its parts depend on."""
 
@@ -86,73 +102,50 @@ class ScoringRun:
     params: RelevanceParams | ShardsParams
     made_with: Mapping[str, Any]  # parameters, as a manifest has them
     files: Mapping[str, str]  # digests of what the measures read
+    inputs: dict[str, str]  # these, and of captions, as a manifest has them
+    made_of: Mapping[str, Any]  # all that parts depend on
+    facts: Mapping[str, str]  # what the metadata of every table say of the captions
+    n_blocks: int
 
-    @property
-    def inputs(self) -> dict[str, str]:
-        """Digests of captions and of what the measures read, as a manifest has them."""
-        return {"captions": self.captions.digest, "split": self.captions.split, **self.files}
+    def fit_measures(self, work: Path) -> dict[str, str]:
+        """Fit the measures, and save them in `work`, where workers find them.
 
-    @property
-    def made_of(self) -> dict[str, Any]:
-        """All that parts depend on."""
-        own = self.made_with[self.stage]
-        of_parts = {key: value for key, value in own.items() if key not in NEUTRAL}
-        return {
-            "format": FORMAT,
-            **self.made_with,
-            self.stage: of_parts,
-            "inputs": self.inputs,
-        }
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """What the metadata of every table say of the captions."""
-        captions = self.captions
-        return {
-            "captions": captions.digest,
-            "split": captions.split,
-            "tokenizer": captions.tokenizer,
-        }
-
-    @property
-    def n_blocks(self) -> int:
-        return count_blocks(self.captions.n_images, self.params.block_images)
-
-    def save_job(
-        self, work: Path, make_table: Callable[[], TableMaker], url: str | None = None
-    ) -> Job:
-        """Fit the measures; save them, and the ids of images, in `work`, where workers find them.
-
-        `make_table` is called when all are fitted: an imported measure knows its range only then.
-        `url` is of the folder of the run, where that is not what `run_url` says.
+        Returns the class of each fitted form, by the measure's name.
         """
         kinds = {}
         for name, measure in self.chosen.items():
             fitted = measure.fit(self.captions)
             fitted.save(work / "fit" / name)  # type: ignore[attr-defined]
             kinds[name] = type(fitted).__name__
-        # A file, as Beam's runners take no million ids in what they send to workers.
+        return kinds
+
+    def job(
+        self, work: Path, kinds: dict[str, str], table: TableMaker, url: str | None = None
+    ) -> Job:
+        """What is sent to workers; in `work` also the ids of images, a million of which are too
+        much to be sent. `url` is of the folder of the run, where `params.exchange` does not say."""
         ids = pa.array(self.captions.image_ids, pa.large_string())
         batch = pa.record_batch({"image_ids": ids})
         write_arrow(work.joinpath(*_IDS), batch.schema, [batch])
+        if url is None:
+            # With the path of the output, so that two outputs at once have two folders.
+            url = where = str(work.resolve())
+            if self.params.exchange is not None:
+                url = run_url(self.params.exchange, [where, self.made_of])
         return Job(
-            url=url or run_url(self.params.exchange, work),
+            url=url,
             kinds=kinds,
-            table=make_table(),
+            table=table,
             n_images=self.captions.n_images,
             block_images=self.params.block_images,
+            n_blocks=self.n_blocks,
             device=self.params.device,
         )
 
     def finish_run(
         self, work: Path, kind: str, rows: dict[str, int], **facts: Any
     ) -> dict[str, Any]:
-        """Write the manifest, and return it.
-
-        InputError where a file that a measure reads has changed meanwhile.
-        """
-        now = file_digests(self.chosen.values())
-        require_unchanged(self.files, now)
+        """Write the manifest, and return it."""
         facts["n_captions"] = self.captions.n_captions
         return write_manifest(
             work, kind, params=self.made_with, inputs=self.inputs, rows=rows, **facts
@@ -168,11 +161,8 @@ class Job:
     table: TableMaker
     n_images: int
     block_images: int
+    n_blocks: int
     device: str = "cpu"
-
-    @property
-    def n_blocks(self) -> int:
-        return count_blocks(self.n_images, self.block_images)
 
     def part(self, block: int) -> str:
         """The name of a block's file in the folder of the run."""
@@ -189,10 +179,14 @@ def run_blocks(
     they are here. Raises the InputError that a worker raised.
     """
     wanted = blocks or range(job.n_blocks)
-    folder, files = Folder(job.url), [work / job.part(block) for block in wanted]
+    files = [work / job.part(block) for block in wanted]
+    folder = Folder(job.url)
     apart, done = folder.local != work.resolve(), folder.names(PARTS)
-    done |= {job.part(block) for block, file in zip(wanted, files, strict=True) if file.is_file()}
-    todo = [block for block in wanted if job.part(block) not in done]
+    todo = [
+        block
+        for block, file in zip(wanted, files, strict=True)
+        if not file.is_file() and job.part(block) not in done
+    ]
     if kept := len(wanted) - len(todo):
         tell(f"{output_of(work)}: goes on, {kept:,} of {len(wanted):,} blocks are done")
     if todo:
@@ -284,24 +278,10 @@ def _progress_of_parts(folder: Folder, what: str, total: int) -> Iterator[None]:
             thread.join()
 
 
-def count_blocks(n_images: int, block_images: int) -> int:
-    return -(-n_images // block_images)
-
-
-def run_url(exchange: str | None, work: Path) -> str:
-    """Where the folder of a run is: `work`, or a folder below the URL `exchange`.
-
-    A later run into the same output finds the same URL.
-    """
-    if exchange is None:
-        return str(work.resolve())
-    key = [str(work.resolve()), (work / RUN_FILE).read_text(encoding="utf-8")]
-    return f"{exchange.rstrip('/')}/{run_name(key)}"
-
-
-def run_name(made_of: Any) -> str:
-    """The name of a run's folder at a URL, from what its files depend on.
+def run_url(exchange: str, made_of: Any) -> str:
+    """The URL of a run's folder below `exchange`, from what its files depend on.
 
     The package's version is part of it, as another one may read saved measures differently.
     """
-    return run_key([made_of, package_version()])[:16]
+    name = run_key([made_of, package_version()])[:16]
+    return f"{exchange.rstrip('/')}/{name}"

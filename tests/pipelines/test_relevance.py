@@ -366,19 +366,3 @@ def test_other_parameters_start_afresh(captions_dir: Path, tmp_path: Path) -> No
             MeasuresParams(rouge_l=RougeParams(references="mean")),
         )
     assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
-
-
-def test_an_input_that_changes_meanwhile_is_refused(captions_dir: Path, tmp_path: Path) -> None:
-    measures = MeasuresParams.model_validate(GIVEN["imported"][1](tmp_path))
-    rewrite(tmp_path, 0.25)
-    with pytest.MonkeyPatch.context() as patch:
-        changing = lambda *of_blocks: (run_blocks(*of_blocks), rewrite(tmp_path, 0.75))[0]  # noqa: E731
-        patch.setattr("capgrade.pipelines.relevance.run_blocks", changing)
-        with pytest.raises(
-            InputError,
-            match=r"measures.imported.theirs: changed while this run read it -> run again",
-        ):
-            relevance(
-                captions_dir, tmp_path / "out", RelevanceParams(measures=("theirs",)), measures
-            )
-    assert not (tmp_path / "out" / "manifest.json").exists()

@@ -9,6 +9,7 @@ from capgrade.measures import choose
 from capgrade.measures.catalogue import TAKEN
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.sampling.plan import MOST_MEASURES, reason_names
+from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.shards import shard_schema
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
@@ -59,6 +60,7 @@ def test_more_measures_than_the_reasons_have_bits(tmp_path: Path, capsys) -> Non
     names = [f"m{k}" for k in range(MOST_MEASURES + 1)]
     assert len(reason_names(names[:-1])) == 32
     captions = write_captions_folder(tmp_path / "c", [caption_table(random_sets(4, seed=1))])
+    np.save(tmp_path / "m.npy", np.zeros((4, len(read_captions(captions).texts))))
     given = ",".join(f"{name}={tmp_path}/m.npy" for name in names)
     line = ["shards", "--captions", str(captions), "--measures", given, "--out", f"{tmp_path}/s"]
     assert call(*line) == 2

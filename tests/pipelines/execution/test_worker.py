@@ -21,7 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from capgrade.kernels import get_num_threads
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder, local_folder
-from capgrade.pipelines.execution.job import Job, Worker, run_url, share
+from capgrade.pipelines.execution.job import Job, Worker, share
 from capgrade.pipelines.execution.runners import MakeBlock, graph, shares
 from capgrade.pipelines.relevance import DenseTables
 from capgrade.pipelines.sampling.plan import Plan
@@ -111,11 +111,20 @@ def test_threads_open_the_measures_once(job: Job) -> None:
     opened.assert_called_once_with(ANY, 2)
 
 
-def test_a_run_finds_its_own_folder_again(tmp_path: Path) -> None:
+def test_a_run_finds_its_own_folder_again(
+    captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no other run's, though its output or its parameters alone are other."""
     names = []
-    for out, of in (("one", "equal"), ("two", "equal"), ("one", "equal"), ("one", "other")):
-        with output_folder(tmp_path / out, "shards", {"of": of}) as folder:
-            names.append(run_url(f"file://{tmp_path}/url", folder))
+
+    def stop(job: Job, *_: object) -> list[Path]:
+        names.append(job.url)
+        raise InputError("stopped")
+
+    monkeypatch.setattr("capgrade.pipelines.shards.run_blocks", stop)
+    for out, top in (("one", 1), ("two", 1), ("one", 1), ("one", 2)):
+        with pytest.raises(InputError, match="stopped"):
+            made(captions_dir, tmp_path / out, exchange=f"file://{tmp_path}/url", top=top)
     assert names[0] == names[2] and len(set(names)) == 3
 
 
@@ -220,7 +229,12 @@ def test_the_graph_has_a_size_of_its_own(tmp_path: Path) -> None:
     plan = Plan((0.0,), (1.0,), 64, 0.1, 0.05, 4, 64, 0)
     for table in (dense, SampledTables(("a",), plan, shard_schema(("a",), {}))):
         job = Job(
-            url=str(tmp_path), kinds={"a": "FittedRougeL"}, table=table, n_images=n, block_images=64
+            url=str(tmp_path),
+            kinds={"a": "FittedRougeL"},
+            table=table,
+            n_images=n,
+            block_images=64,
+            n_blocks=n // 64,
         )
         pipeline = beam.Pipeline()
         graph(pipeline, job, [*range(1000), *range(2000, job.n_blocks)])
@@ -243,7 +257,9 @@ def test_threads_are_those_of_the_worker(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 32)
     ids = pa.record_batch({"image_ids": pa.array(["1.jpg"], pa.large_string())})
     write_arrow(tmp_path / "keys" / "image_ids.arrow", ids.schema, [ids])
-    job = Job(url=str(tmp_path), kinds={}, table=DenseTables({}), n_images=1, block_images=1)
+    job = Job(
+        url=str(tmp_path), kinds={}, table=DenseTables({}), n_images=1, block_images=1, n_blocks=1
+    )
     threads = list[int]()
     monkeypatch.setattr(DenseTables, "__call__", lambda *_: threads.append(get_num_threads()))
     for workers in (2, 1, 64):
