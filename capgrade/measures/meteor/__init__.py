@@ -225,7 +225,7 @@ def index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
         ],
         axis=1,
     )
-    matches = matches[:, np.argsort(matches[0], kind="stable")]
+    matches = np.take(matches, np.argsort(matches[0], kind="stable"), axis=1)  # rows in one piece
     starts = np.searchsorted(matches[0], np.arange(len(entries) + len(paired) + 1))
     return MatchIndex(
         CaptionWords(ptr, function, weight, same),
