@@ -12,8 +12,7 @@ import numpy as np
 
 from capgrade.benchmarks.harness import Asked, Rows, Texts, best, coco_scorer, once
 from capgrade.measures.catalogue import MEASURES
-from capgrade.measures.scores.candidates import pair_candidates
-from capgrade.measures.scores.corpus import Corpus
+from capgrade.measures.corpus import Corpus, pair_candidates
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.scoring import score_corpus

@@ -16,20 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capgrade.measures.bleu import Bleu as BleuMeasure
-from capgrade.measures.cider import SIGMA, score_sentences
+from capgrade.measures.cider import SIGMA, CiderParams
+from capgrade.measures.cider import Cider as CiderMeasure
+from capgrade.measures.corpus import Candidates, Corpus, Scored, pair_candidates
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.meteor import Meteor as MeteorMeasure
 from capgrade.measures.ngrams import MAX_ORDER
 from capgrade.measures.rouge import RougeL
-from capgrade.measures.scores.candidates import Candidates, pair_candidates
-from capgrade.measures.scores.corpus import Corpus, Scored
 from capgrade.measures.spice import Spice as SpiceMeasure
 from capgrade.measures.spice import SpiceParams
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import validated
 from capgrade.schemas.say import warn
 from capgrade.text.language import warn_of_scripts
-from capgrade.text.tokens import tokenize_as_words
-from capgrade.text.words import NO_TOKENIZER
+from capgrade.text.tokens import NO_TOKENIZER, tokenize_as_words
 
 __all__ = ["Bleu", "COCOEvalCap", "Cider", "Meteor", "PTBTokenizer", "Rouge", "Spice"]
 
@@ -109,7 +109,8 @@ class Cider(_Scorer):
     ) -> None:
         if n != 4:
             raise InputError(f"CIDEr-D of n-grams of {n} words", remedy="leave n at 4")
-        self._sigma, self._frequencies = sigma, frequencies
+        self._measure = CiderMeasure(validated(CiderParams, {"sigma": sigma}))
+        self._frequencies = frequencies
 
     def compute_score(self, gts: Gts, res: Gts) -> tuple[np.float64, _Array]:
         """Mean, and float64 [images] in the order of `gts`.
@@ -120,7 +121,7 @@ class Cider(_Scorer):
         (4.1796, (2,))
         """
         corpus = Corpus(_pair(gts, res), NO_TOKENIZER, self._frequencies)
-        values = score_sentences(corpus.candidates.pairs, corpus.grams, corpus.idf, self._sigma)
+        values = self._measure.of_corpus(corpus)["cider"].sentences
         return values.mean(), values
 
 

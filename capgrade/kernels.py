@@ -1,4 +1,5 @@
-"""Compiled loops: numba's `njit` with a cache for the package, and loops over several threads.
+"""Compiled loops: numba's `njit` with a cache for the package, loops over several threads, and bits
+and hashes of 64-bit numbers.
 
 numba keeps machine code until the kernel's own file changes, but what a kernel calls and its
 constants are compiled into it, from whatever file. So the cache folder's name has a digest of the
@@ -11,8 +12,8 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core import event
 from platformdirs import user_cache_path
 
@@ -29,6 +31,8 @@ from capgrade.schemas.say import tell, warn
 _PACKAGE = Path(__file__).parent
 COMPILED = re.compile(rb"\b(njit|numba|NamedTuple)\b")
 COMPILING = "compiling kernels, once, for up to a minute; later runs find them in the cache"
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: splitmix64's step
+SHIFTS, FACTORS = (30, 27, 31), (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of its finaliser
 
 
 def njit(function: Callable | None = None, *, cache: bool = False, **options: Any) -> Any:
@@ -117,20 +121,53 @@ def in_threads(kernel: Callable[..., None], n: int, *args: Any) -> None:
     another. Raises what it raises, when all have ended. numba's `prange` would do the same, but
     takes thrice as long to compile.
     """
-    runs = max(1, min(get_num_threads(), n))
-    bounds = [n * k // runs for k in range(runs + 1)]
-    submit, rest = _pool(os.getpid()).submit, zip(bounds[1:-1], bounds[2:], strict=True)
-    others = [submit(kernel, *run, *args) for run in rest]
+    runs, pool = max(1, min(get_num_threads(), n)), _pool(os.getpid())
+    others = [
+        pool.submit(kernel, n * k // runs, n * (k + 1) // runs, *args) for k in range(1, runs)
+    ]
     try:
-        kernel(0, bounds[1], *args)
+        kernel(0, n // runs, *args)
     finally:
-        problems = [other.exception() for other in others]
-    for problem in problems:
-        if problem is not None:
-            raise problem
+        wait(others)
+    for other in others:
+        other.result()
 
 
 @lru_cache(maxsize=1)
 def _pool(process: int) -> ThreadPoolExecutor:
     """The threads of this process: a fork has none of those that its parent started."""
     return ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS, "kernel")
+
+
+@njit(cache=True)
+def ones(x):
+    """Number of set bits of a uint64. Compilers know these steps, and make one instruction of
+    them."""
+    x -= (x >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return (x * np.uint64(0x0101010101010101)) >> np.uint64(56)
+
+
+@njit(cache=True)
+def mix(x):
+    """splitmix64's finaliser: one uint64 to another, every bit depending on every bit."""
+    x = (x ^ (x >> np.uint64(SHIFTS[0]))) * np.uint64(FACTORS[0])
+    x = (x ^ (x >> np.uint64(SHIFTS[1]))) * np.uint64(FACTORS[1])
+    return x ^ (x >> np.uint64(SHIFTS[2]))
+
+
+@njit(cache=True)
+def mix_all(x):
+    """`mix` of uint64 [n]."""
+    out = np.empty_like(x)
+    for k in range(x.shape[0]):
+        out[k] = mix(x[k])
+    return out
+
+
+def id_keys(ids: Sequence[str]) -> np.ndarray:
+    """uint64 [len(ids)]: a stable hash of each id."""
+    digests = b"".join(hashlib.blake2b(i.encode(), digest_size=8).digest() for i in ids)
+    # A writable copy: numba would compile kernels once more for read-only arrays.
+    return np.frombuffer(digests, np.uint64).copy()

@@ -13,14 +13,18 @@ import numpy as np
 
 from capgrade.measures.base import ImagePairs
 from capgrade.measures.cider import SIGMA, score_sentences
-from capgrade.measures.frequencies import Frequencies
+from capgrade.measures.corpus import are_ids, pair_candidates, token_ids
+from capgrade.measures.frequencies import Frequencies, warn_of_one_image
 from capgrade.measures.ngrams import ngrams_of
-from capgrade.measures.scores.candidates import are_ids, pair_candidates, token_ids
-from capgrade.measures.scores.corpus import warn_of_one_image
 from capgrade.schemas.errors import InputError
 from capgrade.text.language import warn_of_scripts
-from capgrade.text.tokens import remove_line_breaks, tokenize_as_words
-from capgrade.text.words import NO_TOKENIZER, Words, split_at_white_space
+from capgrade.text.tokens import (
+    NO_TOKENIZER,
+    Words,
+    remove_line_breaks,
+    split_at_white_space,
+    tokenize_as_words,
+)
 
 
 class CiderReward:
@@ -92,8 +96,8 @@ class CiderReward:
             # A model may write half a character, which must not stop a run.
             texts = remove_line_breaks(paired.texts)
             words = split_at_white_space(tokenize_as_words(texts, self.tokenizer))
-            ref_ptr = paired.ref_ptr
-            sizes = np.bincount(paired.owner)
+            ref_ptr = paired.pairs.ref_ptr
+            sizes = np.bincount(paired.pairs.images)
         ngrams, n = ngrams_of(words), int(sizes.sum())
         rows = np.arange(len(words.sizes))
         pairs = ImagePairs(np.repeat(np.arange(len(sizes)), sizes), rows[:n], ref_ptr, rows[n:])

@@ -12,9 +12,8 @@ import numpy as np
 
 from capgrade.measures.base import Measure
 from capgrade.measures.catalogue import MEASURES
+from capgrade.measures.corpus import CaptionSets, Corpus, Scored, pair_candidates
 from capgrade.measures.frequencies import Frequencies
-from capgrade.measures.scores.candidates import CaptionSets, pair_candidates
-from capgrade.measures.scores.corpus import Corpus, Scored
 from capgrade.metrics.uncertainty import Interval, PairedTest, interval, paired
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
@@ -116,13 +115,10 @@ def score(
     names = [measures] if isinstance(measures, str) else measures
     captions = pair_candidates(candidates, references)
     by_measure = score_corpus(Corpus(captions, tokenizer, frequencies), names)
-    corpus = {name: scored_measure.corpus for name, scored_measure in by_measure.items()}
-    return Scores(
-        captions.ids,
-        corpus,
-        {name: scored_measure.sentences for name, scored_measure in by_measure.items()},
-        by_measure,
-    )
+    corpus, sentences = {}, {}
+    for name, scored_measure in by_measure.items():
+        corpus[name], sentences[name] = scored_measure.corpus, scored_measure.sentences
+    return Scores(captions.ids, corpus, sentences, by_measure)
 
 
 def known_scores() -> list[str]:
@@ -138,29 +134,27 @@ def score_corpus(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
 
     InputError for an unknown one.
     """
-    names = list(
-        dict.fromkeys(one for name in measures for one in (BLEUS if name == "bleu" else (name,)))
-    )
-    unknown = [name for name in names if name not in known_scores()]
+    names: list[str] = []
+    for name in measures:
+        names += BLEUS if name == "bleu" else [name]
+    known = known_scores()
+    unknown = [name for name in names if name not in known]
     if unknown or not names:
         problem = f"unknown measure '{unknown[0]}'" if unknown else "no measure"
-        raise InputError(problem, remedy=f"choose from: {', '.join(known_scores())}")
+        raise InputError(problem, remedy=f"choose from: {', '.join(known)}")
     corpus.warn_of_empty()
     by_measure: dict[str, Scored] = {}
     for name in names:
-        measure = "bleu" if name in BLEUS else name
         if name not in by_measure:
-            by_measure |= MEASURES[measure]().of_corpus(corpus)
-    zero_names = [
-        name
-        for name in names
-        if name in BLEUS and not by_measure[name].statistics[:, 1 + int(name[-1])].any()
-    ]
+            measure = MEASURES["bleu" if name in BLEUS else name]()
+            by_measure |= measure.of_corpus(corpus)
+    asked = {name: by_measure[name] for name in names}
+    zero = [n for n in asked if n in BLEUS and not asked[n].statistics[:, 1 + int(n[-1])].any()]
     # Where no candidate has words, a warning has said so already.
-    if zero_names and corpus.words.sizes[: len(corpus.candidates.owner)].any():
-        why = f"no {zero_names[0][-1]} words in a row of any candidate are in its references"
-        warn(f"{', '.join(zero_names)}: 0, as {why} (BLEU is for larger corpora)")
-    return {name: by_measure[name] for name in names}
+    if zero and corpus.words.sizes[: len(corpus.candidates.ids)].any():
+        why = f"no {zero[0][-1]} words in a row of any candidate are in its references"
+        warn(f"{', '.join(zero)}: 0, as {why} (BLEU is for larger corpora)")
+    return asked
 
 
 class CaptionScores:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.bits import id_keys
 from capgrade.explorer.pairs import LabelledPairs
+from capgrade.kernels import id_keys
 from capgrade.labels import Labels
 from capgrade.labels.params import params_of
 from capgrade.labels.stored import Sampled

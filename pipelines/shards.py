@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.bits import id_keys
+from capgrade.kernels import id_keys
 from capgrade.measures import Fitted
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.job import Job, ScoringRun, open_run, run_blocks

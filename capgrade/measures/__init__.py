@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +25,32 @@ def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:
     They are of the catalogue, imported files, or mixtures of these. Raises InputError for an
     unknown or repeated name, listing the known ones, and for one that no file or column can have.
     """
-    for name in (*params.imported, *params.mixtures):
-        require_name(name)
-    builders: dict[str, Callable[[], Measure]] = dict(_single_measures(params))
-    for name, weights in params.all_mixtures.items():
-        if name in builders:
-            raise InputError(
-                f"mixture '{name}' has the name of a measure", remedy="call it otherwise"
-            )
-        builders[name] = lambda name=name, weights=weights: _build_mixture(name, weights, params)  # type: ignore[misc]
+    known = names_of(params)
     for k, name in enumerate(names):
-        if name not in builders:
-            raise InputError(
-                f"unknown measure '{name}'", remedy=f"choose from: {', '.join(sorted(builders))}"
-            )
+        if name not in known:
+            remedy = f"choose from: {', '.join(sorted(known))}"
+            raise InputError(f"unknown measure '{name}'", remedy=remedy)
         if name in names[:k]:
             raise InputError(f"measure '{name}' is named twice")
-    return {name: builders[name]() for name in names}
+    return {name: _measure(name, params) for name in names}
 
 
 def names_of(params: MeasuresParams) -> set[str]:
-    """The measures that can be computed with these parameters."""
-    return {*_single_measures(params), *params.all_mixtures}
+    """The measures that can be computed with these parameters.
+
+    InputError for a name that no file or column can have, or that two measures have.
+    """
+    for name in (*params.imported, *params.mixtures):
+        require_name(name)
+    for name in params.imported:
+        if name in MEASURES:
+            problem = f"imported measure '{name}' has the name of one of ours"
+            raise InputError(problem, remedy="call it otherwise")
+    for name in params.all_mixtures:
+        if name in MEASURES or name in params.imported:
+            problem = f"mixture '{name}' has the name of a measure"
+            raise InputError(problem, remedy="call it otherwise")
+    return {*MEASURES, *params.imported, *params.all_mixtures}
 
 
 def parts_of(names: Iterable[str], params: MeasuresParams) -> set[str]:
@@ -66,24 +70,24 @@ def parts_of(names: Iterable[str], params: MeasuresParams) -> set[str]:
     return parts
 
 
-def _single_measures(params: MeasuresParams) -> dict[str, Callable[[], Measure]]:
-    builders: dict[str, Callable[[], Measure]] = {
-        name: lambda name=name: _catalogue_measure(name, params)  # type: ignore[misc]
-        for name in MEASURES
-    }
-    for name, path in params.imported.items():
-        if name in MEASURES:
-            raise InputError(
-                f"imported measure '{name}' has the name of one of ours", remedy="call it otherwise"
-            )
-        builders[name] = lambda name=name, path=path: Imported(name, path)  # type: ignore[misc]
-    return builders
-
-
-def _catalogue_measure(name: str, params: MeasuresParams) -> Measure:
-    measure = MEASURES[name](params.of(name))
-    if not isinstance(measure.params, Shortlist):
+def _measure(name: str, params: MeasuresParams) -> Measure:
+    """One of `names_of` these parameters."""
+    if name in params.imported:
+        return Imported(name, params.imported[name])
+    if name in MEASURES:
+        measure = MEASURES[name](params.of(name))
+        if isinstance(measure.params, Shortlist):
+            return _shortlisted(name, measure, params)
         return measure
+    weights, single = params.all_mixtures[name], {*MEASURES, *params.imported}
+    for part in weights:
+        if part not in single:
+            problem = f"mixture '{name}' is of an unknown measure '{part}'"
+            raise InputError(problem, remedy=f"choose from: {', '.join(sorted(single))}")
+    return Mixture(name, {part: _measure(part, params) for part in weights}, weights)
+
+
+def _shortlisted(name: str, measure: Measure, params: MeasuresParams) -> Shortlisted:
     ranker = measure.params.of
     parts = parts_of([ranker], params) & MEASURES.keys()
     if any(isinstance(params.of(part), Shortlist) for part in parts):
@@ -95,22 +99,16 @@ def _catalogue_measure(name: str, params: MeasuresParams) -> Measure:
         raise InputError(f"measures.{name}.of: {error.problem}", remedy=error.remedy) from None
 
 
-def _build_mixture(name: str, weights: dict[str, float], params: MeasuresParams) -> Mixture:
-    builders = _single_measures(params)
-    for part in weights:
-        if part not in builders:
-            problem = f"mixture '{name}' is of an unknown measure '{part}'"
-            raise InputError(problem, remedy=f"choose from: {', '.join(sorted(builders))}")
-    return Mixture(name, {part: builders[part]() for part in weights}, weights)
-
-
 def file_digests(measures: Iterable[Measure]) -> dict[str, str]:
     """SHA-256 of every file that these measures read.
 
     Keys are the parameter that names a file, or the name of a file of an installed package.
     InputError when one is missing.
     """
-    return {key: digest for measure in measures for key, digest in measure.files().items()}
+    digests: dict[str, str] = {}
+    for measure in measures:
+        digests |= measure.files()
+    return digests
 
 
 def require_same_files(

@@ -27,7 +27,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ParamsBlock
 
 if TYPE_CHECKING:
-    from capgrade.measures.scores.corpus import Corpus, Scored
+    from capgrade.measures.corpus import Corpus, Scored
 
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
 _IMAGES = 1024  # whose references are gathered together, where single captions are scored
@@ -57,11 +57,6 @@ class ImagePairs(NamedTuple):
     refs: np.ndarray
     # Whether a caption is not among its own references; the two tables are then one.
     leave_out: bool = False
-
-    @property
-    def order(self) -> np.ndarray:
-        """int64 [pairs]: an order in which the pairs of an image follow each other."""
-        return np.argsort(self.images, kind="stable")
 
 
 class Fitted(Protocol):
@@ -283,10 +278,10 @@ class ArrayState(State):
         scalars, kinds = {}, {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            of_tuple = value._asdict().items() if isinstance(value, tuple) else ()  # type: ignore[attr-defined]
-            for name, item in [(f"{field.name}.{name}", item) for name, item in of_tuple] or [
-                (field.name, value)
-            ]:
+            parts = {field.name: value}
+            if isinstance(value, tuple):
+                parts = {f"{field.name}.{name}": item for name, item in value._asdict().items()}  # type: ignore[attr-defined]
+            for name, item in parts.items():
                 if isinstance(item, np.ndarray):
                     np.save(folder / f"{name}.npy", item, allow_pickle=False)
                 elif isinstance(item, State):
@@ -302,20 +297,23 @@ class ArrayState(State):
         """What `save` wrote; arrays are opened by memory map, copy on write."""
         saved = json.loads((folder / "scalars.json").read_text(encoding="utf-8"))
         kinds = json.loads((folder / "states.json").read_text(encoding="utf-8"))
-        saved |= {name: cls.kinds[kind].load(folder / name) for name, kind in kinds.items()}
+        for name, kind in kinds.items():
+            saved[name] = cls.kinds[kind].load(folder / name)
         # Copy on write, as numba would compile kernels once more for read-only arrays.
         for path in sorted(folder.glob("*.npy")):
             saved[path.stem] = np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
         values: dict[str, Any] = {}
+        parts: dict[str, dict[str, Any]] = {}  # of named tuples
         for name, value in saved.items():
             field, _, part = name.partition(".")
-            values.setdefault(field, {})[part] = value
-        return cls(
-            **{
-                field: get_type_hints(cls)[field](**parts) if "" not in parts else parts[""]
-                for field, parts in values.items()
-            }
-        )
+            if part:
+                parts.setdefault(field, {})[part] = value
+            else:
+                values[field] = value
+        kind_of = get_type_hints(cls)
+        for field, of_tuple in parts.items():
+            values[field] = kind_of[field](**of_tuple)
+        return cls(**values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -330,12 +328,6 @@ class OfReferences(ArrayState):
     @property
     def columns(self) -> int:
         return len(self.refs)
-
-    def image_pairs(
-        self, images: np.ndarray, captions: np.ndarray, leave_out: bool = False
-    ) -> ImagePairs:
-        """Captions of any table with these images' references."""
-        return ImagePairs(images, captions, self.ref_ptr, self.refs, leave_out)
 
     def own_left_out(self, images: np.ndarray) -> np.ndarray:
         rows, captions = own_pairs(self.ref_ptr, self.refs, images)

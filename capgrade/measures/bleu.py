@@ -23,8 +23,15 @@ from capgrade.measures.base import (
     reference_sets,
     sets_of,
 )
-from capgrade.measures.ngrams import MAX_ORDER, Postings, Sentences, build_postings, count_ngrams
-from capgrade.measures.scores.corpus import Corpus, Scored
+from capgrade.measures.corpus import Corpus, Scored
+from capgrade.measures.ngrams import (
+    MAX_ORDER,
+    Postings,
+    Sentences,
+    build_postings,
+    count_ngrams,
+    orders_of,
+)
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ParamsBlock, SelfReference
@@ -201,13 +208,13 @@ class FittedBleu(OfReferences):
         return len(self.lengths.of_caption)
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        pairs = self.image_pairs(images, captions, self.leave_out)
+        pairs = ImagePairs(images, captions, self.ref_ptr, self.refs, self.leave_out)
         return bleu_of(statistics_of_pairs(pairs, self.sentences, self.sentences))[:, -1].astype(
             np.float32
         )
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
-        pairs = self.image_pairs(images, np.empty(0, np.int64))
+        pairs = ImagePairs(images, np.empty(0, np.int64), self.ref_ptr, self.refs)
         index = self.sentences, self.order, self.lengths, self.postings
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
@@ -262,7 +269,7 @@ class Bleu(Measure[BleuParams]):
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """BLEU-1 to BLEU-4, 0..1, with the closest reference length, as pycocoevalcap."""
-        sentences = corpus.grams
+        sentences = corpus.ngrams.sentences
         counts = statistics_of_pairs(corpus.candidates.pairs, sentences, sentences)
         values = bleu_of(counts)
         return {
@@ -290,7 +297,7 @@ class Bleu(Measure[BleuParams]):
         return FittedBleu(
             *sets,
             sentences=ngrams.sentences,
-            order=ngrams.order,
+            order=orders_of(ngrams.keys),
             lengths=Lengths(
                 lengths, length_class.astype(np.int32), np.prod(guesses, axis=1) ** (-1 / k)
             ),

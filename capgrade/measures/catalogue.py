@@ -13,8 +13,7 @@ from capgrade.measures.image_text import ImageText
 from capgrade.measures.meteor import Meteor
 from capgrade.measures.reranker import ImageReranker, Reranker
 from capgrade.measures.rouge import RougeL
-from capgrade.measures.sbert import Sbert, SbertMean
-from capgrade.measures.sbert_shared import SbertShared, SbertSharedMean
+from capgrade.measures.sbert import Sbert, SbertMean, SbertShared, SbertSharedMean
 from capgrade.measures.scene_graph import SceneGraph
 from capgrade.measures.spice import Spice
 from capgrade.measures.tfidf import TfidfCosine

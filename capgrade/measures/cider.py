@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -34,7 +34,8 @@ from capgrade.measures.base import (
     sets_of,
 )
 from capgrade.measures.cider_kernel import Form, Ranked, ReferenceTable, Weighted, Weights
-from capgrade.measures.frequencies import Frequencies
+from capgrade.measures.corpus import Corpus, Scored, mean_score
+from capgrade.measures.frequencies import Frequencies, warn_of_one_image
 from capgrade.measures.ngrams import (
     Ngrams,
     Postings,
@@ -43,14 +44,13 @@ from capgrade.measures.ngrams import (
     build_postings,
     count_ngrams,
     look_up,
+    orders_of,
 )
-from capgrade.measures.scores.corpus import Corpus, Scored, mean_score
 from capgrade.schemas.captions import CAPTIONS_FILE, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import ParamsBlock, SelfReference
-from capgrade.text.tokens import tokens_of_text
-from capgrade.text.words import number_words, words_of
+from capgrade.text.tokens import number_words, split_at_white_space, tokens_of_text
 
 SIGMA = 6.0  # of CIDEr-D's penalty on the difference of lengths
 _DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
@@ -123,14 +123,9 @@ class FittedCider(OfReferences):
     form: Form
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        return self.scores(images, captions, self.weighted, self.leave_out).astype(np.float32)
-
-    def scores(
-        self, images: np.ndarray, rows: np.ndarray, captions: Weighted, leave_out: bool = False
-    ) -> np.ndarray:
-        """float64 [pairs] of rows of any captions, with n-grams numbered as here."""
-        pairs = self.image_pairs(images, rows, leave_out)
-        return score_pairs(pairs, captions, self.weighted, self.weights.gain, self.form)
+        pairs = ImagePairs(images, captions, self.ref_ptr, self.refs, self.leave_out)
+        values = score_pairs(pairs, self.weighted, self.weighted, self.weights.gain, self.form)
+        return values.astype(np.float32)
 
     def on_device(self, device: Any) -> Fitted:
         from capgrade.measures.on_device import CiderOnDevice
@@ -148,7 +143,7 @@ class FittedCider(OfReferences):
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`. References are folded, and postings walked, once for all chunks."""
-        folded, cursor, following = self._folded(images, start)
+        folded, cursor, following = self.fold(images, start)
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
             ranked = self.ranked._replace(class_start=self.ranked.class_start[first // CHUNK])
@@ -187,14 +182,10 @@ class FittedCider(OfReferences):
             ranked=ranked,
         )
 
-    def fold(self, images: np.ndarray) -> ReferenceTable:
-        """The terms of these images' references, and what a caption gains by each."""
-        return self._folded(images, 0)[0]
-
-    def _folded(
-        self, images: np.ndarray, first: int
-    ) -> tuple[ReferenceTable, np.ndarray, np.ndarray]:
-        pairs = self.image_pairs(images, np.empty(0, np.int64))
+    def fold(self, images: np.ndarray, first: int) -> tuple[ReferenceTable, np.ndarray, np.ndarray]:
+        """The terms of these images' references, and what a caption gains by each, from rank
+        `first` on: as `fold_references`."""
+        pairs = ImagePairs(images, np.empty(0, np.int64), self.ref_ptr, self.refs)
         return kernel.fold_references(
             pairs, first, self.weighted, self.weights, self.form, self.postings
         )
@@ -230,7 +221,68 @@ class CiderPlainParams(ParamsBlock):
     self_reference: SelfReference = "included"
 
 
-class Cider(Measure[CiderParams]):
+class CiderPlain(Measure[Any]):
+    """CIDEr, 0..10: the tf-idf cosine of 1- to 4-grams, mean over orders and references, times 10.
+
+    It has neither the clipping nor the length penalty of CIDEr-D. Source: Vedantam et al. 2015, eq.
+    1-3; pycocoevalcap computes CIDEr-D alone.
+    """
+
+    name, opened = "cider_plain", ("document_frequency",)
+    parameters: ClassVar[type[ParamsBlock]] = CiderPlainParams
+    low, high = 0.0, 10.0
+    title = "CIDEr without clipping and length penalty"
+
+    @property
+    def form(self) -> Form:
+        """Which tf-idf cosine it is."""
+        return Form(clip=False, sigma=np.inf)
+
+    def fit(self, captions: Captions) -> FittedCider:
+        """Index the captions, weighted by ln N - ln max(1, df).
+
+        InputError when the document frequencies come from a single image, as all scores would be 0,
+        or `self_reference: left_out` leaves an image without references.
+        """
+        sets, ngrams = reference_sets(self.params.self_reference, captions), count_ngrams(captions)
+        idf = self.frequencies(captions, ngrams).idf(ngrams)
+        return index_captions(captions, ngrams, idf, self.form, sets)
+
+    def frequencies(self, captions: Captions, ngrams: Ngrams) -> Frequencies:
+        """Those of the captions, whose n-grams these are, or of `document_frequency`.
+
+        InputError when they count one image.
+        """
+        source = self.params.document_frequency
+        if source is None:
+            frequencies = Frequencies.of_captions(captions, ngrams)
+        else:
+            frequencies = Frequencies.read(source, captions.tokenizer)
+        if frequencies.n_images < 2:
+            problem = f"document frequencies of {frequencies.n_images} image(s) make every CIDEr 0"
+            remedy = f"set measures.{self.name}.document_frequency to a captions folder or a saved "
+            raise InputError(problem, file=source, remedy=f"{remedy}file")
+        return frequencies
+
+    def meaning(self) -> str:
+        source, over = self.params.document_frequency, OVER_REFERENCES["mean"]
+        corpus = f"`{source}`" if source else "this split's images"
+        return f"{self.title}, 0..10: {over}, document frequencies of {corpus}"
+
+    def files(self) -> dict[str, str]:
+        """As `Measure.files`. Of FOLDER#split it is the folder's captions file."""
+        source = self.params.document_frequency
+        if source is None:
+            return {}
+        folder = Path(source.partition("#")[0])
+        path = folder / CAPTIONS_FILE if folder.is_dir() else Path(source)
+        return {f"measures.{self.name}.document_frequency": file_digest(path)}
+
+    def unseen(self, fitted: FittedCider, captions: Captions) -> Scorer:
+        return UnseenCider(self, fitted, captions)
+
+
+class Cider(CiderPlain):
     """CIDEr-D as pycocoevalcap computes it, 0..10, of captions with images' reference sets.
 
     Document frequencies come from the fitted split, another captions folder, or a saved file.
@@ -238,73 +290,28 @@ class Cider(Measure[CiderParams]):
     `cider/cider_scorer.py`.
     """
 
-    name, parameters, opened = "cider", CiderParams, ("document_frequency",)
-    low, high = 0.0, 10.0
+    name, parameters, title = "cider", CiderParams, "CIDEr-D"
 
-    def fit(self, captions: Captions) -> FittedCider:
-        """Index the captions.
-
-        InputError when the document frequencies come from a single image, as all scores would be 0,
-        or `self_reference: left_out` leaves an image without references.
-        """
-        return _index_by(self.params, captions, Form(clip=True, sigma=self.params.sigma))
-
-    def meaning(self) -> str:
-        corpus = corpus_name(self.params.document_frequency)
-        return f"CIDEr-D, 0..10: {OVER_REFERENCES['mean']}, document frequencies of {corpus}"
+    @property
+    def form(self) -> Form:
+        return Form(clip=True, sigma=self.params.sigma)
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
-        """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`."""
-        values = score_sentences(
-            corpus.candidates.pairs, corpus.grams, corpus.idf, self.params.sigma
-        )
+        """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`.
+
+        Warns where the document frequencies are of a single image, as all is 0 then.
+        """
+        candidates, ngrams, frequencies = corpus.candidates, corpus.ngrams, corpus.frequencies
+        if frequencies is None:
+            sizes, owner = np.diff(candidates.pairs.ref_ptr), np.full(len(candidates.texts), -1)
+            owner[candidates.pairs.refs] = np.repeat(np.arange(len(sizes)), sizes)
+            frequencies = Frequencies.count(
+                ngrams, owner, len(sizes), corpus.tokenizer, "these references"
+            )
+        warn_of_one_image(frequencies.n_images)
+        idf = frequencies.idf(ngrams)
+        values = score_sentences(candidates.pairs, ngrams.sentences, idf, self.params.sigma)
         return {self.name: mean_score(values)}
-
-    def files(self) -> dict[str, str]:
-        return frequency_files(self.name, self.params.document_frequency)
-
-    def unseen(self, fitted: FittedCider, captions: Captions) -> Scorer:
-        return UnseenCider(self, fitted, captions)
-
-
-class CiderPlain(Measure[CiderPlainParams]):
-    """CIDEr, 0..10: the tf-idf cosine of 1- to 4-grams, mean over orders and references, times 10.
-
-    It has neither the clipping nor the length penalty of CIDEr-D. Source: Vedantam et al. 2015, eq.
-    1-3; pycocoevalcap computes CIDEr-D alone.
-    """
-
-    name, parameters, opened = "cider_plain", CiderPlainParams, ("document_frequency",)
-    low, high = 0.0, 10.0
-
-    def fit(self, captions: Captions) -> FittedCider:
-        """As `Cider.fit`."""
-        return _index_by(self.params, captions, Form(clip=False, sigma=np.inf))
-
-    def meaning(self) -> str:
-        corpus = corpus_name(self.params.document_frequency)
-        over = f"{OVER_REFERENCES['mean']}, document frequencies of {corpus}"
-        return f"CIDEr without clipping and length penalty, 0..10: {over}"
-
-    def files(self) -> dict[str, str]:
-        return frequency_files(self.name, self.params.document_frequency)
-
-    def unseen(self, fitted: FittedCider, captions: Captions) -> Scorer:
-        return UnseenCider(self, fitted, captions)
-
-
-def corpus_name(document_frequency: str | None) -> str:
-    """What document frequencies were counted on, in the words of a card."""
-    return f"`{document_frequency}`" if document_frequency else "this split's images"
-
-
-def frequency_files(measure: str, source: str | None) -> dict[str, str]:
-    """`Measure.files` of document frequencies. Of FOLDER#split it is the folder's captions file."""
-    if source is None:
-        return {}
-    folder = Path(source.partition("#")[0])
-    path = folder / CAPTIONS_FILE if folder.is_dir() else Path(source)
-    return {f"measures.{measure}.document_frequency": file_digest(path)}
 
 
 class UnseenCider:
@@ -313,59 +320,33 @@ class UnseenCider:
     An n-gram that no image has counts as one that one image has, as in `fit`.
     """
 
-    def __init__(
-        self, measure: Cider | CiderPlain, fitted: FittedCider, captions: Captions
-    ) -> None:
+    def __init__(self, measure: CiderPlain, fitted: FittedCider, captions: Captions) -> None:
         self._ngrams = count_ngrams(captions)
-        self._frequencies = corpus_frequencies(
-            captions, self._ngrams, measure.params.document_frequency
-        )
+        self._frequencies = measure.frequencies(captions, self._ngrams)
         self._number = {word: k for k, word in enumerate(self._ngrams.vocabulary)}
         self.fitted, self.tokenizer = fitted, captions.tokenizer
 
     def __call__(self, text: str) -> np.ndarray:
-        typed = alphabetical(number_words([words_of(tokens_of_text(text, self.tokenizer))]))
+        tokens = number_words([tokens_of_text(text, self.tokenizer)])
+        typed = alphabetical(split_at_white_space(tokens))
         inverse = inverse_norms(typed.sentences, self._frequencies.idf(typed) ** 2)
         words = np.array([self._number.get(word, -1) for word in typed.vocabulary], np.int32)
         number = look_up(typed.keys, words, self._ngrams.keys)[typed.sentences.gram]
         # N-grams that no fitted caption has match nothing.
         sentences = typed.sentences.renumbered(number)
-        images = np.arange(len(self.fitted.ref_ptr) - 1)
-        return self.fitted.scores(
-            images, np.zeros_like(images), Weighted(sentences, inverse)
-        ).astype(np.float32)
-
-
-def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> Frequencies:
-    """The frequencies in the captions (None), or those that `source` names.
-
-    InputError when they count one image.
-    """
-    if source is None:
-        frequencies = Frequencies.of_captions(captions, ngrams)
-    else:
-        frequencies = Frequencies.read(source, captions.tokenizer)
-    if frequencies.n_images < 2:
-        problem = f"document frequencies of {frequencies.n_images} image(s) make every CIDEr 0"
-        remedy = "set measures.cider.document_frequency to a captions folder or a saved file"
-        raise InputError(problem, file=source, remedy=remedy)
-    return frequencies
-
-
-def _index_by(
-    params: CiderParams | CiderPlainParams, captions: Captions, form: Form
-) -> FittedCider:
-    """Captions weighted by ln N - ln max(1, df)."""
-    sets, ngrams = reference_sets(params.self_reference, captions), count_ngrams(captions)
-    idf = corpus_frequencies(captions, ngrams, params.document_frequency).idf(ngrams)
-    return index_captions(captions, ngrams, idf, form, sets)
+        fitted = self.fitted
+        images = np.arange(len(fitted.ref_ptr) - 1)
+        pairs = ImagePairs(images, np.zeros_like(images), fitted.ref_ptr, fitted.refs)
+        caption, gain = Weighted(sentences, inverse), fitted.weights.gain
+        values = score_pairs(pairs, caption, fitted.weighted, gain, fitted.form)
+        return values.astype(np.float32)
 
 
 def index_captions(
     captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, sets: Sets
 ) -> FittedCider:
     """The captions, ready to be scored; their n-grams are weighted by idf, float64 [n_grams]."""
-    sentences, order, gain = ngrams.sentences, ngrams.order, idf**2
+    sentences, order, gain = ngrams.sentences, orders_of(ngrams.keys), idf**2
     inverse = inverse_norms(sentences, gain)
     length_class, penalty = length_penalty(sentences.words, form.sigma)
     ranked = rank_by_length(length_class, len(penalty), inverse)

@@ -152,7 +152,7 @@ def fold_references(
     terms = np.diff(postings.term_ptr)[grams.gram]
     start = np.append(0, np.cumsum(terms))[grams.ptr]
     n_terms = start[-1]
-    term, ending, cursor, following = (np.empty(n_terms, np.int64) for _ in range(4))
+    term, ending, cursor, following = np.empty((4, n_terms), np.int64)
     orders = np.empty(n_terms, np.int8)
     table = np.empty((n_terms, weights.penalty.shape[1]), np.float32)
     folded = ReferenceTable(start, used, term, ending, orders, table)

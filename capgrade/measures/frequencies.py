@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capgrade.measures.corpus import CaptionSets, are_ids, pair_candidates, token_ids
 from capgrade.measures.ngrams import (
     LAST,
     MAX_ORDER,
@@ -22,14 +23,18 @@ from capgrade.measures.ngrams import (
     number_ngrams,
     orders_of,
 )
-from capgrade.measures.scores.candidates import CaptionSets, are_ids, pair_candidates, token_ids
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
 from capgrade.schemas.output import arrow_of, refuse_file
+from capgrade.schemas.say import warn
 from capgrade.text.language import warn_of_scripts
-from capgrade.text.tokens import tokenize_as_words
-from capgrade.text.words import NO_TOKENIZER, split_at_spaces, split_at_white_space
+from capgrade.text.tokens import (
+    NO_TOKENIZER,
+    split_at_spaces,
+    split_at_white_space,
+    tokenize_as_words,
+)
 
 _KIND = "document_frequencies"
 _SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa.int32())])
@@ -44,8 +49,8 @@ class Frequencies:
     pycocoevalcap.
     """
 
-    number: Mapping[str, int]  # of each word
-    keys: np.ndarray  # int64 [n_grams], as of `number_ngrams`
+    vocabulary: list[str]
+    keys: np.ndarray  # int64 [n_grams], as of `number_ngrams`, of words by their places there
     images: np.ndarray  # int32 [n_grams]
     n_images: int
     tokenizer: str
@@ -72,7 +77,7 @@ class Frequencies:
             words, sizes = token_ids(end, references=sets)
         else:
             paired = pair_candidates(references, references)
-            texts, sizes = paired.texts[len(paired.owner) :], np.diff(paired.ref_ptr)
+            texts, sizes = paired.texts[len(paired.ids) :], np.diff(paired.pairs.ref_ptr)
             warn_of_scripts(texts, tokenizer)
             words = split_at_white_space(tokenize_as_words(texts, tokenizer, lists=(0,)))
         owner = np.repeat(np.arange(len(sizes)), sizes)
@@ -98,11 +103,9 @@ class Frequencies:
 
         `owner`, int64 [sentences], is the image of each, -1 for one that is no reference.
         """
+        corpus = f"{corpus} tokenizer {tokenizer}"
         images = images_with(ngrams.sentences, owner, len(ngrams.keys))
-        number = {word: k for k, word in enumerate(ngrams.vocabulary)}
-        return cls(
-            number, ngrams.keys, images, n_images, tokenizer, f"{corpus} tokenizer {tokenizer}"
-        )
+        return cls(ngrams.vocabulary, ngrams.keys, images, n_images, tokenizer, corpus)
 
     def write(self, path: str | Path) -> None:
         """Write the file of `capgrade captions --frequencies`.
@@ -113,7 +116,7 @@ class Frequencies:
         schema = with_metadata(
             _SCHEMA, {"kind": _KIND, "n_images": self.n_images, "corpus": self.corpus}
         )
-        texts = texts_of(self.keys, list(self.number))
+        texts = texts_of(self.keys, self.vocabulary)
         write_arrow(
             Path(path),
             schema,
@@ -155,8 +158,12 @@ class Frequencies:
         numbers, keys = number_ngrams(words.ptr, words.word)
         images = np.zeros(len(keys), np.int32)
         images[numbers[words.sizes - 1, words.ptr[:-1]]] = table["images"].to_numpy()
-        number = {word: k for k, word in enumerate(words.vocabulary)}
-        return cls(number, keys, images, metadata["n_images"], tokenizer, corpus)
+        return cls(words.vocabulary, keys, images, metadata["n_images"], tokenizer, corpus)
+
+    @cached_property
+    def _number(self) -> dict[str, int]:
+        """Of each word, its place in the vocabulary."""
+        return {word: k for k, word in enumerate(self.vocabulary)}
 
     @cached_property
     def _idf(self) -> np.ndarray:
@@ -167,8 +174,18 @@ class Frequencies:
         """The inverse document frequency of n-grams by their numbers, float64 [n_grams]."""
         if ngrams.keys is self.keys:
             return self._idf[:-1]
-        words = np.array([self.number.get(word, -1) for word in ngrams.vocabulary], np.int32)
+        words = np.array([self._number.get(word, -1) for word in ngrams.vocabulary], np.int32)
         return self._idf[look_up(ngrams.keys, words, self.keys)]
+
+
+def warn_of_one_image(n_images: int) -> None:
+    """Say that document frequencies of one image weigh nothing."""
+    if n_images == 1:
+        warn(
+            "document frequencies of one image make every CIDEr-D 0 -> "
+            "give frequencies counted on a corpus, as capgrade.Frequencies.of(references), "
+            "or --frequencies FILE of `capgrade score`"
+        )
 
 
 def texts_of(keys: np.ndarray, vocabulary: Sequence[str]) -> pa.Array:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_array
 
+from capgrade.kernels import njit
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.text.words import Words, split_at_white_space, tokens_of
+from capgrade.text.tokens import Words, split_at_white_space, tokens_of
 
 MAX_ORDER = 4
 MOST_NGRAMS = 2**31 - 1
@@ -64,18 +63,12 @@ class Sentences(NamedTuple):
         return self.renumbered(np.where(grams[place] == self.gram, place, -1).astype(np.int32))
 
 
-@dataclass(frozen=True)
-class Ngrams:
+class Ngrams(NamedTuple):
     """The n-grams of sentences, counted; `keys` are as of `number_ngrams`."""
 
     sentences: Sentences
     keys: np.ndarray
     vocabulary: list[str]
-
-    @cached_property
-    def order(self) -> np.ndarray:
-        """int8 [n_grams]: words of each, less one."""
-        return orders_of(self.keys)
 
 
 def orders_of(keys: np.ndarray) -> np.ndarray:
@@ -109,16 +102,10 @@ def number_ngrams(
     left = np.repeat(ptr[1:], np.diff(ptr)) - np.arange(len(word))
     for k in range(most):
         at = np.flatnonzero(left > k)
-        order = counting_order(word[at + k])
-        if k:
-            order = order[counting_order(numbers[k - 1, at[order]])]
-        at = at[order]
-        key = (numbers[k - 1, at].astype(np.int64) if k else ALONE) << 32 | word[at + k].astype(
-            np.int64
-        )
-        first = np.append(True, np.diff(key) != 0)[: len(key)]
-        numbers[k, at] = n - 1 + np.cumsum(first)
-        keys.append(key[first])
+        before = numbers[k - 1, at].astype(np.int64) if k else np.int64(ALONE)
+        new, number = np.unique(before << 32 | word[at + k], return_inverse=True)
+        numbers[k, at] = n + number
+        keys.append(new)
         n += len(keys[-1])
         if n > MOST_NGRAMS:
             problem = f"more than {MOST_NGRAMS:,} different n-grams, which are numbers of 32 bits"
@@ -126,16 +113,6 @@ def number_ngrams(
                 problem, remedy="divide the corpus, or leave out the measures that count n-grams"
             )
     return numbers, np.concatenate(keys)
-
-
-def counting_order(numbers: np.ndarray) -> np.ndarray:
-    """A stable argsort of whole numbers from 0 on, by counting.
-
-    Its time and memory grow with the largest.
-    """
-    places = np.arange(len(numbers))
-    cells = np.ones(len(numbers), bool), (numbers, places)
-    return coo_array(cells, (int(numbers.max(initial=0)) + 1, len(numbers) + 1)).tocsr().indices
 
 
 def look_up(keys: np.ndarray, words: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -147,29 +124,28 @@ def look_up(keys: np.ndarray, words: np.ndarray, known: np.ndarray) -> np.ndarra
     out, order = np.full(len(keys), -1, np.int32), orders_of(keys)
     for k in range(MAX_ORDER if len(known) else 0):
         at = np.flatnonzero(order == k)
-        last = words[keys[at] & LAST].astype(np.int64)
-        before = out[keys[at] >> 32].astype(np.int64) if k else ALONE
-        wanted = before << 32 | last
-        place = np.searchsorted(known, wanted).clip(max=len(known) - 1)
-        matches = (known[place] == wanted) & (last >= 0) & ((before >= 0) | (k == 0))
-        out[at[matches]] = place[matches]
+        before = out[keys[at] >> 32].astype(np.int64) if k else np.int64(ALONE)
+        # The key of a word without a number is -1, which no n-gram has.
+        wanted = before << 32 | words[keys[at] & LAST]
+        out[at] = find(np.where(before < 0, -1, wanted) if k else wanted, known)
     return out
 
 
-def count_sentences(ptr: np.ndarray, numbers: np.ndarray) -> Sentences:
-    """The n-grams of sentences, counted; from `number_ngrams`."""
-    most, words, starts = len(numbers), np.diff(ptr), numbers >= 0
-    runs = np.repeat(np.arange(len(words)), words) * most + np.arange(most)[:, None]
-    cells = np.ones(np.count_nonzero(starts), np.int32), (runs[starts], numbers[starts])
-    table = coo_array(cells, (len(words) * most + 1, int(numbers.max(initial=0)) + 1)).tocsr()
-    gram = table.indices.astype(np.int32, copy=False)
-    return sentences_of(table.indptr[:-1].astype(np.int64), gram, table.data, words)
+def find(wanted: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """int64 [n]: the place of each number in `known`, which rises, -1 where it is not there."""
+    place = np.searchsorted(known, wanted).clip(max=len(known) - 1)
+    return np.where(known[place] == wanted, place, -1)
 
 
 def ngrams_of(words: Words, most: int = MAX_ORDER) -> Ngrams:
-    """The n-grams of sentences, n = 1..most, as pycocoevalcap's `precook`."""
+    """The n-grams of sentences, n = 1..most, counted, as pycocoevalcap's `precook`."""
     numbers, keys = number_ngrams(words.ptr, words.word, most)
-    return Ngrams(count_sentences(words.ptr, numbers), keys, words.vocabulary)
+    starts, sizes = numbers >= 0, words.sizes
+    runs = np.repeat(np.arange(len(sizes)), sizes) * most + np.arange(most)[:, None]
+    cells = np.ones(np.count_nonzero(starts), np.int32), (runs[starts], numbers[starts])
+    table = coo_array(cells, (len(sizes) * most + 1, int(numbers.max(initial=0)) + 1)).tocsr()
+    gram, ptr = table.indices.astype(np.int32, copy=False), table.indptr[:-1].astype(np.int64)
+    return Ngrams(sentences_of(ptr, gram, table.data, sizes), keys, words.vocabulary)
 
 
 def alphabetical(words: Words, most: int = MAX_ORDER) -> Ngrams:
@@ -183,7 +159,7 @@ def alphabetical(words: Words, most: int = MAX_ORDER) -> Ngrams:
 
 
 def count_ngrams(captions: Captions, most: int = MAX_ORDER) -> Ngrams:
-    """`alphabetical`, of every caption's words (`words_of`)."""
+    """`alphabetical`, of every caption's words."""
     return alphabetical(split_at_white_space(tokens_of(captions)), most)
 
 
@@ -192,12 +168,20 @@ def images_with(sentences: Sentences, owner: np.ndarray, n_grams: int) -> np.nda
 
     Source: its `compute_doc_freq`. `owner`, int64 [sentences], is -1 for one that is no reference.
     """
-    image = owner[sentences.row]
-    gram, image = sentences.gram[image >= 0], image[image >= 0]
-    cells = np.ones(len(image), bool), (image, gram)
-    # CSR joins equal cells, so an image has each of its n-grams once.
-    table = coo_array(cells, (int(image.max(initial=0)) + 1, n_grams + 1)).tocsr()
-    return np.bincount(table.indices, minlength=n_grams).astype(np.int32)
+    by_image = np.argsort(owner, kind="stable")
+    by_image = by_image[owner[by_image] >= 0]
+    return np.asarray(_count_images(sentences, owner, by_image, n_grams))
+
+
+@njit(cache=True)
+def _count_images(sentences, owner, by_image, n_grams):
+    images, latest = np.zeros(n_grams, np.int32), np.full(n_grams, -1)
+    for s in by_image:
+        for g in sentences.gram[sentences.start[s, 0] : sentences.stop[s, -1]]:
+            if latest[g] != owner[s]:
+                latest[g] = owner[s]
+                images[g] += 1
+    return images
 
 
 class Postings(NamedTuple):

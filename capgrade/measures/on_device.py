@@ -170,7 +170,7 @@ class CiderOnDevice(_OnDevice[FittedCider]):
         self.norm_of_rank = self._to_device(np.asarray(ranked[2]))
 
     def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
-        folded = self.fitted.fold(images)
+        folded, _, _ = self.fitted.fold(images, 0)
         start, used = folded.start[:-1], folded.used
         rows = np.concatenate([np.arange(a, a + n) for a, n in zip(start, used, strict=True)])
         owner = self._to_device(np.repeat(np.arange(len(images)), used))

@@ -9,14 +9,14 @@ steps 32 of them. Longer references are chains of 64-bit words.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
-from capgrade.bits import ones
-from capgrade.kernels import in_threads, njit
+from capgrade.kernels import in_threads, njit, ones
 from capgrade.measures.base import (
     OVER_REFERENCES,
     Fill,
@@ -28,11 +28,10 @@ from capgrade.measures.base import (
     own_pairs,
     reference_sets,
 )
-from capgrade.measures.scores.corpus import Corpus, Scored, mean_score
+from capgrade.measures.corpus import Corpus, Scored, mean_score
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import ParamsBlock, SelfReference
-from capgrade.text.tokens import tokens_of_text
-from capgrade.text.words import fill_empty_sentences, tokens_of
+from capgrade.text.tokens import fill_empty_sentences, tokens_of, tokens_of_text
 
 _SHORT = 16  # bits of a short lane
 _IMAGES = 64  # images whose lanes stand side by side, as many as fit MOST
@@ -320,19 +319,13 @@ class FittedRougeL(OfReferences):
     mean: bool
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        return self.scores(images, captions, self.texts, self.leave_out).astype(np.float32)
-
-    def scores(
-        self, images: np.ndarray, rows: np.ndarray, captions: WordRows, leave_out: bool = False
-    ) -> np.ndarray:
-        """float64 [pairs] of rows of any captions, with words numbered as here."""
-        return score_pairs(
-            self.image_pairs(images, rows, leave_out), captions, self.texts, self.beta, self.mean
-        )
+        pairs = ImagePairs(images, captions, self.ref_ptr, self.refs, self.leave_out)
+        values = score_pairs(pairs, self.texts, self.texts, self.beta, self.mean)
+        return values.astype(np.float32)
 
     def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         out = np.empty((len(images), len(captions)), np.float32)
-        self._fill(self._blocks(images), captions, out)
+        self.row_filler(images)(captions, out)
         return out
 
     def on_device(self, device: Any) -> Fitted:
@@ -341,24 +334,26 @@ class FittedRougeL(OfReferences):
         return RougeOnDevice(self, device)
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
-        blocks = self._blocks(images)
-        return lambda first, last, out: self._fill(blocks, np.arange(first, last), out)
+        fill = self.row_filler(images)
+        return lambda first, last, out: fill(np.arange(first, last), out)
 
-    def _blocks(self, images: np.ndarray) -> tuple[BlockForm, list[Lanes]]:
+    def row_filler(self, images: np.ndarray) -> Callable[[np.ndarray, np.ndarray], None]:
+        """A function that puts values of caption rows, int64 [n], into the first columns of `out`.
+
+        `out` is float32 [len(images), n or more].
+        """
         form = self.form(images)
-        blocks = [images[at : at + form.width] for at in range(0, len(images), form.width)]
-        return form, [
-            lanes_of(block, self.ref_ptr, self.refs, self.texts, form) for block in blocks
+        blocks = [
+            lanes_of(images[at : at + form.width], self.ref_ptr, self.refs, self.texts, form)
+            for at in range(0, len(images), form.width)
         ]
 
-    def _fill(
-        self, blocks: tuple[BlockForm, list[Lanes]], captions: np.ndarray, out: np.ndarray
-    ) -> None:
-        form, at = blocks[0], 0
-        for lanes in blocks[1]:
-            rows = out[at : at + form.width]
-            in_threads(_score_block, len(captions), captions, self.texts, lanes, form, rows)
-            at += form.width
+        def fill(captions: np.ndarray, out: np.ndarray) -> None:
+            for k, lanes in enumerate(blocks):
+                rows = out[k * form.width : (k + 1) * form.width]
+                in_threads(_score_block, len(captions), captions, self.texts, lanes, form, rows)
+
+        return fill
 
     def form(self, images: np.ndarray) -> BlockForm:
         """How blocks of these images are scored: as many side by side as fit MOST lanes."""
@@ -424,6 +419,9 @@ class UnseenRougeL:
             [self._number.get(token, -1) for token in tokens_of_text(text, self.tokenizer)],
             np.int32,
         )
-        images = np.arange(len(self.fitted.ref_ptr) - 1)
+        fitted = self.fitted
+        images = np.arange(len(fitted.ref_ptr) - 1)
+        pairs = ImagePairs(images, np.zeros_like(images), fitted.ref_ptr, fitted.refs)
         caption = WordRows(np.array([0, len(numbers)]), numbers)
-        return self.fitted.scores(images, np.zeros_like(images), caption).astype(np.float32)
+        values = score_pairs(pairs, caption, fitted.texts, fitted.beta, fitted.mean)
+        return values.astype(np.float32)

@@ -3,38 +3,55 @@
 Cosines are folded over the references while they are made (`products`). Each is summed in the order
 of the coordinates, so the same bytes come out on any number of cores, and equal captions get equal
 values. A value that only rounding keeps from 1 is 1.
+
+An embedding has a part that its image decides and a part that its writer chose. `SbertShared` tells
+the two apart by all captions together, without any judgement: B is the covariance of images, W that
+of captions of one image. The best linear estimate of the image's part is B (B + W)^-1 (e - mean).
+Its matrix square root, half way between the embedding and that estimate, agrees best with people
+(docs/measures.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from scipy.linalg import eigh
+from threadpoolctl import threadpool_limits
 
 from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import (
     OVER_REFERENCES,
     Fill,
     Fitted,
+    ImagePairs,
     Measure,
     OfReferences,
     Scorer,
     own_scores,
     reference_sets,
 )
+from capgrade.measures.corpus import Corpus, Scored, mean_score
 from capgrade.measures.embeddings import embed, encode, load_encoder
 from capgrade.measures.products import ONE, largest, padded
-from capgrade.measures.scores.corpus import Corpus, Scored, mean_score
 from capgrade.pretrained import EMBEDDED, fingerprint
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasureDevice, ParamsBlock, SelfReference
+from capgrade.schemas.say import warn
 from capgrade.text.language import warn_unless_english
+from capgrade.text.tokens import tokens_of
 
 _REFERENCES = ("max", "mean", "first")
 _MAX, _FIRST = 0, 2  # places in _REFERENCES
+# Each covariance is shrunk as if so many more images had shown the same variance in every
+# direction. Without them, few images leave directions without variance.
+PRIOR = 10
+_FEW = 300  # images: with fewer, Sentence-BERT as it is agrees about as well with people
+_STEP = 65536  # captions in double precision at a time
+_REMEDY = "use sbert"
 LANES = 32  # sums of a product, which a processor makes side by side
 
 
@@ -93,7 +110,7 @@ class FittedSbert(OfReferences):
     ) -> np.ndarray:
         """float32 [pairs] of rows of unit vectors float32 [any, d]."""
         out, folding = np.empty(len(rows)), _REFERENCES.index(self.references)
-        pairs = self.image_pairs(images, rows, leave_out)
+        pairs = ImagePairs(images, rows, self.ref_ptr, self.refs, leave_out)
         in_threads(cosine_of_pairs, len(out), pairs, vectors, self.embeddings, folding, out)
         cosines = np.maximum(out.astype(np.float32), np.float32(-1))
         return np.where(cosines > ONE, np.float32(1), cosines)
@@ -166,7 +183,7 @@ class Sbert(Measure[SbertParams]):
         """
         sets = reference_sets(self.params.self_reference, captions)
         if self.params.model == EMBEDDED:
-            warn_unless_english(f"sbert's model {EMBEDDED}", captions)
+            warn_unless_english(f"sbert's model {EMBEDDED}", tokens_of(captions))
         vectors = embed(captions.texts, self.params.model, device=self.params.device)
         return FittedSbert(*sets, vectors, first_of_text(captions.texts), self.params.references)
 
@@ -209,3 +226,111 @@ def first_of_text(texts: Sequence[str]) -> np.ndarray:
     """int64 [len(texts)]: the row in which each text comes first."""
     first: dict[str, int] = {}
     return np.array([first.setdefault(text, k) for k, text in enumerate(texts)], np.int64)
+
+
+class SbertShared(Sbert):
+    """Cosine, -1..1, of Sentence-BERT embeddings mapped to what captions of one image share.
+
+    A value depends on all fitted captions, as they give the mean and the two covariances.
+    """
+
+    name, fixed = "sbert_shared", {"references": "max"}
+
+    def fit(self, captions: Captions) -> FittedSbert:
+        """Map what `Sbert.fit` embeds. InputError as it and `shared_map`."""
+        plain = super().fit(captions)
+        mapped = map_to_shared(plain.embeddings, *shared_map(plain.embeddings, captions))
+        return replace(plain, embeddings=mapped[plain.same])  # equal texts, equal bits
+
+    def meaning(self) -> str:
+        model, over = self.params.model, OVER_REFERENCES[self.params.references]
+        what = "mapped to what captions of one image share in this split"
+        return f"cosine of Sentence-BERT embeddings (`{model}`), {what}, -1..1: {over}"
+
+    def unseen(self, fitted: FittedSbert, captions: Captions) -> Scorer | None:
+        return None  # the map is not kept
+
+
+class SbertSharedMean(SbertShared):
+    """As `SbertShared`, with the mean over an image's references."""
+
+    name, fixed = "sbert_shared_mean", {"references": "mean"}
+
+
+def map_to_shared(vectors: np.ndarray, mean: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """(vectors - mean) @ root as unit vectors, float32 [n, d]; 0 for a vector that is the mean."""
+    out = np.empty_like(vectors, np.float32)
+    with threadpool_limits(1, "blas"):  # the same bytes on any number of cores
+        for at in range(0, len(vectors), _STEP):
+            mapped = (vectors[at : at + _STEP].astype(np.float64) - mean) @ root
+            length = np.linalg.norm(mapped, axis=1, keepdims=True)
+            out[at : at + _STEP] = np.divide(
+                mapped, length, out=np.zeros_like(mapped), where=length > 0
+            )
+    return out
+
+
+def shared_map(vectors: np.ndarray, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of images' means, float64 [d], and ((B + W)^-1 B)^(1/2), float64 [d, d].
+
+    InputError where the captions are too few or too alike to tell what they share.
+    """
+    sizes = np.diff(captions.ref_ptr)
+    if len(sizes) < 2 or sizes.max() < 2:
+        raise InputError(
+            "sbert_shared needs two images, and an image of two captions", remedy=_REMEDY
+        )
+    if len(sizes) < _FEW:
+        images = f"{len(sizes)} images, {_FEW} or more are better"
+        warn(f"sbert_shared learns what captions share from {images} -> {_REMEDY}")
+    means = np.stack(
+        [
+            vectors[captions.refs[a:b]].mean(axis=0, dtype=np.float64)
+            for a, b in zip(captions.ref_ptr[:-1], captions.ref_ptr[1:], strict=True)
+        ]
+    )
+    mean = means.mean(axis=0)
+    with threadpool_limits(1, "blas"):  # the same bytes on any number of cores
+        return mean, _root(vectors, means - mean, mean, sizes)
+
+
+def _root(
+    vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.ndarray
+) -> np.ndarray:
+    """((B + W)^-1 B)^(1/2); `means` are the images' less `mean`."""
+    within = _within(vectors, means, mean, sizes)
+    # A mean of few captions still has a part that its writers chose, which is taken off.
+    between = np.cov(means, rowvar=False) - within * (1 / sizes).mean()
+    if not np.trace(between) > 0:
+        problem = "captions of one image are no more alike than those of different images"
+        raise InputError(problem, remedy=f"{_REMEDY}; check which captions belong to which image")
+    between, both = _shrink(between, len(sizes)), _shrink(between + within, len(sizes))
+    # (B + W)^-1 B = axes share axes^-1, and axes^T (B + W) axes = 1
+    share, axes = eigh(between, both)
+    return np.asarray((axes * np.sqrt(share.clip(0, 1))) @ axes.T @ both)
+
+
+def _within(
+    vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.ndarray
+) -> np.ndarray:
+    """W, the pooled covariance of captions of one image, float64 [d, d].
+
+    `means` are the images' less `mean`.
+    """
+    total = -(means.T * sizes) @ means
+    for at in range(0, len(vectors), _STEP):
+        centred = vectors[at : at + _STEP].astype(np.float64) - mean
+        total += centred.T @ centred
+    return np.asarray(total / (len(vectors) - len(means)))
+
+
+def _shrink(covariance: np.ndarray, images: int) -> np.ndarray:
+    """A covariance, shrunk towards a multiple of the identity with the same trace.
+
+    It is as if PRIOR more images had shown that multiple.
+    """
+    size = len(covariance)
+    return np.asarray(
+        (images * covariance + PRIOR * np.trace(covariance) / size * np.eye(size))
+        / (images + PRIOR)
+    )

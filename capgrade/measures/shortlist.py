@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.bits import id_keys
+from capgrade.kernels import id_keys
 from capgrade.measures.base import ArrayState, Fitted, Measure, OfReferences, own_pairs
 from capgrade.measures.tops import highest_pairs
 from capgrade.schemas.captions import Captions

@@ -28,7 +28,7 @@ from capgrade.schemas.extras import package_folder
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import ParamsBlock, Positive, SelfReference
 from capgrade.text.language import warn_unless_english
-from capgrade.text.words import tokens_of
+from capgrade.text.tokens import tokens_of
 
 SPICE_JAR = "spice-1.0.jar"
 CORENLP = ("lib/stanford-corenlp-3.6.0.jar", "lib/stanford-corenlp-3.6.0-models.jar")
@@ -105,11 +105,11 @@ class Spice(Measure[SpiceParams]):
         leaves an image without references.
         """
         sets = reference_sets(self.params.self_reference, captions)
-        warn_unless_english("spice", captions)
+        tokens = tokens_of(captions)
+        warn_unless_english("spice", tokens)
         folder = spice_folder()
         _require_java()
         params = self.params
-        tokens = tokens_of(captions)
         refuse_bars(tokens, captions.caption_ids)
         lines = [" ".join(tokens.sentence(k)) for k in range(captions.n_captions)]
         return FittedSpice(*sets, lines, str(folder), params.memory, params.cache, params.batch)

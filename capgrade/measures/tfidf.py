@@ -11,8 +11,7 @@ from capgrade.measures.ngrams import alphabetical
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.language import warn_of_scripts
-from capgrade.text.tokens import word_unigram
-from capgrade.text.words import number_words
+from capgrade.text.tokens import number_words, word_unigram
 
 
 class TfidfParams(ParamsBlock):

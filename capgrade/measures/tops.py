@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from capgrade.bits import mix_all
-from capgrade.kernels import in_threads, njit
+from capgrade.kernels import in_threads, mix_all, njit
 
 _BLOCK = 64  # captions compared together
 

@@ -7,21 +7,14 @@ import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from capgrade.schemas.captions import Captions
 from capgrade.schemas.say import warn
+from capgrade.text.tokens import UNSPACED, Words
 
-# Scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, kana, Han.
-UNSPACED = (
-    "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff"
-    "\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
-)
 _UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
 # These are frequent in English and in no other European language: a third of the words of English
 # captions, none of German ones.
-_ENGLISH = pa.array(
+_ENGLISH = frozenset(
     [
         "a",
         "the",
@@ -50,7 +43,11 @@ _FIRST = 50  # words of each caption that are looked at
 
 def warn_of_scripts(texts: Sequence[str], tokenizer: str) -> None:
     """Warn when the tokenizer would make one token of a caption in a script without spaces."""
-    unspaced = sum(1 for text in texts if len(_UNSPACED_CHARACTER.findall(text)) > len(text) / 4)
+    unspaced = 0
+    for text in texts:
+        # Most texts are ASCII, which is known without a look at their characters.
+        if not text.isascii():
+            unspaced += len(_UNSPACED_CHARACTER.findall(text)) > len(text) / 4
     if unspaced and tokenizer != "characters":
         warn(
             f"{unspaced} of {len(texts)} captions are in a script without spaces, which tokenizer"
@@ -63,31 +60,26 @@ def warn_of_scripts(texts: Sequence[str], tokenizer: str) -> None:
 
 def count_without_english(texts: Iterable[str]) -> int:
     """How many texts have no common English word among their first _FIRST words."""
-    common = set(_ENGLISH.to_pylist())
-    return sum(common.isdisjoint(text.lower().split()[:_FIRST]) for text in texts)
+    return sum(_ENGLISH.isdisjoint(text.lower().split()[:_FIRST]) for text in texts)
 
 
-def describe_other_language(captions: Captions, most: float = MOST_OTHER) -> str | None:
+def describe_other_language(captions: Words, most: float = MOST_OTHER) -> str | None:
     """A note on the number of captions without a common English word among their first _FIRST
     words, where they are more than the share `most` of all; else None."""
-    words, start = captions.tokens()
-    english = pc.is_in(pc.utf8_lower(words.dictionary), value_set=_ENGLISH).to_numpy(
-        zero_copy_only=False
-    )
-    counts_before = np.concatenate([[0], np.cumsum(english[words.indices.to_numpy()])])
-    without = int(
-        (
-            counts_before[np.minimum(start[:-1] + _FIRST, start[1:])] == counts_before[start[:-1]]
-        ).sum()
-    )
+    english = np.array([word.lower() in _ENGLISH for word in captions.vocabulary], bool)
+    counts_before = np.concatenate([[0], np.cumsum(english[captions.word])])
+    start, end = captions.ptr[:-1], captions.ptr[1:]
+    first = np.minimum(start + _FIRST, end)
+    without = int((counts_before[first] == counts_before[start]).sum())
     # Single English captions may be without, such as "red bus!".
-    few = captions.n_captions < _FEW
-    if without <= (max(most, 0.5) if few else most) * captions.n_captions:
+    if len(start) < _FEW:
+        most = max(most, 0.5)
+    if without <= most * len(start):
         return None
-    return f"{without:,} of {captions.n_captions:,} captions have no common English word"
+    return f"{without:,} of {len(start):,} captions have no common English word"
 
 
-def warn_unless_english(what: str, captions: Captions) -> None:
+def warn_unless_english(what: str, captions: Words) -> None:
     """Warn when a measure that is made for English is fitted to captions of which many are in
     another language. `what` names the measure."""
     if note := describe_other_language(captions):

@@ -41,6 +41,7 @@ from capgrade.schemas.own_pairs import distribution
 from capgrade.schemas.params import PublishParams
 from capgrade.schemas.say import warn
 from capgrade.text.language import describe_other_language
+from capgrade.text.tokens import tokens_of
 
 LICENCE = "set publish.license (an SPDX id such as cc-by-4.0), or --license"
 COLOURS = ("#0063b1", "#c4500a")  # series 1 and 2 of the pages' style.css
@@ -182,7 +183,8 @@ def _languages(
     English word."""
     english = all(one.lower().split("-")[0] == "en" for one in languages)
     for split in splits:
-        if not languages and (reason := describe_other_language(split.captions, 0.5)):
+        tokens = tokens_of(split.captions)
+        if not languages and (reason := describe_other_language(tokens, 0.5)):
             remedy = (
                 "say which languages they are in: --set publish.language=de, or '--set"
                 " publish.language=[en, de]'"
@@ -191,7 +193,7 @@ def _languages(
                 f"no language given, and these captions seem not to be English alone: {reason}"
             )
             raise InputError(problem, file=captions_dir, remedy=remedy)
-        if english and (reason := describe_other_language(split.captions)):
+        if english and (reason := describe_other_language(tokens)):
             warn(f"{captions_dir}: the card will say that these captions are English, but {reason}")
     return tuple(languages) or ("en",)
 

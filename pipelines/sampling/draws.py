@@ -4,7 +4,7 @@ A sample takes the captions of the lowest keys. A pair's seed, the sum of a hash
 one of the caption, starts a splitmix64 generator (Steele, Lea and Flood 2014). Key k is its number
 k, of 64 bits: each random sample has a key of its own, and so has the image's share of the
 captions. Between pairs of the same relevance a hash of the seed decides, which is no key
-(`capgrade.bits`).
+(`capgrade.kernels`).
 
 The range of each measure is cut at every edge of a window into cells, and a cell tells which
 windows hold a value. A value reaches an edge when it does so rounded to five places, as a share of
@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capgrade.bits import GOLDEN, mix
-from capgrade.kernels import in_threads, njit
+from capgrade.kernels import GOLDEN, in_threads, mix, njit
 
 # The number of this rule. Parts drawn by another are not joined; docs/shards.md has its history.
 RULE = 6

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capgrade.bits import id_keys, mix_all
+from capgrade.kernels import id_keys, mix_all
 from capgrade.measures.base import Fitted, Measure, own_pairs
 from capgrade.measures.tops import highest_pairs
 from capgrade.pipelines.sampling.draws import cells_of, draw, share_of_captions, uniform_sample

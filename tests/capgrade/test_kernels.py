@@ -24,8 +24,7 @@ from tests.conftest import ROOT
 
 PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks", "capgrade")
 CALLER = """
-from capgrade.bits import np, ones
-from capgrade.kernels import njit
+from capgrade.kernels import njit, np, ones
 
 @njit(cache=True)
 def outer(x):
@@ -66,7 +65,7 @@ def package(tmp_path: Path) -> Path:
     """A copy of the package with a kernel that calls one of another file."""
     package = tmp_path / "here" / "capgrade"
     package.mkdir(parents=True)
-    for name in ("__init__.py", "kernels.py", "bits.py"):
+    for name in ("__init__.py", "kernels.py"):
         shutil.copy(ROOT / "capgrade" / name, package)
     shutil.copytree(
         ROOT / "schemas", package / "schemas", ignore=shutil.ignore_patterns("__pycache__")
@@ -80,10 +79,10 @@ def test_an_edited_callee_of_another_file_is_compiled_anew(package: Path, tmp_pa
     found again."""
     kept = {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
     assert [said(package, **kept)[0] for _ in range(2)] == ["3 0", "3 1"]
-    before = (package / "bits.py").read_text()
-    (package / "bits.py").write_text(before + CHANGED)
+    before = (package / "kernels.py").read_text()
+    (package / "kernels.py").write_text(before + CHANGED)
     assert said(package, **kept)[0] == "1234 0"
-    (package / "bits.py").write_text(before)
+    (package / "kernels.py").write_text(before)
     assert said(package, **kept)[0] == "3 1"
     assert len(list((tmp_path / "kept").iterdir())) == 2 and not list(package.rglob("*.nbi"))
 
@@ -193,7 +192,7 @@ def test_what_is_compiled_into_kernels_stands_where_the_digest_sees_it() -> None
     }
     sources = {name: source_of(*name) for name in names}
     assert (
-        sum(path != file_of(module) for (_, module), path in sources.items()) > 20
+        sum(path != file_of(module) for (_, module), path in sources.items()) > 10
     )  # of other files
     assert {
         path.name for path in sources.values() if not module.COMPILED.search(path.read_bytes())

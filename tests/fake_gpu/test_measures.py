@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.bits import id_keys
+from capgrade.kernels import id_keys
 from capgrade.measures import Fitted, choose, embeddings, on_device
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.sampling.sampler import Plan, Sampler

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.bits import id_keys
+from capgrade.kernels import id_keys
 from capgrade.measures import choose
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.params import MeasuresParams

@@ -35,6 +35,7 @@ from capgrade.schemas.lines import open_bytes, read_json
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.scan_ids import REPEAT
 from capgrade.text.language import warn_unless_english
+from capgrade.text.tokens import tokens_of
 from capgrade.trainer.evaluation.order import (
     BY_FILE,
     MatrixIds,
@@ -130,7 +131,7 @@ def load_task(
         from capgrade.measures.embeddings import embed
         from capgrade.pretrained import EMBEDDED
 
-        warn_unless_english("the Sentence-BERT of --stand-in", table)
+        warn_unless_english("the Sentence-BERT of --stand-in", tokens_of(table))
         vectors = embed(list(table.texts), EMBEDDED)
         matrix = np.asarray(vectors[chosen] @ vectors[kept].T)
         notes.append(

@@ -1,4 +1,4 @@
-"""METEOR 1.5 of captions with reference sets, over the arrays of `index`.
+"""METEOR 1.5 of captions with reference sets, over the arrays of a `MatchIndex`.
 
 A caption is aligned with each reference of the image. An alignment gives counts, and METEOR follows
 from these: the jar scores a corpus by the sums of its sentences' counts. Of several references that
@@ -22,12 +22,15 @@ from capgrade.measures.meteor.align import (
     reference_words,
     stage_of,
 )
-from capgrade.measures.meteor.index import BACKWARD, DELTA, FORWARD
 from capgrade.measures.meteor.paraphrases import LONGEST
 
-# The English task of METEOR 1.5 (Denkowski and Lavie 2014); its DELTA is beside the words' weights.
-ALPHA, BETA, GAMMA = 0.85, 0.2, 0.6
+# The English task of METEOR 1.5 (Denkowski and Lavie 2014). DELTA is what a content word weighs; a
+# function word weighs the rest of 1.
+ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of the stages exact, stem, synonym, paraphrase
+# The stages in their order; the paraphrase table is read from the reference's side, then from the
+# caption's.
+EXACT, STEM, SYNONYM, FORWARD, BACKWARD = range(5)
 
 PLACE, _STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
 MATCHES = 64  # of a caption and a reference, that there is room for at first
@@ -46,7 +49,6 @@ class ReferenceMatches(NamedTuple):
     """
 
     refs: np.ndarray  # int64 [references]
-    units: np.ndarray  # int64 [rows]: a unit that matches one of a reference
     ptr: np.ndarray  # int64 [cells + 2]: the entries of each cell
     entry: np.ndarray  # int64 [entries, 2]: match and order, without the caption's place and words
 
@@ -57,36 +59,39 @@ def match_references(refs, units, matches, row_of):
 
     Units with NO_ROW in `row_of`, int32 [units], get a row there if they match; UNASKED ones none.
     """
-    n, width = 0, refs.shape[0]
-    for ref in refs:
-        for u in units.number[units.ptr[ref] : units.ptr[ref + 1]]:
-            for v in matches.unit[matches.ptr[u] : matches.ptr[u + 1]]:
-                if row_of[v] == NO_ROW:
-                    row_of[v] = n
-                    n += 1
-    with_row, ptr = np.empty(n, np.int64), np.zeros(n * width + 2, np.int64)
-    for r in range(width):
-        for u in units.number[units.ptr[refs[r]] : units.ptr[refs[r] + 1]]:
-            for v in matches.unit[matches.ptr[u] : matches.ptr[u + 1]]:
-                if row_of[v] >= 0:
-                    with_row[row_of[v]] = v
-                    ptr[np.int64(row_of[v]) * width + r + 2] += 1
-    for cell in range(n * width):
-        ptr[cell + 2] += ptr[cell + 1]
-    entry = np.empty((ptr[-1], 2), np.int64)
+    n_rows, n, width = 0, 0, refs.shape[0]
+    # Few of a unit's matches are asked for: of these reference, unit there, and place in `matches`.
+    asked = np.empty((MATCHES, 3), np.int64)
     for r in range(width):
         for o in range(units.ptr[refs[r]], units.ptr[refs[r] + 1]):
-            place, size, u = np.int64(units.start[o]), np.int64(units.length[o]), units.number[o]
+            u = units.number[o]
             for m in range(matches.ptr[u], matches.ptr[u + 1]):
-                row, found_by = np.int64(row_of[matches.unit[m]]), np.int64(matches.stage[m])
-                if row < 0:
+                v = matches.unit[m]
+                if row_of[v] == UNASKED:
                     continue
-                cell, stage = row * width + r + 1, min(found_by, FORWARD)  # both ways are one stage
-                rank = np.int64(matches.rank[m]) << (AFTER_PLACE if found_by == FORWARD else 0)
-                entry[ptr[cell], 0] = packed_match(place, size, 0, 0, stage)
-                entry[ptr[cell], 1] = place << PLACE | found_by << _STAGE | rank
-                ptr[cell] += 1  # in the end where the next cell starts
-    return ReferenceMatches(refs, with_row, ptr, entry)
+                if row_of[v] == NO_ROW:
+                    row_of[v] = n_rows
+                    n_rows += 1
+                if n == asked.shape[0]:
+                    asked = np.concatenate((asked, np.empty_like(asked)))
+                asked[n, 0], asked[n, 1], asked[n, 2] = r, o, m
+                n += 1
+    ptr, entry = np.zeros(n_rows * width + 2, np.int64), np.empty((n, 2), np.int64)
+    for k in range(n):
+        ptr[np.int64(row_of[matches.unit[asked[k, 2]]]) * width + asked[k, 0] + 2] += 1
+    for cell in range(n_rows * width):
+        ptr[cell + 2] += ptr[cell + 1]
+    for k in range(n):
+        r, o, m = asked[k]
+        place, size = np.int64(units.start[o]), np.int64(units.length[o])
+        found_by = np.int64(matches.stage[m])
+        cell = np.int64(row_of[matches.unit[m]]) * width + r + 1
+        stage = min(found_by, FORWARD)  # both ways are one stage
+        rank = np.int64(matches.rank[m]) << (AFTER_PLACE if found_by == FORWARD else 0)
+        entry[ptr[cell], 0] = packed_match(place, size, 0, 0, stage)
+        entry[ptr[cell], 1] = place << PLACE | found_by << _STAGE | rank
+        ptr[cell] += 1  # in the end where the next cell starts
+    return ReferenceMatches(refs, ptr, entry)
 
 
 @njit(cache=True, forceinline=True)

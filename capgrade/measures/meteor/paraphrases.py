@@ -1,17 +1,16 @@
 """METEOR's paraphrase table as arrays, made once and kept, and what of it some captions have.
 
-The table has five million pairs of phrases of one to seven words. A phrase is known by a 64-bit
-hash of its words' hashes. The paraphrases of each are listed, so that those of a set of captions
-are found without a pass over the table.
+The table has five million pairs of phrases of one to seven words. Phrases are numbered as n-grams
+are, with words known by a 64-bit hash. The paraphrases of each are listed, so that those of a set
+of captions are found without a pass over the table.
 """
 
 from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
-from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,36 +18,32 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from capgrade.bits import GOLDEN, mix_all
+from capgrade.kernels import GOLDEN, mix_all
 from capgrade.measures.embeddings import cache_folder
-from capgrade.measures.meteor.data import REINSTALL
-from capgrade.measures.ngrams import counting_order
+from capgrade.measures.meteor.english import REINSTALL
+from capgrade.measures.ngrams import ALONE, find
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, atomic
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.say import tell, warn
-from capgrade.text.words import split_at_spaces
+from capgrade.text.tokens import split_at_spaces
 
 LONGEST = 7  # words of a phrase
-VERSION = 3  # of the arrays
+VERSION = 4  # of the arrays
 
 
 class Paraphrases(NamedTuple):
-    """Phrases, and what they begin with, by ascending hash; and the paraphrases of each."""
+    """Phrases, and what they begin with, numbered in the order of their keys; what they mean too.
 
-    phrase: np.ndarray  # uint64 [phrases]
-    ptr: np.ndarray  # int64 [phrases + 1]
+    A key is as of `number_ngrams`: the number of all but the last word << 32 | the last word.
+    """
+
+    words: np.ndarray  # uint64 [words], rising: a hash of each word, whose place is its number
+    keys: np.ndarray  # int64 [phrases], rising
+    ptr: np.ndarray  # int64 [phrases + 1]: where the paraphrases of each are
     other: np.ndarray  # int32 [pairs]: a paraphrase of the phrase
     # int32 [pairs]: order in which METEOR tries them: by size of the phrase, then as in the table
     rank: np.ndarray
-
-    def numbers(self, hashes: np.ndarray) -> np.ndarray:
-        """int64 [n]: of phrases by their hashes, -1 of those that the table has not."""
-        # Searching for sorted hashes is faster, as neighbours share the path of the search.
-        order, numbers = np.argsort(hashes), np.empty(len(hashes), np.int64)
-        at = np.searchsorted(self.phrase, hashes[order]).clip(max=len(self.phrase) - 1)
-        numbers[order] = np.where(self.phrase[at] == hashes[order], at, -1)
-        return numbers
 
 
 def compile_table(text: bytes) -> Paraphrases:
@@ -59,22 +54,22 @@ def compile_table(text: bytes) -> Paraphrases:
     phrases = _read_phrases(text)
     ptr, word, vocabulary = split_at_spaces(phrases.dictionary)
     sizes, code = np.diff(ptr), phrases.indices.to_numpy().reshape(-1, 2)
-    phrase_hash, begun = np.empty(len(sizes), np.uint64), []
-    for rows, hashes in hash_starts(hash_words(vocabulary)[word], ptr):
-        phrase_hash[rows] = hashes
-        begun.append(hashes)
-    every = np.sort(np.concatenate(begun))
-    order = np.argsort(phrase_hash)
-    number = np.empty(len(phrase_hash), np.int32)
-    # `np.unique` uses a hash table, which takes seven times as long.
-    every = every[np.append(True, np.diff(every) != 0)]
-    number[order] = np.searchsorted(every, phrase_hash[order])
-    number = number[code]
+    hashes = hash_words(vocabulary)
+    words = np.sort(hashes)
+    word = np.searchsorted(words, hashes)[word]
+    number, keys, n = np.full(len(sizes), ALONE), [], 0
+    for k in range(sizes.max()):
+        rows = np.flatnonzero(sizes > k)
+        new, which = np.unique(number[rows] << 32 | word[ptr[rows] + k], return_inverse=True)
+        number[rows] = n + which
+        keys.append(new)
+        n += len(new)
+    phrase = number[code].astype(np.int32)
     rank = np.empty(len(code), np.int32)
     rank[np.argsort(sizes[code[:, 0]], kind="stable")] = np.arange(len(code))
-    by_phrase = np.argsort(number[:, 0], kind="stable")
-    starts = np.searchsorted(number[by_phrase, 0], np.arange(len(every) + 1))
-    return Paraphrases(every, starts, number[by_phrase, 1], rank[by_phrase])
+    by_phrase = np.argsort(phrase[:, 0], kind="stable")
+    starts = np.searchsorted(phrase[by_phrase, 0], np.arange(n + 1))
+    return Paraphrases(words, np.concatenate(keys), starts, phrase[by_phrase, 1], rank[by_phrase])
 
 
 def _read_phrases(text: bytes) -> pa.DictionaryArray:
@@ -97,66 +92,49 @@ def hash_words(words: Sequence[str]) -> np.ndarray:
 
 def hash_runs(data: np.ndarray, ptr: np.ndarray) -> np.ndarray:
     """uint64 [n]: a hash of each run data[ptr[k] : ptr[k + 1]] of whole numbers."""
-    hash_of = np.zeros(len(ptr) - 1, np.uint64)
-    for rows, hashes in hash_starts(data, ptr):
-        hash_of[rows] = hashes
-    return hash_of
+    hashes, rows = np.zeros(len(ptr) - 1, np.uint64), np.arange(len(ptr) - 1)
+    for k in range(np.diff(ptr).max(initial=0)):
+        rows = rows[ptr[rows] + k < ptr[rows + 1]]
+        numbers = data[ptr[rows] + k].astype(np.uint64)
+        hashes[rows] = mix_all(hashes[rows] + numbers + GOLDEN)
+    return hashes
 
 
-def hash_starts(data: np.ndarray, ptr: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each length from 1 on, the runs of so many numbers or more, and hashes of their starts.
-
-    int64 rows and uint64 hashes.
-    """
-    rows, hashes = np.arange(len(ptr) - 1), np.zeros(len(ptr) - 1, np.uint64)
-    for k in count():
-        longer = ptr[rows] + k < ptr[rows + 1]
-        rows = rows[longer]
-        if not len(rows):
-            return
-        hashes = _mix_in(hashes[longer], data[ptr[rows] + k])
-        yield rows, hashes
-
-
-def _mix_in(hashes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Hashes of runs that are one number longer."""
-    return np.asarray(mix_all(hashes + numbers.astype(np.uint64) + GOLDEN))
-
-
-def occurring_pairs(
+def find_phrases(
     table: Paraphrases, words: Sequence[str], ptr: np.ndarray, word: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The phrases that start at each word, and the pairs both of whose phrases occur.
+    """The table's phrases in sentences, which are numbers `word` of `words`, split by `ptr`.
 
-    Sentences are word numbers `word`, split by `ptr`. Phrases are int32 [words, LONGEST], by their
-    number of words, -1 for none; pairs are (phrase, paraphrase, rank), int64 [n, 3].
+    Returns the phrase of each of `words` alone, int64, -1 for none; and those of several words,
+    int64 [3, n]: place of the first word, number of words, phrase. Longer ones come later.
     """
-    hashes, end = hash_words(words), np.repeat(ptr[1:], np.diff(ptr))
-    at, longer = np.full((len(word), LONGEST), -1, np.int32), np.arange(len(word))
-    # Hashes of the different starts so far, and which of them begins at each word.
-    begun, which = np.zeros(1, np.uint64), np.zeros(len(word), np.int64)
-    for k in range(LONGEST):
-        longer = longer[longer + k < end[longer]]
-        before, last = which[longer], word[longer + k]
-        order = counting_order(last)
-        order = order[counting_order(before[order])]
-        first = (np.diff(before[order], prepend=-1) != 0) | (np.diff(last[order], prepend=-1) != 0)
-        which[longer[order]] = np.cumsum(first) - 1
-        starts = order[first]
-        begun = _mix_in(begun[before[starts]], hashes[last[starts]])
-        at[longer, k] = table.numbers(begun)[which[longer]]
-        longer = longer[at[longer, k] >= 0]
-    occurs = np.zeros(len(table.phrase) + 1, bool)  # the last is for the -1 of no phrase
-    occurs[at] = True
-    phrase = np.flatnonzero(occurs[:-1])
+    own, end = find(hash_words(words), table.words), np.repeat(ptr[1:], np.diff(ptr))
+    single = find(ALONE << 32 | own, table.keys)
+    place = np.flatnonzero(single[word] >= 0)
+    phrase, longer = single[word[place]], [np.empty((3, 0), np.int64)]
+    for size in range(2, LONGEST + 1):
+        goes_on = place + size <= end[place]
+        place, before = place[goes_on], phrase[goes_on]
+        # The key of a word that the table does not have is -1, which no phrase has.
+        keys, which = np.unique(before << 32 | own[word[place + size - 1]], return_inverse=True)
+        phrase = find(keys, table.keys)[which]
+        known = phrase >= 0
+        place, phrase = place[known], phrase[known]
+        longer.append(np.stack([place, np.full(len(place), size), phrase]))
+    return single, np.concatenate(longer, axis=1)
+
+
+def paraphrases_among(table: Paraphrases, phrases: np.ndarray) -> np.ndarray:
+    """The table's pairs of these phrases alone: (phrase, paraphrase, rank), int64 [n, 3]."""
+    occurs = np.zeros(len(table.keys), bool)
+    occurs[phrases] = True
+    phrase = np.flatnonzero(occurs)
     sizes = table.ptr[phrase + 1] - table.ptr[phrase]
     entry = np.arange(sizes.sum()) + np.repeat(
         table.ptr[phrase] - (np.cumsum(sizes) - sizes), sizes
     )
-    kept = occurs[table.other[entry]]
-    return at, np.stack(
-        [np.repeat(phrase, sizes)[kept], table.other[entry][kept], table.rank[entry][kept]], axis=1
-    )
+    pairs = np.stack([np.repeat(phrase, sizes), table.other[entry], table.rank[entry]], axis=1)
+    return pairs[occurs[pairs[:, 1]]]
 
 
 @cache
@@ -193,7 +171,7 @@ def _load_table(folder: Path) -> Paraphrases | None:
     except (OSError, ValueError, EOFError):
         return None
     table = Paraphrases(*arrays)
-    complete = len(table.ptr) == len(table.phrase) + 1 and table.ptr[-1] == len(table.other) == len(
+    complete = len(table.ptr) == len(table.keys) + 1 and table.ptr[-1] == len(table.other) == len(
         table.rank
     )
     return table if complete else None

@@ -14,16 +14,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.kernels import in_threads
-from capgrade.measures.base import Fill, Measure, OfReferences, own_scores, reference_sets
-from capgrade.measures.meteor.data import JAR, meteor_files
+from capgrade.measures.base import (
+    Fill,
+    ImagePairs,
+    Measure,
+    OfReferences,
+    own_scores,
+    reference_sets,
+)
+from capgrade.measures.corpus import Corpus, Scored, mean_score
+from capgrade.measures.meteor.english import JAR, meteor_files
 from capgrade.measures.scene_graph import kernel
 from capgrade.measures.scene_graph.kernel import CaptionTuples
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.measures.scene_graph.parse import parse
 from capgrade.measures.scene_graph.tuples import SceneGraphParams, TupleReader
-from capgrade.measures.scores.corpus import Corpus, Scored, mean_score
 from capgrade.schemas.captions import Captions
 from capgrade.text.language import warn_unless_english
+from capgrade.text.tokens import tokens_of
 
 
 @dataclass(frozen=True)
@@ -35,8 +43,9 @@ class FittedSceneGraph(OfReferences):
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         out = np.empty(len(captions), np.float32)
-        pairs = self.image_pairs(images, captions, self.leave_out)
-        in_threads(kernel.score_pairs, len(out), pairs.order, pairs, self.graphs, self.beta2, out)
+        pairs = ImagePairs(images, captions, self.ref_ptr, self.refs, self.leave_out)
+        order = np.argsort(images, kind="stable")  # the pairs of an image after each other
+        in_threads(kernel.score_pairs, len(out), order, pairs, self.graphs, self.beta2, out)
         return out
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
@@ -73,7 +82,7 @@ class SceneGraph(Measure[SceneGraphParams]):
         WordNet, is missing.
         """
         sets = reference_sets(self.params.self_reference, captions)
-        warn_unless_english("scene_graph", captions)
+        warn_unless_english("scene_graph", tokens_of(captions))
         ptr, tuples, weight = _number_tuples(captions, self.params)
         row = np.repeat(np.arange(captions.n_captions, dtype=np.int32), np.diff(ptr))
         order = np.argsort(tuples, kind="stable")

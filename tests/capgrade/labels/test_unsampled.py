@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from capgrade import Labels
-from capgrade.bits import id_keys
+from capgrade.kernels import id_keys
 from capgrade.labels.stored import Sampled, SampledPart
 from capgrade.labels.unsampled import UNKNOWN_RULES, bounds, estimates
 from capgrade.pipelines.sampling.sampler import Plan, keep

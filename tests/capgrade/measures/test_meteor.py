@@ -1,6 +1,6 @@
 """METEOR pair by pair; its paraphrase table as arrays, kept, damaged and broken.
 
-METEOR's values are compared with the jar's in `test_scores`.
+METEOR's values are compared with the jar's in `test_corpus`.
 """
 
 import gzip
@@ -15,7 +15,7 @@ from capgrade.measures.meteor import FittedMeteor, index_captions, paraphrases
 from capgrade.measures.meteor.paraphrases import Paraphrases, compile_table
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import CapgradeWarning
-from capgrade.text.words import tokens_of
+from capgrade.text.tokens import tokens_of
 from tests.conftest import make_captions
 
 # Stems, synonyms, paraphrases of one word and of several, function words among them

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from capgrade.measures.meteor.data import JAR, meteor_folder, read_lexicon
+from capgrade.measures.meteor.english import JAR, meteor_folder, read_lexicon
 from capgrade.measures.meteor.stems import stem
 
 # What version 3 of Snowball has otherwise, and what its lists of exceptions hold: as the jar has

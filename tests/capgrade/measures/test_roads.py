@@ -273,7 +273,7 @@ def test_frequencies_are_the_same_however_counted(sets: list, tokenizer: str) ->
 def test_frequencies_of_words_with_no_break_spaces_are_refused(tmp_path: Path) -> None:
     """As files from before such a token was several words have them: its words would count as
     unseen."""
-    words, keys = {"a": 0, "3\xa01/2": 1}, np.array([-1 << 32, -1 << 32 | 1, 1])
+    words, keys = ["a", "3\xa01/2"], np.array([-1 << 32, -1 << 32 | 1, 1])
     capgrade.Frequencies(
         words, keys, np.array([2, 1, 1]), 2, "", "captions x tokenizer ptb_py"
     ).write(tmp_path / "df.arrow")

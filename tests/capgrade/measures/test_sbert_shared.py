@@ -8,9 +8,9 @@ from scipy.linalg import sqrtm
 
 from capgrade.labels.params import measures_block
 from capgrade.measures import choose
-from capgrade.measures import sbert_shared as module
+from capgrade.measures import sbert as module
 from capgrade.measures.params import MeasuresParams
-from capgrade.measures.sbert_shared import PRIOR, map_to_shared, shared_map
+from capgrade.measures.sbert import PRIOR, map_to_shared, shared_map
 from capgrade.pipelines.publish.tables import meaning
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError

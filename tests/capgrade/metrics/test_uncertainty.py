@@ -20,7 +20,7 @@ from capgrade.metrics.uncertainty import (
 )
 from capgrade.schemas.errors import InputError
 from capgrade.scoring import score_corpus
-from tests.capgrade.measures.scores.test_scores import corpus, dicts
+from tests.capgrade.measures.test_corpus import corpus, dicts
 
 
 @pytest.mark.parametrize("method", ["permutation", "bootstrap"])

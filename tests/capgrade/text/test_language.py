@@ -13,7 +13,7 @@ from capgrade.reward import CiderReward, CiderRewardFunction
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.scoring import score
 from capgrade.text.language import describe_other_language
-from capgrade.text.tokens import tokenize
+from capgrade.text.tokens import tokenize, tokens_of
 from tests.conftest import DATA, call, make_captions
 
 CHINESE = [
@@ -101,9 +101,9 @@ def english(count: int) -> list[list[str]]:
 
 def test_captions_are_looked_at_one_by_one() -> None:
     """Multi30k's, where the second half is German, are half English by their words."""
-    assert describe_other_language(make_captions(english(1000))) is None
+    assert describe_other_language(tokens_of(make_captions(english(1000)))) is None
     mixed = [*english(300), *german()]  # 400 captions
-    found = describe_other_language(make_captions(mixed))
+    found = describe_other_language(tokens_of(make_captions(mixed)))
     assert (
         found is not None
         and 100 <= int(found.split()[0]) < 120
@@ -113,10 +113,10 @@ def test_captions_are_looked_at_one_by_one() -> None:
 
 def test_a_long_caption_does_not_outweigh_the_others() -> None:
     many = [[f"a dog runs to the {k}"] for k in range(9)] * 5
-    assert describe_other_language(make_captions([*many, ["word " * 3000]])) is None
+    assert describe_other_language(tokens_of(make_captions([*many, ["word " * 3000]]))) is None
     others = [["word " * 60 + "the a"], *[["Hund"]] * 9]
     assert (
-        describe_other_language(make_captions([*many, *others]))
+        describe_other_language(tokens_of(make_captions([*many, *others])))
         == "10 of 55 captions have no common English word"
     )
 

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser
 from capgrade.agreement.calibration import SHIPPED, load
 from capgrade.agreement.curve import Curve, Scale, fit
 from capgrade.agreement.judgements import Judgements
-from capgrade.bits import id_keys
+from capgrade.kernels import id_keys
 from capgrade.labels import Labels
 from capgrade.labels.stored import ValuedPairs
 from capgrade.measures import choose

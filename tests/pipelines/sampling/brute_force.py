@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.bits import id_keys
+from capgrade.kernels import id_keys
 from capgrade.pipelines.sampling.sampler import Plan
 
 _MASK = (1 << 64) - 1

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from capgrade.bits import id_keys, mix_all
-from capgrade.kernels import njit
+from capgrade.kernels import id_keys, mix_all, njit
 from capgrade.pipelines.sampling.draws import key_of, take
 
 NUMBERS = 10

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.bits import id_keys
+from capgrade.kernels import id_keys
 from capgrade.measures.base import Fill
 from capgrade.pipelines.sampling import sampler
 from capgrade.pipelines.sampling.sampler import Kept, KnownValues, Plan, Sampler, keep

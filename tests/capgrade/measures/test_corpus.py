@@ -11,14 +11,12 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
+from capgrade.measures.corpus import Corpus, pair_candidates
 from capgrade.measures.frequencies import Frequencies
-from capgrade.measures.meteor.text import as_meteor_reads, meteor_words
-from capgrade.measures.scores.candidates import pair_candidates
-from capgrade.measures.scores.corpus import Corpus
+from capgrade.measures.meteor.english import as_meteor_reads, meteor_words
 from capgrade.schemas.errors import InputError
 from capgrade.scoring import MEASURES, score_corpus
-from capgrade.text.tokens import tokenize, tokenize_as_words
-from capgrade.text.words import number_words
+from capgrade.text.tokens import number_words, tokenize, tokenize_as_words
 from tests.capgrade.measures.test_definitions import slow_cider
 
 # Few words, so that n-grams repeat; some captions have no word. Python splits at the no-break space

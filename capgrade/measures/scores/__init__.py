@@ -1,1 +1,0 @@
-"""Scores of candidate captions, each against its own references, to evaluate captioners."""
