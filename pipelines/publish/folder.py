@@ -35,7 +35,7 @@ from capgrade.schemas.files import (
     write_json,
     write_text,
 )
-from capgrade.schemas.inputs import found_digests, require_unchanged
+from capgrade.schemas.inputs import found_digests
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.own_pairs import distribution
 from capgrade.schemas.params import PublishParams
@@ -61,15 +61,12 @@ def publish(
     `agreement` (from `agree`) goes into the card, the distributions of `relevance_dir` into its
     picture. The same input gives the same bytes. Returns the manifest. Raises InputError for
     parameters that do not fit (`require_fitting`), for captions that are not English where no
-    language is given, for a folder that something else wrote, when labels, calibration and captions
-    do not belong together, and when one of them changes while it is read.
+    language is given, for a folder that something else wrote, and when labels, calibration and
+    captions do not belong together.
     """
     require_fitting(params, relevance_dir=relevance_dir, calibration=calibration)
     mteb = params.layout == "mteb"
-    sources = {"captions": captions_dir, "relevance": relevance_dir, "calibration": calibration}
-    for k, folder in enumerate(labels_dirs, 1):
-        sources[f"labels {k}"] = folder
-    read = found_digests(**sources)
+    read = found_digests(relevance=relevance_dir, calibration=calibration)
     splits = open_splits(labels_dirs, captions_dir, mteb)
     captions = splits[0].captions
     language = _languages(params.languages, captions_dir, splits)
@@ -95,15 +92,11 @@ def publish(
         sums = (f"{files[name]['sha256']}  {name}\n" for name in sorted(files))
         write_text(folder / SUMS, "".join(sums))
         files[SUMS] = entry_of(folder / SUMS, rows=0)
-        require_unchanged(read, found_digests(**sources))
         inputs = {}
         for split in splits:
             made_by = f"{split.manifest['kind']} {split.name}"
             inputs[made_by] = digest(Path(split.labels.file) / MANIFEST)
-        inputs |= contents.read | {"captions": captions.digest}
-        for name in ("relevance", "calibration"):
-            if name in read:
-                inputs[name] = read[name]
+        inputs |= contents.read | {"captions": captions.digest} | read
         # What `explore` scores new captions with.
         facts: dict[str, Any] = {"tokenizer": captions.tokenizer, "measures": contents.used}
         facts |= {"calibration": contents.calibrated.facts()} if contents.calibrated else {}

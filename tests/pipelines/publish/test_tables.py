@@ -4,7 +4,6 @@ what they mean; and Parquet as `datasets` writes it, with chunks that stay when 
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -298,26 +297,20 @@ def test_labels_load_them_beside_the_measures(world: Path) -> None:
     assert labels.exact("rouge_l").block(*some)[1].all()
 
 
-def test_calibrations_that_do_not_fit(
-    made: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copied, write = Path(shutil.copytree(made / "train", tmp_path / "shards")), tables.write_table
+def test_a_calibration_that_does_not_fit(made: Path, world: Path, tmp_path: Path) -> None:
     found = json.loads((world / "calibration.json").read_text())
     found["params"]["rouge_l"]["beta"] = 7.0
     (tmp_path / "c.json").write_text(json.dumps(found))
 
-    def meanwhile(*args: Any) -> Any:
-        (copied / "manifest.json").write_bytes((copied / "manifest.json").read_bytes() + b"\n")
-        return write(*args)
-
-    monkeypatch.setattr(tables, "write_table", meanwhile)
-    for message, calibration in (
-        ("rouge_l has other parameters than in c.json", tmp_path / "c.json"),
-        ("labels 1: changed while this run read it", world / "calibration.json"),
-    ):
-        with pytest.raises(InputError, match=message):
-            publish(made / "captions", [copied], tmp_path / "out", PARAMS, calibration=calibration)
-        assert not (tmp_path / "out" / "manifest.json").exists()
+    with pytest.raises(InputError, match="rouge_l has other parameters than in c.json"):
+        publish(
+            made / "captions",
+            [made / "train"],
+            tmp_path / "out",
+            PARAMS,
+            calibration=tmp_path / "c.json",
+        )
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 ROWS, INSERTED, BATCH = 400_000, 101, 10_000
