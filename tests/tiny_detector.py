@@ -11,7 +11,7 @@ import torch
 
 from capgrade.pipelines.detectors import catalogue
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, BottomUpDetector
-from capgrade.pipelines.detectors.rpn import ProposalRule
+from capgrade.pipelines.detectors.faster_rcnn import ProposalRule
 from capgrade.pipelines.detectors.selection import (
     AirsplayRule,
     RegionRule,

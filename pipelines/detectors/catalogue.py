@@ -8,10 +8,10 @@ import torch
 
 from capgrade.devices import device_of, require_precision
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
+from capgrade.pipelines.detectors.checkpoint import load_bottom_up
 from capgrade.pipelines.detectors.detectron import find_config, list_config_files
 from capgrade.pipelines.detectors.patches import PatchDetector
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detector, RegionRule, SelectionRule
-from capgrade.pipelines.detectors.weights import load_bottom_up
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest

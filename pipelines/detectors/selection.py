@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from capgrade.boxes import decode_boxes, nms_batch, nms_per_class, take
 from capgrade.pictures.decode import Prepare
-from capgrade.pipelines.detectors.ops import nms_batch, nms_per_class
-from capgrade.pipelines.detectors.rpn import decode_boxes, take
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import Regions
 

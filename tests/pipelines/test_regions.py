@@ -20,8 +20,8 @@ from capgrade.pictures.decode import decode_pictures, plan_batches
 from capgrade.pictures.listing import read_pictures
 from capgrade.pictures.picture import Picture
 from capgrade.pipelines.captions import captions
+from capgrade.pipelines.detectors.bottom_up import CaffePrepare
 from capgrade.pipelines.detectors.catalogue import rule_of
-from capgrade.pipelines.detectors.preprocess import CaffePrepare
 from capgrade.pipelines.regions import regions
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
