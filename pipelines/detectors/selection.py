@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from capgrade.boxes import decode_boxes, nms_batch, nms_per_class, take
 from capgrade.pictures.decode import Prepare
+from capgrade.pictures.picture import Picture
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import Regions
 
@@ -189,9 +190,8 @@ class Detector(ABC):
     attributes: Sequence[str] | None
     prepare: Prepare
 
-    def expect(self, images: Mapping[str, str | None]) -> None:  # noqa: B027  # few detectors use it
-        """Called once before the first batch with the ids of all images and, where known, their
-        files."""
+    def expect(self, pictures: Sequence[Picture]) -> None:  # noqa: B027  # few detectors use it
+        """Called once before the first batch with all pictures."""
 
     @abstractmethod
     def find_regions(
