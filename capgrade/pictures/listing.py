@@ -18,14 +18,20 @@ import pyarrow.parquet as pq
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from capgrade.pictures.picture import Picture, open_table, open_zip
+from capgrade.pictures.picture import (
+    FORMATS,
+    STARTS_WITHIN,
+    Picture,
+    is_picture,
+    open_table,
+    open_zip,
+)
 from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
 from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import atomic, read_arrow
 from capgrade.schemas.hub import hub_source
 from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images
 from capgrade.schemas.output import SIGNATURE
-from capgrade.schemas.pictures import FORMATS, STARTS_WITHIN, is_picture
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import well_formed
 from capgrade.schemas.tars import is_tars, list_tars, tar_members
@@ -112,20 +118,14 @@ def _binary_columns(schema: pa.Schema) -> list[str]:
     ]
 
 
-class PictureList(Sequence[Picture]):
+class PictureList(list[Picture]):
     """The pictures of a source, in its order, and reason -> names of files that were not taken."""
 
     def __init__(
         self, pictures: Iterable[Picture], not_taken: Mapping[str, list[str]] | None = None
     ) -> None:
-        self.pictures = list(pictures)
+        super().__init__(pictures)
         self.not_taken = {reason: sorted(names) for reason, names in (not_taken or {}).items()}
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.pictures[key]
-
-    def __len__(self) -> int:
-        return len(self.pictures)
 
     def lines(self) -> list[str]:
         """One line for each reason why files were not taken, with their first names."""
