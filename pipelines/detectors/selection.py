@@ -91,12 +91,12 @@ def select_regions(
     A region has its likeliest class and attribute, other than background and none. The number of
     copies from the device does not depend on B.
     """
-    padded: dict[str, Tensor | None] = {}
-    for name in (field.name for field in dataclasses.fields(DescribedProposals)):
-        parts = [getattr(picture, name) for picture in proposals]
-        is_absent = any(part is None for part in parts)
-        padded[name] = None if is_absent else pad_sequence(parts, batch_first=True)
-    batch = DescribedProposals(**padded)  # type: ignore[arg-type]  # mypy knows no field's name
+    padded: dict[str, Tensor] = {}
+    for field in dataclasses.fields(DescribedProposals):
+        parts = [getattr(picture, field.name) for picture in proposals]
+        if parts[0] is not None:
+            padded[field.name] = pad_sequence(parts, batch_first=True)
+    batch = DescribedProposals(**padded)
     numbers = torch.tensor([len(picture.boxes) for picture in proposals], device=batch.boxes.device)
     valid = torch.arange(batch.boxes.shape[1], device=numbers.device) < numbers[:, None]
     boxes, rows, count = rule.choose(batch, valid, scales, sizes)

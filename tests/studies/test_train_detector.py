@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from capgrade.boxes import iou
 from capgrade.pipelines.captions import captions
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, make_backbone
-from capgrade.pipelines.detectors.catalogue import SCENES_DETECTOR
+from capgrade.pipelines.detectors.catalogue import DETECTORS
 from capgrade.pipelines.detectors.checkpoint import load_bottom_up
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams, ScenesParams
@@ -142,8 +142,9 @@ def test_the_detector_of_the_package_finds_what_is_there(tmp_path):
             scenes=ScenesParams(train=0, val=0, test=20, captions_per_image=1, seed=5),
         ),
     )
-    assert SCENES_DETECTOR.stat().st_size <= 8 * 2**20
-    found = measure(load_bottom_up(SCENES_DETECTOR)[0], read_annotated(tmp_path, "test"))
+    weights = DETECTORS["scenes"].weights
+    assert weights is not None and weights.stat().st_size <= 8 * 2**20
+    found = measure(load_bottom_up(weights)[0], read_annotated(tmp_path, "test"))
     assert found.ap50 > 0.8 and found.proposal_recall > 0.95
     assert found.class_accuracy > 0.85 and found.attribute_accuracy > 0.9
 
