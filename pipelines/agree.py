@@ -60,28 +60,11 @@ def agree(
     """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of each measure and of binary
     relevance with human scores.
 
-    Returns measure -> coefficient -> {"all": over all judged pairs, "non_original": over those
-    whose caption was not written for the image}, as `coefficients` names them, "intervals"
-    (`intervals`: bootstrap over images and captions), and "spearman_bootstrap"
-    (`bootstrapped_spearman`); of a judge that several prompts asked also "contradictions"
-    (`contradictions`). Of pairs of captions or of images (`Within`), own ones are captions of one
-    image, and images have none. With several ratings per pair, "human" is one rater against the
-    others (`human`). Binary relevance (1 for own captions) is constant on other captions, so its
-    correlations have "all" alone. With `folds`, "mixture" is the weighted sum that fits people
-    best, each image scored by weights from the other folds' images, and "weights" those from all.
-    `mixture` is a YAML file to write, for --params, with these as a mixture of its name
-    (`write_mixture`); `folds` is then FOLDS if not given. `pairs` is an Arrow file to write, a row
-    a judged pair. `calibrate` is a JSON file to write: what a value means to people, who accept a
-    pair from the score `params.accept` on; "calibration" of a measure is its error on held-out
-    images. With `calibration`, such a file of other judgements, what values mean by it is judged
-    too (`meanings`); "calibration" of a column of probabilities is its error among these
-    judgements' other captions. Both need the scale of the scores: `params.scale`, lowest and
-    highest, where the file does not say it. `params.sampling` says for a calibration how the judged
-    pairs were come by: "random", any pair as likely, or "chosen", the default unless all were
-    judged. Raises InputError for ids or values that do not fit, for a scale that is asked for and
-    not known, where something else stands at `pairs`, `calibrate` or `mixture`, for any of these
-    with judgements that do not allow it, for a `calibration` of other measures or parameters, and
-    when an input changes while it is read.
+    Returns what docs/measures.md lists as JSON. `mixture` (YAML), `pairs` (Arrow, a row a judged
+    pair) and `calibrate` (JSON) are files to write, `calibration` one that `calibrate` wrote of
+    other judgements. Raises InputError for ids or values that do not fit, a scale that is not
+    known, another kind of file where one is to be written, an option that the judgements do not
+    allow, a calibration of other measures or parameters, and an input that changes meanwhile.
     """
     params = params or AgreeParams()
     _refuse_paths(pairs, calibrate, calibration)
