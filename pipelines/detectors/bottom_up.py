@@ -5,9 +5,11 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -27,6 +29,7 @@ from capgrade.schemas.params import Precision
 
 STRIDE = 16
 MOST_BLOCKS = 64  # of a stage; ResNet-152 has 36
+_Blocks = Annotated[int, Field(ge=1, le=MOST_BLOCKS)]
 _NAMED = 5  # tensors named in one message
 PIXEL_MEANS = (102.9801, 115.9465, 122.7717)  # B, G, R: lib/fast_rcnn/config.py
 SHORT_SIDE, LONG_SIDE = 600, 1000
@@ -109,7 +112,7 @@ class BottomUpConfig:
     n_classes: int = 1600  # without background
     n_attributes: int = 400  # without "none"; 0 for a model without an attribute head
     width: float = 1.0  # factor of the channels of every ResNet layer
-    blocks: tuple[int, int, int, int] = (3, 4, 23, 3)
+    blocks: tuple[_Blocks, _Blocks, _Blocks, _Blocks] = (3, 4, 23, 3)
     rpn_channels: int = 512
     anchor_base: int = 16
     anchor_scales: tuple[float, ...] = (4, 8, 16, 32)

@@ -19,12 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from capgrade.pickles import read_pickle, read_torch
-from capgrade.pipelines.detectors.bottom_up import (
-    MOST_BLOCKS,
-    BottomUp,
-    BottomUpConfig,
-    load_tensors,
-)
+from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, load_tensors
 from capgrade.pipelines.detectors.caffemodel import read_caffemodel
 from capgrade.pipelines.detectors.layouts import REMEDY, build_published, layout_of
 from capgrade.schemas.errors import InputError
@@ -61,7 +56,7 @@ def save_bottom_up(
     `metadata` is what else the file says, in values of JSON. Equal models and facts give equal
     bytes.
     """
-    facts = {"config": dataclasses.asdict(model.config), **(metadata or {})}
+    facts = {**(metadata or {}), "config": dataclasses.asdict(model.config)}
     names = {"classes": classes, "attributes": attributes}
     facts |= {key: list(value) for key, value in names.items() if value is not None}
     tensors = {
@@ -129,8 +124,6 @@ def read_checkpoint(
             keys = metadata.keys() & {"config", "classes", "attributes"}
             stored = {key: json.loads(metadata[key]) for key in keys}
         facts = TypeAdapter(StoredFacts).validate_python(stored)
-        if not all(1 <= count <= MOST_BLOCKS for count in facts.config.blocks):
-            raise ValueError(f"stages of {facts.config.blocks} blocks")
         with torch.device("meta"):
             model = BottomUp(facts.config)
     except Exception as error:  # a configuration that no model can have makes torch raise anything
