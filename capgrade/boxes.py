@@ -3,6 +3,7 @@
 Boxes are float (..., N, 4), x1 y1 x2 y2. Nothing loops over boxes or pictures in Python.
 """
 
+import itertools
 import math
 
 import numpy as np
@@ -11,6 +12,8 @@ from torch import Tensor
 
 NMS_BLOCK = 512
 PAIRS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 26}  # cells of (overlapping pair, class), in bools
+# On a GPU, steps between two checks for a change, because a check waits for the device.
+STEPS_A_CHECK = 6
 LARGEST_LOG_GROWTH = math.log(1000 / 16)
 
 
@@ -68,6 +71,7 @@ def nms_batch(
     # The last column takes what is beyond the limit.
     kept, count = order.new_zeros(B, limit + 1), order.new_zeros(B)
     rank = torch.arange(limit, device=order.device)
+    steps = 1 if boxes.device.type == "cpu" else STEPS_A_CHECK
     # The best boxes of all pictures come first, block by block, until every picture has its limit.
     for block in order.split(NMS_BLOCK, dim=1):
         block_boxes, kept_boxes = take(boxes, block), take(boxes, kept[:, :limit])
@@ -77,9 +81,11 @@ def nms_batch(
         # Box i of the block removes a later box j if they overlap and i is kept. After t steps the
         # answers of the t best boxes are final; all are after the longest chain of removals.
         above = overlaps(block_boxes, block_boxes, threshold, caffe=caffe).triu_(diagonal=1)
-        before, keep = None, alive
-        while before is None or not torch.equal(before, keep):
+        keep = alive
+        for step in itertools.count(1):
             before, keep = keep, alive & ~(above & keep[:, :, None]).any(dim=1)
+            if step % steps == 0 and torch.equal(before, keep):
+                break
         place = (count[:, None] + keep.cumsum(1) - 1).masked_fill(~keep, limit).clamp_(max=limit)
         kept.scatter_(1, place, block)
         count = (count + keep.sum(1)).clamp_(max=limit)
@@ -103,15 +109,18 @@ def nms_per_class(boxes: Tensor, scores: Tensor, threshold: float, valid: Tensor
         return torch.ones_like(scores, dtype=torch.bool)
     i, j = picture * boxes.shape[1] + i, picture * boxes.shape[1] + j
     at_once = max(1, PAIRS_AT_ONCE.get(boxes.device.type, 1 << 24) // len(i))
+    steps = 1 if boxes.device.type == "cpu" else STEPS_A_CHECK
     kept = []
     for part in scores.flatten(0, 1).split(at_once, dim=1):
         # In each class i removes j if i is kept there and scores higher; see `nms_batch`.
         higher = (part[i] > part[j]) | ((part[i] == part[j]) & (i < j)[:, None])
-        before, keep = None, torch.ones_like(part, dtype=torch.bool)
-        while before is None or not torch.equal(before, keep):
+        keep = torch.ones_like(part, dtype=torch.bool)
+        for step in itertools.count(1):
             removers = torch.zeros(keep.shape, dtype=torch.int32, device=keep.device)
             removers.index_add_(0, j, (keep[i] & higher).int())
             before, keep = keep, removers == 0
+            if step % steps == 0 and torch.equal(before, keep):
+                break
         kept.append(keep)
     return torch.cat(kept, dim=1).view_as(scores)
 
