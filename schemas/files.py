@@ -9,7 +9,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -79,8 +78,8 @@ def of_all(k: int, n: int) -> str:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names by the numbers in them: as text, 100000 would stand before 99999."""
-    return sorted(names, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
+    """Names by the number in them: as text, 100000 would stand before 99999."""
+    return sorted(names, key=lambda name: (len(name), name))
 
 
 def digest(path: Path) -> str:
@@ -91,14 +90,13 @@ def digest(path: Path) -> str:
 
 def digests(paths: Iterable[Path]) -> dict[str, str]:
     """SHA-256 of files by name, with as many of the folders above as tell it from the others."""
-    files = list(dict.fromkeys(path.resolve() for path in paths))
+    files = list({path.resolve(): None for path in paths})
     by_name = {}
     for path in files:
-        ends = (path.parts[-count:] for count in range(1, len(path.parts) + 1))
-        own = next(
-            end for end in ends if [other.parts[-len(end) :] for other in files].count(end) == 1
-        )
-        by_name["/".join(own)] = digest(path)
+        count = 1
+        while [other.parts[-count:] for other in files].count(path.parts[-count:]) > 1:
+            count += 1
+        by_name["/".join(path.parts[-count:])] = digest(path)
     return by_name
 
 
@@ -352,7 +350,8 @@ def manifest_of(kind: str, files: dict[str, Any], **facts: Any) -> dict[str, Any
 
 def self_digest(manifest: dict[str, Any]) -> str:
     """SHA-256 of a manifest's canonical text without the entry that holds it."""
-    content = json.loads(json.dumps({key: value for key, value in manifest.items() if key != SELF}))
+    content = json.loads(json.dumps(manifest))
+    content.pop(SELF, None)
     return hashlib.sha256(canonical(content).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -438,10 +437,10 @@ def parse_manifest(path: Path, remedy: str = _AGAIN) -> dict[str, Any]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         kind, old = manifest["kind"], manifest.get("format", 1) == 1 and SELF not in manifest
         right = old or manifest[SELF] == self_digest(manifest)
-        files = {
-            name: (entry["bytes"], entry.get("rows", 0), entry.get("sha256", ""))
-            for name, entry in manifest["files"].items()
-        }
+        whole = bool(manifest["files"]) and isinstance(kind, str)
+        for entry in manifest["files"].values():
+            numbers = type(entry["bytes"]) is type(entry.get("rows", 0)) is int
+            whole &= numbers and type(entry.get("sha256", "")) is str
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
             f"not a manifest ({type(error).__name__}: {error})", file=path, remedy=remedy
@@ -450,15 +449,11 @@ def parse_manifest(path: Path, remedy: str = _AGAIN) -> dict[str, Any]:
         raise InputError(
             "damaged: its content does not match its own SHA-256", file=path, remedy=remedy
         )
-    whole = all(
-        type(size) is int and type(rows) is int and type(sha) is str
-        for size, rows, sha in files.values()
-    )
-    if not files or not whole or not isinstance(kind, str):
+    if not whole:
         raise InputError(
             "not a manifest (its files lack sizes, rows or digests)", file=path, remedy=remedy
         )
-    for name in files:
+    for name in manifest["files"]:
         if not inside(name):
             raise InputError(
                 f"lists {name!r}, which is not a file of its folder", file=path, remedy=remedy

@@ -48,12 +48,12 @@ def found_digests(**named: Path | None) -> dict[str, str]:
 
     A missing one is refused by its reader, who knows what it should be.
     """
-    paths = {
-        name: path / MANIFEST if path.is_dir() else path
-        for name, path in named.items()
-        if path is not None
-    }
-    return {name: file_digest(path) for name, path in paths.items() if path.is_file()}
+    digests = {}
+    for name, path in named.items():
+        file = path / MANIFEST if path is not None and path.is_dir() else path
+        if file is not None and file.is_file():
+            digests[name] = file_digest(file)
+    return digests
 
 
 def require_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:

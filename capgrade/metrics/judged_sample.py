@@ -15,9 +15,9 @@ that over to what is drawn.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -383,13 +383,32 @@ def _require_all_pairs(weight: Array, shape: tuple[int, int], **error: Any) -> N
 
 
 @dataclass(frozen=True)
-class _Exchanges:
-    """Exchanges of single gains of completed rankings: the completion, the place in it, and the new
-    gain, all [f]."""
+class _Completions:
+    """Gains of completed rankings of a query, [completions, N] from best to worst, and exchanges of
+    single ones: the completion, the place in it and the new gain, all [f]. No graded metric reads
+    more than `most` of the best gains."""
 
+    gains: Array
     row: Array
     place: Array
-    gain: Array
+    new: Array
+    most: int
+
+    @cached_property
+    def best(self) -> tuple[Array, Array]:
+        """The highest `most` gains and one more, falling, 0 where there are fewer: of each
+        completion, and after each exchange."""
+        best = np.zeros((len(self.gains), self.most + 1))
+        last = min(self.most, self.gains.shape[1] - 1)
+        # Of the negative: partition takes ten times as long where most values are the smallest.
+        least = np.partition(-self.gains, last, axis=1)[:, : last + 1]
+        best[:, : last + 1] = -np.sort(least, axis=1)
+        # The old gain leaves the best ones. If it is not among them, the last of them leaves, which
+        # no metric reads.
+        after, old = best[self.row], self.gains[self.row, self.place]
+        leaves = np.minimum((after > old[:, None]).sum(axis=1), self.most)
+        after[np.arange(len(after)), leaves] = self.new
+        return best, -np.sort(-after, axis=1)
 
 
 def _estimate_queries(
@@ -406,6 +425,7 @@ def _estimate_queries(
         placed, (gain >= high).astype(np.float64), expected, band[placed.place]
     )
     binary = bool(np.isin(gain, (0, 1)).all())
+    most = min(placed.width, max(metric.keywords.get("k", 0) for metric in metrics.values()))
     values = {name: np.empty(queries) for name in metrics}
     changes = {name: np.empty(len(gain)) for name in metrics}
     for q in range(queries):
@@ -417,9 +437,9 @@ def _estimate_queries(
             table, band[place], gain[pairs], weight, spread, binary, random
         )
         completed[:, place] = gain[pairs]
-        exchanges = _Exchanges(row, place[judged], instead)
+        completions = _Completions(completed, row, place[judged], instead, most)
         for name, metric in metrics.items():
-            scores, exchanged = metric(completed, exchanges)
+            scores, exchanged = metric(completions)
             change = (
                 np.bincount(judged, chance * (scores[row] - exchanged), len(place)) / _COMPLETIONS
             )
@@ -551,64 +571,54 @@ def _chance_of_gain(probability: Array, spread: float) -> Array:
         return 1 - (1 - spread * np.log1p(-probability)) ** (-1 / spread)
 
 
-# Of completed rankings, gains [completions, N] from best to worst, a metric's values [completions],
-# and those with each gain exchanged [f].
-_Metric: TypeAlias = "Callable[[Array, _Exchanges], tuple[Array, Array]]"
+# A metric's values of completed rankings [completions], and with each gain exchanged [f]; a partial
+# function that keeps the metric's k, if it has one.
+_Metric: TypeAlias = "partial[tuple[Array, Array]]"
 
 
-def _score_against_best(
-    completed: Array, exchanges: _Exchanges, k: int, form: str
-) -> tuple[Array, Array]:
+def _score_against_best(of: _Completions, k: int, form: str) -> tuple[Array, Array]:
     """The gains of the first k over those of the best order: NCS, or discounted by place."""
-    k = min(k, completed.shape[1])
+    k = min(k, of.gains.shape[1])
     weights = np.ones(k) if form == "ncs" else 1 / np.log2(np.arange(k) + 2.0)
-    gains, instead = completed, exchanges.gain
+    first, old, new = of.gains[:, :k], of.gains[of.row, of.place], of.new
+    best, exchanged = (gains[:, :k] for gains in of.best)
     if form == "ndcg_exp":
-        gains, instead = 2.0**gains - 1, 2.0**instead - 1
-    best = np.zeros((len(gains), k + 1))
-    # Of the negative: partition takes ten times as long where most values are the smallest.
-    last = min(k, gains.shape[1] - 1)
-    best[:, : last + 1] = -np.sort(np.partition(-gains, last, axis=1)[:, : last + 1], axis=1)
-    retrieved, old = gains[:, :k] @ weights, gains[exchanges.row, exchanges.place]
-    change = np.append(weights, 0)[np.minimum(exchanges.place, k)] * (instead - old)
-    bests = best[exchanges.row]
-    # The old gain leaves the best ones. If it is not among them, the last of them leaves, which is
-    # behind the first k.
-    bests[np.arange(len(bests)), np.minimum((bests > old[:, None]).sum(axis=1), k)] = instead
-    bests = -np.sort(-bests, axis=1)
-    return share(retrieved, best[:, :k] @ weights), share(
-        retrieved[exchanges.row] + change, bests[:, :k] @ weights
-    )
+        first, old, new, best, exchanged = (
+            2.0**gains - 1 for gains in (first, old, new, best, exchanged)
+        )
+    retrieved = first @ weights
+    change = np.append(weights, 0)[np.minimum(of.place, k)] * (new - old)
+    return share(retrieved, best @ weights), share(retrieved[of.row] + change, exchanged @ weights)
 
 
-def _score_first(completed: Array, exchanges: _Exchanges, k: int, form: str) -> tuple[Array, Array]:
+def _score_first(of: _Completions, k: int, form: str) -> tuple[Array, Array]:
     """Of gains 0 and 1: is any among the first k (recall), how many of these are (precision), how
     many of all (r)."""
-    counts, others = _count_relevant(completed, exchanges, k)
+    counts, others = _count_relevant(of, k)
     if form == "recall":
         return np.minimum(counts, 1), np.minimum(others, 1)
     if form == "precision":
         return counts / k, others / k
-    every, every_other = _count_relevant(completed, exchanges, completed.shape[1])
+    every, every_other = _count_relevant(of, of.gains.shape[1])
     return share(counts, every), share(others, every_other)
 
 
-def _count_relevant(completed: Array, exchanges: _Exchanges, k: int) -> tuple[Array, Array]:
+def _count_relevant(of: _Completions, k: int) -> tuple[Array, Array]:
     """How many of the first k are relevant."""
-    counts = completed[:, :k].sum(axis=1)
-    change = exchanges.gain - completed[exchanges.row, exchanges.place]
-    return counts, counts[exchanges.row] + change * (exchanges.place < k)
+    counts = of.gains[:, :k].sum(axis=1)
+    change = of.new - of.gains[of.row, of.place]
+    return counts, counts[of.row] + change * (of.place < k)
 
 
-def _score_first_r(completed: Array, exchanges: _Exchanges, form: str) -> tuple[Array, Array]:
+def _score_first_r(of: _Completions, form: str) -> tuple[Array, Array]:
     """Of gains 0 and 1, R of which are 1: the relevant among the first R, times the precision there
     or not, over R."""
-    sizes, others = _count_relevant(completed, exchanges, completed.shape[1])
+    sizes, others = _count_relevant(of, of.gains.shape[1])
     depth = int(max(sizes.max(), others.max(initial=0), 1))
-    first = completed[:, :depth]
-    exchanged = first[exchanges.row]
-    inside = np.flatnonzero(exchanges.place < depth)
-    exchanged[inside, exchanges.place[inside]] = exchanges.gain[inside]
+    first = of.gains[:, :depth]
+    exchanged = first[of.row]
+    inside = np.flatnonzero(of.place < depth)
+    exchanged[inside, of.place[inside]] = of.new[inside]
     place = np.arange(depth)
 
     def values(hits: Array, relevant: Array) -> Array:

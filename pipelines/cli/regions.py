@@ -1,5 +1,8 @@
 """`capgrade regions` and its commands."""
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +21,14 @@ from capgrade.pipelines.cli.options import (
 )
 from capgrade.schemas.errors import InputError
 
+# Options of `regions import`, and the parameters that say the same to `regions`.
+KEYS = {
+    "--unreadable skip": "--set regions.unreadable=skip",
+    "--input-dtype": "regions.features.input_dtype",
+    "--input": "regions.features.input",
+    "--ids": "regions.features.ids",
+    "--format": "regions.features.format",
+}
 CaptionsOfImages = Annotated[
     Path | None,
     Option("--captions", help="Folder of `capgrade captions`: its images alone, by their ids."),
@@ -77,18 +88,19 @@ def regions(
     if images is None and params.features is not None:
         from capgrade.pipelines.features.convert import import_regions as import_stage
 
-        inputs = [Path(name) for name in params.features.input]
-        done = import_stage(
-            params.features.format,
-            inputs,
-            out,
-            dtype=params.features.dtype,
-            captions=captions,
-            split=params.split,
-            unreadable=params.unreadable,
-            ids=[Path(name) for name in params.features.ids],
-            input_dtype=params.features.input_dtype,
-        )
+        features = params.features
+        with keys_for_options():
+            done = import_stage(
+                features.format,
+                [Path(name) for name in features.input],
+                out,
+                dtype=features.dtype,
+                captions=captions,
+                split=params.split,
+                unreadable=params.unreadable,
+                ids=[Path(name) for name in features.ids],
+                input_dtype=features.input_dtype,
+            )
         print_result(
             done, common.as_json, _regions_line(done, out) + _left_out_line(done["left_out"])
         )
@@ -99,6 +111,19 @@ def regions(
     detected = stage(Path(images), out, params, captions)
     if detected:
         print_result(detected, common.as_json, _regions_line(detected, out))
+
+
+@contextmanager
+def keys_for_options() -> Iterator[None]:
+    """Name parameters where an error names the options of `regions import`, which the block
+    `regions.features` stands for."""
+    try:
+        yield
+    except InputError as error:
+        problem, remedy = error.problem, error.remedy or ""
+        for option, key in KEYS.items():
+            problem, remedy = (re.sub(rf"{option}\b", f"{key}", text) for text in (problem, remedy))
+        raise InputError(problem, file=error.file, row=error.row, remedy=remedy or None) from error
 
 
 def _regions_line(done: dict[str, Any], out: Path) -> str:

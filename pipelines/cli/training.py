@@ -94,13 +94,11 @@ def train(
     if not first_process():
         return
     scores = {name: value for name, value in done.get("best", {}).items() if name != "pairs_per_s"}
-    best = ", ".join(
-        f"{name} {value:.{1 if name == 'rsum' else 3}f}" for name, value in scores.items()
-    )
-    line = (
-        f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best or 'not validated'} ->"
-        f" {out}"
-    )
+    best = "not validated"
+    if epoch := scores.pop("epoch", None):
+        values = (f"{k} {x:.{1 if k == 'rsum' else 3}f}" for k, x in scores.items())
+        best = f"epoch {epoch:.0f}, {', '.join(values)}"
+    line = f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best} -> {out}"
     print_result(done, common.as_json, line)
 
 

@@ -104,6 +104,7 @@ class DatasetSummary:
     splits: dict[str, int]  # split -> images
     captions: int
     files: Mapping[str, str | None]  # image id -> the file that its source names
+    split_captions: Mapping[str, int] = field(default_factory=dict)  # split -> captions
     not_english: int = 0  # captions without a common English word, if they are most
     with_picture: int = 0  # images with a picture
     looked_for: int = 0  # images for which a picture was looked for
@@ -139,6 +140,7 @@ def inspect_dataset(dataset: Dataset) -> DatasetSummary:
         dict(Counter(split_of.values())),
         len(captions),
         files,
+        Counter(caption.split for caption in captions),
         not_english=not_english if not_english > len(captions) / 2 else 0,
     )
     if dataset.images:
@@ -287,6 +289,27 @@ def _with_sets(tree: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     if weights not in (None, "random") and not Path(str(weights)).is_file():
         raise InputError("no such file", file=weights, remedy="check regions.weights")
     return tree
+
+
+def small_splits(tree: Mapping[str, Any], summary: DatasetSummary) -> list[str]:
+    """A line for each run whose batches are larger than the split it trains on, as `train` would
+    stop there."""
+    if not summary.split_captions:
+        return []
+    lines = []
+    for preset in tree["runs"]:
+        block = with_preset({**tree["train"], "preset": preset}, tree["presets"])
+        params = validated(TrainParams, block)
+        if tree["captions"].get("divide"):
+            pairs = int(summary.captions * (1 - sum(tree["captions"]["divide"].values())))
+        else:
+            pairs = sum(summary.split_captions.get(one, 0) for one in params.split.split("+"))
+        if pairs < params.batch_size:
+            lines.append(
+                f"{preset} trains in batches of {params.batch_size}, and {params.split} has"
+                f" {pairs:,} captions: --set train.batch_size=N makes them smaller"
+            )
+    return lines
 
 
 def write_project(folder: Path, tree: Mapping[str, Any], about: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Regions of the images of a captions table, extracted and imported: by their ids, and what is
 missing is said."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,18 @@ def test_imported_features_get_the_ids_of_the_captions(
         "--captions",
         str(captions),
     ]
+    capsys.readouterr()
+    block = {"format": "tsv", "input": str(tmp_path / "a.tsv")}
+    with_block = ["--captions", str(captions), "--set", f"regions.features={json.dumps(block)}"]
+    assert call("regions", *with_block, "--out", str(tmp_path / "out")) == 2
+    assert "one split; --set regions.unreadable=skip leaves such" in capsys.readouterr().err
+    block["ids"] = str(tmp_path / "a.txt")
+    with_block[-1] = f"regions.features={json.dumps(block)}"
+    assert call("regions", *with_block, "--out", str(tmp_path / "out")) == 2
+    assert (
+        "1 regions.features.ids for 1 inputs of tsv -> give regions.features.ids with"
+        " regions.features.format npy, once for each regions.features.input"
+    ) in capsys.readouterr().err
     assert call(*line, "--unreadable", "skip", "--out", str(tmp_path / "skip")) == 0
     store = RegionStore(tmp_path / "skip")
     assert store.ids == ["7", "42", "391895"] and store.reasons({"123456": lost}) == {

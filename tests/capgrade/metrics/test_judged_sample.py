@@ -27,8 +27,8 @@ from capgrade.metrics import (
 from capgrade.metrics.base import lists_of
 from capgrade.metrics.judged_sample import (
     _chance_of_gain,
+    _Completions,
     _draw_gains,
-    _Exchanges,
     _parse_metric,
     query_values,
 )
@@ -138,12 +138,13 @@ def test_an_exchanged_gain_is_as_if_the_ranking_had_it(name: str) -> None:
         completed = random.choice([0, 0.2, 0.5, 1] if graded else [0.0, 0, 1], (3, 12))
         row, place = random.integers(0, 3, 50), random.integers(0, 12, 50)
         gain = random.choice([0, 0.3, 0.5, 1] if graded else [0.0, 1], 50)
-        found = metric(completed, _Exchanges(row, place, gain))[1]
-        none = _Exchanges(row[:0], place[:0], gain[:0])
+        most = random.integers(metric.keywords.get("k", 0), 13)  # another metric may read more
+        found = metric(_Completions(completed, row, place, gain, most))[1]
+        none = row[:0], place[:0], gain[:0], most
         for k in range(50):
             anew = completed[row[k]][None].copy()
             anew[0, place[k]] = gain[k]
-            assert found[k] == pytest.approx(metric(anew, none)[0][0], abs=1e-12)
+            assert found[k] == pytest.approx(metric(_Completions(anew, *none))[0][0], abs=1e-12)
 
 
 def test_a_chance_is_how_often_a_gain_is_drawn() -> None:

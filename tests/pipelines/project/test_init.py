@@ -178,7 +178,7 @@ def test_captions_of_another_language_have_to_be_named(tmp_path: Path) -> None:
     assert written(tmp_path / "p")["publish"]["language"] == "de"
 
 
-def test_splits_of_unusual_names_are_asked_for(tmp_path: Path) -> None:
+def test_splits_of_unusual_names_are_asked_for(tmp_path: Path, capsys) -> None:
     rows = [
         f"{k}\t{split}\ta red dog on the sand" for k, split in enumerate(["learn", "learn", "hold"])
     ]
@@ -198,6 +198,9 @@ def test_splits_of_unusual_names_are_asked_for(tmp_path: Path) -> None:
     )
     assert "splits learn, hold: which are to learn from" in refusal(*given)
     assert call(*given, "--set", "train.split=learn", "--set", "evaluate.split=hold") == 0
+    assert (
+        "triplet trains in batches of 128, and learn has 2 captions: --set train.batch_size=N"
+    ) in capsys.readouterr().out
     params = load_params(tmp_path / "p" / "params.yaml")
     assert (params.shards.split, params.relevance.split, params.train.validation) == (
         "learn",
