@@ -203,22 +203,20 @@ def layout_of(tensors: Mapping[str, Tensor], path: Path) -> WeightLayout:
 def build_published(layout: WeightLayout, tensors: Mapping[str, Tensor], path: Path) -> BottomUp:
     """The model of a published checkpoint. InputError as in `check_tensors`, with the names in the
     file."""
-    config = config_of(layout, tensors)
-    weights = {name: tensor for name, tensor in tensors.items() if name != CELL_ANCHORS}
-    with torch.device("meta"):
-        ours = BottomUp(config).state_dict()
-    sources = layout.sources({name: tuple(tensor.shape) for name, tensor in ours.items()})
-    shapes = {name: shape for parts in sources.values() for name, shape in parts.items()}
-    check_tensors(shapes, weights, path)
-    order = None
+    config, order = config_of(layout, tensors), None
     if CELL_ANCHORS in tensors:
         config, order = match_anchors(config, tensors[CELL_ANCHORS], path)
+    weights = {name: tensor for name, tensor in tensors.items() if name != CELL_ANCHORS}
+    with torch.device("meta"):
+        model = BottomUp(config)
+    ours = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    sources = layout.sources(ours)
+    shapes = {name: shape for parts in sources.values() for name, shape in parts.items()}
+    check_tensors(shapes, weights, path)
     state = {
         name: layout.translate(name, [weights[part] for part in parts], order)
         for name, parts in sources.items()
     }
-    with torch.device("meta"):
-        model = BottomUp(config)
     return load_tensors(model, state, path)
 
 
