@@ -47,7 +47,7 @@ from capgrade.pipelines.sources.scenes.drawings import draw
 from capgrade.pretrained import quiet_loading
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import Precision, RegionsParams, Sampling, ScenesParams, TrainParams
-from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import RegionStore
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.relevance import LookedUp
@@ -56,7 +56,7 @@ from capgrade.trainer.fit.train import scored_batch
 from capgrade.trainer.models import MODELS, configure, model_of
 from capgrade.trainer.models.base import FIRST_WORD, CaptionTokens, Images, RetrievalModel
 from capgrade.trainer.models.dual_encoder import DualEncoderConfig, random_dual_encoder
-from capgrade.trainer.search.encode import compute_scores, encode_captions, encode_images
+from capgrade.trainer.search.encode import compute_scores, encode_batches
 
 _T = TypeVar("_T")
 SECONDS = 420.0  # of eight minutes: what is begun then ends within them
@@ -468,7 +468,7 @@ def host(bench: Bench, name: str, precision: Precision) -> Found:
         model, terms = made().to(device), LossTerms([{"name": "triplet"}, *more])
         with precision_of(given, device), autocast(given, device):
             read = replace(few.texts, images=None)
-            sides = encode_images(model.eval(), [few.images]), encode_captions(model, [read])
+            sides = encode_batches(model.eval(), [few.images]), encode_batches(model, [read])
             found = compute_scores(model, *sides)
         optimiser = make_optimiser(model.train(), params)
 

@@ -1,8 +1,8 @@
 """`capgrade.evaluate` of a score matrix, `evaluate_lists` of ranked lists: many metrics by name,
 with intervals.
 
-The command `capgrade evaluate`, validation while training and `reproduce` call it too, so that
-these numbers are computed in one place.
+The command `capgrade evaluate` and `reproduce` call it too. Validation while training scores the
+same metrics by `metrics.catalogue.score_all`, without intervals.
 """
 
 from __future__ import annotations
@@ -350,29 +350,14 @@ def evaluate(
     if isinstance(relevance, Labels):
         _require_shape(relevance, similarity.shape)
         owner = relevance.owner if owner is None and relevance.owners is not None else owner
-        # Recall needs no labels, which may be known of some pairs only.
-        graded = names is None or any(map(is_graded, names))
-        named = {"": _relevance_of(relevance, measure)} if graded else {}
-    elif measure is not None:
-        raise InputError(
-            f"measure {measure!r} of a matrix", remedy="measure chooses among those of Labels"
-        )
-    else:
-        several = (
-            relevance
-            if isinstance(relevance, Mapping)
-            else {}
-            if relevance is None
-            else {"": relevance}
-        )
-        named = {
-            str(name): matrix if isinstance(matrix, JudgedSample) else as_numpy(matrix)
-            for name, matrix in several.items()
-        }
-    samples = {name: matrix for name, matrix in named.items() if isinstance(matrix, JudgedSample)}
-    matrices = {
-        name: matrix for name, matrix in named.items() if not isinstance(matrix, JudgedSample)
-    }
+    named = _named_relevance(relevance, measure, names)
+    samples: dict[str, JudgedSample] = {}
+    matrices: dict[str, Array] = {}
+    for name, known in named.items():
+        if isinstance(known, JudgedSample):
+            samples[name] = known
+        else:
+            matrices[name] = known
     if samples and matrices:
         problem = f"relevance of all pairs ({', '.join(matrices)}) beside samples"
         raise InputError(problem, remedy="evaluate by one kind at a time")
@@ -463,6 +448,28 @@ def evaluate_lists(
     table = score_run(lists, qrels, chosen, above)
     values = {name: table[:, k] for k, name in enumerate(chosen)}
     return Evaluated([values], qrels.queries, drawn=intervals or Draws(samples=0))
+
+
+def _named_relevance(
+    relevance: Any, measure: str | None, names: Sequence[str] | None
+) -> dict[str, Array | JudgedSample]:
+    """What relevance is given, by name; a single one has the name "". InputError for `measure`
+    beside relevance that is no Labels."""
+    if isinstance(relevance, Labels):
+        # Recall needs no labels, which may be known of some pairs only.
+        is_read = names is None or any(map(is_graded, names))
+        return {"": _relevance_of(relevance, measure)} if is_read else {}
+    if measure is not None:
+        raise InputError(
+            f"measure {measure!r} of a matrix", remedy="measure chooses among those of Labels"
+        )
+    if relevance is None:
+        return {}
+    several = relevance if isinstance(relevance, Mapping) else {"": relevance}
+    return {
+        str(name): matrix if isinstance(matrix, JudgedSample) else as_numpy(matrix)
+        for name, matrix in several.items()
+    }
 
 
 def _named_metrics(metrics: str | Sequence[str] | None) -> list[str] | None:
@@ -673,22 +680,20 @@ def _count_cells(
     samples: Mapping[str, JudgedSample],
 ) -> dict[str, Any]:
     images, captions = whole.similarity.shape
-    positive = {name: matrix > 0 for name, matrix in whole.relevance.items()}
     out: dict[str, Any] = {"images": images, "captions": captions, "folds": folds}
-    out["zero_ideal"] = {  # queries that score 0 in NDCG and NCS, whatever is retrieved
-        name: {
-            direction: int((~is_positive.any(axis=axis)).sum())
-            for direction, axis in zip(DIRECTIONS, (1, 0), strict=True)
-        }
-        for name, is_positive in positive.items()
-    }
+    out["zero_ideal"] = {}  # queries that score 0 in NDCG and NCS, whatever is retrieved
+    for name, matrix in whole.relevance.items():
+        positive = matrix > 0
+        of_images, of_captions = positive.any(axis=1), positive.any(axis=0)
+        zeros = {"i2t": int((~of_images).sum()), "t2i": int((~of_captions).sum())}
+        out["zero_ideal"][name] = zeros
     if samples:  # the share of all pairs that is known
         out["known"] = {name: len(s.gain) / (images * captions) for name, s in samples.items()}
     for direction, evaluated in scored.items():
-        unscored = {name: int(np.isnan(values).sum()) for name, values in evaluated.values.items()}
-        out[f"{direction}_not_annotated"] = {
-            name: count for name, count in unscored.items() if count
-        }
+        out[f"{direction}_not_annotated"] = {}
+        for name, values in evaluated.values.items():
+            if unscored := int(np.isnan(values).sum()):
+                out[f"{direction}_not_annotated"][name] = unscored
     return out
 
 

@@ -146,7 +146,10 @@ def _in_hub_cache(model: str) -> Path | None:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        paths = [try_to_load_from_cache(model, name) for name in ("modules.json", "config.json")]
+        for name in ("modules.json", "config.json"):
+            path = try_to_load_from_cache(model, name)
+            if isinstance(path, str):
+                return Path(path)
     except HFValidationError:  # no hub id: a folder that is not there
-        return None
-    return next((Path(path) for path in paths if isinstance(path, str)), None)
+        pass
+    return None

@@ -36,8 +36,12 @@ def train(
     2
     """
     block = with_preset({**({"preset": preset} if preset else {}), **parameters}, {})
-    optional = [None if folder is None else Path(folder) for folder in (regions, shards, images)]
-    data = Data(Path(captions), *optional)
+    data = Data(
+        Path(captions),
+        None if regions is None else Path(regions),
+        None if shards is None else Path(shards),
+        None if images is None else Path(images),
+    )
     measure_params = validated(MeasuresParams, dict(measures or {}))
     return fit.train(
         data, Path(out), validated(TrainParams, block), measure_params, restart=restart

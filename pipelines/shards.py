@@ -153,10 +153,10 @@ class SampledTables:
         fitted: Mapping[str, Fitted],
         folder: Path,
     ) -> pa.RecordBatch:
-        saved = {
-            path.stem: np.load(path, mmap_mode="c") for path in (folder / "keys").glob("*.npy")
-        }
-        keys = np.asarray(saved["images"]), np.asarray(saved["captions"])
+        saved = {}
+        for path in (folder / "keys").glob("*.npy"):
+            saved[path.stem] = np.asarray(np.load(path, mmap_mode="c"))
+        keys = saved["images"], saved["captions"]
         measures = [fitted[name] for name in self.measures]
         kept = Sampler(self.plan, measures, *keys, saved["ref_ptr"], saved["refs"]).sample(images)
         columns = [pa.array(ids, pa.string()), pa.array(images, pa.int32())]

@@ -4,6 +4,7 @@ meet."""
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path, PurePath
 
 from capgrade.schemas.errors import InputError, first_of
@@ -78,24 +79,27 @@ def match_images(
     A candidate that is an id alone is a string. InputError, which shows both, for two candidates of
     one image, or two images of one.
     """
-    listed = [Candidate(one) if isinstance(one, str) else one for one in candidates]
-    wanted = [_Name(image_id, _plain(file or image_id)) for image_id, file in images.items()]
-    names = [
-        _Name(one.image_id, _plain(one.path or one.image_id), one.path is None) for one in listed
-    ]
+    wanted = [_Name(image_id, file) for image_id, file in images.items()]
+    listed, names = [], []
+    for one in candidates:
+        candidate = Candidate(one) if isinstance(one, str) else one
+        listed.append(candidate)
+        names.append(_Name(candidate.image_id, candidate.path))
     owner: dict[int, int] = {}  # candidate -> image
     rest, free = list(range(len(wanted))), list(range(len(names)))
-    for key, fits in _RULES:
+    for rule, fits in enumerate(_RULES):
         by_key: dict[object, list[int]] = {}
         for c in free:
-            if (value := key(names[c])) is not None:
-                by_key.setdefault(value, []).append(c)
-        for i in rest if by_key else ():
-            fitting = [
-                c
-                for c in by_key.get(key(wanted[i]), ())
-                if fits is None or fits(wanted[i], names[c])
-            ]
+            if (key := names[c].keys[rule]) is not None:
+                by_key.setdefault(key, []).append(c)
+        unmatched = []
+        for i in rest:
+            fitting = []
+            for c in by_key.get(wanted[i].keys[rule], ()):
+                if fits is None or fits(wanted[i], names[c]):
+                    fitting.append(c)
+            if not fitting:
+                unmatched.append(i)
             for c in fitting[:2]:
                 if (other := owner.setdefault(c, i)) != i:
                     problem = (
@@ -113,38 +117,30 @@ def match_images(
                 raise InputError(
                     problem, file=source, remedy="keep one, or list which: image_id<TAB>path"
                 )
-        done = set(owner.values())
-        rest, free = [i for i in rest if i not in done], [c for c in free if c not in owner]
+        rest, free = unmatched, [c for c in free if c not in owner]
         if not rest or not free:
             break
-    numbers = {wanted[i].id: c for c, i in sorted(owner.items(), key=lambda pair: pair[1])}
+    numbers = {wanted[i].id: c for c, i in sorted(owner.items(), key=itemgetter(1))}
     return ImageMatches(numbers, [wanted[i].id for i in rest], free, images, listed)
 
 
 class _Name:
     """What an image, or a candidate, is called; its path is the id where there is no other."""
 
-    __slots__ = ("bare", "base", "id", "path", "stem")
+    __slots__ = ("bare", "base", "id", "keys", "path", "stem")
 
-    def __init__(self, image_id: str, path: str, bare: bool = True) -> None:
-        # bare: a candidate that is an id alone
-        self.id, self.path, self.bare = (
-            image_id,
-            path,
-            bare,
-        )
-        self.base = path.rpartition("/")[2]
+    def __init__(self, image_id: str, path: str | None) -> None:
+        self.id, self.bare = image_id, path is None  # bare: an id alone
+        self.path = (path or image_id).replace("\\", "/").removeprefix("./")
+        self.base = self.path.rpartition("/")[2]
         self.stem = ENDING.sub("", self.base)
-
-    @property
-    def number(self) -> int | None:
-        coco = _COCO.fullmatch(self.stem) or _COCO.fullmatch(self.id)
-        return int(coco[1]) if coco else int(self.id) if _NUMBER.fullmatch(self.id) else None
-
-
-def _plain(path: str) -> str:
-    path = path.replace("\\", "/")
-    return path.removeprefix("./")
+        number = None
+        if coco := _COCO.fullmatch(self.stem) or _COCO.fullmatch(image_id):
+            number = int(coco[1])
+        elif _NUMBER.fullmatch(image_id):
+            number = int(image_id)
+        # What must be equal by each of `_RULES`; by one whose key is None nothing is.
+        self.keys = ((image_id, self.path), image_id, self.path, self.base, self.stem, number)
 
 
 def _same_file(one: _Name, other: _Name) -> bool:
@@ -167,15 +163,15 @@ def _of_coco(image: _Name, candidate: _Name) -> bool:
     return any(_COCO.fullmatch(one) for name in (image, candidate) for one in (name.stem, name.id))
 
 
-# Each rule has what must be equal, and what must fit besides. The strictest comes first, as several
-# files may have the same id.
-_RULES: tuple[tuple[Callable[[_Name], object], Callable[[_Name, _Name], bool] | None], ...] = (
-    (lambda name: (name.id, name.path), None),
-    (lambda name: name.id, _same_id),
-    (lambda name: name.path, None),
-    (lambda name: name.base, _same_file),
-    (lambda name: name.stem, _same_file),
-    (lambda name: name.number, _of_coco),
+# What must fit beside the keys of two names, by rule. The strictest comes first, as several files
+# may have the same id.
+_RULES: tuple[Callable[[_Name, _Name], bool] | None, ...] = (
+    None,  # id and path
+    _same_id,  # id
+    None,  # path
+    _same_file,  # the file without its folders
+    _same_file,  # the file without folders and ending
+    _of_coco,  # COCO's number
 )
 
 

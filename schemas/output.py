@@ -251,13 +251,10 @@ def refuse_foreign(out: Path, stage: str) -> None:
     ended = run is not None and (folder / MANIFEST).is_file()
     wrote = stage_of(manifest) if manifest else run["stage"] if run and ended else None
     for path, by in ((out, wrote), (folder, run["stage"] if run else None)):
-        names = sorted(one.name for one in path.iterdir()) if path.is_dir() else []
-        temporary = f".{RUN_FILE}."  # begins the name of one that is being written
-        others = [
-            name
-            for name in names
-            if name not in (LOCK, UNFINISHED) and not name.startswith(temporary)
-        ]
+        # Of a run.json that is being written, the name begins with a dot.
+        names = {one.name for one in path.iterdir()} if path.is_dir() else set()
+        passing = {name for name in names if name.startswith(f".{RUN_FILE}.")}
+        others = sorted(names - passing - {LOCK, UNFINISHED})
         if others and by is None:
             some = f"{', '.join(others[:3])}{', ...' if others[3:] else ''}"
             problem = f"holds files that capgrade did not write ({some})"

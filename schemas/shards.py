@@ -46,10 +46,11 @@ def shard_schema(
         pa.field("image", pa.int32(), nullable=False),
         pa.field("captions", pa.list_(pa.int32()), nullable=False),
         pa.field("reasons", pa.list_(pa.uint32()), nullable=False),
-        pa.field("weight", pa.list_(pa.float32()), nullable=False),
-        *(pa.field(name, pa.list_(pa.float32()), nullable=False) for name in measures),
-        *(pa.field(name + LEFT_OUT, pa.list_(pa.float32()), nullable=False) for name in left_out),
     ]
+    for name in ("weight", *measures):
+        fields.append(pa.field(name, pa.list_(pa.float32()), nullable=False))
+    for name in left_out:
+        fields.append(pa.field(name + LEFT_OUT, pa.list_(pa.float32()), nullable=False))
     facts = {"format": _FORMAT, "kind": "shards", "measures": list(measures)}
     return with_metadata(pa.schema(fields), {**facts, **metadata})
 
@@ -96,9 +97,12 @@ def write_shards(
     rows, pairs = {}, 0
     for k, group in enumerate(groups):
         name = shard_name(k, len(groups))
-        batches = [open_arrow(path).get_batch(0) for path in group]  # in memory map
+        batches = []
+        for path in group:
+            batch = open_arrow(path).get_batch(0)  # in memory map
+            pairs += len(batch["captions"].flatten())
+            batches.append(batch)
         rows[name] = write_arrow(out / name, schema, batches)
-        pairs += sum(len(batch["captions"].flatten()) for batch in batches)
     return rows, pairs
 
 

@@ -15,7 +15,9 @@ def require_space(out: Path, result: int, *, parts: int = 0, done: int = 0) -> N
 
     InputError when the disk has less free.
     """
-    folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.is_dir())
+    folder = out.absolute()
+    while not folder.is_dir():
+        folder = folder.parent
     free, needed = shutil.disk_usage(folder).free, result + parts - done
     while_running = f"about {spoken(needed)} of disk" + (
         ", parts and result together" if parts else ""

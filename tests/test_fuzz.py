@@ -27,8 +27,7 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_manifest, self_digest, write_json
 from capgrade.schemas.params import CaptionsParams, ShardsParams
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import write_regions
+from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards, shard_name
 from capgrade.trainer.evaluation.task import read_similarity

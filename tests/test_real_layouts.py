@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from capgrade.schemas.files import read_manifest
-from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import RegionStore
 from tests.conftest import ROOT
 from tests.layouts import LAYOUTS
 from tests.tools.forked import forked

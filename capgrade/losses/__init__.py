@@ -24,11 +24,11 @@ differences to the authors' code: docs/losses.md.
 """
 
 from capgrade.losses.base import ScoredBatch as ScoredBatch
+from capgrade.losses.base import gather
 from capgrade.losses.contrastive import info_nce, sigmoid, soft_info_nce
 from capgrade.losses.daa import daa, smooth_ap
 from capgrade.losses.declared import LOSSES as LOSSES
 from capgrade.losses.declared import LossTerms as LossTerms
-from capgrade.losses.gather import gather
 from capgrade.losses.hinges import kendall, kendall_windows, ladder, sam, triplet, triplet_sn
 from capgrade.losses.modules import (
     GradedClipLoss,

@@ -1,11 +1,12 @@
-"""What a loss sees of a batch, as a ScoredBatch or as tensors, and what losses share."""
+"""What a loss sees of a batch, as a ScoredBatch or as tensors, what losses share, and the batch of
+all processes on each (`gather`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -55,8 +56,9 @@ class ScoredBatch:
     def __post_init__(self) -> None:
         self._fit(("own", "relevance", "known", "weights"), tuple(self.scores.shape))
         pairs = len(self.at[0])
-        self._fit(("images", "captions"), (pairs, _width(self.images)))
-        self._fit(("image_logits", "caption_logits"), (pairs, _width(self.image_logits)))
+        for names in (("images", "captions"), ("image_logits", "caption_logits")):
+            first = getattr(self, names[0])
+            self._fit(names, (pairs, None if first is None else first.shape[-1]))
         self._fit(("labels",), (pairs,))
         if not pairs:
             raise InputError(
@@ -129,11 +131,10 @@ def batch_of(
     """
     tensors = {"relevance": relevance, "own": own, "known": known, "weights": weights}
     if isinstance(scores, ScoredBatch):
-        if extra := [key for key, value in tensors.items() if value is not None]:
-            raise InputError(
-                f"loss '{name}' of a ScoredBatch is given {extra[0]} too",
-                remedy="put it into the batch",
-            )
+        for key, value in tensors.items():
+            if value is not None:
+                problem = f"loss '{name}' of a ScoredBatch is given {key} too"
+                raise InputError(problem, remedy="put it into the batch")
         return scores
     for key, value in {"scores": scores, **tensors}.items():
         if value is not None:
@@ -238,20 +239,17 @@ class Direction:
         return torch.zeros_like(self.own).scatter(1, self.at[:, None], True)
 
 
-def _width(vectors: Tensor | None) -> int | None:
-    return None if vectors is None else vectors.shape[-1]
-
-
 def require_tensors(batch: ScoredBatch, *names: str) -> list[Tensor]:
     """These tensors of a batch. InputError for one it lacks: the trainer gives what the model
     has."""
-    tensors = {name: getattr(batch, name) for name in names}
-    for name, value in tensors.items():
-        if value is None:
+    tensors = []
+    for name in names:
+        tensors.append(getattr(batch, name))
+        if tensors[-1] is None:
             of_model = "choose a model that gives it: single_stream gives vectors and logits"
             remedy = "give it: labels.block(...), float [B, C]" if name == "relevance" else of_model
             raise InputError(f"a loss asks for `{name}`, which this batch lacks", remedy=remedy)
-    return list(tensors.values())
+    return tensors
 
 
 def require_all_known(batch: ScoredBatch, loss: str) -> Tensor:
@@ -282,7 +280,8 @@ def both_directions(batch: ScoredBatch, *needed: str) -> tuple[Direction, Direct
     require_tensors(batch, *needed)
     rows, columns = batch.at
     ones = torch.ones_like(batch.own)
-    known, weights = (ones if one is None else one for one in (batch.known, batch.weights))
+    known = ones if batch.known is None else batch.known
+    weights = ones if batch.weights is None else batch.weights
     relevance = batch.scores if batch.relevance is None else batch.relevance
     cells = [batch.scores.float(), batch.own, relevance, known, weights]
     images, captions = cells, [one.T for one in cells]
@@ -302,3 +301,46 @@ def zero_of(batch: ScoredBatch) -> Tensor:
         else batch.relevance.where(batch.known | batch.own, 0)
     )
     return 0 * known.detach().sum(dtype=torch.float32)
+
+
+# PyTorch's own function is private in some versions and deprecated in others.
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, x)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        # A copy, because autograd may give the same gradient to other functions.
+        total = grads[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total.chunk(dist.get_world_size())[dist.get_rank()]
+
+
+def gather(x: Tensor) -> Tensor:
+    """The rows of all processes of `torch.distributed` on each, [n, ...] -> [world n, ...] in order
+    of rank; with one process, or none started, `x` itself. Of any dtype: vectors, masks and the
+    numbers of images are gathered alike.
+
+    Every process then computes the same loss of the whole batch. The gradient that flows back into
+    `x` is the sum over processes, so the mean over processes of parameters' gradients, as
+    DistributedDataParallel takes it, is the gradient of that loss. InputError where processes have
+    different numbers of rows, as in a last batch that is not dropped; not checked on a GPU, for
+    which it would wait.
+
+    >>> gather(torch.eye(2)).shape
+    torch.Size([2, 2])
+    """
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return x
+    if x.device.type == "cpu":
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+        dist.all_gather(sizes, torch.tensor([len(x)]))
+        if len(different := {int(size) for size in sizes}) > 1:
+            problem = f"processes have {min(different)} to {max(different)} rows to gather"
+            raise InputError(problem, remedy="give each as many: drop the last batch of an epoch")
+    if x.dtype == torch.bool:  # no backend gathers bool
+        return _Gather.apply(x.to(torch.uint8).contiguous()).bool()
+    return _Gather.apply(x.contiguous())

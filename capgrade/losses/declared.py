@@ -129,18 +129,20 @@ class LossTerms:
         self._hinges: dict[str, Tensor] = {}  # int64 [2]: active, all
         self.needs: set[str] = set()
         for term in terms:
-            loss, name, of = loss_of(term.get("name")), term["name"], term.get("of")
-            options = convert_options(
-                name, {key: term[key] for key in term if key not in ("name", "weight", "of")}
-            )
+            given = dict(term)
+            name, weight = given.pop("name", None), given.pop("weight", 1.0)
+            loss, of = loss_of(name), given.pop("of", None)
+            options = convert_options(name, given)
             if of == "logits" and loss.divides and options.get("temperature") != 1:
                 problem = (
                     f"loss '{name}' of the logits divides them by a temperature, and they have a"
                     " learned one"
                 )
                 raise InputError(problem, remedy="give this term temperature: 1.0")
-            weight = _convert(name, "weight", _WEIGHT, term.get("weight", 1.0))
-            self._terms.append((name, weight, of, partial(loss.function, **options)))
+            weight = _convert(name, "weight", _WEIGHT, weight)
+            # Unwrapped, because its options need not be converted again at every step.
+            function = partial(inspect.unwrap(loss.function), **options)
+            self._terms.append((name, weight, of, function))
             if (
                 loss.needs is not None
                 and {**loss.defaults, **options}.get("targets", "relevance") == "relevance"
@@ -163,10 +165,12 @@ class LossTerms:
     def active_hinges(self) -> dict[str, float]:
         """As `active_sam`, for each loss with hinges: the share of their costs above 0 since this
         was last asked, in 0..1; 0 where no pair had one. It waits for the device."""
-        counts, self._hinges = {name: count.tolist() for name, count in self._hinges.items()}, {}
-        return {
-            f"{ACTIVE}{name}": active / max(number, 1) for name, (active, number) in counts.items()
-        }
+        shares = {}
+        for name, count in self._hinges.items():
+            active, number = count.tolist()
+            shares[f"{ACTIVE}{name}"] = active / max(number, 1)
+        self._hinges = {}
+        return shares
 
     def check_scale(self, measure: str, low: float, high: float) -> None:
         """InputError for a loss whose formula is written for another range than the measure's

@@ -11,9 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from capgrade.losses.base import ScoredBatch, ScoreMatrix
+from capgrade.losses.base import ScoredBatch, ScoreMatrix, gather
 from capgrade.losses.declared import LOSSES, convert_options
-from capgrade.losses.gather import gather
 from capgrade.schemas.errors import InputError
 
 if TYPE_CHECKING:

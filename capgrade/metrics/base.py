@@ -251,13 +251,18 @@ class QueryBlock:
         self, matrix: Array, what: str, remedy: str, *, infinite: bool = False
     ) -> Array:
         """The rows of this block. InputError for NaN, and for what is `infinite`."""
-        values = _dense(matrix[self.start : self.stop])
+        rows = matrix[self.start : self.stop]
+        exact = np.float32, np.float16, np.bool_, np.int8, np.uint8, np.int16, np.uint16
+        # float32, but float64 where float32 could not tell two scores apart.
+        kind = np.float32 if rows.dtype in exact else np.float64
+        # Kernels are compiled for writable arrays alone.
+        values = np.require(rows, kind, ["C", "W", "E"])
         wrong = ~np.isfinite(values) if infinite else np.isnan(values)
         if wrong.any():
             row, candidate = np.argwhere(wrong)[0]
-            kind = "NaN" if np.isnan(values[row, candidate]) else "infinity"
+            found = "NaN" if np.isnan(values[row, candidate]) else "infinity"
             raise InputError(
-                f"{what} holds {kind} (query {self.start + row}, candidate {candidate})",
+                f"{what} holds {found} (query {self.start + row}, candidate {candidate})",
                 remedy=remedy,
             )
         return values
@@ -270,23 +275,21 @@ class QueryBlock:
     def relevance(self, name: str) -> Array:
         """The named relevance (b, n); NaN and infinity are refused, and what is too large to be
         added up."""
-        return self.compute_once(f"relevance {name}", lambda: self._relevance(name))
-
-    def _relevance(self, name: str) -> Array:
         what = f"relevance {name}".rstrip()
-        values = self._checked_rows(
-            self.queries.relevance[name], what, "give finite labels", infinite=True
-        )
-        largest = max(abs(float(values.min())), abs(float(values.max())))
-        if largest > _MOST / self.width:
-            raise InputError(f"{what} reaches {largest:.3g}: its sums overflow", remedy="scale it")
-        return values
+        if what not in self._once:
+            values = self._checked_rows(
+                self.queries.relevance[name], what, "give finite labels", infinite=True
+            )
+            largest = max(abs(float(values.min())), abs(float(values.max())))
+            if largest > _MOST / self.width:
+                problem = f"{what} reaches {largest:.3g}: its sums overflow"
+                raise InputError(problem, remedy="scale it")
+            self._once[what] = values
+        return self._once[what]
 
     def ideal(self, name: str) -> Ranking:
         """By the named relevance: the best order, and the tie groups of the labels."""
-        return self.compute_once(
-            f"ideal {name}", lambda: rank(self.relevance(name), self.queries.ties)
-        )
+        return self.compute_once(f"ideal {name}", rank, self.relevance(name), self.queries.ties)
 
     def gains(self, name: str) -> Array:
         """The named relevance for metrics that add it up: never negative, or the ideal could not
@@ -297,7 +300,7 @@ class QueryBlock:
         if not self.queries.clip:
             problem = f"{f'relevance {name}'.rstrip()} goes down to {least:g}, gains are at least 0"
             raise InputError(problem, remedy="clip it: numpy.clip(relevance, 0, None)")
-        return self.compute_once(f"gains {name}", lambda: np.maximum(values, 0))
+        return self.compute_once(f"gains {name}", np.maximum, values, 0)
 
     def gains_at(
         self,
@@ -322,10 +325,10 @@ class QueryBlock:
         every[lists.queries, lists.indices] = 1 if gains is None else gains
         return self.gains_at(self.ranking, every, depth, self.groups(remove_own))
 
-    def compute_once(self, key: str, compute: Callable[[], Any]) -> Any:
-        """A value that several metrics of a block share, computed for the first of them."""
+    def compute_once(self, key: str, compute: Callable[..., Any], *arguments: Any) -> Any:
+        """`compute(*arguments)`, which several metrics of a block share, for the first of them."""
         if key not in self._once:
-            self._once[key] = compute()
+            self._once[key] = compute(*arguments)
         return self._once[key]
 
     def positives(self, name: str | None = None) -> Positives:
@@ -349,14 +352,6 @@ class QueryBlock:
 def share(part: Array, whole: Array, otherwise: float = 0.0) -> Array:
     """part / whole, float64; `otherwise` where the whole is 0."""
     return np.divide(part, whole, out=np.full(len(whole), otherwise), where=whole > 0)
-
-
-def _dense(rows: Array) -> Array:
-    """Contiguous float32, or float64 where float32 could not tell two scores apart."""
-    exact = rows.dtype in (np.float32, np.float16, np.bool_, np.int8, np.uint8, np.int16, np.uint16)
-    dense = np.ascontiguousarray(rows, dtype=np.float32 if exact else np.float64)
-    # Kernels are compiled for writable arrays alone.
-    return dense if dense.flags.writeable else dense.copy()
 
 
 def score_matrix(
@@ -426,9 +421,10 @@ def score_queries(queries: Queries, score: Score) -> Array:
     """
     total, width = queries.similarity.shape
     step = max(1, min(_CELLS // width, -(-total // get_num_threads())))
-    spans = [(start, min(start + step, total)) for start in range(0, total, step)]
+    # A generator, so that no list holds what each block has computed.
+    blocks = (QueryBlock(queries, k, min(k + step, total)) for k in range(0, total, step))
     with ThreadPoolExecutor(get_num_threads()) as pool:
-        return np.concatenate(list(pool.map(lambda span: score(QueryBlock(queries, *span)), spans)))
+        return np.concatenate(list(pool.map(score, blocks)))
 
 
 def check_k(k: int, least: int = 1) -> int:

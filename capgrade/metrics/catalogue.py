@@ -127,8 +127,8 @@ def find_metric(name: str, relevance: str = "", *, label: str = "", **options: A
     ndcg@25[rouge_l]. `options` are the function's, beside those of the catalogue: asp_a has names
     and weights of its matrices.
     """
-    base, match = family_of(name), _NAME.fullmatch(name)
-    if base is None or match is None:
+    match = _NAME.fullmatch(name)
+    if match is None or (base := match["base"]) not in CATALOGUE:
         raise InputError(
             f"metric {name!r} is not known",
             remedy=f"use one of: {', '.join(map(usage, CATALOGUE))}",

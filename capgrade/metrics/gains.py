@@ -30,10 +30,9 @@ def weighted_gains(
     """The sum over the first places of gain times weight, for each query: of the ranking, and of
     the best order. float64 (b,) each."""
     gains, left_out = block.gains(relevance), block.groups(remove_own)
-    retrieved, best = (
-        block.gains_at(ranking, gains, len(weights), left_out, exponential)
-        for ranking in (block.ranking, block.ideal(relevance))
-    )
+    options = gains, len(weights), left_out, exponential
+    retrieved = block.gains_at(block.ranking, *options)
+    best = block.gains_at(block.ideal(relevance), *options)
     return retrieved @ weights[: retrieved.shape[1]], best @ weights[: best.shape[1]]
 
 

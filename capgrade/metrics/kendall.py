@@ -80,7 +80,7 @@ def count_pairs(first: Ranking, second: Ranking, k: int | None = None) -> Array:
 def tau_of(block: QueryBlock, relevance: str, variant: str) -> Array:
     """`kendall_tau` of a block."""
     counts = block.compute_once(
-        f"tau {relevance}", lambda: count_pairs(block.ranking, block.ideal(relevance))
+        f"tau {relevance}", count_pairs, block.ranking, block.ideal(relevance)
     )
     pairs = np.full(len(counts), block.width * (block.width - 1) / 2)
     return share(

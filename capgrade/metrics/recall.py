@@ -34,7 +34,7 @@ def _above_first(block: QueryBlock, lists: str | None) -> tuple[Array, Array, Ar
 def any_in_top(block: QueryBlock, k: int, lists: str | None = None) -> Array:
     """`recall` of a block: no hit before the first group with own ones, and in it place by place,
     without replacement."""
-    above, size, own = block.compute_once(f"first {lists}", lambda: _above_first(block, lists))
+    above, size, own = block.compute_once(f"first {lists}", _above_first, block, lists)
     # How many places of the tie group are among the first k.
     places = np.clip(k - above, 0, size)[:, None]
     place = np.arange(places.max())
@@ -56,7 +56,7 @@ def share_in_top(block: QueryBlock, k: int = 0, lists: str | None = None) -> Arr
 
 def first_of(block: QueryBlock, lists: str | None = None) -> Array:
     """`first_rank` of a block."""
-    above, size, own = block.compute_once(f"first {lists}", lambda: _above_first(block, lists))
+    above, size, own = block.compute_once(f"first {lists}", _above_first, block, lists)
     return np.where(
         np.diff(block.positives(lists).indptr) > 0, above + (size + 1) / (own + 1), np.nan
     )

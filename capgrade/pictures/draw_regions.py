@@ -13,8 +13,7 @@ from capgrade.pictures.listing import make_opener
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.output import SIGNATURE, refuse_picture
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import Regions
+from capgrade.schemas.regions import Regions, RegionStore
 
 REGIONS_SIDE = 420  # pixels of the longer side of an image in the picture
 _MIN_CONFIDENCE = 0.3  # of a box that is drawn

@@ -17,8 +17,7 @@ from capgrade.pipelines.detectors.selection import Detector
 from capgrade.pretrained import from_pretrained, load_weights
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import Precision
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import Regions
+from capgrade.schemas.regions import Regions, RegionStore
 
 _LEAST = 1e-3  # patches: the side of a box without area, so that it is pooled over its own patch
 _REMEDY = (

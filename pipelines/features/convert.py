@@ -19,8 +19,7 @@ from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.left_out import MISSING
 from capgrade.schemas.output import output_folder, refuse_file
 from capgrade.schemas.progress import progress
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import Dtype, Regions, write_regions
+from capgrade.schemas.regions import Dtype, Regions, RegionStore, write_regions
 from capgrade.schemas.say import tell
 
 

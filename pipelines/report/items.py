@@ -44,8 +44,7 @@ from capgrade.pipelines.report.data import (
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import Regions
+from capgrade.schemas.regions import Regions, RegionStore
 
 REGIONS_INTRO = (
     "A model sees these regions of a picture, not its pixels. Boxes on the pictures are the surest"

@@ -14,8 +14,7 @@ from capgrade.pipelines.detectors.faster_rcnn import Conventions
 from capgrade.pipelines.detectors.selection import AirsplayRule, RegionRule, SelectionRule
 from capgrade.pipelines.regions import regions
 from capgrade.schemas.params import RegionsParams
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import Regions
+from capgrade.schemas.regions import Regions, RegionStore
 from tests import tiny_detector
 from tests.fake_gpu.device import DEVICE, FakeGpu, counted
 from tests.tiny_detector import TINY, tiny_model

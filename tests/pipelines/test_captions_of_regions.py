@@ -15,8 +15,7 @@ from capgrade.pipelines.regions import regions
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import Regions, write_regions
+from capgrade.schemas.regions import Regions, RegionStore, write_regions
 from tests.conftest import call, caption_table, refusal, write_captions_folder
 
 NUMBERS = (391895, 7, 123456, 42)

@@ -27,7 +27,7 @@ from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import unfinished_folder
 from capgrade.schemas.params import CaptionsParams, RegionsParams, ScenesParams
-from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import RegionStore
 from tests import tiny_detector
 from tests.conftest import contents
 

@@ -9,8 +9,7 @@ import pytest
 from capgrade.labels.published import _files
 from capgrade.schemas import regions
 from capgrade.schemas.files import in_order
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import write_regions
+from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.shards import shard_name
 from tests.pipelines.features.made import made
 

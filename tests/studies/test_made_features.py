@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.pipelines.features.convert import import_regions
-from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import RegionStore
 from studies.made_features import REGIONS, WIDTH, make
 from tests.conftest import caption_table, write_captions_folder
 

@@ -16,8 +16,7 @@ from capgrade.schemas import say
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RelevanceParams
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import write_regions
+from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.trainer.evaluation.task import load_task
 from capgrade.trainer.fit.setup import Data, prepare
 from tests.conftest import call

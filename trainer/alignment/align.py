@@ -16,7 +16,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, write_json, write_manifest
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import RegionStore
 from capgrade.trainer.alignment.pointing_game import (
     WordAlignment,
     align_words,

@@ -17,8 +17,7 @@ from capgrade.schemas.image_matching import NAMES_SHOWN, ImageMatches, named
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.left_out import MISSING, UNREADABLE, line_of
 from capgrade.schemas.progress import progress
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import Regions
+from capgrade.schemas.regions import Regions, RegionStore
 from capgrade.schemas.say import tell
 from capgrade.trainer.models import configure, model_of
 from capgrade.trainer.models.base import Transform
@@ -157,10 +156,11 @@ def find_images(
     for image_id, number in match.numbers.items():
         numbers[captions.image_numbers[image_id]] = number
     required = np.unique(captions.owner if rows is None else captions.owner[rows])
-    absent = [captions.image_ids[i] for i in required[numbers[required] < 0]]
-    left_out = store.reasons({image_id: captions.image_files[image_id] for image_id in absent})
-    if missing := [image_id for image_id in absent if image_id not in left_out]:
-        raise _missing_error(captions, store, missing, len(required))
+    left_out: dict[str, str] = {}
+    if absent := [captions.image_ids[i] for i in required[numbers[required] < 0]]:
+        left_out = store.reasons({image_id: captions.image_files[image_id] for image_id in absent})
+        if missing := [image_id for image_id in absent if image_id not in left_out]:
+            raise _missing_error(captions, store, missing, len(required))
     present = required[numbers[required] >= 0]
     bad = present[np.isin(numbers[present], list(store.unreadable(numbers[present].tolist())))]
     left_out |= {captions.image_ids[i]: UNREADABLE for i in bad}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from capgrade.pretrained import require_here
@@ -34,9 +35,9 @@ class Vocabulary:
     def fit(captions: Captions, min_count: int = 1, rows: np.ndarray | None = None) -> Vocabulary:
         """The words of these caption rows (None: all) that occur at least `min_count` times."""
         tokens = captions.table["tokens"] if rows is None else captions.table["tokens"].take(rows)
-        counted = pc.value_counts(tokens.combine_chunks().flatten()).to_pylist()
-        ranked = sorted(counted, key=lambda item: (-item["counts"], item["values"]))
-        kept = tuple(item["values"] for item in ranked if item["counts"] >= min_count)
+        counted = pa.Table.from_struct_array(pc.value_counts(tokens.combine_chunks().flatten()))
+        ranked = counted.sort_by([("counts", "descending"), ("values", "ascending")])
+        kept = tuple(ranked.filter(pc.field("counts") >= min_count)["values"].to_pylist())
         if not kept:
             raise InputError(f"no word comes {min_count} times", remedy="lower train.min_count")
         return Vocabulary(kept, captions.tokenizer)
@@ -53,9 +54,11 @@ class Vocabulary:
         return self._numbers(tokenize(self.tokenizer, texts))
 
     def _numbers(self, rows: Sequence[Sequence[str]]) -> list[np.ndarray]:
-        number = {word: FIRST_WORD + k for k, word in enumerate(self.words)}
-        numbers = ([number.get(word, UNKNOWN_WORD) for word in row] for row in rows)
-        return [np.array([START_TOKEN, *row, END_TOKEN], np.int64) for row in numbers]
+        numbers, found = {word: FIRST_WORD + k for k, word in enumerate(self.words)}, []
+        for row in rows:
+            words = [numbers.get(word, UNKNOWN_WORD) for word in row]
+            found.append(np.array([START_TOKEN, *words, END_TOKEN], np.int64))
+        return found
 
     def save(self, path: Path) -> None:
         write_json(path, {"tokenizer": self.tokenizer, "words": list(self.words)})

@@ -2,6 +2,7 @@
 state that a stopped run goes on from."""
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, get_args
 
@@ -240,9 +241,15 @@ class History:
 
         Raises InputError where it has more epochs, because the model of an earlier one is lost.
         """
-        ends = next(
-            (n for n in range(1, self.epoch + 1) if _is_finished(self.epochs[:n], params)), None
-        )
+        ends = None
+        for n in range(1, self.epoch + 1):
+            best = _best(self.epochs[:n], params.best_by)
+            is_stale = False
+            if params.patience is not None and best is not None:
+                is_stale = n - best["epoch"] >= params.patience
+            if is_stale or n >= params.epochs:
+                ends = n
+                break
         if ends is None or ends == self.epoch:
             return ends is not None
         problem = (
@@ -254,10 +261,9 @@ class History:
 
     def save(self, parts: Parts, device: torch.device) -> None:
         """Write the state, steps.csv and epochs.csv."""
-        rows = [(k, *row) for k, row in enumerate(self.steps)]
+        rows = [(step, *row) for step, row in enumerate(self.steps)]
         steps = csv_text(("step", "epoch", "loss", "lr"), rows, "\r\n")
-        names = list(self.epochs[0])
-        epochs = csv_text(names, [[row[name] for name in names] for row in self.epochs], "\r\n")
+        epochs = csv_text(list(self.epochs[0]), [list(row.values()) for row in self.epochs], "\r\n")
         write_text(self.folder / STEPS, steps)
         write_text(self.folder / EPOCHS, epochs)
         # On a CPU the state is not asked for, because that would take a GPU's memory.
@@ -284,13 +290,6 @@ class History:
 
 def _best(epochs: Sequence[_Row], best_by: str) -> _Row | None:
     """The epoch of the best validation, the first of equal ones; None without a validation."""
-    rows = [row for row in epochs if best_by in row]
-    return max(rows, key=lambda row: row[best_by]) if rows else None
-
-
-def _is_finished(epochs: Sequence[_Row], params: TrainParams) -> bool:
-    best = _best(epochs, params.best_by)
-    is_stale = False
-    if params.patience is not None and best is not None:
-        is_stale = len(epochs) - best["epoch"] >= params.patience
-    return is_stale or len(epochs) >= params.epochs
+    if not epochs or best_by not in epochs[0]:
+        return None
+    return max(epochs, key=itemgetter(best_by))

@@ -25,20 +25,19 @@ def make_optimiser(model: RetrievalModel, params: TrainParams) -> Adam:
     al. 2019, "How to Fine-Tune BERT", eq. 4). InputError where the model has no pretrained encoder,
     or its layers are not named as in transformers.
     """
-    parameters, decay = dict(model.named_parameters()), params.layer_decay
-    groups = model.parameter_groups(params.lr, params.encoder_lr or params.lr)
+    decay, has_layers = params.layer_decay, False
+    names = {parameter: name for name, parameter in model.named_parameters()}
     split: list[dict[str, Any]] = []
-    for group in groups:
-        rest = {key: value for key, value in group.items() if key != PRETRAINED}
-        own = {id(p) for p in group["params"]}
-        names = [name for name, p in parameters.items() if id(p) in own]
-        depth = dict.fromkeys(names, 0)
-        if decay is not None and group.get(PRETRAINED):
-            depth = layer_depths(names)
-        for level in sorted(set(depth.values())):
-            of_level = [parameters[name] for name in names if depth[name] == level]
-            split.append({**rest, "params": of_level, "lr": group["lr"] * (decay or 1) ** level})
-    if decay is not None and not any(group.get(PRETRAINED) for group in groups):
+    for group in model.parameter_groups(params.lr, params.encoder_lr or params.lr):
+        if not group.pop(PRETRAINED, False) or decay is None:
+            split.append(group)
+            continue
+        has_layers = True
+        depths = layer_depths([names[p] for p in group["params"]])
+        for level in sorted(set(depths.values())):
+            of_level = [p for p in group["params"] if depths[names[p]] == level]
+            split.append({**group, "params": of_level, "lr": group["lr"] * decay**level})
+    if decay is not None and not has_layers:
         problem = "train.layer_decay is of a pretrained encoder that learns"
         problem += ", and this model has none"
         raise InputError(problem, remedy="leave it out, or give the model a text_model")

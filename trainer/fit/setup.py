@@ -1,6 +1,6 @@
 """All that a run needs, read and checked before the first step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,16 @@ from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.inputs import file_digest, found_digests
-from capgrade.schemas.output import run_key
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.say import tell
-from capgrade.trainer.data.batches import find_neighbours, sample_rows
-from capgrade.trainer.data.images import find_images, image_digest, open_images, tell_left_out
-from capgrade.trainer.data.pairs import Pairs, require_region_count
+from capgrade.trainer.data.images import (
+    ImageStore,
+    find_images,
+    image_digest,
+    open_images,
+    tell_left_out,
+)
+from capgrade.trainer.data.pairs import Pairs, find_neighbours, require_region_count, sample_rows
 from capgrade.trainer.data.relevance import (
     BatchRelevance,
     ExactRelevance,
@@ -73,10 +77,6 @@ class Setup:
     made_of: dict[str, Any]  # all that the result depends on
     not_initial: list[str] | None  # weights that `train.init` does not have; None without it
 
-    @property
-    def key(self) -> str:
-        return run_key(self.made_of)
-
 
 def choose_validation(data: Data, params: TrainParams) -> TrainParams:
     """The parameters with a validation split that the captions have: in place of the default `val`
@@ -108,13 +108,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         params.model.name, params.model.options, data.regions, data.images, params.unreadable
     )
     dim = store.metadata["dim"]
-    terms: list[Mapping[str, Any]] = list(params.loss)
-    if any(term.get("alpha") == "auto" for term in terms):
-        training_captions = learnt_from(captions, rows)
-        measure = choose([params.measure], measures)[params.measure].fit(training_captions)
-        alpha = {"alpha": own_spread(measure, training_captions)}
-        terms = [{**term, **alpha} if term.get("alpha") == "auto" else term for term in terms]
-    loss, first_loss = LossTerms(terms), LossTerms(_first_terms(terms, params.all_negatives_first))
+    loss, first_loss = _make_losses(params, measures, captions, rows)
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     start = None if params.init is None else Path(params.init)
     learnt = rows[find_images(captions, store, rows).numbers[captions.owner[rows]] >= 0]
@@ -122,36 +116,23 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
     require_region_count(config, pairs)
     tell_left_out(captions, rows, pairs.left_out)
-    shards = _load_shards(data, params, captions)
-    relevance = (
-        _make_relevance(params, measures, captions, rows, shards)
-        if "relevance" in loss.needs
-        else None
-    )
-    if relevance is not None:
-        loss.check_scale(params.measure, *relevance.span)
-    split = None if params.validation is None else read_captions(data.captions, params.validation)
-    held_out, kept = split, np.empty(0, np.int64)
-    if split is not None:
-        split_images = find_images(split, store)
-        tell_left_out(split, np.arange(split.n_captions), split_images.left_out)
-        kept = np.flatnonzero(split_images.numbers[split.owner] >= 0)
-        if params.validation_images is not None:
-            # The authors' loaders take 1,000 of COCO's 5,000 images.
-            images = np.unique(split.owner[kept])[: params.validation_images]
-            kept = kept[np.isin(split.owner[kept], images)]
-        held_out = learnt_from(split, kept)
-    if held_out is not None and (fold := params.validation_fold) and held_out.n_images % fold:
-        problem = (
-            f"train.validation_fold {fold} does not divide the {held_out.n_images} images of the"
-            " validation split"
+    shards, relevance = None, None
+    inputs = {"captions": digest(data.captions / MANIFEST)}
+    if data.shards is not None:
+        labels = Labels.load(
+            data.shards, measures=[params.measure], split=captions.split, captions=data.captions
         )
-        raise InputError(problem, remedy="use a divisor, such as 1000 of 5000, or leave it out")
+        shards = LookedUp(labels, params.measure, params.unknown)
+        inputs["shards"] = digest(Path(labels.file) / MANIFEST)
+    if "relevance" in loss.needs:
+        relevance = _make_relevance(params, measures, captions, rows, shards)
+        loss.check_scale(params.measure, *relevance.span)
+    split, kept, held_out = None, np.empty(0, np.int64), None
+    if params.validation is not None:
+        split = read_captions(data.captions, params.validation)
+        kept = _validation_rows(params, split, store)
+        held_out = learnt_from(split, kept)
     computed = _validation_measures(params, measures, shards, held_out)
-    folders = {"captions": data.captions}
-    if shards is not None:
-        folders["shards"] = Path(shards.labels.file)
-    inputs = {name: digest(folder / MANIFEST) for name, folder in folders.items()}
     inputs |= image_digest(store, [captions] if held_out is None else [captions, held_out])
     inputs |= {**file_digests(choose(computed, measures).values()), **model_inputs(config)}
     if start is not None:  # The vocabulary says which words the weights of `init` belong to.
@@ -168,6 +149,10 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     dense = None
     if split is not None and held_out is not None and computed:
         dense = _validation_relevance(params, measures, split, kept, held_out)
+    # All that the result of an epoch depends on, so not the device nor the number of epochs. The
+    # weights of `init` are among the inputs.
+    excluded = {"device", "workers", "epochs", "patience", "unreadable", "init"}
+    train = params.model_dump(mode="json", exclude=excluded)
     return Setup(
         model=model,
         config=config,
@@ -181,9 +166,57 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         validation=validation,
         validation_relevance=dense,
         inputs=inputs,
-        made_of=_key_parts(params, measures.used(computed), inputs),
+        made_of={
+            "format": _FORMAT,
+            "train": train,
+            "measures": measures.used(computed),
+            "inputs": inputs,
+        },
         not_initial=not_initial,
     )
+
+
+def _make_losses(
+    params: TrainParams, measures: MeasuresParams, captions: Captions, rows: np.ndarray
+) -> tuple[LossTerms, LossTerms]:
+    """The loss, and that of the epochs of `all_negatives_first`: with all negatives for triplets of
+    the hardest negative. InputError for such epochs without such a triplet."""
+    terms, first_terms, spread = list[Mapping[str, Any]](), list[Mapping[str, Any]](), None
+    for term in params.loss:
+        if term.get("alpha") == "auto":
+            if spread is None:
+                learnt = learnt_from(captions, rows)
+                measure = choose([params.measure], measures)[params.measure]
+                spread = own_spread(measure.fit(learnt), learnt)
+            term = {**term, "alpha": spread}
+        options = {**LOSSES["triplet"].defaults, **term}
+        is_hardest = term.get("name") == "triplet" and options["negatives"] == "hard"
+        terms.append(term)
+        first_terms.append({**term, "negatives": "sum"} if is_hardest else term)
+    loss = LossTerms(terms)
+    if params.all_negatives_first and first_terms == terms:
+        problem = f"train.all_negatives_first is {params.all_negatives_first}"
+        problem += ", and no triplet of the hardest negative is in train.loss"
+        raise InputError(problem, remedy="set train.all_negatives_first=0, or add {name: triplet}")
+    return loss, LossTerms(first_terms)
+
+
+def _validation_rows(params: TrainParams, split: Captions, store: ImageStore) -> np.ndarray:
+    """The caption rows, int64, of the images that validation uses. InputError where their number
+    makes no folds."""
+    images = find_images(split, store)
+    tell_left_out(split, np.arange(split.n_captions), images.left_out)
+    kept = np.flatnonzero(images.numbers[split.owner] >= 0)
+    numbers = np.unique(split.owner[kept])
+    if params.validation_images is not None:
+        # The authors' loaders take 1,000 of COCO's 5,000 images.
+        numbers = numbers[: params.validation_images]
+        kept = kept[np.isin(split.owner[kept], numbers)]
+    if (fold := params.validation_fold) and len(numbers) % fold:
+        problem = f"train.validation_fold {fold} does not divide the {len(numbers)} images"
+        problem += " of the validation split"
+        raise InputError(problem, remedy="use a divisor, such as 1000 of 5000, or leave it out")
+    return kept
 
 
 def _validation_measures(
@@ -213,27 +246,18 @@ def _validation_measures(
     return []
 
 
-def _key_parts(
-    params: TrainParams, measures: dict[str, Any], inputs: dict[str, str]
-) -> dict[str, Any]:
-    """All that the result of an epoch depends on, so not the device nor the number of epochs."""
-    excluded = {"device", "workers", "epochs", "patience", "unreadable"}
-    excluded.add("init")  # Its weights are among the inputs.
-    train = params.model_dump(mode="json", exclude=excluded)
-    return {"format": _FORMAT, "train": train, "measures": measures, "inputs": inputs}
-
-
 def model_inputs(config: Config) -> dict[str, str]:
     """Digests of the files of a model: a pretrained text or dual encoder, a list of stop words, and
     pretrained word vectors."""
-    models = {name: getattr(config, name, None) for name in ("text_model", "pretrained")}
-    files = {name: getattr(config, name, None) for name in ("stop_words", "words")}
-    fingerprints = {name: fingerprint(path) for name, path in models.items() if path is not None}
-    return fingerprints | {
-        key: file_digest(Path(path))
-        for key, path in files.items()
-        if path not in (None, ENGLISH, XAVIER)
-    }
+    digests = {}
+    for name in ("text_model", "pretrained"):
+        if (model := getattr(config, name, None)) is not None:
+            digests[name] = fingerprint(model)
+    for name in ("stop_words", "words"):
+        path = getattr(config, name, None)
+        if path not in (None, ENGLISH, XAVIER):
+            digests[name] = file_digest(Path(path))
+    return digests
 
 
 def _drop_unread_shards(data: Data, params: TrainParams, needed: set[str]) -> Data:
@@ -249,16 +273,6 @@ def _drop_unread_shards(data: Data, params: TrainParams, needed: set[str]) -> Da
     reason += "; train.relevance=shards would, with a graded loss"
     tell(f"{data.shards}: these labels are not read: {reason}")
     return replace(data, shards=None)
-
-
-def _load_shards(data: Data, params: TrainParams, captions: Captions) -> LookedUp | None:
-    """The labels of `data.shards`, None without them."""
-    if data.shards is None:
-        return None
-    labels = Labels.load(
-        data.shards, measures=[params.measure], split=captions.split, captions=data.captions
-    )
-    return LookedUp(labels, params.measure, params.unknown)
 
 
 def _make_relevance(
@@ -300,19 +314,3 @@ def _validation_relevance(
     if params.measure in measures.imported:
         return measure.fit(split).score(np.unique(split.owner[kept]), kept)
     return measure.fit(held_out).score(np.arange(held_out.n_images))
-
-
-def _first_terms(terms: Sequence[Mapping[str, Any]], epochs: int) -> list[Mapping[str, Any]]:
-    """The terms, with all negatives for triplets of the hardest negative. InputError where `epochs`
-    is not 0 and no term is such a triplet."""
-
-    def is_hardest(term: Mapping[str, Any]) -> bool:
-        defaults = LOSSES["triplet"].defaults
-        return term.get("name") == "triplet" and {**defaults, **term}["negatives"] == "hard"
-
-    first = [{**term, "negatives": "sum"} if is_hardest(term) else term for term in terms]
-    if epochs and first == list(terms):
-        problem = f"train.all_negatives_first is {epochs}"
-        problem += ", and no triplet of the hardest negative is in train.loss"
-        raise InputError(problem, remedy="set train.all_negatives_first=0, or add {name: triplet}")
-    return first

@@ -1,11 +1,13 @@
 """Stage `train`: from captions, region features and sampled relevance to a retrieval model."""
 
 import json
+import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,18 +19,26 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from capgrade.devices import autocast, precision_of
-from capgrade.losses import LossTerms, ScoredBatch, gather
+from capgrade.evaluation import RECALL, SUMMED
+from capgrade.losses import ScoredBatch, gather
 from capgrade.losses.declared import ACTIVE
 from capgrade.measures.params import MeasuresParams
-from capgrade.processes import Process, join_processes
+from capgrade.metrics.base import Queries
+from capgrade.metrics.catalogue import find_metric, reduce_values, score_all
+from capgrade.processes import (
+    Process,
+    average_gradients,
+    broadcast_from_first,
+    join_processes,
+    run_on_first,
+)
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, package_version, parse_manifest, write_json, write_text
-from capgrade.schemas.output import output_folder, refuse_foreign
+from capgrade.schemas.output import output_folder, refuse_foreign, run_key
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.progress import FIRST, progress
 from capgrade.schemas.say import tell
-from capgrade.trainer.data.batches import prefetch
-from capgrade.trainer.data.pairs import Batch
+from capgrade.trainer.data.pairs import Batch, Pairs, prefetch
 from capgrade.trainer.data.relevance import BatchRelevance
 from capgrade.trainer.fit import CONFIG, MODEL, STATE, SUMMARY, UNFIT, VOCABULARY
 from capgrade.trainer.fit.checkpoint import (
@@ -41,19 +51,18 @@ from capgrade.trainer.fit.checkpoint import (
     finish_run,
     save_model,
 )
-from capgrade.trainer.fit.distributed import (
-    average_gradients,
-    broadcast_from_first,
-    device_of_process,
-    run_on_first,
-)
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, choose_validation, prepare
-from capgrade.trainer.fit.validation import validate
 from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.models.single_stream import SingleStream
-from capgrade.trainer.search.encode import to_device
+from capgrade.trainer.search.encode import compute_scores, encode_split
 
+# The metrics of each figure: one is a mean over both directions, several are added up in percent.
+_GRADED = {"ndcg": ("ndcg@25",), "asp": ("asp",), "kendall_tau_b": ("kendall_tau_b",)}
+# Other figures that `train.best_by` may name.
+_BY_NAME = {
+    "ndcg_exp": ("ndcg_exp@25",),
+    **{name: tuple(f"{name}@{k}" for k in SUMMED) for name in ("ncs", "ncs_ordered")},
+}
 NARROW = {"embed": 256, "embed_dim": 256, "word": 128}  # widths that suffice for a small table
 _SMALL, LONG = 20_000, 600.0  # pairs an epoch of a small table; seconds of a long run
 
@@ -69,7 +78,7 @@ def train(
     InputError for data that do not fit together, a missing device or too little memory, a loss or
     weight that is no number, fewer epochs than are done, and an `out` of another stage or run."""
     process = Process.current()
-    device = device_of_process(params.device, process)
+    device = process.device(params.device)
     backend = "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -81,7 +90,7 @@ def train(
         params = choose_validation(data, params)
         setup = prepare(data, params, measures)
         for size in (params.batch_size, *setup.plan.rests):
-            _own_part(size, process)
+            process.part(size)  # A batch that cannot be shared is refused before the first step.
         with output_folder(out, "run", setup.made_of, afresh=restart, done=done_epochs) as folder:
             wait()  # The first process makes the folder.
             try:
@@ -106,23 +115,9 @@ class TrainingRun:
     optimiser: Optimizer
     schedule: LRScheduler
     average: AveragedModel | None  # weights averaged by `train.ema`; its buffers are the model's
+    kept: RetrievalModel  # what is validated and written: the averaged model with `train.ema`
+    parts: Parts  # of the run's state
     history: History
-
-    @property
-    def kept(self) -> RetrievalModel:
-        """The model that is validated and written: the averaged one with `train.ema`."""
-        return self.model if self.average is None else cast(RetrievalModel, self.average.module)
-
-    @property
-    def parts(self) -> Parts:
-        """The parts of a run's state."""
-        parts = {"model": self.model, "optimiser": self.optimiser, "schedule": self.schedule}
-        return {**parts, "average": self.average}
-
-    @property
-    def loss(self) -> LossTerms:
-        is_first = self.history.epoch < self.params.all_negatives_first
-        return self.setup.first_loss if is_first else self.setup.loss
 
 
 def _train(
@@ -134,10 +129,10 @@ def _train(
     device: torch.device,
     process: Process,
 ) -> dict[str, Any]:
-    state, finished = None, None
+    finished, state, key = None, None, run_key(setup.made_of)
     if not restart:
-        finished, state = run_on_first(lambda: find_state(folder, out, setup.key))
-    history = History(out, folder, setup.key, state)
+        finished, state = run_on_first(find_state, folder, out, key)
+    history = History(out, folder, key, state)
     # `is_finished` comes before any change, because it raises an error for too many epochs.
     if history.is_finished(params) and finished is not None:
         return finished
@@ -145,27 +140,37 @@ def _train(
     optimiser = make_optimiser(model, params)
     steps_an_epoch = -(-setup.plan.batches_an_epoch // params.accumulate)
     schedule = make_schedule(optimiser, params, steps_an_epoch)
-    broadcast_from_first(model.state_dict().values())
-    average = None
+    average, kept = None, model
     if params.ema is not None:
         average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(params.ema))
         average.update_parameters(model)  # The mean starts as the weights before the first step.
+        kept = cast(RetrievalModel, average.module)
+    parts = {"model": model, "optimiser": optimiser, "schedule": schedule, "average": average}
+    history.restore(parts, device)
+    for module in (model, average):
+        if module is not None:
+            broadcast_from_first(module.state_dict().values())
     run = TrainingRun(
-        folder, params, setup, device, process, model, optimiser, schedule, average, history
+        folder,
+        params,
+        setup,
+        device,
+        process,
+        model,
+        optimiser,
+        schedule,
+        average,
+        kept,
+        parts,
+        history,
     )
-    history.restore(run.parts, device)
-    broadcast_from_first(
-        [*model.state_dict().values(), *(average.state_dict().values() if average else ())]
-    )
-    run_on_first(lambda: _open_folder(run, out))
+    run_on_first(_open_folder, run, out)
     pairs_an_epoch = setup.plan.pairs_an_epoch
-    if process.rank == 0:
-        _tell_start(run)
     with progress("training", params.epochs * pairs_an_epoch, "pairs") as advance:
         advance(history.epoch * pairs_an_epoch)
         while not history.is_finished(params):
             history.epochs.append({"epoch": history.epoch + 1, **_train_epoch(run, advance)})
-            run_on_first(lambda: _save_epoch(run))
+            run_on_first(_save_epoch, run)
     summary = history.summary(params)
     if "shards" in setup.inputs:  # Whoever compares runs needs to know their labels.
         labels = {"measure": params.measure, "sha256": setup.inputs["shards"]}
@@ -174,18 +179,8 @@ def _train(
         summary["labels"] = labels
     if setup.not_initial is not None:
         summary["not_initialised"] = setup.not_initial
-    run_on_first(lambda: finish_run(folder, summary))
+    run_on_first(finish_run, folder, summary)
     return summary
-
-
-def _tell_start(run: TrainingRun) -> None:
-    """Say what is trained, in a line."""
-    weights = sum(weight.numel() for weight in run.model.parameters())
-    size = f"{weights:,} weights, {run.setup.plan.pairs_an_epoch:,} pairs an epoch"
-    tell(
-        f"{run.params.model.name}: {size}, epochs {run.history.epoch + 1} to {run.params.epochs},"
-        f" on {run.device}"
-    )
 
 
 def slow_remedy(run: TrainingRun, pairs: int, seconds: float) -> str | None:
@@ -207,7 +202,7 @@ def slow_remedy(run: TrainingRun, pairs: int, seconds: float) -> str | None:
 
 def _open_folder(run: TrainingRun, out: Path) -> None:
     """Write the vocabulary and the configuration, after a copy of the files of a finished run in
-    `out` that goes on."""
+    `out` that goes on. Say what is trained, in a line."""
     folder, setup, history = run.folder, run.setup, run.history
     if history.epoch:
         tell(f"{out}: goes on after epoch {history.epoch}")
@@ -231,30 +226,34 @@ def _open_folder(run: TrainingRun, out: Path) -> None:
         raise InputError(problem, file=folder / MODEL, remedy=AFRESH)
     # The run may have been stopped between the writing of its state and of its model.
     _save_best(run)
+    weights = sum(weight.numel() for weight in run.model.parameters())
+    size = f"{weights:,} weights, {setup.plan.pairs_an_epoch:,} pairs an epoch"
+    epochs = f"epochs {history.epoch + 1} to {run.params.epochs}"
+    tell(f"{run.params.model.name}: {size}, {epochs}, on {run.device}")
 
 
 def _train_epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]:
     """Train an epoch; returns the first process's mean loss, validation and pairs per second."""
     plan, history = run.setup.plan, run.history
+    is_first = history.epoch < run.params.all_negatives_first
+    terms = run.setup.first_loss if is_first else run.setup.loss
     run.model.train()
-    start, trained = time.perf_counter(), 0
+    start, trained, total = time.perf_counter(), 0, 0.0
     may_tell = not history.epoch  # The note on speed comes once, in the first epoch.
-    rows = plan.epoch(history.epoch)
-    pairs, accumulate = run.setup.pairs, run.params.accumulate
-
-    def collate(batch_rows: np.ndarray) -> Batch:
-        return pairs.collate(batch_rows, _own_part(len(batch_rows), run.process))
-
+    rows, accumulate = plan.epoch(history.epoch), run.params.accumulate
+    collate = partial(run.setup.pairs.collate, process=run.process)
     for number, batch in enumerate(prefetch(collate, rows, run.params.workers)):
         first = number - number % accumulate
         n_accumulated = min(accumulate, len(rows) - first)  # An epoch may end with fewer.
         with autocast(run.params.precision, run.device):
             scored = scored_batch(run.model, batch, run.setup.relevance, run.setup.loss.needs)
-        loss = run.loss(scored)
-        if not loss.isfinite():
-            raise _loss_error(loss.item(), batch, run)
+        loss = terms(scored)
+        value = loss.item()
+        if not math.isfinite(value):
+            raise _loss_error(value, batch, run)
+        total += value
         (loss if n_accumulated == 1 else loss * (1 / n_accumulated)).backward()
-        history.steps.append((history.epoch, loss.item(), float(run.schedule.get_last_lr()[0])))
+        history.steps.append((history.epoch, value, float(run.schedule.get_last_lr()[0])))
         if number + 1 == first + n_accumulated:
             _update_weights(run)
         advance(len(rows[number]))
@@ -265,7 +264,7 @@ def _train_epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, 
             if note := slow_remedy(run, trained, spent):
                 tell(note)
     rate = plan.pairs_an_epoch / (time.perf_counter() - start)
-    hinges = run.loss.active_hinges()
+    hinges = terms.active_hinges()
     if not all(weights.isfinite().all() for weights in run.kept.parameters()):
         problem = f"a weight is NaN or infinite after epoch {history.epoch + 1}"
         raise InputError(problem, file=run.folder, remedy="lower train.lr or the weight of a loss")
@@ -273,8 +272,59 @@ def _train_epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, 
     broadcast_from_first([*run.model.buffers(), *run.kept.buffers()])
     options = run.params.validation_fold, (run.params.best_by, run.params.also_best_by)
     metrics = validate(run.kept, run.setup.validation, run.setup.validation_relevance, *options)
-    mean = sum(loss for _, loss, _ in history.steps[-len(rows) :]) / len(rows)
-    return run_on_first(lambda: {"loss": mean, **hinges, **metrics, "pairs_per_s": rate})
+    # All processes go by what the first one found.
+    return run_on_first(dict, {"loss": total / len(rows), **hinges, **metrics, "pairs_per_s": rate})
+
+
+def validate(
+    model: RetrievalModel,
+    pairs: Pairs | None,
+    relevance: np.ndarray | None,
+    fold: int | None = None,
+    best_by: Collection[str | None] = (),
+) -> dict[str, float]:
+    """rsum (0 to 600), and with relevance [n_images, n_captions] the means over both directions of
+    NDCG@25, ASP and tau-b, and what `best_by` names: ndcg_exp (a mean), ncs and ncs_ordered (0 to
+    600). Empty without a split. The model's mode is kept.
+
+    With `fold`, the mean over folds of so many images in their order; pairs across folds are not
+    scored.
+    """
+    if pairs is None:
+        return {}
+    figures = {"rsum": RECALL}
+    if relevance is not None:
+        figures |= _GRADED
+        figures |= {name: _BY_NAME[name] for name in _BY_NAME if name in best_by}
+    metrics = [find_metric(name) for names in figures.values() for name in names]
+    was_training = model.training
+    folds: dict[str, list[float]] = {figure: [] for figure in figures}
+    images, captions = encode_split(model.eval(), pairs)
+    size = fold or pairs.captions.n_images
+    for first in range(0, pairs.captions.n_images, size):
+        owner = pairs.captions.owner - first
+        columns = np.flatnonzero((owner >= 0) & (owner < size))
+        rows, owner = np.arange(size), owner[columns]
+        scores = compute_scores(
+            model, images[first : first + size], captions[torch.from_numpy(columns)]
+        )
+        by_image, by_caption = {}, {}
+        if relevance is not None:
+            by_image[""] = relevance[first : first + size, columns]
+            by_caption[""] = by_image[""].T
+        means = []
+        for queries in (
+            Queries(scores, rows, owner, by_image, clip=True),
+            Queries(scores.T, owner, rows, by_caption, clip=True),
+        ):
+            by_metric = score_all(queries, metrics).items()
+            means.append({name: reduce_values(name, values) for name, values in by_metric})
+        for figure, names in figures.items():
+            parts = [direction[name] for direction in means for name in names]
+            value = 100 * np.sum(parts) if len(names) > 1 else np.mean(parts)
+            folds[figure].append(float(value))
+    model.train(was_training)
+    return {figure: float(np.mean(values)) for figure, values in folds.items()}
 
 
 def scored_batch(
@@ -282,11 +332,12 @@ def scored_batch(
 ) -> ScoredBatch:
     """Scores [B, B] of a batch that is gathered from all processes, and the labels in `needs`."""
     device = next(model.parameters()).device
-    texts = to_device(batch.texts, device)
-    images, captions = model(to_device(batch.images, device), texts)
+    texts = batch.texts.to(device)
+    images, captions = model(batch.images.to(device), texts)
     own = model.own_losses(images, captions, texts) if "own_losses" in needs else {}
-    # All processes have parts of one size, so that the mean of means is the mean over pairs.
-    own = {name: gather(loss[None]).mean() for name, loss in own.items()}
+    for name, loss in own.items():
+        # All processes have parts of one size, so that the mean of means is the mean over pairs.
+        own[name] = gather(loss[None]).mean()
     images, captions = images.map(gather), captions.map(gather)
     owner = torch.from_numpy(batch.image_numbers).to(device)
     labels: dict[str, Any] = {}
@@ -295,13 +346,8 @@ def scored_batch(
         for name, values in block.items():
             if values is not None:
                 labels[name] = torch.from_numpy(values).to(device)
-    if "vectors" in needs:
-        for name, side in (("images", images), ("captions", captions)):
-            is_single_stream = isinstance(model, SingleStream)
-            labels[name] = side.sets[0][:, 0] if is_single_stream else side.vector
-    if isinstance(model, SingleStream) and "logits" in needs:
-        labels["image_logits"] = model.classify(images)
-        labels["caption_logits"] = model.classify(captions)
+    if needs & {"vectors", "logits"}:
+        labels |= model.loss_tensors(images, captions)
     return ScoredBatch(
         model.scores(images, captions),
         owner[:, None] == owner,
@@ -360,25 +406,22 @@ IDLE = {
 def epoch_lines(epochs: Sequence[Mapping[str, float]]) -> list[str]:
     """The lines that are printed after the last epoch: its loss, validation and shares of active
     hinges, and once, which terms have had none or all of them active for two epochs."""
-    last, before = epochs[-1], epochs[-3:-1]
-    shares = {
-        key.removeprefix(ACTIVE): share for key, share in last.items() if key.startswith(ACTIVE)
-    }
-    figures = ", ".join(
-        f"{key} {value:.4g}"
-        for key, value in last.items()
-        if key not in ("epoch", "pairs_per_s") and ACTIVE not in key
-    )
-    line = f"epoch {last['epoch']}: {figures}"
-    hinges = [f"{share:.1%} of {name}" for name, share in shares.items()]
-    lines = [f"{line}; active hinges: {', '.join(hinges)}" if hinges else line]
-    for name in shares:
+    figures, hinges, notes = [], [], []
+    for key, value in epochs[-1].items():
+        if key in ("epoch", "pairs_per_s"):
+            continue
+        if not key.startswith(ACTIVE):
+            figures.append(f"{key} {value:.4g}")
+            continue
+        name = key.removeprefix(ACTIVE)
+        hinges.append(f"{value:.1%} of {name}")
         # Shares are compared as they are printed.
-        past = [round(epoch.get(ACTIVE + name, 0.5), 3) for epoch in (*before, last)]
+        past = [round(epoch.get(key, 0.5), 3) for epoch in epochs[-3:]]
         if past[-1] in IDLE and past[-2:] == 2 * past[-1:] and past[:-2] != past[-1:]:
             note = f"{name} has had {past[-1]:.0%} of active hinges for two epochs"
-            lines.append(f"{note}: {IDLE[int(past[-1])]}")
-    return lines
+            notes.append(f"{note}: {IDLE[int(past[-1])]}")
+    line = f"epoch {epochs[-1]['epoch']}: {', '.join(figures)}"
+    return [f"{line}; active hinges: {', '.join(hinges)}" if hinges else line, *notes]
 
 
 def _save_best(run: TrainingRun) -> None:
@@ -389,14 +432,3 @@ def _save_best(run: TrainingRun) -> None:
     for best_by, name in names.items():
         if run.history.best_is_last(best_by):
             save_model(run.folder, run.kept, name)
-
-
-def _own_part(batch: int, process: Process) -> slice:
-    """The pairs of a batch that this process encodes. InputError where processes would have
-    different numbers of pairs."""
-    if batch % process.world:
-        problem = f"a batch of {batch} for {process.world} processes"
-        remedy = f"set a train.batch_size that {process.world} divides, and train.drop_last=true"
-        raise InputError(problem, remedy=remedy)
-    share = batch // process.world
-    return slice(process.rank * share, (process.rank + 1) * share)

@@ -54,10 +54,12 @@ def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int
     if unknown:
         remedy = f"known: {', '.join(sorted(names - {*DECIDED}))}"
         raise InputError(f"model '{name}' has no option '{unknown[0]}'", remedy=remedy)
-    values = zip(DECIDED, (feature_dim, classes), strict=True)
-    decided = {key: value for key, value in values if key in names}
+    values: dict[str, Any] = {}
+    for key, value in zip(DECIDED, (feature_dim, classes), strict=True):
+        if key in names:
+            values[key] = value
     try:
-        return TypeAdapter(kind).validate_python({**decided, **options})
+        return TypeAdapter(kind).validate_python({**values, **options})
     except ValidationError as error:
         first = error.errors()[0]
         option = ".".join(map(str, first["loc"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -20,8 +20,26 @@ Fraction = Annotated[float, Field(ge=0, le=1)]  # of a whole, none and all among
 Transform = Callable[[np.ndarray], np.ndarray]  # uint8 (H, W, 3) RGB -> float32 [3, side, side]
 
 
+class Items:
+    """A dataclass of tensors that have one row an item; None stands for what a model does not
+    have."""
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """`function` of each tensor that is not None."""
+        tensors = vars(self).values()
+        return type(self)(*(None if x is None else function(x) for x in tensors))
+
+    def to(self, device: torch.device) -> Self:
+        """The items on another device. Their memory is not pinned, so the copy blocks."""
+        return self.map(lambda x: x.to(device))
+
+    def __getitem__(self, at: slice | Tensor) -> Self:
+        """The items of a slice or of these numbers."""
+        return self.map(lambda x: x[at.to(x.device) if isinstance(at, Tensor) else at])
+
+
 @dataclass(frozen=True)
-class Images:
+class Images(Items):
     """A batch of images as sets of regions, padded to the largest."""
 
     features: Tensor  # float [B, R, D]
@@ -30,7 +48,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class CaptionTokens:
+class CaptionTokens(Items):
     """A batch of captions as numbers of words or word pieces, padded to the longest.
 
     Special tokens ([CLS], [SEP]) are tokens: `mask` is True there too.
@@ -42,7 +60,7 @@ class CaptionTokens:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class Encoded(Items):
     """Images or captions as a model encodes them: all that `scores` needs, with one row an item."""
 
     vector: Tensor | None  # float [B, D], unit length; None for models that only align sets
@@ -54,15 +72,6 @@ class Encoded:
         """Parts and mask, of models that have them."""
         assert self.parts is not None and self.mask is not None
         return self.parts, self.mask
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> Encoded:
-        """`function` of each tensor that is not None."""
-        tensors = (self.vector, self.parts, self.mask)
-        return Encoded(*(None if x is None else function(x) for x in tensors))
-
-    def __getitem__(self, at: slice | Tensor) -> Encoded:
-        """The items of a slice or of these numbers."""
-        return self.map(lambda x: x[at.to(x.device) if isinstance(at, Tensor) else at])
 
     def __len__(self) -> int:
         return len(next(x for x in (self.vector, self.parts) if x is not None))
@@ -117,11 +126,17 @@ class RetrievalModel(nn.Module):
     def parameter_groups(self, lr: float, text_lr: float) -> list[dict[str, Any]]:
         """An optimiser's groups of parameters with their learning rates. A pretrained encoder
         learns at `text_lr`, and its groups have the key `pretrained`."""
-        encoders = [module for module in self.modules() if isinstance(module, Pretrained)]
-        text = {id(p): p for encoder in encoders for p in encoder.parameters()}
-        others = [p for p in self.parameters() if id(p) not in text]
+        pretrained: set[nn.Parameter] = set()
+        for module in self.modules():
+            if isinstance(module, Pretrained):
+                pretrained.update(module.parameters())
+        others, learned = [], []
+        for parameter in self.parameters():
+            if parameter not in pretrained:
+                others.append(parameter)
+            elif parameter.requires_grad:
+                learned.append(parameter)
         groups: list[dict[str, Any]] = [{"params": others, "lr": lr}]
-        learned = [p for p in text.values() if p.requires_grad]
         if learned:
             groups.append({"params": learned, "lr": text_lr, "pretrained": True})
         return groups
@@ -138,6 +153,11 @@ class RetrievalModel(nn.Module):
         """Losses that belong to the model: scalars by name, means over the pairs of a training
         batch."""
         return {}
+
+    def loss_tensors(self, images: Encoded, captions: Encoded) -> dict[str, Tensor | None]:
+        """What a loss may read beside the scores: the vectors [B, D] of images and captions, and
+        of a model with a classifier their logits [B, K]."""
+        return {"images": images.vector, "captions": captions.vector}
 
     def more_scores(self, images: Encoded, captions: Encoded) -> dict[str, Tensor]:
         """Score matrices [images, captions] of parts of the model, which a loss may name (`of`)."""

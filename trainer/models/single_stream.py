@@ -66,7 +66,7 @@ def draw_cells(vectors: Tensor, mask: Tensor, side: int, cell: int) -> Tensor:
 class SingleStream(RetrievalModel):
     """f = network(picture) of 128 numbers for images and captions alike; score: their cosine.
 
-    It is trained by softmax over `classify` and the extended centre loss on f, which is
+    It is trained by softmax over `classes` and the extended centre loss on f, which is
     `Encoded.parts[:, 0]`; `vector` is f at unit length. docs/training.md says what differs from the
     paper.
     """
@@ -99,6 +99,11 @@ class SingleStream(RetrievalModel):
     def encode_captions(self, captions: CaptionTokens) -> Encoded:
         return self.encode(self.words(captions.tokens), captions.mask)
 
-    def classify(self, encoded: Encoded) -> Tensor:
-        """Logits [B, classes] of the softmax loss."""
-        return upcast(self.classes(encoded.sets[0][:, 0]))
+    def loss_tensors(self, images: Encoded, captions: Encoded) -> dict[str, Tensor | None]:
+        of_images, of_captions = images.sets[0][:, 0], captions.sets[0][:, 0]
+        return {
+            "images": of_images,
+            "captions": of_captions,
+            "image_logits": upcast(self.classes(of_images)),
+            "caption_logits": upcast(self.classes(of_captions)),
+        }

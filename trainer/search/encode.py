@@ -2,9 +2,8 @@
 their scores. On disk they are .npy files that are filled row by row, so that they need not fit in
 memory."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,32 +13,27 @@ from capgrade.schemas.files import reserve
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel
 
-_T = TypeVar("_T", Images, CaptionTokens)
 SIZE = 256  # images or captions encoded at a time
 
 
-def encode_images(model: RetrievalModel, batches: Iterable[Images]) -> Encoded:
-    """Encodings of every image, in order, on the model's device."""
-    return _encode_batches(model, model.encode_images, batches)
-
-
-def encode_captions(model: RetrievalModel, batches: Iterable[CaptionTokens]) -> Encoded:
-    """Encodings of every caption, in order, on the model's device."""
-    return _encode_batches(model, model.encode_captions, batches)
-
-
 @torch.inference_mode()
-def _encode_batches(
-    model: RetrievalModel, encode: Callable[[_T], Encoded], batches: Iterable[_T]
+def encode_batches(
+    model: RetrievalModel, batches: Iterable[Images] | Iterable[CaptionTokens]
 ) -> Encoded:
-    device = next(model.parameters()).device
-    return join_encodings([encode(to_device(batch, device)) for batch in batches])
+    """Encodings of every image or of every caption, in order, on the model's device."""
+    device, parts = next(model.parameters()).device, []
+    for batch in batches:
+        if isinstance(batch, Images):
+            parts.append(model.encode_images(batch.to(device)))
+        else:
+            parts.append(model.encode_captions(batch.to(device)))
+    return join_encodings(parts)
 
 
 def encode_split(model: RetrievalModel, pairs: Pairs) -> tuple[Encoded, Encoded]:
     """Encodings of every image and of every caption of a split."""
-    images = encode_images(model, pairs.image_batches(SIZE))
-    return images, encode_captions(model, pairs.caption_batches(SIZE))
+    images = encode_batches(model, pairs.image_batches(SIZE))
+    return images, encode_batches(model, pairs.caption_batches(SIZE))
 
 
 @torch.inference_mode()
@@ -51,23 +45,15 @@ def compute_scores(model: RetrievalModel, images: Encoded, captions: Encoded) ->
 def join_encodings(parts: list[Encoded]) -> Encoded:
     """The encodings of several batches as one, padded to the longest set."""
     longest = max(0 if part.mask is None else part.mask.shape[1] for part in parts)
-
-    def join_tensors(name: str) -> torch.Tensor | None:
+    joined: dict[str, torch.Tensor | None] = dict.fromkeys(ENCODED_PARTS)
+    for name in ENCODED_PARTS:
         tensors = [getattr(part, name) for part in parts]
         if tensors[0] is None:
-            return None
+            continue
         if name != "vector":
             tensors = [pad(x, (0, 0) * (x.ndim - 2) + (0, longest - x.shape[1])) for x in tensors]
-        return torch.cat(tensors)
-
-    return Encoded(*map(join_tensors, ENCODED_PARTS))
-
-
-def to_device(batch: _T, device: torch.device) -> _T:
-    """The batch on another device. Its memory is not pinned, so the copy blocks."""
-    return type(batch)(
-        **{name: tensor.to(device) for name, tensor in vars(batch).items() if tensor is not None}
-    )
+        joined[name] = torch.cat(tensors)
+    return Encoded(**joined)
 
 
 ENCODED_PARTS = ("vector", "parts", "mask")

@@ -46,8 +46,7 @@ from capgrade.trainer.search.encode import (
     compute_scores,
     create_array,
     create_arrays,
-    encode_captions,
-    encode_images,
+    encode_batches,
     fill_arrays,
 )
 
@@ -165,12 +164,12 @@ def _score(
     (n_images, n_captions), longest = matrix.shape, max(map(len, pairs.tokens))
     with progress(f"encoding {n_images:,} images", n_images) as advance:
         of_images = counted(pairs.image_batches(SIZE), advance, lambda batch: len(batch.features))
-        images = encode_images(model, of_images)
+        images = encode_batches(model, of_images)
     arrays: dict[str, np.memmap] = {}
     with progress(f"scoring {n_captions:,} captions", n_captions) as advance:
         batches = counted(pairs.caption_batches(SIZE), advance, lambda batch: len(batch.tokens))
         for start, batch in zip(range(0, n_captions, SIZE), batches, strict=True):
-            texts = encode_captions(model, [batch])
+            texts = encode_batches(model, [batch])
             columns = slice(start, start + len(batch.tokens))
             if not arrays:
                 longest_image = 0 if images.mask is None else images.mask.shape[1]
@@ -229,7 +228,7 @@ class Searcher:
 
     def score_text(self, text: str) -> np.ndarray:
         """Score of every image for a typed caption: float32 [n_images]."""
-        encoded = encode_captions(self.model, [pad_texts(self.tokens.encode_texts([text]))])
+        encoded = encode_batches(self.model, [pad_texts(self.tokens.encode_texts([text]))])
         return compute_scores(self.model, self.images, encoded)[:, 0]
 
     def score_caption(self, row: int) -> np.ndarray:
@@ -250,7 +249,7 @@ class Searcher:
                 remedy="embed the picture",
             )
         require_dim(self.feature_dim, regions.features.shape[1], self.folder)
-        encoded = encode_images(self.model, [pad_images([regions])])
+        encoded = encode_batches(self.model, [pad_images([regions])])
         return compute_scores(self.model, encoded, self.captions)[0]
 
 

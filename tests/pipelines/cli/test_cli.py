@@ -21,7 +21,7 @@ from capgrade.params import Params
 from capgrade.pipelines import cli
 from capgrade.pipelines.cli.tables import COEFFICIENTS, print_agreement, print_matches
 from capgrade.pipelines.show import Match
-from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import RegionStore
 from tests import tiny_detector
 from tests.conftest import call, caption_table, printed, random_sets, refusal, write_captions_folder
 from tests.tools.commands import CAPGRADE, commands

@@ -28,7 +28,7 @@ from capgrade.pipelines.detectors.patches import PatchDetector, pool_patches
 from capgrade.pipelines.regions import regions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
-from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import RegionStore
 
 SIDE, PATCH, WIDTH = 32, 8, 16  # so 4 x 4 patches
 VISION = {

@@ -10,7 +10,7 @@ import pytest
 
 from capgrade.pipelines.features.convert import import_regions, read_regions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import RegionStore
 
 RNG = np.random.default_rng(3)
 BOXES = np.array([[0, 0, 50, 60], [10, 20, 90, 95], [5, 5, 40, 80]])

@@ -16,8 +16,7 @@ from capgrade.pipelines.features import WRITERS
 from capgrade.pipelines.features.convert import read_regions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_manifest
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import Regions, region_schema, write_regions
+from capgrade.schemas.regions import Regions, RegionStore, region_schema, write_regions
 
 from .made import NAMES, assert_same, made
 

@@ -48,8 +48,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import UNFINISHED, write_manifest
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import EvaluateParams
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import write_regions
+from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import evaluate

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from capgrade.labels import Labels
 from capgrade.labels.batches import BatchPlan
+from capgrade.processes import Process
 from capgrade.schemas.captions import SCHEMA
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import write_regions
-from capgrade.trainer.data.batches import find_neighbours, prefetch, sample_rows
-from capgrade.trainer.data.pairs import Pairs
+from capgrade.schemas.regions import RegionStore, write_regions
+from capgrade.trainer.data.pairs import Pairs, find_neighbours, prefetch, sample_rows
 from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.data.text import Vocabulary
 from tests.conftest import make_captions, random_sets
@@ -74,7 +73,7 @@ def test_a_smaller_share_is_part_of_a_larger_one(seed, a, b, c, d):
 
 
 def test_a_batch_holds_what_the_tables_hold(pairs):
-    rows = np.array([3, 40, 0, 17, 4])
+    rows = np.array([3, 40, 0, 17, 4, 9])
     batch = pairs.collate(rows)
     for k, row in enumerate(rows):
         regions = pairs.store[pairs.captions.image_ids[pairs.captions.owner[row]]]
@@ -93,7 +92,7 @@ def test_a_batch_holds_what_the_tables_hold(pairs):
         assert batch.texts.tokens[k][batch.texts.mask[k]].tolist() == pairs.tokens[row].tolist()
     assert batch.images.features.dtype == batch.images.boxes.dtype == torch.float32
     assert batch.image_numbers.tolist() == pairs.captions.owner[rows].tolist()
-    part = pairs.collate(rows, slice(2, 4))  # of one process
+    part = pairs.collate(rows, Process(1, 3))  # the third and fourth pair
     assert part.image_numbers.tolist() == batch.image_numbers.tolist()
     for side, name in (
         ("images", "features"),

@@ -11,7 +11,7 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.shards import Shards, read_shards
-from capgrade.trainer.data.batches import sample_rows
+from capgrade.trainer.data.pairs import sample_rows
 from capgrade.trainer.data.relevance import (
     ExactRelevance,
     LookedUp,

@@ -16,6 +16,7 @@ from capgrade.params import load_params
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import unfinished_folder, write_text
+from capgrade.schemas.output import run_key
 from capgrade.trainer.fit import setup
 from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.checkpoint import load_run
@@ -161,7 +162,7 @@ def test_a_stopped_run_that_lost_its_best_model_is_not_gone_on_with(small, tmp_p
 def key(data: Data, *sets: str, given: tuple[str, ...] = (), **more) -> str:
     """What tells a run from others, of these parameters and data."""
     measures = load_params(None, [f"measures.{each}" for each in given]).measures
-    return prepare(data, params(*sets, **more), measures).key
+    return run_key(prepare(data, params(*sets, **more), measures).made_of)
 
 
 def test_a_run_is_of_its_measures_and_not_of_where_it_is_computed(small):

@@ -125,7 +125,9 @@ def test_other_pictures_are_another_run(pictured: Data, tmp_path: Path) -> None:
     ]
     Image.new("RGB", (30, 30), "red").save(changed)
     listed.write_text("\n".join([*rows, f"train-i0\t{changed}"]) + "\n")
-    assert prepare(pictured, params(), measures).key != prepare(other, params(), measures).key
+    assert (
+        prepare(pictured, params(), measures).made_of != prepare(other, params(), measures).made_of
+    )
     for content, problem in ((b"no picture", "not a readable picture"), (None, "cannot be read")):
         changed.unlink() if content is None else changed.write_bytes(content)
         with pytest.raises(InputError, match=f"changed.png: {problem}"):

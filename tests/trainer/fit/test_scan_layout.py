@@ -11,7 +11,7 @@ from capgrade.schemas import say
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams, TrainParams
-from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import RegionStore
 from capgrade.trainer.fit.setup import Data, choose_validation, prepare
 
 SPLITS = {"train": (16, 1), "dev": (6, 5), "test": (6, 5)}  # images, rows of features per image

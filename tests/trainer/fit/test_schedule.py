@@ -17,13 +17,11 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams
-from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import write_regions
+from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.trainer.fit import train as module
 from capgrade.trainer.fit.setup import prepare
-from capgrade.trainer.fit.train import scored_batch, train
-from capgrade.trainer.fit.validation import validate
+from capgrade.trainer.fit.train import scored_batch, train, validate
 from capgrade.trainer.search.encode import compute_scores, encode_split
 from capgrade.trainer.search.index import embed
 from tests.conftest import call

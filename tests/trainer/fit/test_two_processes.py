@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from capgrade.schemas.errors import InputError
 from capgrade.trainer.fit import train as stage
-from capgrade.trainer.fit.distributed import Process, device_of_process
 from tests.conftest import on_processes
 from tests.trainer.fit.runs import column, keep_gradients, run
 
@@ -137,45 +135,3 @@ def test_the_first_process_decides_and_errors_reach_both(two):
         )
         assert torch.tensor(found["x"]).eq(2).all()
         assert "has trained 2 epochs" in found["refused"]
-
-
-RESTARTED = """
-import json, os, signal, sys
-from pathlib import Path
-from torch.distributed.distributed_c10d import _get_default_store
-from capgrade.processes import Process, join_processes
-process = Process.current()
-with join_processes(process) as wait:
-    found = {"attempt": os.environ["TORCHELASTIC_RESTART_COUNT"], "met": _get_default_store().add("met", 1)}
-    wait()
-    if found["attempt"] == "0" and process.rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    wait()
-(Path(sys.argv[1]) / f"2-{process.rank}.json").write_text(json.dumps(found))
-"""
-
-
-def test_processes_that_torchrun_restarts_do_not_see_what_the_first_ones_wrote(tmp_path):
-    """Among it addresses, which nobody answers at."""
-    found = on_processes(2, RESTARTED, tmp_path, restarts=1)
-    assert [one["attempt"] for one in found] == ["1", "1"] and {one["met"] for one in found} == {
-        1,
-        2,
-    }
-
-
-def test_a_batch_that_processes_cannot_share_is_refused():
-    with pytest.raises(
-        InputError, match="a batch of 35 for 2 processes -> .* train.drop_last=true"
-    ):
-        stage._own_part(35, Process(0, 2))
-    assert stage._own_part(36, Process(1, 2)) == slice(18, 36)
-
-
-def test_each_process_has_its_own_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert device_of_process("auto", Process(1, 2, 1)) == torch.device("cuda:1")
-    assert device_of_process("cuda:1", Process()) == torch.device("cuda:1")
-    with pytest.raises(InputError, match="train.device is cuda:1 for 2 processes -> use cuda"):
-        device_of_process("cuda:1", Process(1, 2, 1))

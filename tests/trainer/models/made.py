@@ -179,7 +179,8 @@ def outputs(
         *model.more_scores(seen, read).values(),
         *model.own_losses(seen, read, captions).values(),
     ]
-    classes = [model.classify(seen), model.classify(read)] if hasattr(model, "classify") else []
+    tensors = model.loss_tensors(seen, read)
+    classes = [tensors[name] for name in ("image_logits", "caption_logits") if name in tensors]
     return [model.scores(seen, read), *more, *classes]
 
 

@@ -10,7 +10,7 @@ import torch
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest
-from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import RegionStore
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.evaluation.task import load_task
 from capgrade.trainer.fit.checkpoint import load_run
