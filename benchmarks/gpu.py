@@ -37,8 +37,8 @@ from capgrade.measures import Fitted, MeasuresParams, choose
 from capgrade.measures.embeddings import encode, load_encoder
 from capgrade.measures.image_text import encode_pictures, load_dual_encoder
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, BottomUpDetector
+from capgrade.pipelines.detectors.faster_rcnn import ProposalRule
 from capgrade.pipelines.detectors.patches import PatchDetector
-from capgrade.pipelines.detectors.rpn import ProposalRule
 from capgrade.pipelines.detectors.selection import Detector, SelectionRule
 from capgrade.pipelines.judging.cross_encoder import CrossEncoderJudge
 from capgrade.pipelines.regions import regions

@@ -25,8 +25,8 @@ from capgrade.explorer.pairs import (
 )
 from capgrade.explorer.voices import MatrixVoice, MeasureVoice
 from capgrade.pictures.lookup import PictureLookup
+from capgrade.pictures.picture import decode_image
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.pictures import decode_image
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch

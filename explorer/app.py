@@ -25,8 +25,8 @@ from capgrade.explorer.judgements import agreement_rows, judgements_csv, measure
 from capgrade.explorer.pairs import KINDS, RANK
 from capgrade.explorer.ratings import ReviewRatings, admit, open_review
 from capgrade.pictures.lookup import data_uri, encode_image
+from capgrade.pictures.picture import decode_image
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.pictures import decode_image
 from capgrade.schemas.reviews import SCORES
 
 _HERE = Path(__file__).parent

@@ -1,8 +1,8 @@
 """Stage `agree`: how well each measure agrees with human judgements of image-caption pairs, or of
 pairs of one kind."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from capgrade.agreement.curve import Curve, fit, through
 from capgrade.agreement.judgement_files import judged_digest, read_people
 from capgrade.agreement.judgements import Judgements, Within
 from capgrade.agreement.mixture_weights import FOLDS, mix, refuse_mixture, write_mixture
-from capgrade.measures import choose, file_digests
+from capgrade.measures import Measure, choose, file_digests
 from capgrade.measures.imported import Imported
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import Captions, read_captions
@@ -60,28 +60,11 @@ def agree(
     """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of each measure and of binary
     relevance with human scores.
 
-    Returns measure -> coefficient -> {"all": over all judged pairs, "non_original": over those
-    whose caption was not written for the image}, as `coefficients` names them, "intervals"
-    (`intervals`: bootstrap over images and captions), and "spearman_bootstrap"
-    (`bootstrapped_spearman`); of a judge that several prompts asked also "contradictions"
-    (`contradictions`). Of pairs of captions or of images (`Within`), own ones are captions of one
-    image, and images have none. With several ratings per pair, "human" is one rater against the
-    others (`human`). Binary relevance (1 for own captions) is constant on other captions, so its
-    correlations have "all" alone. With `folds`, "mixture" is the weighted sum that fits people
-    best, each image scored by weights from the other folds' images, and "weights" those from all.
-    `mixture` is a YAML file to write, for --params, with these as a mixture of its name
-    (`write_mixture`); `folds` is then FOLDS if not given. `pairs` is an Arrow file to write, a row
-    a judged pair. `calibrate` is a JSON file to write: what a value means to people, who accept a
-    pair from the score `params.accept` on; "calibration" of a measure is its error on held-out
-    images. With `calibration`, such a file of other judgements, what values mean by it is judged
-    too (`meanings`); "calibration" of a column of probabilities is its error among these
-    judgements' other captions. Both need the scale of the scores: `params.scale`, lowest and
-    highest, where the file does not say it. `params.sampling` says for a calibration how the judged
-    pairs were come by: "random", any pair as likely, or "chosen", the default unless all were
-    judged. Raises InputError for ids or values that do not fit, for a scale that is asked for and
-    not known, where something else stands at `pairs`, `calibrate` or `mixture`, for any of these
-    with judgements that do not allow it, for a `calibration` of other measures or parameters, and
-    when an input changes while it is read.
+    Returns what docs/measures.md lists as JSON. `mixture` (YAML), `pairs` (Arrow, a row a judged
+    pair) and `calibrate` (JSON) are files to write, `calibration` one that `calibrate` wrote of
+    other judgements. Raises InputError for ids or values that do not fit, a scale that is not
+    known, another kind of file where one is to be written, an option that the judgements do not
+    allow, a calibration of other measures or parameters, and an input that changes meanwhile.
     """
     params = params or AgreeParams()
     _refuse_paths(pairs, calibrate, calibration)
@@ -113,44 +96,23 @@ def agree(
         known = fitting.of(measures.used(names), judgements, calibration).curves
     owner = captions.owner[people.caption]
     own = owner == people.image
-    usual = usual_references(captions.owner)
-    fewer = {n: some_references(captions, n) for n in REFERENCES if calibrate and n < usual}
-    values: dict[str, np.ndarray] = {}
-    # Values of random pairs, by measure and number of references.
-    of_random: dict[str, dict[int, np.ndarray]] = {}
-    contradicted: dict[str, dict[str, Any]] = {}
-    for name, measure in choose(names, measures).items():
-        fitted: Any = measure.fit(captions)
-        values[name] = people.values(fitted, captions)
-        # An imported matrix has no references, and what scores some pairs is too slow for so many.
-        many = hasattr(fitted, "ref_ptr") and not measure.partial(captions.n_captions)
-        if fewer and many:
-            drawn = random_pairs(captions)
-            lesser = {
-                n: fitted.regroup(*references).pairs(*drawn) for n, references in fewer.items()
-            }
-            of_random[name] = {usual: fitted.pairs(*drawn), **lesser}
-        if isinstance(measure, Imported) and (
-            said := _find_contradictions(measure, people, params.accept)
-        ):
-            contradicted[name] = said
+    chosen = choose(names, measures)
+    judged = _compute_values(chosen, captions, people, params.accept, calibrate is not None)
+    values = judged.values
     require_unchanged(inputs, digests())
 
-    def row(column: np.ndarray) -> dict[str, Any]:
-        results: dict[str, Any] = dict(coefficients(column, people, own))
-        results["intervals"] = intervals(column, people, owner)
-        half = bootstrapped_spearman(column, people)
-        return {**results, "spearman_bootstrap": half} if half else results
-
     probabilities = meanings(values, known)
-    result = {name: row(column) for name, column in {**values, **probabilities}.items()}
-    for name, contradicting in contradicted.items():
+    result = {
+        name: _correlate(column, people, owner)
+        for name, column in {**values, **probabilities}.items()
+    }
+    for name, contradicting in judged.contradictions.items():
         result[name]["contradictions"] = contradicting
     for name, error in calibration_errors(probabilities, people, ~own, params.accept).items():
         result[name]["calibration"] = error
     if folds:
         predicted, weights = mix(values, people.score, people.image, folds)
-        result["mixture"] = {**row(predicted), "weights": weights}
+        result["mixture"] = {**_correlate(predicted, people, owner), "weights": weights}
         if mixture:
             r, tau = (result["mixture"][name]["all"] for name in ("pearson", "kendall"))
             note = (
@@ -164,43 +126,96 @@ def agree(
         }
         _write_pairs(pairs, captions, people, own, values, read)
     if calibrate:
-        scale = scale_of(people, params.accept)
-        curves = {name: fit(column, people, owner, scale) for name, column in values.items()}
-        of_fewer = {
-            n: {
-                name: through(curves[name], column[usual], column[n])
-                for name, column in of_random.items()
-            }
-            for n in fewer
-        }
-        facts = {
-            "file": judgements.name,
-            "sha256": inputs["judgements"],
-            "pairs": len(people.score),
-        }
-        facts |= {"split": captions.split, "captions": captions.digest, "sampling": people.sampling}
-        yes = ~own & (people.score >= scale.accept)
-        distinct = len(
-            set(zip(people.image[yes].tolist(), people.caption[yes].tolist(), strict=True))
-        )
-        facts |= {"accepted": distinct, "images": captions.n_images}
-        judged = {**asdict(scale), "judgements": facts}
-        save(calibrate, Calibration(curves, measures.used(list(values)), judged, usual, of_fewer))
-        for name, curve in curves.items():
+        facts = {"file": judgements.name, "sha256": inputs["judgements"]}
+        used = measures.used(list(values))
+        fitted = _fit_calibration(judged, captions, people, params.accept, used, facts)
+        save(calibrate, fitted)
+        for name, curve in fitted.curves.items():
             result[name]["calibration"] = {"ece": curve.ece, "reliability": curve.reliability}
     if 0 < own.sum() < len(own):
-        result["binary"] = row(own.astype(float))
+        result["binary"] = _correlate(own.astype(float), people, owner)
     if people.ratings is not None:
         result["human"] = human(people, own)
     return result
 
 
-def _find_contradictions(
-    judge: Imported, people: Judgements, accept: float | None
-) -> dict[str, Any] | None:
-    """`contradictions` in a table of `capgrade judge`; None for a matrix."""
-    path = Path(judge.path)
-    return contradictions(path, people.scale, accept) if path.suffix.lower() == ".csv" else None
+@dataclass(frozen=True)
+class _JudgedValues:
+    """Values float [n] of the judged pairs by measure; by measure and number of an image's
+    captions those of random pairs, which a calibration needs; and the judges' contradictions."""
+
+    values: dict[str, np.ndarray]
+    of_random: dict[str, dict[int, np.ndarray]]
+    contradictions: dict[str, dict[str, Any]]
+
+
+def _compute_values(
+    chosen: Mapping[str, Measure],
+    captions: Captions,
+    people: Judgements,
+    accept: float | None,
+    calibrates: bool,
+) -> _JudgedValues:
+    """The measures' values; those of random pairs if a calibration is to be written."""
+    usual = usual_references(captions.owner)
+    fewer = {n: some_references(captions, n) for n in REFERENCES if calibrates and n < usual}
+    judged = _JudgedValues({}, {}, {})
+    for name, measure in chosen.items():
+        fitted: Any = measure.fit(captions)
+        judged.values[name] = people.values(fitted, captions)
+        # An imported matrix has no references, and what scores some pairs is too slow for so many.
+        if fewer and hasattr(fitted, "ref_ptr") and not measure.partial(captions.n_captions):
+            drawn = random_pairs(captions)
+            judged.of_random[name] = {usual: fitted.pairs(*drawn)}
+            for n, references in fewer.items():
+                judged.of_random[name][n] = fitted.regroup(*references).pairs(*drawn)
+        if isinstance(measure, Imported) and Path(measure.path).suffix.lower() == ".csv":
+            # A table of `capgrade judge`, and no matrix.
+            said = contradictions(Path(measure.path), people.scale, accept)
+            if said:
+                judged.contradictions[name] = said
+    return judged
+
+
+def _correlate(column: np.ndarray, people: Judgements, owner: np.ndarray) -> dict[str, Any]:
+    """`coefficients` of values of the judged pairs, float [n], their `intervals`, and
+    `bootstrapped_spearman` where it is known. owner int64 [n]: the image of each caption."""
+    results: dict[str, Any] = dict(coefficients(column, people, owner == people.image))
+    results["intervals"] = intervals(column, people, owner)
+    half = bootstrapped_spearman(column, people)
+    return {**results, "spearman_bootstrap": half} if half else results
+
+
+def _fit_calibration(
+    judged: _JudgedValues,
+    captions: Captions,
+    people: Judgements,
+    accept: float | None,
+    used: dict[str, Any],
+    facts: dict[str, Any],
+) -> Calibration:
+    """Curves of all measures, computed with the parameters `used`; `facts` are of the judgements'
+    file."""
+    owner = captions.owner[people.caption]
+    scale = scale_of(people, accept)
+    curves = {name: fit(column, people, owner, scale) for name, column in judged.values.items()}
+    usual = usual_references(captions.owner)
+    of_fewer: dict[int, dict[str, Curve]] = {n: {} for n in REFERENCES if n < usual}
+    for name, column in judged.of_random.items():
+        for n, of_name in of_fewer.items():
+            of_name[name] = through(curves[name], column[usual], column[n])
+    yes = (owner != people.image) & (people.score >= scale.accept)
+    accepted = set(zip(people.image[yes].tolist(), people.caption[yes].tolist(), strict=True))
+    facts = {
+        **facts,
+        "pairs": len(people.score),
+        "split": captions.split,
+        "captions": captions.digest,
+        "sampling": people.sampling,
+        "accepted": len(accepted),
+        "images": captions.n_images,
+    }
+    return Calibration(curves, used, {**asdict(scale), "judgements": facts}, usual, of_fewer)
 
 
 def _refuse_paths(pairs: Path | None, calibrate: Path | None, calibration: Path | None) -> None:

@@ -36,16 +36,10 @@ def agree_on_texts(
     """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of caption scores with people's, each
     row an observation.
 
-    `table` is a .csv, .tsv, .jsonl or .parquet file with a candidate, its references (a list; in
-    .csv and .tsv as JSON or Python write one) and a score in each row; `columns` says how the
-    column of a field is called, where COLUMNS do not. `names` are of `capgrade.score`, or columns
-    of numbers: a metric of one's own. As in published comparisons, each row counts as an image in
-    CIDEr-D's document frequencies. Intervals are bootstraps over images, rows of the same
-    references.
-
-    Returns the number of rows, and name -> coefficient -> {"all": value}, and "intervals". Raises
-    InputError for a column that is not there, and for a row without text, or with a score that is
-    not a finite number.
+    docs/with_others.md says what a table is; `columns` are names of its columns. `names` are of
+    `capgrade.score`, or columns of numbers. Returns the number of rows, and name -> coefficient ->
+    {"all": value}, and "intervals". Raises InputError for a column that is not there, and for a row
+    without text, or with a score that is not a finite number.
     """
     known = known_scores()
     own = [name for name in names if name not in known]

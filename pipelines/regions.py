@@ -7,7 +7,7 @@ the shard, written after it: which pictures are in the shard, and what the manif
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.devices import device_of
 from capgrade.pictures.decode import decode_pictures, plan_batches
 from capgrade.pictures.listing import (
     PICTURES_TABLE,
@@ -32,7 +31,7 @@ from capgrade.pipelines.detectors.selection import Detector
 from capgrade.processes import Process, join_processes
 from capgrade.schemas.captions import read_captions, splits_of
 from capgrade.schemas.errors import InputError, first_of
-from capgrade.schemas.files import output_of, unfinished_folder, write_json, write_manifest
+from capgrade.schemas.files import unfinished_folder, write_arrow, write_json, write_manifest
 from capgrade.schemas.image_matching import NAMES_SHOWN
 from capgrade.schemas.left_out import MISSING, NO_REGION, UNREADABLE
 from capgrade.schemas.lines import read_json
@@ -43,9 +42,9 @@ from capgrade.schemas.regions import (
     REGIONS_KIND,
     Regions,
     Rounding,
+    region_batches,
     region_schema,
     shard_name,
-    write_shard,
 )
 from capgrade.schemas.say import tell
 from capgrade.schemas.space import require_space, size_of
@@ -54,42 +53,6 @@ from capgrade.schemas.space import require_space, size_of
 _FORMAT = 2
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
 _NAMED = 20  # damaged pictures named in one message
-
-
-@dataclass(frozen=True)
-class PictureShards:
-    """The picture list divided into shards, and where they are written."""
-
-    folder: Path
-    pictures: Sequence[Picture]
-    shard_images: int
-    schema: pa.Schema
-    least: int  # regions that are asked for of each picture
-
-    @property
-    def n_shards(self) -> int:
-        return -(-len(self.pictures) // self.shard_images)
-
-    def numbers(self, shard: int) -> range:
-        return range(
-            shard * self.shard_images, min((shard + 1) * self.shard_images, len(self.pictures))
-        )
-
-    def stamp(self, shard: int) -> str:
-        """SHA-256 of what tells the pictures of a shard from changed ones."""
-        return _sha256(self.pictures[number].stamp() for number in self.numbers(shard))
-
-    def file(self, shard: int) -> Path:
-        return self.folder / shard_name(shard)
-
-    def receipt_file(self, shard: int) -> Path:
-        """Where its receipt is until the stage ends."""
-        return self.folder / PARTS / f"{shard:05d}.json"
-
-    def finished(self, shard: int) -> bool:
-        """Whether its receipt is there, and its pictures are unchanged."""
-        receipt = self.receipt_file(shard)
-        return receipt.is_file() and read_json(receipt)["stamp"] == self.stamp(shard)
 
 
 @dataclass(frozen=True)
@@ -175,98 +138,57 @@ def regions(
     process = Process.current()
     chosen = choose_pictures(source, captions, params)
     pictures = chosen.pictures
-    require_detector(source, params)
-    detector = make_detector(params, process.local)
-    detector.expect({picture.image_id: picture.path for picture in pictures})
-    device = device_of(params.device, process.local)
-    made_with = {
-        **params.result(),
-        "detector": detector.name,
-        "device": device.type,
-        "precision": precision_for(params, device),
-    }
-    inputs = {**input_digests(params), **chosen.inputs}
-    schema = region_schema(detector.n_features, params.dtype, made_with)
-    # Of an image with the most boxes.
-    image_bytes = params.box_range[1] * detector.n_features * np.dtype(params.dtype).itemsize
-    shard_images = max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image_bytes))
-    least = 0 if params.boxes_of else params.box_range[0]
-    shards = PictureShards(unfinished_folder(out), pictures, shard_images, schema, least)
-    # Without the pictures, as each shard's receipt says which are in it.
-    made_of = {"format": _FORMAT, "regions": made_with, "inputs": inputs}
-    with join_processes(process) as wait, output_folder(out, REGIONS_KIND, made_of):
-        if process.rank == 0:
-            done = size_of(shards.folder)
-            require_space(out, max(len(pictures) * image_bytes, done), done=done)
-        wait()  # nobody goes on before the folder is ready
-        detect_all(shards, detector, params, process)
-        wait()
-        if process.rank:
-            return None
-        return finish(shards, detector, params, made_with, inputs, chosen)
-
-
-def require_detector(source: Path, params: RegionsParams) -> None:
-    """InputError where no detector is named and the pictures are no scenes.
-
-    The default one is of no use on photographs.
-    """
     if "detector" not in params.model_fields_set and not (source / PICTURES_TABLE).is_file():
+        # The default detector is of no use on photographs.
         remedy = "give --detector bottom_up --weights FILE, or --detector patches --model MODEL"
         raise InputError(
             "no detector for these pictures", file=source, remedy=f"{remedy}, or import features"
         )
+    detector = make_detector(params, process.local)
+    detector.expect(pictures)
+    made_with = {
+        **params.result(),
+        "detector": detector.name,
+        "device": detector.device.type,
+        "precision": precision_for(params, detector.device),
+    }
+    schema = region_schema(detector.n_features, params.dtype, made_with)
+    # Of an image with the most boxes.
+    image_bytes = params.box_range[1] * detector.n_features * np.dtype(params.dtype).itemsize
+    shard_images = max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image_bytes))
+    folder = unfinished_folder(out)
+    shards = []
+    for number, start in enumerate(range(0, len(pictures), shard_images)):
+        receipt = folder / PARTS / f"{number:05d}.json"
+        of_shard = pictures[start : start + shard_images]
+        shards.append(Shard(of_shard, folder / shard_name(number), receipt, schema))
+    # Without the pictures, as each shard's receipt says which are in it.
+    inputs = {**input_digests(params), **chosen.inputs}
+    made_of = {"format": _FORMAT, "regions": made_with, "inputs": inputs}
+    with join_processes(process) as wait, output_folder(out, REGIONS_KIND, made_of):
+        if process.rank == 0:
+            done = size_of(folder)
+            require_space(out, max(len(pictures) * image_bytes, done), done=done)
+        wait()  # nobody goes on before the folder is ready
+        detect_all(shards[process.rank :: process.world], detector, params, out)
+        wait()
+        if process.rank:
+            return None
+        return finish(folder, shards, detector, params, made_of, chosen)
 
 
-def detect_all(
-    shards: PictureShards, detector: Detector, params: RegionsParams, process: Process
-) -> None:
-    """Make every unfinished shard of this process.
+@dataclass(frozen=True)
+class Shard:
+    """A run of the picture list, and where what is found in it is written."""
 
-    Workers decode ahead, pictures are detected here, and a thread writes a shard while the next one
-    is detected.
-    """
-    own = range(process.rank, shards.n_shards, process.world)
-    todo = [k for k in own if not shards.finished(k)]
-    total = sum(len(shards.numbers(k)) for k in todo)
-    if kept := sum(len(shards.numbers(k)) for k in own) - total:
-        done = f"{kept:,} of {kept + total:,} pictures are done by a stopped run"
-        tell(f"{output_of(shards.folder)}: goes on, {done}")
-    if not total:
-        return
-    batches = plan_batches(
-        shards.pictures, ((k, shards.numbers(k)) for k in todo), detector.prepare, params.batch
-    )
-    pinned = device_of(params.device, process.local).type == "cuda"
-    ready = decode_pictures(
-        shards.pictures,
-        batches,
-        detector.prepare,
-        workers=min(params.workers, total),
-        pinned=pinned,
-    )
-    outcomes: dict[int, PictureOutcome] = {}  # of the shard that is being detected
-    writing: Future[None] | None = None  # the shard before it
-    with (
-        progress(f"regions by {detector.name}", total, unit="images") as advance,
-        ThreadPoolExecutor(1) as writer,
-    ):
-        for each in ready:
-            outcomes |= {
-                number: PictureOutcome(problem=problem) for number, problem in each.problems.items()
-            }
-            for one in each.prepared:
-                ids = [shards.pictures[number].image_id for number in one.numbers]
-                found = detector.detect(one.images, one.scales, one.sizes, ids)
-                outcomes |= zip(one.numbers, map(PictureOutcome, one.digests, found), strict=True)
-            if each.batch.last:
-                if writing:
-                    writing.result()
-                writing = writer.submit(write_outcomes, shards, each.batch.shard, outcomes)
-                outcomes = {}
-            advance(len(each.batch.numbers))
-        if writing:
-            writing.result()
+    pictures: Sequence[Picture]
+    file: Path
+    receipt: Path  # here until the stage ends
+    schema: pa.Schema
+
+    def stamp(self) -> str:
+        """SHA-256 of what tells the pictures of a shard from changed ones."""
+        return _sha256([picture.stamp() for picture in self.pictures])
 
 
 @dataclass(frozen=True)
@@ -278,19 +200,68 @@ class PictureOutcome:
     problem: str = ""
 
 
+def detect_all(
+    shards: Sequence[Shard], detector: Detector, params: RegionsParams, out: Path
+) -> None:
+    """Make those of the shards, which are of this process, that no earlier run has finished.
+
+    Workers decode ahead, pictures are detected here, and a thread writes a shard while the next one
+    is detected.
+    """
+    todo, total, finished = list[Shard](), 0, 0
+    for shard in shards:
+        if shard.receipt.is_file() and read_json(shard.receipt)["stamp"] == shard.stamp():
+            finished += len(shard.pictures)
+        else:
+            todo.append(shard)
+            total += len(shard.pictures)
+    if finished:
+        done = f"{finished:,} of {finished + total:,} pictures are done by a stopped run"
+        tell(f"{out}: goes on, {done}")
+    if not total:
+        return
+    batches = plan_batches([shard.pictures for shard in todo], detector.prepare, params.batch)
+    pinned = detector.device.type == "cuda"
+    workers = min(params.workers, total)
+    outcomes: dict[str, PictureOutcome] = {}  # by image id, of the shard that is being detected
+    writing: Future[None] | None = None  # the shard before it
+    with (
+        progress(f"regions by {detector.name}", total, unit="images") as advance,
+        ThreadPoolExecutor(1) as writer,
+    ):
+        for each in decode_pictures(batches, detector.prepare, workers=workers, pinned=pinned):
+            for image_id, problem in each.problems.items():
+                outcomes[image_id] = PictureOutcome(problem=problem)
+            for one in each.prepared:
+                found = detector.detect(one.images, one.scales, one.sizes, one.image_ids)
+                for image_id, digest, of_image in zip(
+                    one.image_ids, one.digests, found, strict=True
+                ):
+                    outcomes[image_id] = PictureOutcome(digest, of_image)
+            if each.batch.last:
+                if writing:
+                    writing.result()
+                writing = writer.submit(write_outcomes, todo[each.batch.shard], outcomes, params)
+                outcomes = {}
+            advance(len(each.batch.pictures))
+        if writing:
+            writing.result()
+
+
 def write_outcomes(
-    shards: PictureShards, shard: int, outcomes: Mapping[int, PictureOutcome]
+    shard: Shard, outcomes: Mapping[str, PictureOutcome], params: RegionsParams
 ) -> None:
     """Write a shard, then its receipt: what it was made from and holds, and what is not in it."""
-    images, left_out, fewer, rounding = [], [], [], Rounding()
-    stamp = shards.stamp(shard)
-    for number in shards.numbers(shard):
-        picture, one = shards.pictures[number], outcomes[number]
+    images, left_out, fewer, digests, rounding = [], [], [], [], Rounding()
+    stamp = shard.stamp()
+    for picture in shard.pictures:
+        one = outcomes[picture.image_id]
+        digests.append(one.digest)
         try:
             if one.regions is None or not len(one.regions):
                 raise InputError(one.problem or "no region found")
             images.append(one.regions.check())
-            fewer += [picture.image_id] if len(one.regions) < shards.least else []
+            fewer += [picture.image_id] if len(one.regions) < least_regions(params) else []
         except InputError as error:
             reason = UNREADABLE if one.regions is None else NO_REGION
             left_out.append(
@@ -301,64 +272,76 @@ def write_outcomes(
                     "reason": reason,
                 }
             )
-    rows = write_shard(shards.file(shard), images, shards.schema, rounding)
+    batches = region_batches(images, shard.schema, rounding)
+    rows = write_arrow(shard.file, shard.schema, batches)
     receipt = {
         "stamp": stamp,
         "rows": rows,
         # Of the pictures' bytes, where `stamp` is of what the file system says.
-        "pictures": _sha256(outcomes[number].digest for number in shards.numbers(shard)),
+        "pictures": _sha256(digests),
         "regions": rounding.regions,
         "rounding": asdict(rounding),
         "left_out": left_out,
         "fewer": fewer,
     }
-    write_json(shards.receipt_file(shard), receipt)
+    write_json(shard.receipt, receipt)
+
+
+def least_regions(params: RegionsParams) -> int:
+    """How many regions are asked for of each picture."""
+    return 0 if params.boxes_of else params.box_range[0]
 
 
 def finish(
-    shards: PictureShards,
+    folder: Path,
+    shards: Sequence[Shard],
     detector: Detector,
     params: RegionsParams,
-    made_with: dict[str, Any],
-    inputs: dict[str, str],
+    made_of: dict[str, Any],
     chosen: ChosenPictures,
 ) -> dict[str, Any]:
     """Write the manifest of all shards, and return it.
 
     InputError if there is no image, or if one was left out that may not be.
     """
-    receipts = [read_json(shards.receipt_file(shard)) for shard in range(shards.n_shards)]
-    left_out = [*chosen.left_out, *(one for receipt in receipts for one in receipt["left_out"])]
-    rows = {shard_name(shard): receipt["rows"] for shard, receipt in enumerate(receipts)}
-    if left_out and (params.unreadable == "fail" or not any(rows.values())):
+    rows, left_out, fewer, digests = {}, [*chosen.left_out], list[str](), list[str]()
+    regions, rounding = 0, {"max_abs": 0.0, "max_rel": 0.0}
+    for shard in shards:
+        receipt = read_json(shard.receipt)
+        rows[shard.file.name] = receipt["rows"]
+        left_out += receipt["left_out"]
+        fewer += receipt["fewer"]
+        digests.append(receipt["pictures"])
+        regions += receipt["regions"]
+        for name, error in rounding.items():
+            rounding[name] = max(error, receipt["rounding"][name])
+    n_images = sum(rows.values())
+    if left_out and (params.unreadable == "fail" or not n_images):
         remedy = (
             "mend or remove them and run again, which does only what is missing; or --set"
             " regions.unreadable=skip"
         )
-        raise InputError(_named(left_out, sum(rows.values())), remedy=remedy)
+        raise InputError(_named(left_out, n_images), remedy=remedy)
     if left_out:
-        tell(f"left out: {_named(left_out, sum(rows.values()))}")
-    if fewer := [image_id for receipt in receipts for image_id in receipt["fewer"]]:
+        tell(f"left out: {_named(left_out, n_images)}")
+    asked = least_regions(params)
+    if fewer:
         tell(
-            f"fewer regions than the {shards.least} asked for: {len(fewer):,} images,"
+            f"fewer regions than the {asked} asked for: {len(fewer):,} images,"
             f" {first_of(fewer, NAMES_SHOWN)}"
         )
-    pictures = _sha256(receipt["pictures"] for receipt in receipts)
     return write_manifest(
-        shards.folder,
+        folder,
         REGIONS_KIND,
-        params=made_with,
-        inputs={"pictures": pictures, **inputs},
+        params=made_of["regions"],
+        inputs={"pictures": _sha256(digests), **made_of["inputs"]},
         rows=rows,
-        regions=sum(receipt["regions"] for receipt in receipts),
+        regions=regions,
         dim=detector.n_features,
-        rounding={
-            name: max(receipt["rounding"][name] for receipt in receipts)
-            for name in ("max_abs", "max_rel")
-        },
+        rounding=rounding,
         left_out=left_out,
         not_taken=dict(chosen.not_taken),
-        fewer_regions={"asked": shards.least, "images": len(fewer)},
+        fewer_regions={"asked": asked, "images": len(fewer)},
         classes=detector.classes,
         attributes=detector.attributes,
     )
@@ -370,5 +353,5 @@ def _named(left_out: Sequence[Mapping[str, str]], others: int) -> str:
     return f"{len(left_out)} of {len(left_out) + others} pictures without regions: {names}{more}"
 
 
-def _sha256(lines: Iterator[str]) -> str:
+def _sha256(lines: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -128,13 +128,10 @@ def regrade(
     """Draw a pool of pairs from what the models rank high, ask a judge about them, and estimate
     each model's recall at 1 with what is also right, and its NDCG by the judge's grades.
 
-    `similarities` are images x captions, by the models' names. A pair is right that was written for
-    its image, or whose score is `accept` of the judge's scale or more. With people's `judgements`,
-    read and accepted as `agree` says, a quarter of the budget asks about their pairs, and a pair
-    counts by the probability that people accept its score. Returns the figures.
-
-    A run that was stopped goes on, and no question is asked twice. Raises InputError as `judge` and
-    `fit`, for similarities of other captions, and for a budget of fewer pairs than strata.
+    `similarities` are images x captions, by the models' names; docs/regrade.md says what `accept`
+    and people's `judgements` do, which are read as `agree` says. Returns the figures. A run that
+    was stopped goes on. Raises InputError as `judge` and `fit`, for similarities of other captions,
+    and for a budget of fewer pairs than strata.
     """
     params, agree = params or JudgeParams(), agree or AgreeParams()
     captions = read_captions(captions_dir, split)

@@ -9,7 +9,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from capgrade.labels import Labels
-from capgrade.pictures.listing import PICTURES_TABLE, make_opener, write_png
+from capgrade.pictures.draw_regions import write_png
+from capgrade.pictures.listing import PICTURES_TABLE, make_opener
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
 from capgrade.schemas.output import refuse_picture

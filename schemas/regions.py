@@ -30,7 +30,7 @@ from capgrade.schemas.left_out import UNREADABLE
 from capgrade.schemas.output import output_folder
 
 REGIONS_KIND = "regions"
-_BATCH_BYTES = 32 * 2**20  # a record batch of a shard: what the writer holds in memory
+BATCH_BYTES = 32 * 2**20  # a record batch of a shard: what the writer holds in memory
 # Below it float16 has steps of one size, so that a relative error says nothing.
 FLOAT16_NORMAL = 2.0**-14
 # Pixels, and a share of the side: rounded resize factors push boxes a little beyond the edge.
@@ -84,8 +84,9 @@ class Regions:
     def _problems(self) -> Iterator[str]:
         if not well_formed(self.image_id):
             yield "an image id has visible characters and no space around it"
-        if any(side is not None and not 0 < side < 2**31 for side in (self.width, self.height)):
-            yield f"a size of {self.width} x {self.height} pixels"
+        for side in (self.width, self.height):
+            if side is not None and not 0 < side < 2**31:
+                yield f"a size of {self.width} x {self.height} pixels"
         x = self.features
         if x.ndim != 2 or 0 in x.shape or x.dtype.name not in ("float16", "float32"):
             yield f"features of shape {x.shape} and type {x.dtype}, not float [n, d] with n >= 1"
@@ -158,8 +159,9 @@ def region_schema(dim: int, dtype: Dtype, metadata: dict[str, Any] | None = None
         pa.field("height", pa.int32()),
         pa.field("boxes", pa.list_(pa.list_(pa.float32(), 4))),
         pa.field("features", pa.large_list(feature), nullable=False),
-        *(pa.field(name, pa.list_(pa.from_numpy_dtype(kind))) for name, kind in LISTS.items()),
     ]
+    for name, kind in LISTS.items():
+        fields.append(pa.field(name, pa.list_(pa.from_numpy_dtype(kind))))
     return with_metadata(
         pa.schema(fields), {"kind": REGIONS_KIND, "dtype": dtype, "dim": dim, **(metadata or {})}
     )
@@ -199,27 +201,6 @@ class Rounding:
         return y
 
 
-def region_batch(images: list[Regions], schema: pa.Schema, rounding: Rounding) -> pa.RecordBatch:
-    """Images of one feature length as a record batch of `region_schema`. Raises what
-    `Regions.check` does."""
-    dtype = metadata_of(schema)["dtype"]
-    features = np.concatenate([rounding.stored(regions.check(), dtype) for regions in images])
-    kind = schema.field("features").type
-    of_regions = pa.FixedSizeListArray.from_arrays(
-        pa.array(features.reshape(-1)), type=kind.value_type
-    )
-    ends = np.cumsum([0, *map(len, images)], dtype=np.int64)
-    columns = {
-        name: [getattr(regions, name) for regions in images]
-        for name in schema.names
-        if name != "features"
-    }
-    columns["boxes"] = [boxes if boxes is None else list(boxes) for boxes in columns["boxes"]]
-    arrays = {name: pa.array(values, schema.field(name).type) for name, values in columns.items()}
-    arrays["features"] = pa.LargeListArray.from_arrays(pa.array(ends), of_regions, type=kind)
-    return pa.RecordBatch.from_pydict(arrays, schema)
-
-
 def write_regions(
     out: Path,
     images: Iterable[Regions],
@@ -251,7 +232,8 @@ def write_regions(
         schema = region_schema(first.check().features.shape[1], dtype, metadata)
         rounding = Rounding()
         target = target_mb * 2**20
-        batches = _batches(chain([first], source), schema, rounding, min(target, _BATCH_BYTES))
+        checked = (regions.check() for regions in chain([first], source))
+        batches = region_batches(checked, schema, rounding, min(target, BATCH_BYTES))
         rows = {}
         for k, batch in enumerate(batches):
             name = shard_name(k)
@@ -271,27 +253,39 @@ def write_regions(
         )
 
 
-def write_shard(
-    path: Path, images: Iterable[Regions], schema: pa.Schema, rounding: Rounding
-) -> int:
-    """Write one shard, whole or not at all, in batches of 32 MB. Returns its rows.
-
-    Errors as `write_regions`.
-    """
-    return write_arrow(path, schema, _batches(images, schema, rounding, _BATCH_BYTES))
-
-
 def shard_name(number: int) -> str:
     """The name of the shard with this number, from 0."""
     return f"regions-{number:05d}.arrow"
 
 
-def _batches(
-    images: Iterable[Regions], schema: pa.Schema, rounding: Rounding, limit: int
+def region_batches(
+    images: Iterable[Regions], schema: pa.Schema, rounding: Rounding, limit: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    width = 2 if metadata_of(schema)["dtype"] == "float16" else 4
+    """Images as record batches of `region_schema`, each of about `limit` bytes of features.
+
+    The images are checked, and their features as long as the schema says. InputError as
+    `Rounding.stored`.
+    """
+    dtype = metadata_of(schema)["dtype"]
+    kind, width = schema.field("features").type, np.dtype(dtype).itemsize
     for group in by_size(images, lambda regions: regions.features.size * width, limit):
-        yield region_batch(group, schema, rounding)
+        features, ends = [], [0]
+        for regions in group:
+            features.append(rounding.stored(regions, dtype))
+            ends.append(ends[-1] + len(regions))
+        numbers = pa.array(np.concatenate(features).reshape(-1))
+        of_regions = pa.FixedSizeListArray.from_arrays(numbers, type=kind.value_type)
+        columns = []
+        for field in schema:
+            if field.name == "features":
+                ends_column = pa.array(ends, pa.int64())
+                columns.append(pa.LargeListArray.from_arrays(ends_column, of_regions, type=kind))
+                continue
+            values = [getattr(regions, field.name) for regions in group]
+            if field.name == "boxes":  # Arrow takes a list of rows, but no matrix.
+                values = [boxes if boxes is None else list(boxes) for boxes in values]
+            columns.append(pa.array(values, field.type))
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _up_to(target: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -19,13 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capgrade.boxes import iou
+from capgrade.boxes import encode_boxes, iou
 from capgrade.devices import device_of
-from capgrade.pipelines.detectors.bottom_up import STRIDE, BottomUp, BottomUpConfig
+from capgrade.pipelines.detectors.bottom_up import STRIDE, BottomUp, BottomUpConfig, ConvNorm
 from capgrade.pipelines.detectors.checkpoint import refuse_weights, save_bottom_up
-from capgrade.pipelines.detectors.resnet import ConvNorm
-from capgrade.pipelines.detectors.rpn import ProposalRule, encode_boxes, place_anchors
-from capgrade.pipelines.detectors.weights import NORM, fold_norm
+from capgrade.pipelines.detectors.faster_rcnn import ProposalRule, place_anchors
+from capgrade.pipelines.detectors.layouts import NORM, fold_norm
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.progress import progress
 from studies.scene_objects import Annotated, Truth, measure, read_annotated
@@ -123,8 +122,7 @@ def train_and_measure(
     data, held_out = read_annotated(captions_dir, "train"), read_annotated(captions_dir, "test")
     model, history = train(data, params, device=torch_device)
     figures = {**dataclasses.asdict(measure(model, held_out)), "losses": history}
-    facts = {"training": dataclasses.asdict(params), "pictures": len(data), "test": figures}
-    metadata = {key: json.dumps(value) for key, value in facts.items()}
+    metadata = {"training": dataclasses.asdict(params), "pictures": len(data), "test": figures}
     names = {"classes": data.classes, "attributes": data.attributes}
     save_bottom_up(model.cpu(), out, **names, metadata=metadata)
     return figures

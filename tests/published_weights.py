@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from capgrade.pipelines.detectors.pooling import roi_pool
+from capgrade.pipelines.detectors.faster_rcnn import roi_pool
 
 # By detectron2's names: blocks, middle and output channels, stride, dilation, and Caffe's letters
 # of the blocks.
@@ -165,7 +165,7 @@ class Network:
     def head(self, features, rois):
         """Of rois (R, 5): features, probabilities of objects and of background, moves of objects,
         attributes, none."""
-        pooled = roi_pool(features.float(), rois, 14, 1 / 16)(slice(None)).double()
+        pooled = next(roi_pool(features.float(), rois, 14, 1 / 16, len(rois))).double()
         x = self.stage(pooled, "roi_heads.res5").mean(dim=(2, 3))
         scores = functional.linear(x, *self.layers["cls_score"])
         moves = functional.linear(x, *self.layers["bbox_pred"]).unflatten(1, (-1, 4))

@@ -4,6 +4,7 @@ KEY=VALUE..."""
 import logging
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 
 from capgrade.pipelines.detectors import catalogue
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, BottomUpDetector
-from capgrade.pipelines.detectors.rpn import ProposalRule
+from capgrade.pipelines.detectors.faster_rcnn import ProposalRule
 from capgrade.pipelines.detectors.selection import (
     AirsplayRule,
     RegionRule,
@@ -62,8 +63,8 @@ def make(params: RegionsParams, device: torch.device) -> BottomUpDetector:
 def register(put: Callable[[object, str, object], None] = setattr) -> None:
     """Under the name of the default detector; `put` is a monkeypatch's setattr, so that a test
     takes it back."""
-    put(catalogue, "DETECTORS", {**catalogue.DETECTORS, "scenes": make})
-    put(catalogue, "SCENES_DETECTOR", Path(__file__))
+    tiny = replace(catalogue.DETECTORS["scenes"], make=make, weights=Path(__file__))
+    put(catalogue, "DETECTORS", {**catalogue.DETECTORS, "scenes": tiny})
 
 
 if __name__ == "__main__":

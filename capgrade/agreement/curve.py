@@ -5,11 +5,6 @@ Isotonic regression of non-original pairs (given pairs are known to belong), by 
 pool-adjacent-violators algorithm of scipy; judged on images that it was not fitted on. The curves
 of bootstrap draws over images say how far the judgements themselves leave the probability open
 (`coefficients.pair_draws`).
-
-How much images, and captions, differ beyond their values is a random effect each: a pair of value v
-is accepted with probability p(v) (1 + a + b), a of its image and b of the image that its caption is
-of. Their variances are of moments: two residuals of one image have the mean p p' var(a), if their
-captions are of two.
 """
 
 from __future__ import annotations
@@ -35,7 +30,9 @@ _TOP = 5.0  # of the expected score
 class Curve:
     """value: KNOTS rising values of a measure; score 0..5 and accepted 0..1 there, straight lines
     between them, level beyond; draws: accepted of each bootstrap draw. ece and reliability are of
-    held-out images. image_spread and caption_spread: the variances of the random effects."""
+    held-out images. image_spread and caption_spread: the variances of a and b, where a pair of
+    value v is accepted with probability p(v) (1 + a + b), a random effect of its image, and one of
+    the image that its caption is of."""
 
     value: list[float]
     score: list[float]
@@ -148,8 +145,9 @@ def through(curve: Curve, known: np.ndarray, fewer: np.ndarray) -> Curve:
 
 
 def _spread(residual: np.ndarray, p: np.ndarray, side: np.ndarray, other: np.ndarray) -> float:
-    """Variance of the random effect of `side` int64 [n], from products of two residuals of one that
-    are not of one `other`; 0 where there are no two, or they say less than none."""
+    """Variance of the random effect of `side` int64 [n], of moments: two residuals of one image
+    whose captions are of two have the mean p p' var(a). 0 where there are no two, or they say less
+    than none."""
     row, column = (np.unique(one, return_inverse=True)[1] for one in (side, other))
     cell = np.unique(row * len(row) + column, return_inverse=True)[1]
     products, scale = (

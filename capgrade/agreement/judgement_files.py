@@ -89,24 +89,13 @@ def read_judgements(path: Path, captions: Captions, scale: Limits = None) -> Jud
 
 
 def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgements:
-    """Read judgements. The format is recognised by the file's content:
+    """The judgements of a file, a review's folder or `eccv`, as docs/measures.md lists them.
 
-    - csv of `image_id`, `caption_id`, `score`; with `rater`, one row per rating of a pair; with
-      `prompt` too, one row per rating and prompt, whose mean is the rating; `scale`, the same in
-      each row, has the lowest and highest possible score: `0..5`; `sampling` says of each pair
-      whether it was `chosen` or drawn at `random`;
-    - Crisscrossed Captions SITS, STS and SIS (csv of two of `image`, `caption`, `caption1`, ...,
-      and `agg_score`); the pairs of STS, of captions, and of SIS, of images, are `Within`;
-    - Flickr8k's CrowdFlowerAnnotations.txt (tab: image, caption, share of yes, yes, no): a rating 0
-      or 1 per vote;
-    - Flickr8k's ExpertAnnotations.txt (tab: image, caption, and 1 to 4 from each of three experts);
-    - a dense relevance file (`.arrow`), such as the truth of `scenes`, where all pairs are judged;
-    - the folder of a review (`capgrade explore --sample`): a rating per reviewer and pair;
-    - `eccv`, where no file is called so: the positives of the package `eccv_caption`.
-
-    Without a column `rater` each row is a judgement of its own. `scale` is for tables without one.
-    Raises InputError for another layout, a score that is not finite or off the scale, two scales,
-    an unknown id, an item with itself, and a pair that one rater judged twice.
+    The content tells the format. Pairs of captions (STS) and of images (SIS) are `Within`. A row
+    without a rater is a judgement of its own; a rater's scores by several prompts count with their
+    mean. `scale` is for tables without one. Raises InputError for another layout, a score that is
+    not finite or off the scale, two scales, an unknown id, an item with itself, and a pair that one
+    rater judged twice.
     """
     if _is_eccv(path):
         return eccv_judgements(captions)

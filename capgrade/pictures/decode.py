@@ -22,19 +22,19 @@ Prepare = Callable[[np.ndarray], tuple[Tensor, float]]
 
 @dataclass(frozen=True)
 class PictureBatch:
-    """Numbers of pictures of one shard that are prepared together."""
+    """Pictures of one shard that are prepared together."""
 
     shard: int
-    numbers: tuple[int, ...]
+    pictures: tuple[Picture, ...]
     last: bool  # of its shard
 
 
 @dataclass(frozen=True)
 class PreparedPictures:
-    """Pictures of one prepared size: numbers, (B, 3, h, w), scales, original (width, height),
+    """Pictures of one prepared size: their ids, (B, 3, h, w), scales, original (width, height),
     SHA-256 of the bytes."""
 
-    numbers: tuple[int, ...]
+    image_ids: tuple[str, ...]
     images: Tensor
     scales: tuple[float, ...]
     sizes: tuple[tuple[int, int], ...]
@@ -43,11 +43,12 @@ class PreparedPictures:
 
 @dataclass(frozen=True)
 class DecodedBatch:
-    """A batch ready for the model, and what is wrong with the pictures that are not in it."""
+    """A batch ready for the model, and by image id what is wrong with the pictures that are not in
+    it."""
 
     batch: PictureBatch
     prepared: list[PreparedPictures]
-    problems: dict[int, str]
+    problems: dict[str, str]
 
     def pin_memory(self) -> DecodedBatch:
         """The batch with its pictures in pinned memory. A DataLoader calls this in a thread of its
@@ -63,70 +64,63 @@ class DecodedBatch:
 class Decoder(Dataset):
     """PictureBatch -> DecodedBatch, in the worker processes."""
 
-    def __init__(self, pictures: Sequence[Picture], prepare: Prepare) -> None:
-        self.pictures, self.prepare = pictures, prepare
+    def __init__(self, prepare: Prepare) -> None:
+        self.prepare = prepare
 
     def __getitem__(self, batch: PictureBatch) -> DecodedBatch:
         # There are several groups only where a header has another size than the pixels.
         groups: dict[torch.Size, list[tuple]] = {}
         problems = {}
-        for number in batch.numbers:
+        for picture in batch.pictures:
             try:
-                rgb, digest = self.pictures[number].decode()
+                rgb, digest = picture.decode()
                 image, scale = self.prepare(rgb)
             except InputError as error:
-                problems[number] = error.problem
+                problems[picture.image_id] = error.problem
                 continue
             size = rgb.shape[1], rgb.shape[0]
-            groups.setdefault(image.shape, []).append((number, image, scale, size, digest))
-        columns = [tuple(zip(*rows, strict=True)) for rows in groups.values()]
-        prepared = [
-            PreparedPictures(numbers, torch.stack(images), *others)
-            for numbers, images, *others in columns
-        ]
+            rows = groups.setdefault(image.shape, [])
+            rows.append((picture.image_id, image, scale, size, digest))
+        prepared = []
+        for rows in groups.values():
+            image_ids, images, *others = zip(*rows, strict=True)
+            prepared.append(PreparedPictures(image_ids, torch.stack(images), *others))
         return DecodedBatch(batch, prepared, problems)
 
 
 def plan_batches(
-    pictures: Sequence[Picture], shards: Iterable[tuple[int, range]], prepare: Prepare, size: int
+    shards: Iterable[Sequence[Picture]], prepare: Prepare, size: int
 ) -> Iterator[PictureBatch]:
     """Batches of at most `size` pictures of one prepared size, shard after shard, from the headers
     alone. They depend on the list and the settings only, not on other processes or earlier runs: a
     picture is always in the same batch, so that its features are the same to the last bit."""
-    for shard, numbers in shards:
-        groups: dict[tuple[int, int] | None, list[int]] = {}
-        for number in numbers:
-            groups.setdefault(_prepared_size(pictures[number], prepare), []).append(number)
-        batches = [
-            tuple(group[start : start + size])
-            for group in groups.values()
-            for start in range(0, len(group), size)
-        ]
-        yield from (PictureBatch(shard, batch, batch is batches[-1]) for batch in batches)
-
-
-def _prepared_size(picture: Picture, prepare: Prepare) -> tuple[int, int] | None:
-    """The size by `prepare.size`. Without such a method the original size, on which the prepared
-    size depends."""
-    original = picture.size()
+    # A `prepare` without the method is given pictures of one original size, on which the prepared
+    # size depends.
     predict = getattr(prepare, "size", None)
-    return original if original is None or predict is None else predict(*original)
+    for shard, pictures in enumerate(shards):
+        groups: dict[tuple[int, int] | None, list[Picture]] = {}
+        for picture in pictures:
+            sides = picture.size()
+            if sides is not None and predict is not None:
+                sides = predict(*sides)
+            groups.setdefault(sides, []).append(picture)
+        batches = []
+        for group in groups.values():
+            for start in range(0, len(group), size):
+                batches.append(tuple(group[start : start + size]))
+        for batch in batches:
+            yield PictureBatch(shard, batch, batch is batches[-1])
 
 
 def decode_pictures(
-    pictures: Sequence[Picture],
-    batches: Iterable[PictureBatch],
-    prepare: Prepare,
-    *,
-    workers: int,
-    pinned: bool = False,
+    batches: Iterable[PictureBatch], prepare: Prepare, *, workers: int, pinned: bool = False
 ) -> Iterator[DecodedBatch]:
     """Each batch decoded, in order, by `workers` processes, or by this one for 0. `pinned`: in
     pinned memory, from which a GPU copies while the processor goes on. Raises InputError when the
     system ends a worker process, as it does when memory runs out."""
     processes = {"multiprocessing_context": "spawn", "prefetch_factor": _AHEAD} if workers else {}
     loader: DataLoader = DataLoader(
-        Decoder(pictures, prepare),
+        Decoder(prepare),
         batch_size=None,
         sampler=batches,
         num_workers=workers,

@@ -1,4 +1,5 @@
-"""A picture of a detector's boxes, with their classes and attributes, on some images."""
+"""A picture of a detector's boxes, with their classes and attributes, on some images; and how such
+pictures are arranged and written."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -6,10 +7,12 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
+from PIL.PngImagePlugin import PngInfo
 
-from capgrade.pictures.listing import arrange_in_grid, make_opener, write_png
+from capgrade.pictures.listing import make_opener
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.output import refuse_picture
+from capgrade.schemas.files import atomic
+from capgrade.schemas.output import SIGNATURE, refuse_picture
 from capgrade.schemas.regions import Regions, RegionStore
 
 REGIONS_SIDE = 420  # pixels of the longer side of an image in the picture
@@ -19,6 +22,7 @@ _MIN_CONFIDENCE = 0.3  # of a box that is drawn
 SAME_BOX, SAME_CLASS = 0.7, 0.5
 FONT_SIZE = 15
 _COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2", "#8c564b")
+_COLUMNS, _MARGIN = 3, 14  # of a grid, and pixels around its pictures
 
 Rectangle = tuple[float, float, float, float]
 
@@ -161,3 +165,27 @@ def _inside(x: float, y: float, size: tuple[float, float], image: tuple[int, int
 
 def _touch(a: Rectangle, b: Rectangle) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def write_png(path: Path, image: Image.Image) -> None:
+    """Write a PNG with our signature, by which a later run knows that it may replace it."""
+    text = PngInfo()
+    text.add_text("Software", SIGNATURE)
+    with atomic(path) as temporary:
+        image.save(temporary, "PNG", optimize=True, pnginfo=text)
+
+
+def arrange_in_grid(tiles: Sequence[Image.Image]) -> Image.Image:
+    """One picture of several, _COLUMNS in a row."""
+    rows = [tiles[start : start + _COLUMNS] for start in range(0, len(tiles), _COLUMNS)]
+    width = _MARGIN + max(sum(tile.width + _MARGIN for tile in row) for row in rows)
+    height = _MARGIN + sum(max(tile.height for tile in row) + _MARGIN for row in rows)
+    sheet = Image.new("RGB", (width, height), "white")
+    y = _MARGIN
+    for row in rows:
+        x = _MARGIN
+        for tile in row:
+            sheet.paste(tile, (x, y))
+            x += tile.width + _MARGIN
+        y += max(tile.height for tile in row) + _MARGIN
+    return sheet

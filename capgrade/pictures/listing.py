@@ -16,16 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
-from capgrade.pictures.picture import Picture, open_table, open_zip
+from capgrade.pictures.picture import (
+    FORMATS,
+    STARTS_WITHIN,
+    Picture,
+    is_picture,
+    open_table,
+    open_zip,
+)
 from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
 from capgrade.schemas.errors import InputError, first_of
-from capgrade.schemas.files import atomic, read_arrow
+from capgrade.schemas.files import read_arrow
 from capgrade.schemas.hub import hub_source
 from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images
-from capgrade.schemas.output import SIGNATURE
-from capgrade.schemas.pictures import FORMATS, STARTS_WITHIN, is_picture
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import well_formed
 from capgrade.schemas.tars import is_tars, list_tars, tar_members
@@ -112,20 +116,14 @@ def _binary_columns(schema: pa.Schema) -> list[str]:
     ]
 
 
-class PictureList(Sequence[Picture]):
+class PictureList(list[Picture]):
     """The pictures of a source, in its order, and reason -> names of files that were not taken."""
 
     def __init__(
         self, pictures: Iterable[Picture], not_taken: Mapping[str, list[str]] | None = None
     ) -> None:
-        self.pictures = list(pictures)
+        super().__init__(pictures)
         self.not_taken = {reason: sorted(names) for reason, names in (not_taken or {}).items()}
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.pictures[key]
-
-    def __len__(self) -> int:
-        return len(self.pictures)
 
     def lines(self) -> list[str]:
         """One line for each reason why files were not taken, with their first names."""
@@ -558,30 +556,3 @@ def _list_lines(path: Path) -> PictureList:
             )
         pictures.append(Picture(image_id, str(path.parent / name), path=name))
     return PictureList(pictures)
-
-
-def write_png(path: Path, image: Image.Image) -> None:
-    """Write a PNG with our signature, by which a later run knows that it may replace it."""
-    text = PngInfo()
-    text.add_text("Software", SIGNATURE)
-    with atomic(path) as temporary:
-        image.save(temporary, "PNG", optimize=True, pnginfo=text)
-
-
-_COLUMNS, _MARGIN = 3, 14  # of a grid, and pixels around its pictures
-
-
-def arrange_in_grid(tiles: Sequence[Image.Image]) -> Image.Image:
-    """One picture of several, _COLUMNS in a row."""
-    rows = [tiles[start : start + _COLUMNS] for start in range(0, len(tiles), _COLUMNS)]
-    width = _MARGIN + max(sum(tile.width + _MARGIN for tile in row) for row in rows)
-    height = _MARGIN + sum(max(tile.height for tile in row) + _MARGIN for row in rows)
-    sheet = Image.new("RGB", (width, height), "white")
-    y = _MARGIN
-    for row in rows:
-        x = _MARGIN
-        for tile in row:
-            sheet.paste(tile, (x, y))
-            x += tile.width + _MARGIN
-        y += max(tile.height for tile in row) + _MARGIN
-    return sheet

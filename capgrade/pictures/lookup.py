@@ -21,10 +21,9 @@ from urllib.parse import quote, urlsplit
 from PIL import Image
 
 from capgrade.pictures.listing import list_pictures, match_pictures
-from capgrade.pictures.picture import Picture
+from capgrade.pictures.picture import Picture, decode_image
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.pictures import decode_image
 from capgrade.schemas.say import warn
 
 _PLACEHOLDERS = ("{file}", "{id}")
@@ -91,7 +90,7 @@ class PictureLookup:
         picture = self.pictures[image_id]
         return (
             quote(Path(os.path.relpath(picture.file, beside)).as_posix())
-            if picture.is_file
+            if picture.place is None
             else None
         )
 

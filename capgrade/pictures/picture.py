@@ -1,21 +1,57 @@
-"""One picture in a file, an archive or a table, which is read when it is asked for."""
+"""One picture in a file, an archive or a table, which is read when it is asked for: its bytes, and
+its pixels as 8-bit RGB."""
 
 import hashlib
+import io
 import zipfile
 import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from PIL import Image, UnidentifiedImageError
+from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.pictures import SIDEWAYS, decode_image, open_picture, orientation
 from capgrade.schemas.tars import Member
 
+# By Pillow's names. All others are refused: Pillow hands EPS to Ghostscript, and has decoders that
+# few people test.
+FORMATS = {
+    "JPEG": (".jpg", ".jpeg", ".jpe"),
+    "PNG": (".png",),
+    "WEBP": (".webp",),
+    "BMP": (".bmp",),
+    "GIF": (".gif",),
+    "TIFF": (".tif", ".tiff"),
+    "PPM": (".ppm", ".pgm"),
+}
+SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffixes)
+STARTS_WITHIN = 16  # bytes by which a format is known
+_STARTS = (
+    b"\xff\xd8\xff",
+    b"\x89PNG\r\n\x1a\n",
+    b"GIF87a",
+    b"GIF89a",
+    b"II*\0",
+    b"MM\0*",
+    b"II+\0",
+    b"MM\0+",
+)
+ORIENTATION = 0x0112
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+SIDEWAYS = (5, 6, 7, 8)  # orientations that exchange width and height
 _MOST_BYTES = 2**28  # of a picture in a zip, which may be small packed and endless unpacked
 # Row groups of Parquet files that stay in memory. A few suffice: pictures are mostly read in order.
 _GROUPS = 4
@@ -47,11 +83,6 @@ class Picture:
             return f"{name} {self.member}"
         return name if self.row is None else f"{name} row [{self.row}]"
 
-    @property
-    def is_file(self) -> bool:
-        """Whether the file is the picture and nothing else."""
-        return self.place is None
-
     def read(self) -> bytes:
         """Its bytes as stored. InputError when they cannot be read, or are in a zip and more than
         MOST_BYTES."""
@@ -59,7 +90,7 @@ class Picture:
             if self.offset is not None:
                 return Member(self.file, str(self.member), self.offset, self.length).read()
             if self.row is not None:
-                return self._bytes_of_cell(_cell(self.file, self.column, self.row))
+                return self._read_cell(self.row)
             if self.member is None:
                 return Path(self.file).read_bytes()
             if open_zip(self.file).getinfo(self.member).file_size > _MOST_BYTES:
@@ -81,8 +112,15 @@ class Picture:
                 f"cannot be read ({reason})", file=self.file, row=self.place
             ) from error
 
-    def _bytes_of_cell(self, cell: Any) -> bytes:
-        """The bytes of a cell: bytes, or a struct with bytes or the path of a file."""
+    def _read_cell(self, row: int) -> bytes:
+        """The bytes in a row of a table: bytes, or a struct with bytes or the path of a file."""
+        if self.file.endswith(".parquet"):
+            ends = _group_ends(self.file)
+            group = int(np.searchsorted(ends, row, side="right"))
+            row -= int(ends[group - 1]) if group else 0
+            cell = _group(self.file, self.column, group)[row].as_py()
+        else:
+            cell = open_table(self.file)[self.column][row].as_py()
         data = cell.get("bytes") if isinstance(cell, dict) else cell
         if data is None and isinstance(cell, dict) and cell.get("path"):
             return (Path(self.file).parent / cell["path"]).read_bytes()
@@ -100,7 +138,7 @@ class Picture:
         """Width and height by the header, without decoding pixels; None when the header cannot be
         read."""
         try:
-            with open_picture(Path(self.file) if self.is_file else self.read()) as image:
+            with open_picture(Path(self.file) if self.place is None else self.read()) as image:
                 return (image.height, image.width) if orientation(image) in SIDEWAYS else image.size
         except Exception:  # Decoding the picture reports the problem.
             return None
@@ -132,14 +170,6 @@ def open_zip(file: str) -> zipfile.ZipFile:
     return zipfile.ZipFile(file)
 
 
-def _cell(file: str, column: str, row: int) -> Any:
-    if not file.endswith(".parquet"):
-        return open_table(file)[column][row].as_py()
-    ends = _group_ends(file)
-    group = int(np.searchsorted(ends, row, side="right"))
-    return _group(file, column, group)[row - (int(ends[group - 1]) if group else 0)].as_py()
-
-
 @lru_cache(maxsize=1024)
 def _group_ends(file: str) -> np.ndarray:
     metadata = pq.read_metadata(file)
@@ -149,3 +179,82 @@ def _group_ends(file: str) -> np.ndarray:
 @lru_cache(maxsize=_GROUPS)
 def _group(file: str, column: str, group: int) -> pa.ChunkedArray:
     return pq.ParquetFile(file).read_row_group(group, [column])[column]
+
+
+def is_picture(start: bytes) -> bool:
+    """Whether a file that begins so, with STARTS_WITHIN bytes, is of one of FORMATS: whole or
+    damaged."""
+    if start.startswith(_STARTS) or (start[:4] == b"RIFF" and start[8:12] == b"WEBP"):
+        return True
+    # Texts begin with two letters too; in a picture the size follows, and four bytes that are zero.
+    if start[:2] == b"BM":
+        return start[6:10] == bytes(4)
+    return start[:1] == b"P" and start[1:2] in b"123456" and start[2:3].isspace()
+
+
+def open_picture(source: Path | bytes) -> Image.Image:
+    """A picture whose header is read and whose pixels are not, of FORMATS only; errors are
+    Pillow's."""
+    return Image.open(
+        io.BytesIO(source) if isinstance(source, bytes) else source, formats=tuple(FORMATS)
+    )
+
+
+def orientation(image: Image.Image) -> int:
+    """EXIF's; 1 where there is none or it is damaged, and for a TIFF, which Pillow turns itself.
+    Its own `exif_transpose` would take XMP's, which cv2.imread does not read."""
+    exif = Image.Exif()
+    if "exif" not in image.info or isinstance(image, TiffImageFile):
+        return 1
+    try:
+        exif.load(image.info["exif"])
+        turn = exif.get(ORIENTATION)
+    except (
+        Exception
+    ):  # the parser lets through whatever damaged bytes make it raise; the pixels may be whole
+        return 1
+    return turn if turn in TURNS else 1
+
+
+def decode_image(data: bytes, name: str | Path, row: int | str | None = None) -> np.ndarray:
+    """A picture as uint8 (H, W, 3) in R, G, B order, turned by its EXIF orientation as cv2.imread
+    does.
+
+    Grey, palette and CMYK pictures become RGB; of 16 bits per channel the upper 8 are kept, as
+    cv2.imread does. InputError, with `name` and `row`, for a picture of another format, of more
+    than 16 bits, damaged, or oversized.
+    """
+    try:
+        with open_picture(data) as image:
+            image.info.pop("xmp", None)  # else Pillow would turn a TIFF by it
+            image.load()  # which turns a TIFF
+            turn = TURNS.get(orientation(image))
+            turned = image if turn is None else image.transpose(turn)
+            if not image.mode.startswith(("I", "F")):
+                return np.array(turned.convert("RGB"))
+            # Pillow gives a TIFF's 12 bits as 16, and others' 32 as mode I.
+            right = image.mode.startswith("I")
+            if isinstance(image, TiffImageFile):
+                right = image.mode.startswith("I;16") and image.tag_v2.get(BITSPERSAMPLE) == (16,)
+            if not right:
+                problem = f"pixels of mode {image.mode}; only 8 or 16 bits per channel are read"
+                raise InputError(
+                    problem, file=name, row=row, remedy="convert it to 8 bits per channel"
+                )
+            # Its own conversion cuts grey values above 255 to 255, which makes a 16-bit picture
+            # white.
+            return np.repeat((np.asarray(turned) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
+    except Image.DecompressionBombError as error:
+        raise InputError(
+            f"too many pixels ({error})", file=name, row=row, remedy="make it smaller"
+        ) from error
+    except UnidentifiedImageError:
+        problem = f"not a readable picture (none of {', '.join(FORMATS)})"
+        raise InputError(problem, file=name, row=row, remedy="convert it to one of these") from None
+    except InputError:
+        raise
+    except (
+        Exception
+    ) as error:  # Pillow's decoders let through whatever damaged bytes make them raise
+        text = str(error) or type(error).__name__
+        raise InputError(f"not a readable picture ({text})", file=name, row=row) from error

@@ -1,15 +1,10 @@
 """A model's R@1 errors: how many of them are likely positives, and how many people would accept at
 least.
 
-An error is a query whose first item is not its own; where several items share the first place, each
-counts by its share, as in the expected recall of `evaluate`. People accept an error at pair (i, j)
-with probability p(v_ij), by the calibration. Of shards, the sum of w_ij p(v_ij) over the kept pairs
-estimates the sum over all errors: which pairs were drawn does not depend on what the model ranks
-first. Intervals are those of `estimate`.
-
-Only their lower end is reported, and only by a calibration on random pairs. For p(v) is the mean
-over all pairs of a value, and a model that knows more than the measure ranks first those pairs that
-people accept more often.
+People accept an error at pair (i, j) with probability p(v_ij), by the calibration. Of shards, the
+sum of w_ij p(v_ij) over the kept pairs estimates the sum over all errors: which pairs were drawn
+does not depend on what the model ranks first. Intervals are those of `estimate`.
+docs/false_negatives.md says what an error is, and why there is no upper end.
 """
 
 from typing import Any

@@ -1,17 +1,10 @@
 """How many pairs people would accept: expected counts of each image, and intervals of their mean.
 
-The expected number of accepted captions of image i among some pairs, such as the likely ones, is
-sum over j of w_ij p(v_ij): p from the calibration, w_ij the inverse of a sampled pair's probability
-of being kept (Horvitz and Thompson 1952), 1 in a dense matrix. Intervals are percentiles of draws.
-Each draw takes one of the calibration's bootstrap curves, and adds a normal variable for the other
-sources of variance: random effects of images and of captions, chance where p is neither 0 nor 1,
-and the sampling of shards, as if each pair were kept independently.
-
-All this holds for a calibration on random pairs: every pair was equally likely to be judged. Pairs
-may also have been chosen because they look similar in a way that the measure does not see, as those
-of Crisscrossed Captions. People accept more of them than of other pairs with the same value, and
-the judgements do not say how many more. Then the counts are upper limits alone. A lower limit is
-the number of pairs that people accepted, where the judged pairs are of the audited captions.
+The expected number of accepted captions of image i among some pairs is sum over j of w_ij p(v_ij):
+p from the calibration, w_ij the inverse of a sampled pair's probability of being kept (Horvitz and
+Thompson 1952). Each draw of an interval takes one of the calibration's bootstrap curves and adds a
+normal variable for all other variance (docs/false_negatives.md#how-far-to-trust-it). By a
+calibration on chosen pairs the counts are upper limits.
 """
 
 from collections.abc import Sequence

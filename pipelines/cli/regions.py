@@ -183,7 +183,7 @@ def import_regions(
     writes safetensors.
     """
     if format == "weights":
-        from capgrade.pipelines.detectors.weights import convert
+        from capgrade.pipelines.detectors.checkpoint import convert
 
         if len(input) != 1:
             raise InputError(f"{len(input)} checkpoints", remedy="give --input once")

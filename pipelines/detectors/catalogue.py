@@ -1,6 +1,7 @@
 """The detectors by name, and how each is made from the stage's parameters."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +9,26 @@ import torch
 
 from capgrade.devices import device_of, require_precision
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
+from capgrade.pipelines.detectors.checkpoint import load_bottom_up
 from capgrade.pipelines.detectors.detectron import find_config, list_config_files
 from capgrade.pipelines.detectors.patches import PatchDetector
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detector, RegionRule, SelectionRule
-from capgrade.pipelines.detectors.weights import load_bottom_up
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.params import Precision, RegionsParams
 
-SCENES_DETECTOR = Path(__file__).with_name("scenes.safetensors")  # by studies/train_detector.py
 _RANDOM = "random"  # the value of --weights for a model without trained weights
+
+
+@dataclass(frozen=True)
+class DetectorKind:
+    """A detector that `regions.detector` names."""
+
+    make: Callable[[RegionsParams, torch.device], Detector]
+    unread: tuple[str, ...]  # parameters that it does not read, and that are refused
+    weights: Path | None = None  # its own, which come with the package
+    gpu_precision: Precision = "bf16"  # on a GPU, where none is asked for; else float32
 
 
 def make_detector(params: RegionsParams, local: int = 0) -> Detector:
@@ -30,14 +40,14 @@ def make_detector(params: RegionsParams, local: int = 0) -> Detector:
     if params.detector not in DETECTORS:
         remedy = f"choose from: {', '.join(DETECTORS)}"
         raise InputError(f"unknown detector '{params.detector}'", remedy=remedy)
-    unread = {"patches": ("weights", "config", "proposals"), "detectron2": ("model", "boxes_of")}
-    names = unread.get(params.detector, ("model", "boxes_of", "config"))
-    if useless := [name for name in names if getattr(params, name) is not None]:
-        problem = f"detector {params.detector} does not read regions.{useless[0]}"
-        raise InputError(problem, remedy="leave it out, or choose another detector")
+    kind = DETECTORS[params.detector]
+    for name in kind.unread:
+        if getattr(params, name) is not None:
+            problem = f"detector {params.detector} does not read regions.{name}"
+            raise InputError(problem, remedy="leave it out, or choose another detector")
     device = device_of(params.device, local)
     require_precision(precision_for(params, device), device)
-    return DETECTORS[params.detector](params, device)
+    return kind.make(params, device)
 
 
 def rule_of(params: RegionsParams) -> RegionRule:
@@ -51,11 +61,10 @@ def rule_of(params: RegionsParams) -> RegionRule:
 
 def input_digests(params: RegionsParams) -> dict[str, str]:
     """SHA-256 of the files of the detector, by name, for the manifest."""
-    if params.detector == "scenes":
-        return {"weights": digest(SCENES_DETECTOR)}
     files: dict[str, Path] = {}
-    if params.weights and Path(params.weights).is_file():
-        files["weights"] = Path(params.weights)
+    weights = DETECTORS[params.detector].weights or params.weights
+    if weights and Path(weights).is_file():
+        files["weights"] = Path(weights)
     if params.config is not None:
         files["config"], *bases = list_config_files(find_config(params.config))
         files |= {f"config base {k}": path for k, path in enumerate(bases, start=1)}
@@ -68,11 +77,12 @@ def input_digests(params: RegionsParams) -> dict[str, str]:
 def _make_bottom_up(params: RegionsParams, device: torch.device) -> Detector:
     """The bottom-up model of a checkpoint or with random weights; `scenes` is the small one that
     comes with the package."""
-    is_scenes, weights = params.detector == "scenes", params.weights
-    if is_scenes and weights:
+    own, weights = DETECTORS[params.detector].weights, params.weights
+    if own and weights:
         remedy = "give --detector bottom_up with these weights"
-        raise InputError("detector scenes has weights of its own", file=weights, remedy=remedy)
-    if not is_scenes and weights is None:
+        problem = f"detector {params.detector} has weights of its own"
+        raise InputError(problem, file=weights, remedy=remedy)
+    if own is None and weights is None:
         remedy = (
             "give --weights FILE, a checkpoint of the bottom-up model (docs/regions.md says which)"
         )
@@ -85,7 +95,7 @@ def _make_bottom_up(params: RegionsParams, device: torch.device) -> Detector:
             torch.manual_seed(params.seed)
             model = BottomUp()
     else:
-        model, facts = load_bottom_up(Path(weights) if weights else SCENES_DETECTOR)
+        model, facts = load_bottom_up(own or Path(str(weights)))
     return BottomUpDetector(
         model,
         rule_of(params),
@@ -99,11 +109,9 @@ def _make_bottom_up(params: RegionsParams, device: torch.device) -> Detector:
 
 
 def precision_for(params: RegionsParams, device: torch.device) -> Precision:
-    """The precision that the parameters name. The default is bf16 on a GPU, and float32 on a CPU
-    and for detectron2."""
-    if params.precision is not None:
-        return params.precision
-    return "bf16" if device.type == "cuda" and params.detector != "detectron2" else "float32"
+    """The precision that the parameters name, or what the detector has on such a device."""
+    own = DETECTORS[params.detector].gpu_precision if device.type == "cuda" else "float32"
+    return params.precision or own
 
 
 def _make_detectron2(params: RegionsParams, device: torch.device) -> Detector:
@@ -136,9 +144,15 @@ def _make_patches(params: RegionsParams, device: torch.device) -> Detector:
     return PatchDetector(params.model, boxes, device=device, precision=precision)
 
 
-DETECTORS: dict[str, Callable[[RegionsParams, torch.device], Detector]] = {
-    "scenes": _make_bottom_up,
-    "bottom_up": _make_bottom_up,
-    "detectron2": _make_detectron2,
-    "patches": _make_patches,
+DETECTORS = {
+    "scenes": DetectorKind(
+        _make_bottom_up,
+        unread=("model", "boxes_of", "config"),
+        weights=Path(__file__).with_name("scenes.safetensors"),  # by studies/train_detector.py
+    ),
+    "bottom_up": DetectorKind(_make_bottom_up, unread=("model", "boxes_of", "config")),
+    "detectron2": DetectorKind(
+        _make_detectron2, unread=("model", "boxes_of"), gpu_precision="float32"
+    ),
+    "patches": DetectorKind(_make_patches, unread=("weights", "config", "proposals")),
 }

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from capgrade.devices import precision_of
+from capgrade.pipelines.detectors.checkpoint import read_content
 from capgrade.pipelines.detectors.selection import DescribedProposals, ProposalDetector, RegionRule
-from capgrade.pipelines.detectors.weights import read_content
 from capgrade.schemas.errors import InputError
 
 INSTALL = (

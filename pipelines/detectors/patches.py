@@ -3,7 +3,7 @@ given boxes."""
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from capgrade.devices import autocast, precision_of
+from capgrade.pictures.picture import Picture
 from capgrade.pipelines.detectors.selection import Detector
 from capgrade.pretrained import from_pretrained, load_weights
 from capgrade.schemas.errors import InputError
@@ -130,10 +131,10 @@ class PatchDetector(Detector):
             regions.append(Regions(image_id, *size, boxes, features.cpu().numpy()))
         return regions
 
-    def expect(self, images: Mapping[str, str | None]) -> None:
+    def expect(self, pictures: Sequence[Picture]) -> None:
         """InputError where the folder of boxes lacks an image."""
         if self.store is not None:
-            match = self.store.match(images)
+            match = self.store.match({picture.image_id: picture.path for picture in pictures})
             if match.missing:
                 remedy = "extract the boxes of these pictures"
                 raise InputError(match.lines("boxes")[0], file=self.store.folder, remedy=remedy)

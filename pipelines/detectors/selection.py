@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from capgrade.boxes import decode_boxes, nms_batch, nms_per_class, take
 from capgrade.pictures.decode import Prepare
-from capgrade.pipelines.detectors.ops import nms_batch, nms_per_class
-from capgrade.pipelines.detectors.rpn import decode_boxes, take
+from capgrade.pictures.picture import Picture
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import Regions
 
@@ -91,12 +91,12 @@ def select_regions(
     A region has its likeliest class and attribute, other than background and none. The number of
     copies from the device does not depend on B.
     """
-    padded: dict[str, Tensor | None] = {}
-    for name in (field.name for field in dataclasses.fields(DescribedProposals)):
-        parts = [getattr(picture, name) for picture in proposals]
-        is_absent = any(part is None for part in parts)
-        padded[name] = None if is_absent else pad_sequence(parts, batch_first=True)
-    batch = DescribedProposals(**padded)  # type: ignore[arg-type]  # mypy knows no field's name
+    padded: dict[str, Tensor] = {}
+    for field in dataclasses.fields(DescribedProposals):
+        parts = [getattr(picture, field.name) for picture in proposals]
+        if parts[0] is not None:
+            padded[field.name] = pad_sequence(parts, batch_first=True)
+    batch = DescribedProposals(**padded)
     numbers = torch.tensor([len(picture.boxes) for picture in proposals], device=batch.boxes.device)
     valid = torch.arange(batch.boxes.shape[1], device=numbers.device) < numbers[:, None]
     boxes, rows, count = rule.choose(batch, valid, scales, sizes)
@@ -190,9 +190,8 @@ class Detector(ABC):
     attributes: Sequence[str] | None
     prepare: Prepare
 
-    def expect(self, images: Mapping[str, str | None]) -> None:  # noqa: B027  # few detectors use it
-        """Called once before the first batch with the ids of all images and, where known, their
-        files."""
+    def expect(self, pictures: Sequence[Picture]) -> None:  # noqa: B027  # few detectors use it
+        """Called once before the first batch with all pictures."""
 
     @abstractmethod
     def find_regions(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model
 
+from capgrade.pictures.picture import SUFFIXES
 from capgrade.pipelines.sources.fields import (
     CaptionTexts,
     File,
@@ -27,7 +28,6 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.hub import hub_source
 from capgrade.schemas.lines import DELETE, EMPTY, open_bytes, open_table, parse_json, read_lines
 from capgrade.schemas.params import CaptionsParams, Columns
-from capgrade.schemas.pictures import SUFFIXES
 from capgrade.schemas.say import tell
 
 if TYPE_CHECKING:

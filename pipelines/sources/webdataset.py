@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import Field, create_model
 
+from capgrade.pictures.picture import SUFFIXES
 from capgrade.pipelines.sources.fields import TextList, validate_entry
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import decoded, parse_json
 from capgrade.schemas.params import CaptionsParams
-from capgrade.schemas.pictures import SUFFIXES
 from capgrade.schemas.tars import Member, list_tars, tar_members
 
 _NO_PICTURE, NO_CAPTION = "samples without a picture", "samples without a caption"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from capgrade.pickles import read_pickle, read_torch
-from capgrade.pipelines.detectors.weights import load_bottom_up
+from capgrade.pipelines.detectors.checkpoint import load_bottom_up
 from capgrade.schemas.errors import InputError
 
 

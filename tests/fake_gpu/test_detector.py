@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
-from capgrade.pipelines.detectors.rpn import Conventions
+from capgrade.pipelines.detectors.faster_rcnn import Conventions
 from capgrade.pipelines.detectors.selection import AirsplayRule, RegionRule, SelectionRule
 from capgrade.pipelines.regions import regions
 from capgrade.schemas.params import RegionsParams

@@ -20,8 +20,8 @@ from capgrade.pictures.decode import decode_pictures, plan_batches
 from capgrade.pictures.listing import read_pictures
 from capgrade.pictures.picture import Picture
 from capgrade.pipelines.captions import captions
+from capgrade.pipelines.detectors.bottom_up import CaffePrepare
 from capgrade.pipelines.detectors.catalogue import rule_of
-from capgrade.pipelines.detectors.preprocess import CaffePrepare
 from capgrade.pipelines.regions import regions
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
@@ -119,20 +119,22 @@ def test_adaptive_boxes_and_proposals(images: Path, tmp_path: Path) -> None:
 
 def test_batches_are_of_one_prepared_size_and_of_every_picture(images: Path) -> None:
     pictures, prepare = read_pictures(images), CaffePrepare(64, 128)
-    shards = [(0, range(8)), (1, range(8, 14))]
-    batches = list(plan_batches(pictures, shards, prepare, 3))
-    for shard, numbers in shards:
+    shards = [pictures[:8], pictures[8:]]
+    batches = list(plan_batches(shards, prepare, 3))
+    for shard, of_shard in enumerate(shards):
         mine = [batch for batch in batches if batch.shard == shard]
-        assert sorted(n for batch in mine for n in batch.numbers) == list(numbers)
+        found = [picture for batch in mine for picture in batch.pictures]
+        assert sorted(found, key=pictures.index) == of_shard
         assert [batch.last for batch in mine] == [False] * (len(mine) - 1) + [True]
-    assert any({0, 2} <= set(batch.numbers) for batch in batches), (
+    assert any({pictures[0], pictures[2]} <= set(batch.pictures) for batch in batches), (
         "90 x 60 and 45 x 30 are prepared to one size"
     )
-    for each in decode_pictures(pictures, batches, prepare, workers=0):
-        assert len(each.batch.numbers) <= 3 and not each.problems
-        assert [prepared.numbers for prepared in each.prepared] == [each.batch.numbers]
-        for number, image in zip(each.batch.numbers, each.prepared[0].images, strict=True):
-            assert torch.equal(image, prepare(pictures[number].decode()[0])[0])
+    for each in decode_pictures(batches, prepare, workers=0):
+        assert len(each.batch.pictures) <= 3 and not each.problems
+        (prepared,) = each.prepared
+        assert prepared.image_ids == tuple(picture.image_id for picture in each.batch.pictures)
+        for picture, image in zip(each.batch.pictures, prepared.images, strict=True):
+            assert torch.equal(image, prepare(picture.decode()[0])[0])
 
 
 def test_headers_that_tell_another_size(
@@ -350,8 +352,8 @@ class Dies:
 
 def test_a_dead_worker_is_one_error(images: Path) -> None:
     pictures = read_pictures(images)
-    batches = list(plan_batches(pictures, [(0, range(2))], Dies(), 2))
+    batches = list(plan_batches([pictures[:2]], Dies(), 2))
     with pytest.raises(
         InputError, match="a process that decodes pictures was ended from outside -> run again"
     ):
-        list(decode_pictures(pictures, batches, Dies(), workers=1))
+        list(decode_pictures(batches, Dies(), workers=1))

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from capgrade.boxes import iou
 from capgrade.pipelines.captions import captions
-from capgrade.pipelines.detectors.bottom_up import BottomUp
-from capgrade.pipelines.detectors.catalogue import SCENES_DETECTOR
-from capgrade.pipelines.detectors.resnet import ResNetC4
-from capgrade.pipelines.detectors.weights import load_bottom_up
+from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, make_backbone
+from capgrade.pipelines.detectors.catalogue import DETECTORS
+from capgrade.pipelines.detectors.checkpoint import load_bottom_up
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams, ScenesParams
 from studies import scene_objects, train_detector
@@ -143,8 +142,9 @@ def test_the_detector_of_the_package_finds_what_is_there(tmp_path):
             scenes=ScenesParams(train=0, val=0, test=20, captions_per_image=1, seed=5),
         ),
     )
-    assert SCENES_DETECTOR.stat().st_size <= 8 * 2**20
-    found = measure(load_bottom_up(SCENES_DETECTOR)[0], read_annotated(tmp_path, "test"))
+    weights = DETECTORS["scenes"].weights
+    assert weights is not None and weights.stat().st_size <= 8 * 2**20
+    found = measure(load_bottom_up(weights)[0], read_annotated(tmp_path, "test"))
     assert found.ap50 > 0.8 and found.proposal_recall > 0.95
     assert found.class_accuracy > 0.85 and found.attribute_accuracy > 0.9
 
@@ -200,7 +200,7 @@ def test_what_is_learnt_from_is_chosen_by_the_rule_and_within_its_limits(seed, o
 
 def test_folded_norms_give_what_the_trained_ones_give_in_eval_mode():
     torch.manual_seed(0)
-    model = ResNetC4((1, 2, 1), width=0.125)
+    model = make_backbone(BottomUpConfig(width=0.125, blocks=(1, 2, 1, 1)))
     train_detector.unfreeze(model)
     for _ in range(3):  # statistics of this data, away from 0 and 1
         model.train()(torch.randn(4, 3, 64, 64) * 50 + 20)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from capgrade.pictures.listing import arrange_in_grid, make_opener
+from capgrade.pictures.draw_regions import arrange_in_grid
+from capgrade.pictures.listing import make_opener
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, write_json, write_manifest

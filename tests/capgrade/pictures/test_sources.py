@@ -16,11 +16,11 @@ import pytest
 from PIL import Image
 
 from capgrade.pictures.listing import ImageColumns, list_pictures, match_pictures, read_pictures
+from capgrade.pictures.picture import FORMATS, STARTS_WITHIN, is_picture
 from capgrade.pipelines.regions import regions
 from capgrade.schemas.dataset_files import split_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
-from capgrade.schemas.pictures import FORMATS, STARTS_WITHIN, is_picture
 
 
 def picture(grey: int, kind: str = "PNG") -> bytes:

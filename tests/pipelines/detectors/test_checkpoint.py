@@ -8,9 +8,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
-from capgrade.pipelines.detectors.checkpoint import save_bottom_up
-from capgrade.pipelines.detectors.rpn import ProposalRule
-from capgrade.pipelines.detectors.weights import convert, load_bottom_up
+from capgrade.pipelines.detectors.checkpoint import (
+    convert,
+    load_bottom_up,
+    refuse_weights,
+    save_bottom_up,
+)
+from capgrade.pipelines.detectors.faster_rcnn import ProposalRule
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from tests.conftest import ROOT
@@ -60,11 +64,21 @@ def test_a_round_trip_keeps_every_bit_the_configuration_and_the_names(model, sav
     }
     assert facts == expected
     with safe_open(saved, framework="pt") as file:
-        metadata = file.metadata()
-    assert (
-        metadata["note"] == "kept"
-        and json.loads(metadata["config"])["proposals"]["min_side"] == 3.5
-    )
+        stored = json.loads(file.metadata()["capgrade"])
+    assert stored["note"] == "kept" and stored["config"]["proposals"]["min_side"] == 3.5
+
+
+def test_files_with_a_key_for_each_fact_are_read(saved):
+    """As older versions wrote them."""
+    model, facts = load_bottom_up(saved)
+    with safe_open(saved, framework="pt") as file:
+        stored = json.loads(file.metadata()["capgrade"])
+    metadata = {key: json.dumps(stored[key]) for key in ("config", "classes", "attributes")}
+    save_file(load_file(saved), saved, {"format": "capgrade", "note": "kept", **metadata})
+    refuse_weights(saved)
+    again, same_facts = load_bottom_up(saved)
+    assert again.config == model.config
+    assert {**same_facts, "digest": ""} == {**facts, "digest": ""}
 
 
 def test_keys_of_older_versions_are_passed_over():
@@ -97,17 +111,17 @@ def test_equal_models_give_equal_bytes_and_tensors_need_not_be_contiguous(model,
             "not of real numbers: rpn.conv.bias",
         ),
         (lambda t: [t.pop(name) for name in list(t)[:7]], {}, "7 tensors missing: .* and 2 more"),
-        (len, {"config": '{"blocks": "many"}'}, "configuration that cannot be read .*blocks"),
-        (len, {"classes": '["cat"]'}, "1 names of 3 classes"),
-        (len, {"attributes": "7"}, "configuration that cannot be read"),
+        (len, {"config": {"blocks": "many"}}, "configuration that cannot be read .*blocks"),
+        (len, {"classes": ["cat"]}, "1 names of 3 classes"),
+        (len, {"attributes": 7}, "configuration that cannot be read"),
     ],
 )
 def test_wrong_tensors_and_metadata_are_named(saved, change, metadata, told):
     with safe_open(saved, framework="pt") as file:
-        facts = file.metadata() | metadata
+        stored = json.loads(file.metadata()["capgrade"]) | metadata
     tensors = load_file(saved)
     change(tensors)
-    save_file(tensors, saved, metadata=facts)
+    save_file(tensors, saved, metadata={"capgrade": json.dumps(stored)})
     with pytest.raises(InputError, match=told) as error:
         load_bottom_up(saved)
     assert error.value.file == saved

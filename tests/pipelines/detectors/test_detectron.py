@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch.nn import functional
 
+from capgrade.boxes import decode_boxes
 from capgrade.pipelines.detectors import detectron
+from capgrade.pipelines.detectors.checkpoint import load_bottom_up
 from capgrade.pipelines.detectors.detectron import DetectronDetector, convert_predictions
-from capgrade.pipelines.detectors.rpn import decode_boxes
-from capgrade.pipelines.detectors.weights import load_bottom_up
 from capgrade.schemas.errors import InputError
 from tests.capgrade.test_pickles import WRITERS, Runs
 from tests.tiny_detector import SELECTIONS

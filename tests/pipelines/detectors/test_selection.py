@@ -13,7 +13,7 @@ from capgrade.pipelines.detectors.selection import (
     SelectionRule,
     select_regions,
 )
-from tests.pipelines.detectors.test_ops import slow_nms
+from tests.capgrade.test_boxes import slow_nms
 from tests.tiny_detector import SELECTIONS
 
 WIDTH, HEIGHT, SCALE = 333, 250, 600 / 250  # 799.2 x 600 is shown as 799 x 600

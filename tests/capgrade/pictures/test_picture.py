@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from capgrade.pictures.picture import Picture
+from capgrade.pictures.picture import FORMATS, SUFFIXES, Picture, decode_image
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.pictures import FORMATS, SUFFIXES, decode_image
 
 GREY16 = np.arange(0, 65536, dtype=np.uint16).reshape(256, 256)
 TURNED = Image.Exif()

@@ -1,5 +1,5 @@
-"""Checkpoints of the bottom-up model in our layout and in those that others have published, told by
-their content.
+"""How the checkpoints of the bottom-up model that others have published name its tensors, and which
+of their rows differ.
 
 Sources: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt of bottom-up-attention;
 bua/caffe/modeling of MILVLG/bottom-up-attention.pytorch; detectron2/modeling of
@@ -7,33 +7,21 @@ airsplay/py-bottom-up-attention.
 """
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from capgrade.pickles import read_pickle, read_torch
-from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
-from capgrade.pipelines.detectors.caffemodel import read_caffemodel
-from capgrade.pipelines.detectors.checkpoint import (
-    CHECKPOINT_LAYOUT,
+from capgrade.pipelines.detectors.bottom_up import (
     MOST_BLOCKS,
-    built,
+    BottomUp,
+    BottomUpConfig,
     check_tensors,
-    read_checkpoint,
-    read_safetensors,
-    refuse_weights,
-    save_bottom_up,
-    shapes_of,
+    load_tensors,
 )
-from capgrade.pipelines.detectors.rpn import Conventions, ProposalRule
+from capgrade.pipelines.detectors.faster_rcnn import Conventions, ProposalRule
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest
-from capgrade.schemas.lines import read_lines
 
 Shapes = Mapping[str, tuple[int, ...]]
 NORM_EPSILON = 1e-5
@@ -42,8 +30,6 @@ FACTOR = "factor"  # a tensor of Caffe's norm, which divides mean and var
 # detectron2's inference divides deltas by its MODEL.ROI_BOX_HEAD.BBOX_REG_WEIGHTS.
 BOX_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 CELL_ANCHORS = "proposal_generator.anchor_generator.cell_anchors.0"
-# Tensors in checkpoints of detectron2 that are not weights.
-_NO_WEIGHTS = re.compile(r"(.*\.num_batches_tracked|pixel_(mean|std))")
 
 CAFFE_NAMES = {
     "backbone.stem.conv1": "conv1",
@@ -194,60 +180,11 @@ _LAYOUTS = {
 }
 
 
-_REMEDY = "give a checkpoint of the bottom-up model (docs/regions.md says which)"
-# The pickled number that begins a file of torch.save before torch 1.6.
-OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+REMEDY = "give a checkpoint of the bottom-up model (docs/regions.md says which)"
 MILVLG_HEAD = tuple(f"roi_heads.box_predictor.{layer}" for layer in ("cls_embed.", "attr_linear"))
 ATTRIBUTES = [f"head.{layer}.{kind}" for layer in AIRSPLAY_HEAD for kind in ("weight", "bias")]
 _STAGES = ("backbone.res2", "backbone.res3", "backbone.res4", "head.res5")
 SAME_ANCHOR = 1e-2  # pixels: the largest difference between corners of equal anchors
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a file by name, and its metadata, which only a safetensors has. The content
-    decides the kind of file, not the ending."""
-    with path.open("rb") as file:
-        start = file.read(9)
-    if start[8:] == b"{":
-        return read_safetensors(path)
-    return _collect_tensors(read_content(path), path), {}
-
-
-def read_content(path: Path) -> Any:
-    """The content of a torch, pickle or Caffe file, whatever its ending. No code in it is run."""
-    with path.open("rb") as file:
-        start = file.read(len(OLD_TORCH))
-    if start.startswith(b"PK") or start == OLD_TORCH:
-        return read_torch(path)
-    if start.startswith(b"\x80"):
-        return read_pickle(path)
-    if start.startswith(b"\n"):
-        return read_caffemodel(path)
-    remedy = "give a checkpoint that docs/regions.md names"
-    problem = "neither a safetensors, torch, pickle nor Caffe file"
-    raise InputError(problem, file=path, remedy=remedy)
-
-
-def _collect_tensors(content: Any, path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint, which are under "model" or at the top. A layer of Caffe may have
-    a list of blobs."""
-    state = content.get("model", content) if isinstance(content, Mapping) else None
-    if not isinstance(state, Mapping) or not state:
-        raise InputError("no tensors by name in this file", file=path, remedy=_REMEDY)
-    tensors: dict[str, Tensor] = {}
-    for name, value in state.items():
-        values = {str(name): value}
-        if isinstance(value, list | tuple):
-            values = {f"{name}.{i}": blob for i, blob in enumerate(value)}
-        for key, tensor in values.items():
-            if isinstance(tensor, np.ndarray | np.generic) and tensor.dtype.kind in "fiu":
-                tensor = torch.from_numpy(np.array(tensor, tensor.dtype.newbyteorder("=")))
-            if not isinstance(tensor, Tensor):
-                problem = f"{name} is no tensor but {type(tensor).__name__}"
-                raise InputError(problem, file=path, remedy=_REMEDY)
-            if not _NO_WEIGHTS.fullmatch(key):
-                tensors[key] = tensor
-    return tensors
 
 
 def layout_of(tensors: Mapping[str, Tensor], path: Path) -> WeightLayout:
@@ -260,25 +197,27 @@ def layout_of(tensors: Mapping[str, Tensor], path: Path) -> WeightLayout:
         return _LAYOUTS["milvlg" if is_milvlg else "airsplay"]
     first = ", ".join(sorted(tensors)[:3])
     problem = f"no layout of the bottom-up model that is known: it has {first}"
-    raise InputError(problem, file=path, remedy=_REMEDY)
+    raise InputError(problem, file=path, remedy=REMEDY)
 
 
 def build_published(layout: WeightLayout, tensors: Mapping[str, Tensor], path: Path) -> BottomUp:
     """The model of a published checkpoint. InputError as in `check_tensors`, with the names in the
     file."""
-    config = config_of(layout, tensors)
-    weights = {name: tensor for name, tensor in tensors.items() if name != CELL_ANCHORS}
-    sources = layout.sources(shapes_of(config))
-    shapes = {name: shape for parts in sources.values() for name, shape in parts.items()}
-    check_tensors(shapes, weights, path)
-    order = None
+    config, order = config_of(layout, tensors), None
     if CELL_ANCHORS in tensors:
         config, order = match_anchors(config, tensors[CELL_ANCHORS], path)
+    weights = {name: tensor for name, tensor in tensors.items() if name != CELL_ANCHORS}
+    with torch.device("meta"):
+        model = BottomUp(config)
+    ours = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    sources = layout.sources(ours)
+    shapes = {name: shape for parts in sources.values() for name, shape in parts.items()}
+    check_tensors(shapes, weights, path)
     state = {
         name: layout.translate(name, [weights[part] for part in parts], order)
         for name, parts in sources.items()
     }
-    return built(config, state, path)
+    return load_tensors(model, state, path)
 
 
 def config_of(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> BottomUpConfig:
@@ -336,66 +275,4 @@ def match_anchors(
             if (gaps.amin(dim=1) < SAME_ANCHOR).all():
                 return candidate, gaps.argmin(dim=1)
     problem = f"{CELL_ANCHORS} holds other anchors than {config.conventions}'s"
-    raise InputError(problem, file=path, remedy=_REMEDY)
-
-
-def load_bottom_up(path: Path) -> tuple[BottomUp, dict[str, Any]]:
-    """A model in eval mode, and facts about it: layout, digest, n_classes, n_attributes, classes,
-    attributes.
-
-    InputError for a file of no known layout, and for tensors that are missing, of a wrong shape or
-    not finite.
-    """
-    if not path.is_file():
-        remedy = "give --weights a checkpoint of the bottom-up model"
-        raise InputError("no such file", file=path, remedy=remedy)
-    tensors, metadata = read_tensors(path)
-    if metadata.get("format") == CHECKPOINT_LAYOUT:
-        model, facts = read_checkpoint(tensors, metadata, path)
-    else:
-        layout = layout_of(tensors, path)
-        model, facts = build_published(layout, tensors, path), {"layout": layout.name}
-    config = model.config
-    counts = {"n_classes": config.n_classes, "n_attributes": config.n_attributes}
-    return model, {"classes": None, "attributes": None, **facts, **counts, "digest": digest(path)}
-
-
-def convert(
-    source: Path,
-    out: Path,
-    *,
-    classes_file: Path | None = None,
-    attributes_file: Path | None = None,
-) -> dict[str, Any]:
-    """Write a checkpoint that `load_bottom_up` reads in our layout, with the names of classes and
-    attributes; returns its layout, n_classes and n_attributes.
-
-    The names are those of Visual Genome's objects_vocab.txt and attributes_vocab.txt, in the
-    model's order. InputError also where `out` is another kind of file.
-    """
-    refuse_weights(out)
-    model, facts = load_bottom_up(source)
-    classes, attributes = facts["classes"], facts["attributes"]
-    if classes_file:
-        classes = read_names(classes_file, facts["n_classes"])
-    if attributes_file:
-        attributes = read_names(attributes_file, facts["n_attributes"])
-    origin = {
-        "source": source.name,
-        "source_layout": facts["layout"],
-        "source_sha256": facts["digest"],
-    }
-    save_bottom_up(model, out, classes=classes, attributes=attributes, metadata=origin)
-    return {key: facts[key] for key in ("layout", "n_classes", "n_attributes")}
-
-
-def read_names(path: Path, count: int) -> list[str]:
-    """One name per line, the first of its synonyms (`shirt,tee shirt`). InputError unless there are
-    `count` of them."""
-    names = [line.split(",")[0].strip() for _, line in read_lines(path)]
-    if "" in names:
-        raise InputError("a line without a name", file=path, row=names.index("") + 1)
-    if len(names) != count:
-        problem = f"{len(names)} names where the model has {count}"
-        raise InputError(problem, file=path, remedy="give one name per line")
-    return names
+    raise InputError(problem, file=path, remedy=REMEDY)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.detectors import ops
+from capgrade import boxes as of_boxes
 
 Boxes = tuple[np.ndarray, np.ndarray]  # and their scores
 
@@ -65,11 +65,11 @@ def test_a_batch_and_its_classes_are_suppressed_as_by_the_loop(
         )
         there[b, rows] = True
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ops, "NMS_BLOCK", block)
-        patch.setattr(ops, "PAIRS_AT_ONCE", {"cpu": at_once})
-        kept, count = ops.nms_batch(boxes, scores, threshold, there, limit, caffe=caffe)
+        patch.setattr(of_boxes, "NMS_BLOCK", block)
+        patch.setattr(of_boxes, "PAIRS_AT_ONCE", {"cpu": at_once})
+        kept, count = of_boxes.nms_batch(boxes, scores, threshold, there, limit, caffe=caffe)
         classes = torch.stack([scores, -scores], dim=2)
-        survivors = ops.nms_per_class(boxes, classes, threshold, there)
+        survivors = of_boxes.nms_per_class(boxes, classes, threshold, there)
     for b, (some, values) in enumerate(cases):
         rows = there[b].nonzero()[:, 0]
         expected = slow_nms(some, values, threshold, caffe)

@@ -8,7 +8,8 @@ import pytest
 import torch
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from capgrade.pipelines.detectors.weights import CELL_ANCHORS, convert, load_bottom_up
+from capgrade.pipelines.detectors.checkpoint import convert, load_bottom_up
+from capgrade.pipelines.detectors.layouts import CELL_ANCHORS
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from tests.published_weights import (

@@ -1,9 +1,11 @@
-"""The region proposal network: anchors, its head, and the choice of proposals. All boxes are in
-network pixels, those of the resized picture."""
+"""What Faster R-CNN does with boxes: anchors and the region proposal network, and ROIPool.
+
+All boxes are in network pixels, those of the resized picture.
+"""
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -11,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from capgrade.boxes import clip_boxes, decode_boxes, nms_batch, take
 from capgrade.devices import autocast
-from capgrade.pipelines.detectors.ops import nms_batch
 
 # The code base whose rules of boxes a model follows. Caffe's boxes hold both border pixels, so that
 # a side is x2 - x1 + 1. airsplay's (py-bottom-up-attention, detectron2 of 2020) have sides x2 - x1
@@ -21,7 +23,7 @@ from capgrade.pipelines.detectors.ops import nms_batch
 # anchor_generator.py, box_regression.py and proposal_generator/proposal_utils.py of
 # detectron2/modeling.
 Conventions = Literal["caffe", "airsplay", "airsplay_rounded"]
-LARGEST_LOG_GROWTH = math.log(1000 / 16)
+POOL_CELLS_AT_ONCE = 1 << 20  # floats that ROIPool outputs at once on a CPU: 4 MB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,51 +63,11 @@ def make_anchors(
 
 def place_anchors(anchors: Tensor, height: int, width: int, stride: int) -> Tensor:
     """Anchors (A, 4) at every cell: (height * width * A, 4), anchors fastest, then x, then y."""
-    y, x = (
-        torch.arange(n, device=anchors.device, dtype=anchors.dtype) * stride
-        for n in (height, width)
-    )
+    y = torch.arange(height, device=anchors.device, dtype=anchors.dtype) * stride
+    x = torch.arange(width, device=anchors.device, dtype=anchors.dtype) * stride
     shift_y, shift_x = torch.meshgrid(y, x, indexing="ij")
     shifts = torch.stack([shift_x, shift_y, shift_x, shift_y], dim=-1)
     return (shifts[:, :, None] + anchors).reshape(-1, 4)
-
-
-def decode_boxes(boxes: Tensor, deltas: Tensor, *, caffe: bool = True) -> Tensor:
-    """Boxes moved by deltas dx dy dw dh: (N, 4), (N, 4 K) -> (N, 4 K), sides +1 with `caffe`.
-
-    A side grows at most 1000/16 times, as in MILVLG's box_regression.py. Caffe's
-    bbox_transform_inv has no limit; after clipping both agree, unless such a box does not reach
-    both borders of the picture.
-    """
-    sides = boxes[:, None, 2:] - boxes[:, None, :2] + int(caffe)
-    centres = boxes[:, None, :2] + 0.5 * sides
-    deltas = deltas.reshape(len(boxes), deltas.shape[1] // 4, 4)
-    centres = deltas[..., :2] * sides + centres
-    half = 0.5 * deltas[..., 2:].clamp(max=LARGEST_LOG_GROWTH).exp() * sides
-    return torch.cat([centres - half, centres + half], dim=2).flatten(1)
-
-
-def encode_boxes(boxes: Tensor, targets: Tensor) -> Tensor:
-    """The deltas that move boxes onto targets, (N, 4), (N, 4) -> (N, 4): bbox_transform of
-    bottom-up-attention.
-
-    `decode_boxes` returns x2 and y2 larger by one pixel, because Caffe's inverse keeps the +1.
-    """
-    sides, target_sides = (b[:, 2:] - b[:, :2] + 1 for b in (boxes, targets))
-    shift = (targets[:, :2] + 0.5 * target_sides - boxes[:, :2] - 0.5 * sides) / sides
-    return torch.cat([shift, (target_sides / sides).log()], dim=1)
-
-
-def clip_boxes(boxes: Tensor, height: float, width: float, *, caffe: bool = True) -> Tensor:
-    """Corners cut to 0..width-1 and 0..height-1, or without `caffe` to 0..width and 0..height:
-    (N, 4 K) -> (N, 4 K).
-
-    Sources: lib/fast_rcnn/bbox_transform.py, bottom-up-attention; Boxes.clip,
-    detectron2/structures/boxes.py.
-    """
-    last = torch.tensor([width, height], device=boxes.device, dtype=boxes.dtype) - int(caffe)
-    corners = boxes.reshape(len(boxes), boxes.shape[1] // 2, 2)
-    return torch.minimum(corners, last).clamp(min=0).reshape(boxes.shape)
 
 
 class RPNHead(nn.Module):
@@ -157,22 +119,89 @@ def select_proposals(
     anchors = anchors.expand(len(scores), -1, -1)
     if not caffe:
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : rule.before_nms]
-        scores, deltas, anchors = (take(x, best) for x in (scores, deltas, anchors))
+        scores, deltas, anchors = take(scores, best), take(deltas, best), take(anchors, best)
     boxes = decode_boxes(anchors.flatten(0, 1), deltas.flatten(0, 1), caffe=caffe)
     boxes = clip_boxes(boxes, *image, caffe=caffe).view_as(anchors)
-    min_sides = torch.tensor([rule.min_side * scale for scale in scales], device=boxes.device)
-    min_sides = min_sides[:, None, None]
+    min_sides = boxes.new_tensor(rule.min_side * np.array(scales))[:, None, None]
     sides = boxes[..., 2:] - boxes[..., :2]
     valid = (sides + 1 >= min_sides if caffe else sides > min_sides).all(dim=2)
     if caffe:
         order = scores.masked_fill(~valid, -torch.inf).argsort(dim=1, descending=True, stable=True)
         best = order[:, : rule.before_nms]
-        scores, boxes, valid = (take(x, best) for x in (scores, boxes, valid))
+        scores, boxes, valid = take(scores, best), take(boxes, best), take(valid, best)
     kept, count = nms_batch(boxes, scores, rule.nms_threshold, valid, rule.after_nms, caffe=caffe)
     pictures = zip(take(boxes, kept), take(scores, kept), count.tolist(), strict=True)
     return [(box[:n], score[:n]) for box, score, n in pictures]
 
 
-def take(x: Tensor, index: Tensor) -> Tensor:
-    """The rows of each picture that its indices name: (B, N, ...), (B, K) -> (B, K, ...)."""
-    return x[torch.arange(len(x), device=x.device)[:, None], index]
+def roi_pool(
+    features: Tensor, rois: Tensor, size: int, scale: float, at_once: int
+) -> Iterator[Tensor]:
+    """Max over each of size x size bins of each roi of features (B, C, H, W); differentiable.
+
+    Rois are float (R, 5), R >= 1: image number, x1 y1 x2 y2. Yields (at most at_once, C, size,
+    size) in torch's channels_last memory format. Corners are rounded to cells (halves away from
+    zero), both ends belong to the roi, and bin p of a side l covers floor(p l / size) ..
+    ceil((p + 1) l / size) in float32; an empty bin is 0. Source:
+    caffe/src/caffe/layers/roi_pooling_layer.cpp, bottom-up-attention.
+    """
+    # The maximum of a window is that of four windows with sides of powers of two. Their maxima are
+    # computed once for all rois, so that a bin costs four look-ups.
+    B, C, H, W = features.shape
+    corners = rois[:, 1:].float() * scale
+    integers = corners.trunc()  # floor(x + 0.5) would round 0.49999997 to 1.
+    corners = integers + (corners - integers).abs().ge(0.5) * corners.sign()
+    top, bottom, ky, no_row = _cover_bins(corners[:, 1], corners[:, 3], size, H)
+    left, right, kx, no_column = _cover_bins(corners[:, 0], corners[:, 2], size, W)
+    empty = no_row[:, :, None] | no_column[:, None, :]
+    ny, nx = int(ky.max()) + 1, int(kx.max()) + 1
+    table = _window_maxima(features.permute(0, 2, 3, 1), ny, nx)  # (ny * nx * B * H * W, C)
+    base = (ky[:, :, None] * nx + kx[:, None, :]) * B + rois[:, 0].long()[:, None, None]
+    y = torch.stack([top, top, bottom, bottom])[:, :, :, None]
+    x = torch.stack([left, right, left, right])[:, :, None, :]
+    windows = (base * H + y) * W + x  # rows of the table: (4, R, size, size)
+    # On a CPU small pieces stay in the cache and in memory that is already mapped, and take a
+    # quarter of the time.
+    on_cpu = features.device.type == "cpu"
+    piece = max(1, POOL_CELLS_AT_ONCE // (size * size * C)) if on_cpu else at_once
+    for group, is_empty in zip(windows.split(at_once, dim=1), empty.split(at_once), strict=True):
+        pooled = []
+        for rows, mask in zip(group.split(piece, dim=1), is_empty.split(piece), strict=True):
+            maxima = functional.embedding(rows[0], table)
+            for corner in rows[1:]:
+                maxima = torch.maximum(maxima, functional.embedding(corner, table))
+            pooled.append(maxima.masked_fill(mask[..., None], 0))
+        yield torch.cat(pooled).permute(0, 3, 1, 2)
+
+
+def _cover_bins(
+    start: Tensor, end: Tensor, size: int, length: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """For the bins of each roi along one axis, cut to a map of so many cells, (R, size) each.
+
+    Int64 starts of two windows of side 2^k whose union is the bin, k, and whether the bin is empty;
+    the windows of an empty bin are any cell, as its value is not used.
+    """
+    step = ((end - start + 1).clamp(min=1) / size)[:, None]
+    number = torch.arange(size + 1, dtype=torch.float32, device=start.device)
+    first = ((number[:-1] * step).floor() + start[:, None]).clamp(0, length).long()
+    last = ((number[1:] * step).ceil() + start[:, None]).clamp(0, length).long()
+    # x = m 2^e with 0.5 <= m < 1, so that e - 1 is the logarithm to base 2, rounded down.
+    k = torch.frexp((last - first).clamp(min=1).float()).exponent.long() - 1
+    low = first.clamp(max=length - 1)
+    return low, torch.maximum(last - (1 << k), low), k, last <= first
+
+
+def _window_maxima(cells: Tensor, ny: int, nx: int) -> Tensor:
+    """Maxima of the windows of sides 2^ky, 2^kx that start at each cell: (B, H, W, C) -> (ny nx B H
+    W, C). Those that leave the map have any value, because no bin reads them."""
+    rows, tables = cells, []
+    for ky in range(ny):
+        if ky:
+            rows = torch.maximum(rows, rows.roll(-(1 << (ky - 1)), dims=1))
+        columns = rows
+        for kx in range(nx):
+            if kx:
+                columns = torch.maximum(columns, columns.roll(-(1 << (kx - 1)), dims=2))
+            tables.append(columns.reshape(-1, cells.shape[-1]))
+    return torch.cat(tables)
