@@ -34,7 +34,7 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import with_metadata, write_arrow
-from capgrade.schemas.inputs import found_digests, require_unchanged
+from capgrade.schemas.inputs import found_digests
 from capgrade.schemas.judges import NONE, PEOPLE, TRUTH, VALUES, parse_scale
 from capgrade.schemas.output import arrow_of, refuse_file
 from capgrade.schemas.params import AgreeParams
@@ -64,7 +64,7 @@ def agree(
     pair) and `calibrate` (JSON) are files to write, `calibration` one that `calibrate` wrote of
     other judgements. Raises InputError for ids or values that do not fit, a scale that is not
     known, another kind of file where one is to be written, an option that the judgements do not
-    allow, a calibration of other measures or parameters, and an input that changes meanwhile.
+    allow, and a calibration of other measures or parameters.
     """
     params = params or AgreeParams()
     _refuse_paths(pairs, calibrate, calibration)
@@ -72,15 +72,12 @@ def agree(
         refuse_mixture(mixture)
         folds = folds or FOLDS
 
-    def digests() -> dict[str, str]:
-        judged = {"judgements": judged_digest(judgements)}
-        return {
-            **found_digests(captions=captions_dir, calibration=calibration),
-            **judged,
-            **file_digests(choose(names, measures).values()),
-        }
-
-    inputs = digests()
+    chosen = choose(names, measures)
+    inputs = {
+        **found_digests(captions=captions_dir, calibration=calibration),
+        "judgements": judged_digest(judgements),
+        **file_digests(chosen.values()),
+    }
     captions = read_captions(captions_dir, split)
     people = read_people(judgements, captions, parse_scale(params.scale) if params.scale else None)
     if params.sampling:
@@ -96,11 +93,8 @@ def agree(
         known = fitting.of(measures.used(names), judgements, calibration).curves
     owner = captions.owner[people.caption]
     own = owner == people.image
-    chosen = choose(names, measures)
     judged = _compute_values(chosen, captions, people, params.accept, calibrate is not None)
     values = judged.values
-    require_unchanged(inputs, digests())
-
     probabilities = meanings(values, known)
     result = {
         name: _correlate(column, people, owner)

@@ -5,7 +5,7 @@ never folders: those differ between machines.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -54,15 +54,3 @@ def found_digests(**named: Path | None) -> dict[str, str]:
         if file is not None and file.is_file():
             digests[name] = file_digest(file)
     return digests
-
-
-def require_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """InputError when an input was rewritten while it was read.
-
-    What was made of it would be of neither version.
-    """
-    changed = sorted(name for name in before if before[name] != now.get(name))
-    if changed:
-        raise InputError(
-            f"{changed[0]}: changed while this run read it", remedy="run again, it starts afresh"
-        )

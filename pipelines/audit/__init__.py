@@ -26,7 +26,7 @@ from capgrade.pipelines.audit.lists import (
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, read_manifest, write_manifest, write_text
-from capgrade.schemas.inputs import found_digests, require_unchanged
+from capgrade.schemas.inputs import found_digests
 from capgrade.schemas.output import output_folder, refuse_file
 from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.schemas.shards import read_shards
@@ -151,7 +151,6 @@ def audit(
         )
         opening, *sections = page_sections(result, thumbnails)
         thumbnails.pictures.warn_of_missing()
-        require_unchanged(inputs, found_digests(**input_files))
         rows = write_lists(
             lists, captions, curve, pairs, duplicate_groups, suspect_rows, own_values
         )

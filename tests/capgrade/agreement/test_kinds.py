@@ -27,7 +27,6 @@ from capgrade.metrics.eccv import read_lists
 from capgrade.pipelines.agree import agree, describe_judgements
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.reviews import INFORMATION, RATINGS, Item, ReviewPlan
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
@@ -288,18 +287,3 @@ def test_the_scale_is_what_the_file_says_and_not_its_highest_score(tmp_path: Pat
     ):
         with pytest.raises(InputError, match=message):
             read(*lines, **given)
-
-
-def test_judgements_that_change_while_they_are_read(tmp_path: Path, monkeypatch: Any) -> None:
-    folder = write_captions_folder(tmp_path / "c", [caption_table(SETS)])
-    file = write(tmp_path / "j.csv", PLAIN, "i0,i1#0,1", "i1,i0#0,3", "i2,i0#0,2")
-
-    def rewritten(people: Judgements, fitted: Any, captions: Captions) -> np.ndarray:
-        write(file, PLAIN, "i0,i1#0,5", "i1,i0#0,3", "i2,i0#0,2")
-        return np.arange(3.0)
-
-    monkeypatch.setattr(Judgements, "values", rewritten)
-    given: Any = {"calibrate": tmp_path / "c.json", "params": AgreeParams(scale="0..5")}
-    with pytest.raises(InputError, match="judgements: changed while this run read it"):
-        agree(folder, file, ["rouge_l"], MeasuresParams(), **given)
-    assert not (tmp_path / "c.json").exists()

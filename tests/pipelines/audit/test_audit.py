@@ -3,7 +3,6 @@ and the page."""
 
 import csv
 import json
-import shutil
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -22,7 +21,6 @@ from capgrade.labels import Labels
 from capgrade.labels.stored import ValuedPairs
 from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines import audit as stage
 from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.errors import DIRECTIONS
 from capgrade.pipelines.audit.estimate import EDGES, PairCounts, ProbabilityBands, mean_of
@@ -582,23 +580,6 @@ def test_evaluate_takes_the_positives(world: Path, dense: tuple[dict, Path]) -> 
         load_task(
             world / "captions", similarity=world / "s.npy", positives=world / "calibration.json"
         )
-
-
-def test_labels_that_change_meanwhile(
-    world: Path, given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An error that names them, and no page."""
-    shutil.copytree(world / "relevance", copied := tmp_path / "relevance")
-
-    def meanwhile(*args: Any) -> Any:
-        manifest = copied / "manifest.json"
-        manifest.write_text(manifest.read_text() + " ")
-        return find_near_duplicates(*args)
-
-    monkeypatch.setattr(stage, "find_near_duplicates", meanwhile)
-    with pytest.raises(InputError, match="relevance: changed while this run read it"):
-        audit(**given, out=tmp_path / "a.html", relevance=copied)
-    assert [path.name for path in tmp_path.iterdir()] == [copied.name]
 
 
 # People judge random pairs of some scenes by their true relevance, and accept from a half on. The
