@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capgrade.benchmarks.harness import Asked, Rows
+from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, with_metadata, write_arrow, write_manifest
+from capgrade.schemas.files import atomic, write_manifest
 from capgrade.schemas.output import output_folder
 
 PER_IMAGE = 5  # captions, as in COCO

@@ -10,8 +10,8 @@ from typing import Any
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
+from capgrade.schemas.files import file_digest, folder_digest
 from capgrade.schemas.hub import hub_source
-from capgrade.schemas.inputs import file_digest, folder_digest
 
 EMBEDDED = "all-MiniLM-L6-v2"
 ORIGINAL = f"sentence-transformers/{EMBEDDED}"

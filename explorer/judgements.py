@@ -15,7 +15,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.judges import SAMPLING, SCALE, YES_OR_NO, ZERO_TO_FIVE, scale_text
 from capgrade.schemas.lines import csv_text
-from capgrade.schemas.output import refuse_file, starting
+from capgrade.schemas.own_files import refuse_file, starting
 from capgrade.schemas.reviews import POOL, SCORES, SEMANTIC_MAP, ReviewPlan
 
 RELEVANT = 4  # the lowest score of a relevant pair, in SemanticMap's protocol

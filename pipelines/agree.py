@@ -31,12 +31,12 @@ from capgrade.agreement.mixture_weights import FOLDS, mix, refuse_mixture, write
 from capgrade.measures import Measure, choose, file_digests
 from capgrade.measures.imported import Imported
 from capgrade.measures.params import MeasuresParams
+from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import with_metadata, write_arrow
-from capgrade.schemas.inputs import found_digests
+from capgrade.schemas.files import found_digests
 from capgrade.schemas.judges import NONE, PEOPLE, TRUTH, VALUES, parse_scale
-from capgrade.schemas.output import arrow_of, refuse_file
+from capgrade.schemas.own_files import arrow_of, refuse_file
 from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.relevance import read_relevance
 

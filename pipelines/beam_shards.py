@@ -32,17 +32,10 @@ from capgrade.pipelines.execution.job import Job, run_url, share
 from capgrade.pipelines.execution.runners import SHARES, MeasureDoFn, local_processes, shares
 from capgrade.pipelines.shards import open_shards_run, save_shards_job, schema_of
 from capgrade.pipelines.sources.fields import Id, Text, validate_entry
+from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.captions import SCHEMA, Caption
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import (
-    MANIFEST,
-    RUN_FILE,
-    atomic,
-    entry_of,
-    manifest_of,
-    write_arrow,
-    write_json,
-)
+from capgrade.schemas.files import MANIFEST, RUN_FILE, atomic, entry_of, manifest_of, write_json
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.params import CaptionsParams, ShardsParams, validated
 from capgrade.schemas.shards import shard_name

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.pipelines.sources import digest_inputs, read_source
+from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Caption
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import with_metadata, write_arrow, write_manifest
+from capgrade.schemas.files import write_manifest
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import CaptionsParams
 from capgrade.schemas.say import warn

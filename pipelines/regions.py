@@ -29,13 +29,14 @@ from capgrade.pictures.picture import Picture
 from capgrade.pipelines.detectors.catalogue import input_digests, make_detector, precision_for
 from capgrade.pipelines.detectors.selection import Detector
 from capgrade.processes import Process, join_processes
+from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.captions import read_captions, splits_of
 from capgrade.schemas.errors import InputError, first_of
-from capgrade.schemas.files import unfinished_folder, write_arrow, write_json, write_manifest
+from capgrade.schemas.files import unfinished_folder, write_json, write_manifest
 from capgrade.schemas.image_matching import NAMES_SHOWN
 from capgrade.schemas.left_out import MISSING, NO_REGION, UNREADABLE
 from capgrade.schemas.lines import read_json
-from capgrade.schemas.output import PARTS, output_folder
+from capgrade.schemas.output import PARTS, output_folder, require_space, size_of
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import (
@@ -47,7 +48,6 @@ from capgrade.schemas.regions import (
     shard_name,
 )
 from capgrade.schemas.say import tell
-from capgrade.schemas.space import require_space, size_of
 
 # Of shards and receipts: raise it when the same parameters give other ones.
 _FORMAT = 2

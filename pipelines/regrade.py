@@ -46,17 +46,17 @@ from capgrade.pipelines.page.parts import (
     share_cell,
 )
 from capgrade.pipelines.page.thumbnails import PageThumbnails
+from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
+    file_digest,
     package_version,
-    write_arrow,
     write_json,
     write_manifest,
     write_text,
 )
-from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.judges import CHOSEN, parse_scale
 from capgrade.schemas.lines import csv_text
 from capgrade.schemas.output import output_folder

@@ -12,14 +12,14 @@ from capgrade.kernels import njit
 from capgrade.measures import Fitted
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.job import open_run, run_blocks
+from capgrade.schemas.arrow import ArrowFile, with_metadata, write_arrow
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import open_arrow, with_metadata, write_arrow, write_text
-from capgrade.schemas.output import PARTS, output_folder
+from capgrade.schemas.files import write_text
+from capgrade.schemas.output import PARTS, output_folder, require_space, size_of
 from capgrade.schemas.own_pairs import FILE, LEFT_OUT, write_own_pairs
 from capgrade.schemas.params import RelevanceParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
-from capgrade.schemas.space import require_space, size_of
 
 _BINS = 100
 
@@ -108,13 +108,13 @@ class DenseTables:
     def joined(self, name: str, parts: Iterable[Path]) -> Iterator[pa.RecordBatch]:
         """The batches of one measure's table, from the parts."""
         for part in parts:
-            batch = open_arrow(part).get_batch(0)
+            batch = ArrowFile(part).get_batch(0)
             yield pa.record_batch([batch["image_id"], batch[name]], schema=self.schemas[name])
 
     def own_left_out(self, name: str, parts: Iterable[Path], captions: Captions) -> np.ndarray:
         """float32 [n_captions]: the value of each caption without itself, from the parts."""
         column = name + LEFT_OUT
-        values = [open_arrow(part).get_batch(0)[column].flatten().to_numpy() for part in parts]
+        values = [ArrowFile(part).get_batch(0)[column].flatten().to_numpy() for part in parts]
         found = np.empty(captions.n_captions, np.float32)
         found[captions.refs] = np.concatenate(values)  # parts have them image after image
         return found

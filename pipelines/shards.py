@@ -25,11 +25,10 @@ from capgrade.pipelines.sampling.sampler import Plan, Sampler, plan_of, reason_n
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import in_order, read_manifest
-from capgrade.schemas.output import PARTS, output_folder
+from capgrade.schemas.output import PARTS, output_folder, require_space, size_of
 from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.params import ShardsParams
 from capgrade.schemas.shards import shard_schema, write_shards
-from capgrade.schemas.space import require_space, size_of
 
 PART = "shards_part"  # the kind of a part's folder
 

@@ -13,7 +13,7 @@ from capgrade.pictures.draw_regions import write_png
 from capgrade.pictures.listing import PICTURES_TABLE, make_opener
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
-from capgrade.schemas.output import refuse_picture
+from capgrade.schemas.own_files import refuse_picture
 
 _SIDE = 180  # pixels of an image in the picture
 _MARGIN = 12

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from capgrade.schemas.arrow import ArrowFile, metadata_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
@@ -15,16 +16,13 @@ from capgrade.schemas.files import (
     command_of,
     digest,
     made_again,
-    metadata_of,
-    open_arrow,
     output_of,
     parse_manifest,
     sizes_of,
     unfinished_folder,
     unfinished_work,
 )
-from capgrade.schemas.locks import LOCK, holder
-from capgrade.schemas.output import done_parts, read_run
+from capgrade.schemas.output import LOCK, done_parts, holder, read_run
 
 _TABLES = (".arrow", ".parquet")
 # tables that need no manifest, and what writes them
@@ -90,7 +88,7 @@ def verify(root: Path) -> Report:
                 problems.append(InputError(problem, file=path, remedy=remedy))
                 continue
             try:
-                open_arrow(path)
+                ArrowFile(path)
                 report.usable.append(Usable(str(path), kind, 1, path.stat().st_size))
             except InputError as error:
                 remedy = f"run `capgrade {_ALONE[kind]}` again"
@@ -206,7 +204,7 @@ def _table_kind(path: Path) -> str | None:
     """What an Arrow file of ours says that it is, a damaged one too: its schema stands at its
     beginning."""
     try:
-        return metadata_of(open_arrow(path).schema).get("kind")
+        return metadata_of(ArrowFile(path).schema).get("kind")
     except InputError:
         with path.open("rb") as file:
             head = file.read(2**16)

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capgrade.schemas.arrow import ArrowFile, metadata_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import metadata_of, open_arrow, read_manifest
+from capgrade.schemas.files import read_manifest
 
 CAPTIONS_FILE = "captions.arrow"
 MOST_ROWS = 2**31 - 1
@@ -146,7 +147,7 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
     if CAPTIONS_FILE not in manifest["files"]:
         problem = f"its manifest does not list {CAPTIONS_FILE}"
         raise InputError(problem, file=folder, remedy="run `capgrade captions` again")
-    file = open_arrow(folder / CAPTIONS_FILE)
+    file = ArrowFile(folder / CAPTIONS_FILE)
     file.need(SCHEMA, ["tokenizer"])
     tokenizer = metadata_of(file.schema)["tokenizer"]
     # In chunks, as Arrow's 32-bit offsets reach 2 GiB of text in one.
@@ -187,4 +188,4 @@ def splits_of(folder: Path) -> list[str]:
     InputError as `read_captions`.
     """
     read_manifest(folder, "captions")
-    return pc.unique(open_arrow(folder / CAPTIONS_FILE).read_all()["split"]).to_pylist()
+    return pc.unique(ArrowFile(folder / CAPTIONS_FILE).read_all()["split"]).to_pylist()

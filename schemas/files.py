@@ -1,8 +1,9 @@
 """Files between stages: written whole or not at all, the manifest last, every byte accounted for.
 
-A stage's output folder holds a few large Arrow files and `manifest.json`. The manifest is written
-last, so a folder that has one is complete; it carries the parameters and inputs that made the
-folder, the size, rows and SHA-256 of each file, and a SHA-256 of itself.
+A stage's output folder holds a few large files and `manifest.json`. The manifest is written last,
+so a folder that has one is complete; it carries the parameters and inputs that made the folder, the
+size, rows and SHA-256 of each file, and a SHA-256 of itself. Digests of inputs have names, never
+folders: those differ between machines.
 """
 
 import errno
@@ -11,13 +12,11 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
-
-import numpy as np
-import pyarrow as pa
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
@@ -26,7 +25,6 @@ MANIFEST = "manifest.json"
 # Ends the name of the folder beside an output that a run writes to until it has ended.
 UNFINISHED = ".unfinished"
 RUN_FILE = "run.json"  # in that folder: which stage writes there, and what its parts depend on
-TABLE_FORMAT = 1
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
 SELF = "sha256"  # the manifest's own digest, in the manifest
 _DIGITS = 5  # at least, of the numbers of numbered files
@@ -53,8 +51,8 @@ _FULL = (
     "PytorchStreamWriter failed writing",
     "unexpected pos",
 )
-_AGAIN = "make it again with the stage that writes it"
-_METADATA = b"capgrade"
+# The remedy where nothing says which command wrote a folder.
+MAKE_AGAIN = "make it again with the stage that writes it"
 _T = TypeVar("_T")
 
 
@@ -206,117 +204,6 @@ def by_size(items: Iterable[_T], size: Callable[[_T], int], target: int) -> Iter
         yield run
 
 
-def numpy_type(kind: pa.DataType) -> np.dtype:
-    """The NumPy type of Arrow's integers and floats.
-
-    Arrow's own `to_pandas_dtype` needs pandas, which need not be installed.
-    """
-    return np.dtype(f"{'float' if pa.types.is_floating(kind) else 'int'}{kind.bit_width}")
-
-
-def with_metadata(schema: pa.Schema, metadata: dict[str, Any]) -> pa.Schema:
-    """The schema with `metadata`, and the format's and package's versions, as JSON."""
-    text = canonical({"format": TABLE_FORMAT, "package": package_version(), **metadata})
-    return schema.with_metadata({_METADATA: text.encode()})
-
-
-def metadata_of(schema: pa.Schema, file: Path | None = None) -> dict[str, Any]:
-    """What `with_metadata` stored, or an empty dict. InputError about `file` for damaged text."""
-    try:
-        metadata = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
-    except (ValueError, RecursionError) as error:
-        problem = f"the metadata of an Arrow file are damaged ({error})"
-        raise InputError(problem, file=file, remedy=_AGAIN) from error
-    return metadata if isinstance(metadata, dict) else {}
-
-
-def write_arrow(
-    path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], allow: str = OUT
-) -> int:
-    """Write record batches as one Arrow IPC file, uncompressed, so that it can be memory-mapped.
-
-    Returns its rows. Errors as `atomic`.
-    """
-    rows = 0
-    with (
-        atomic(path, allow) as temporary,
-        pa.OSFile(str(temporary), "wb") as sink,
-        pa.ipc.new_file(sink, schema) as out,
-    ):
-        for batch in batches:
-            out.write_batch(batch)
-            rows += batch.num_rows
-    return rows
-
-
-class ArrowFile:
-    """An Arrow IPC file in memory map.
-
-    A record batch is validated when it is taken out, as a damaged offset would end the process.
-    That reads offsets and texts, but no numbers.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.is_file():
-            raise InputError("no such file", file=path, remedy=f"check the path, or {_AGAIN}")
-        with self.refuse_damaged():
-            self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
-            self.schema: pa.Schema = self._reader.schema
-            self.num_record_batches: int = self._reader.num_record_batches
-            self.columns = dict(zip(self.schema.names, self.schema.types, strict=True))
-        metadata_of(self.schema, path)  # Damaged ones are refused here, where the file is known.
-
-    def get_batch(self, k: int) -> pa.RecordBatch:
-        """One record batch. InputError for a damaged one."""
-        with self.refuse_damaged():
-            batch = self._reader.get_batch(k)
-            batch.validate(full=True)
-        return batch
-
-    def read_all(self) -> pa.Table:
-        """The whole table. InputError for a damaged one."""
-        batches = [self.get_batch(k) for k in range(self.num_record_batches)]
-        return pa.Table.from_batches(batches, self.schema)
-
-    def need(self, columns: pa.Schema, metadata: Iterable[str] = ()) -> None:
-        """InputError when a column is not there or of another type, or the metadata lack a key."""
-        for field in columns:
-            if self.columns.get(field.name) != field.type:
-                problem = f"no column '{field.name}' of type {field.type}"
-                raise InputError(problem, file=self.path, remedy=_AGAIN)
-        for key in metadata:
-            if key not in metadata_of(self.schema):
-                raise InputError(f"its metadata have no '{key}'", file=self.path, remedy=_AGAIN)
-
-    @contextmanager
-    def refuse_damaged(self) -> Iterator[None]:
-        """Raise InputError for what the block raises over a damaged file."""
-        try:
-            yield
-        except (
-            pa.ArrowException,
-            OSError,
-            ValueError,
-            TypeError,
-            OverflowError,
-            MemoryError,
-        ) as error:
-            text = " ".join(str(error).split())
-            problem = f"not a whole Arrow file ({text})"
-            raise InputError(problem, file=self.path, remedy=_AGAIN) from error
-
-
-def open_arrow(path: Path) -> ArrowFile:
-    """Memory-map an Arrow IPC file. InputError when it is missing, damaged or no such file."""
-    return ArrowFile(path)
-
-
-def read_arrow(path: Path) -> pa.Table:
-    """The whole table of an Arrow IPC file. InputError as `open_arrow`."""
-    return open_arrow(path).read_all()
-
-
 def write_manifest(
     folder: Path,
     kind: str,
@@ -426,7 +313,7 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     return manifest
 
 
-def parse_manifest(path: Path, remedy: str = _AGAIN) -> dict[str, Any]:
+def parse_manifest(path: Path, remedy: str = MAKE_AGAIN) -> dict[str, Any]:
     """A manifest whose own checksum is right and whose files' names are of files in its folder.
 
     Manifests of format 1 have no checksum. InputError otherwise.
@@ -508,3 +395,53 @@ def check_sizes(folder: Path, files: Mapping[str, Any], remedy: str) -> None:
     """InputError when one of a manifest's files is missing, or has another size."""
     for problem in altered(files, sizes_of(folder, files), f"{folder}/", remedy):
         raise problem
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, read once in a process as long as the file is not touched.
+
+    InputError when there is none.
+    """
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise InputError(
+            f"cannot be read ({error.strerror})", file=path, remedy="check the path"
+        ) from error
+    return _digest(str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+
+
+@lru_cache(maxsize=1024)
+def _digest(path: str, *_: int) -> str:
+    return digest(Path(path))
+
+
+def folder_digest(folder: Path, files: Iterable[Path] | None = None) -> str:
+    """SHA-256 over the names and digests of a folder's files; None takes all but hidden ones."""
+    if files is None:
+        files = (
+            path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file()
+        )
+    named = sorted((path.relative_to(folder).as_posix(), path) for path in files)
+    lines = (f"{name} {file_digest(path)}" for name, path in named)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def found_digests(**named: Path | None) -> dict[str, str]:
+    """SHA-256 of each path that is there: of a file, or of the manifest of a stage's folder.
+
+    A missing one is refused by its reader, who knows what it should be.
+    """
+    digests = {}
+    for name, path in named.items():
+        file = path / MANIFEST if path is not None and path.is_dir() else path
+        if file is not None and file.is_file():
+            digests[name] = file_digest(file)
+    return digests
+
+
+def found_manifest(path: Path) -> dict[str, Any]:
+    """What a manifest says; nothing where there is none, or it is damaged."""
+    with suppress(InputError, OSError):
+        return parse_manifest(path)
+    return {}

@@ -1,9 +1,9 @@
 """The one rule of outputs: nothing that capgrade did not write is ever deleted or written over.
 
 An output folder has to be new, empty, or written by the same stage, as its manifest says. A run
-writes into a folder beside it, OUT.unfinished, where `run.json` says what it is of. When it has
-ended, its files take the place of those of the run before. A file has to be new, or of the kind
-that the command writes. Everything else is an InputError before anything is touched.
+writes into a folder beside it, OUT.unfinished, where `run.json` says what it is of, and a lock that
+no other run does so. When it has ended, its files take the place of those of the run before.
+Everything else is an InputError before anything is touched. `own_files` has the rule of files.
 """
 
 import glob
@@ -15,32 +15,32 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
+    OUT,
     RUN_FILE,
     UNFINISHED,
     allowed,
     canonical,
     command_of,
+    found_manifest,
     leaves,
-    metadata_of,
-    open_arrow,
     parse_manifest,
     unfinished_folder,
     write_json,
     writing,
 )
 from capgrade.schemas.lines import read_json
-from capgrade.schemas.locks import LOCK, first_process, only_run
-from capgrade.schemas.say import tell
-from capgrade.schemas.space import size_of, spoken
+from capgrade.schemas.say import first_process, tell
 
+LOCK = ".capgrade.lock"  # in the folder of unfinished work
+_PATIENCE = 0.3  # seconds for a run that is ending
+WORTH_SAYING = 10**9  # bytes; less is nobody's concern unless it is not there
 PARTS = "parts"  # in the folder of a run: finished parts
 BEFORE = "before.json"  # there too: the manifest of the run before, while files take their places
-SIGNATURE = "capgrade"  # in pages and pictures that capgrade made
-_SIGNED_WITHIN = 4096  # bytes from their beginning or end
-_STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 ANOTHER = "give another --out, or a new or empty folder; nothing was touched"
 # What the parts of a run depend on: a format version, parameters, digests of inputs.
 MadeOf = Mapping[str, Any]
@@ -154,7 +154,7 @@ def _put_in_place(out: Path, folder: Path) -> None:
     if not (folder / MANIFEST).is_file():
         return
     now = parse_manifest(folder / MANIFEST)
-    before = _manifest(out / MANIFEST if (out / MANIFEST).is_file() else folder / BEFORE)
+    before = found_manifest(out / MANIFEST if (out / MANIFEST).is_file() else folder / BEFORE)
     own = {MANIFEST, *before["files"]} if before else set()
     for name in (MANIFEST, *now["files"]):
         if name not in own and (folder / name).is_file() and os.path.lexists(out / name):
@@ -201,13 +201,6 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file() and path.name not in names)
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    """What a manifest says; nothing where there is none, or it is damaged."""
-    with suppress(InputError, OSError):
-        return parse_manifest(path)
-    return {}
-
-
 def read_run(folder: Path) -> dict[str, Any] | None:
     """What a folder of unfinished work is of, "stage" and "made_of"; None where no file says so."""
     with suppress(InputError, OSError):
@@ -245,7 +238,7 @@ def refuse_foreign(out: Path, stage: str) -> None:
     """InputError when the folder, or that of its unfinished work, is not for this stage."""
     if out.exists() and not out.is_dir():
         raise InputError("a file where a folder is to be written", file=out, remedy=ANOTHER)
-    folder, manifest = unfinished_folder(out), _manifest(out / MANIFEST)
+    folder, manifest = unfinished_folder(out), found_manifest(out / MANIFEST)
     run = read_run(folder)
     # A run that has ended was killed while its files were moved: some of them are in `out`.
     ended = run is not None and (folder / MANIFEST).is_file()
@@ -270,72 +263,102 @@ def stage_of(manifest: dict) -> str:
     return str(manifest.get("stage", manifest["kind"]))
 
 
-Recogniser = Callable[[Path], bool]
+@contextmanager
+def only_run(out: Path, allow: str = OUT) -> Iterator[None]:
+    """Hold `out` against other runs, by a lock in the folder of its unfinished work.
 
-
-def refuse_file(path: Path, what: str, ours: Recogniser) -> None:
-    """InputError when there is a file that `ours` does not recognise as `what`.
-
-    Also when it is a file of a stage's finished folder.
+    That folder is made, and deleted where it is empty in the end. Raises InputError with the other
+    run's process id, and as `writing`.
     """
-    remedy = "give another name; nothing was touched"
-    if path.is_dir():
-        raise InputError("a folder where a file is to be written", file=path, remedy=remedy)
-    if not path.exists() and not path.is_symlink():
-        return
-    for folder in path.resolve().parents:
-        files = _manifest(folder / MANIFEST).get("files", ())
-        if path.resolve().relative_to(folder).as_posix() in {MANIFEST, *files}:
-            raise InputError(f"a file of the finished folder {folder}", file=path, remedy=remedy)
-    if not (path.is_file() and ours(path)):
-        raise InputError(f"it is there and is no {what}", file=path, remedy=remedy)
+    folder = unfinished_folder(out)
+    lock = FileLock(folder / LOCK, timeout=_PATIENCE)
+    with writing(out, allow):
+        try:
+            _acquire(lock, folder)
+        except Timeout:
+            problem = (
+                f"another run is writing to this folder (process {_written(folder) or 'unknown'})"
+            )
+            raise InputError(
+                problem, file=out, remedy="wait until it has ended, or give another --out"
+            ) from None
+    try:
+        (folder / LOCK).write_text(f"{os.getpid()}\n", encoding="ascii")
+        yield
+    finally:
+        # Removed while the lock is held, so that nobody else's is removed.
+        (folder / LOCK).unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            folder.rmdir()
+        lock.release()
 
 
-def starting(start: bytes) -> Recogniser:
-    """Files that begin with these very bytes."""
-
-    def ours(path: Path) -> bool:
-        with path.open("rb") as file:
-            return file.read(len(start)) == start
-
-    return ours
-
-
-def signed(start: bytes, signature: str = SIGNATURE) -> Recogniser:
-    """Pages and pictures that begin so, with the signature near their beginning or end."""
-
-    def ours(path: Path) -> bool:
-        with path.open("rb") as file:
-            head, size = file.read(_SIGNED_WITHIN), file.seek(0, 2)
-            file.seek(max(0, size - _SIGNED_WITHIN))
-            return head.startswith(start) and signature.encode() in head + file.read()
-
-    return ours
+def _acquire(lock: FileLock, folder: Path) -> None:
+    for _ in range(100):
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # a run that has ended meanwhile took the folder away
+            lock.acquire()
+            return
+    raise Timeout(lock.lock_file)
 
 
-def arrow_of(kind: str) -> Recogniser:
-    """Arrow files whose metadata name this kind."""
+def holder(out: Path) -> int | None:
+    """The process that is writing to a folder; None where there is none.
 
-    def ours(path: Path) -> bool:
-        with suppress(InputError):
-            return metadata_of(open_arrow(path).schema).get("kind") == kind
-        return False
-
-    return ours
-
-
-def json_with(right: Callable[[object], bool]) -> Recogniser:
-    """JSON files whose content is `right`."""
-
-    def ours(path: Path) -> bool:
-        with suppress(InputError, AttributeError, KeyError, TypeError, ValueError):
-            return bool(right(read_json(path)))
-        return False
-
-    return ours
+    The lock itself is not touched: a run that starts at this moment would be refused.
+    """
+    process = _written(unfinished_folder(out))
+    try:
+        os.kill(process, 0) if process else None
+    except ProcessLookupError:
+        return None
+    except OSError:  # it is there, and somebody else's
+        pass
+    return process or None
 
 
-def refuse_picture(path: Path) -> None:
-    """InputError when a file is there that capgrade did not draw."""
-    start = _STARTS.get(path.suffix.lower(), _STARTS[".png"])
-    refuse_file(path, f"picture of {SIGNATURE}", signed(start))
+def _written(folder: Path) -> int:
+    """The process id in a lock file; 0 for none."""
+    try:
+        text = (folder / LOCK).read_text(encoding="ascii", errors="replace").strip()
+    except OSError:  # removed meanwhile, or not to be read
+        return 0
+    return int(text) if text.isdigit() else 0
+
+
+def require_space(out: Path, result: int, *, parts: int = 0, done: int = 0) -> None:
+    """Say what `out` will need at most, from a gigabyte on: bytes of the result, and of parts that
+    stay beside it until the end. `done` of them are there, of a run that was stopped.
+
+    InputError when the disk has less free.
+    """
+    folder = out.absolute()
+    while not folder.is_dir():
+        folder = folder.parent
+    free, needed = shutil.disk_usage(folder).free, result + parts - done
+    while_running = f"about {spoken(needed)} of disk" + (
+        ", parts and result together" if parts else ""
+    )
+    if needed > free:
+        remedy = (
+            "make room, or give an --out on another disk; a smaller split or fewer measures need"
+            " less"
+        )
+        raise InputError(
+            f"needs {while_running}, and {spoken(free)} are free", file=out, remedy=remedy
+        )
+    if needed >= WORTH_SAYING:
+        tell(f"needs {while_running}" + (f"; {spoken(result)} in the end" if parts else ""))
+
+
+def spoken(size: int) -> str:
+    """Bytes in a unit that is easily read: 12 kB, 3.4 GB."""
+    for unit, power in (("TB", 12), ("GB", 9), ("MB", 6)):
+        if size >= 10**power:
+            return f"{size / 10**power:.3g} {unit}"
+    return f"{size / 1000:.3g} kB"
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder; none where there is no folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

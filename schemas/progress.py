@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task
 from rich.text import Text
 
-from capgrade.schemas.locks import first_process
+from capgrade.schemas.say import first_process
 
 FIRST = 10.0  # seconds to the first line
 LONGEST_WAIT = 60.0  # seconds between lines of a long run, at most

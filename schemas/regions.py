@@ -13,18 +13,10 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from capgrade.schemas.arrow import ArrowFile, metadata_of, with_metadata, write_arrow
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import (
-    by_size,
-    in_order,
-    metadata_of,
-    open_arrow,
-    read_manifest,
-    with_metadata,
-    write_arrow,
-    write_manifest,
-)
+from capgrade.schemas.files import by_size, in_order, read_manifest, write_manifest
 from capgrade.schemas.image_matching import ImageMatches, match_images
 from capgrade.schemas.left_out import UNREADABLE
 from capgrade.schemas.output import output_folder
@@ -309,7 +301,7 @@ class RegionStore:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         self.manifest = read_manifest(self.folder, REGIONS_KIND)
-        readers = [open_arrow(self.folder / name) for name in in_order(self.manifest["files"])]
+        readers = [ArrowFile(self.folder / name) for name in in_order(self.manifest["files"])]
         readers[0].need(pa.schema([]), ["dim", "dtype"])
         self.metadata = metadata_of(readers[0].schema)
         for reader in readers:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from capgrade.schemas.arrow import ArrowFile, metadata_of, numpy_type, with_metadata
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import metadata_of, numpy_type, open_arrow, with_metadata
 
 DTYPES = {"float32": pa.float32(), "float16": pa.float16()}
 
@@ -119,7 +119,7 @@ class Relevance:
 
 def read_relevance(path: Path) -> Relevance:
     """Open a dense relevance file. InputError when it is missing, truncated or of another kind."""
-    reader = open_arrow(path)
+    reader = ArrowFile(path)
     names, kind = reader.schema.names, reader.columns.get("relevance", pa.null())
     if names != ["image_id", "relevance"] or not (
         pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type)

@@ -1,5 +1,6 @@
 """What the user of a run has to know: warnings of our category, and lines on standard error."""
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -63,3 +64,8 @@ def if_silent(message: str, seconds: float = 4.0) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def first_process() -> bool:
+    """Whether this is the first of the processes that a launcher started, or the only one."""
+    return os.environ.get("RANK", "0") in ("", "0")

@@ -12,18 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from capgrade.schemas.arrow import ArrowFile, metadata_of, with_metadata, write_arrow
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import (
-    by_size,
-    in_order,
-    metadata_of,
-    of_all,
-    open_arrow,
-    read_manifest,
-    with_metadata,
-    write_arrow,
-)
+from capgrade.schemas.files import by_size, in_order, of_all, read_manifest
 from capgrade.schemas.own_pairs import LEFT_OUT
 
 _FORMAT = 2
@@ -99,7 +91,7 @@ def write_shards(
         name = shard_name(k, len(groups))
         batches = []
         for path in group:
-            batch = open_arrow(path).get_batch(0)  # in memory map
+            batch = ArrowFile(path).get_batch(0)  # in memory map
             pairs += len(batch["captions"].flatten())
             batches.append(batch)
         rows[name] = write_arrow(out / name, schema, batches)
@@ -120,7 +112,7 @@ class Shards:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Record batches in image order, memory-mapped."""
         for path in self.files:
-            reader = open_arrow(path)
+            reader = ArrowFile(path)
             for k in range(reader.num_record_batches):
                 yield reader.get_batch(k)
 
@@ -160,7 +152,7 @@ def read_shards(folder: Path) -> Shards:
     manifest = read_manifest(folder, "shards")
     files = [folder / name for name in in_order(manifest["files"])]
     for path in files:
-        file = open_arrow(path)
+        file = ArrowFile(path)
         file.need(pa.schema([]), ["measures", "captions", "split", "reasons"])
         with file.refuse_damaged():
             file.need(shard_schema(metadata_of(file.schema)["measures"], {}))

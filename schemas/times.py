@@ -17,7 +17,7 @@ from pathlib import Path
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json
 from capgrade.schemas.lines import read_json
-from capgrade.schemas.locks import first_process
+from capgrade.schemas.say import first_process
 
 TIMES = ".times"  # folder beside an output, with a file for it
 _UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that `getrusage` counts memory in

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.schemas.files import write_text
-from capgrade.schemas.output import refuse_file, starting
+from capgrade.schemas.own_files import refuse_file, starting
 
 
 def arguments(doc: str | None, head: str, *paths: str, **options: Any) -> argparse.Namespace:

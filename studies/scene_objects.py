@@ -21,8 +21,8 @@ from capgrade.boxes import clip_boxes, decode_boxes, iou, nms_batch
 from capgrade.pictures.picture import decode_image
 from capgrade.pipelines.detectors.bottom_up import BottomUp
 from capgrade.pipelines.detectors.selection import DescribedProposals
+from capgrade.schemas.arrow import metadata_of, read_arrow
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import metadata_of, read_arrow
 
 SCORE, NMS_THRESHOLD, MOST = 0.05, 0.5, 100  # detectron2's limits for detections of a picture
 

@@ -17,15 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Captions, read_captions
-from capgrade.schemas.files import (
-    MANIFEST,
-    SELF,
-    self_digest,
-    with_metadata,
-    write_arrow,
-    write_manifest,
-)
+from capgrade.schemas.files import MANIFEST, SELF, self_digest, write_manifest
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from capgrade.schemas.files import (
     write_manifest,
     write_text,
 )
-from capgrade.schemas.locks import LOCK, only_run
-from capgrade.schemas.output import output_folder, signed, starting
+from capgrade.schemas.output import LOCK, only_run, output_folder
+from capgrade.schemas.own_files import signed, starting
 from capgrade.schemas.regions import Regions, write_regions
 from tests.conftest import call, edit_manifest, random_sets, refusal
 

@@ -17,21 +17,14 @@ from safetensors.numpy import save_file
 
 from capgrade.pipelines import relevance as stage
 from capgrade.pipelines.verify import verify
+from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import (
-    atomic,
-    reserve,
-    unfinished_folder,
-    write_arrow,
-    write_text,
-    writing,
-)
-from capgrade.schemas.locks import LOCK, holder, only_run
-from capgrade.schemas.output import output_folder
+from capgrade.schemas.files import atomic, reserve, unfinished_folder, write_text, writing
+from capgrade.schemas.output import LOCK, holder, only_run, output_folder
 from capgrade.trainer.search.encode import create_array
 from tests.conftest import ROOT, call, caption_table, random_sets, refusal, write_captions_folder
 
-HOLD = "import sys; from pathlib import Path; from capgrade.schemas.locks import only_run\n"
+HOLD = "import sys; from pathlib import Path; from capgrade.schemas.output import only_run\n"
 HOLD += "with only_run(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 
 

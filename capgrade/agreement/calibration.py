@@ -17,7 +17,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, write_json
 from capgrade.schemas.judges import CHOSEN, ONE_TO_FOUR, RANDOM, YES_OR_NO, ZERO_TO_FIVE
 from capgrade.schemas.lines import read_json
-from capgrade.schemas.output import json_with, refuse_file
+from capgrade.schemas.own_files import json_with, refuse_file
 
 # of Crisscrossed Captions, score at least 4.5
 SHIPPED = Path(__file__).with_name("crisscrossed.json")

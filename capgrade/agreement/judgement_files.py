@@ -13,7 +13,7 @@ from capgrade.agreement.judgements import OF_CAPTIONS, OF_IMAGES, Judgements, Ra
 from capgrade.metrics.eccv import human_lists, lists_folder
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.inputs import file_digest, folder_digest
+from capgrade.schemas.files import file_digest, folder_digest
 from capgrade.schemas.judges import (
     CHOSEN,
     ONE_TO_FOUR,

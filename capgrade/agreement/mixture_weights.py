@@ -16,7 +16,7 @@ from capgrade.measures.catalogue import MEASURES, require_name
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
-from capgrade.schemas.output import refuse_file, starting
+from capgrade.schemas.own_files import refuse_file, starting
 
 FOLDS = 10  # by default
 _HEAD = "# A mixture that capgrade agree fitted"

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from capgrade.labels import Labels
 from capgrade.labels.stored import Dense, Sampled, SampledPart, Stored
 from capgrade.measures.embeddings import cache_folder
+from capgrade.schemas.arrow import ArrowFile, metadata_of, write_arrow
 from capgrade.schemas.captions import SCHEMA, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
@@ -28,12 +29,9 @@ from capgrade.schemas.files import (
     MANIFEST,
     digest,
     in_order,
-    metadata_of,
-    open_arrow,
     package_version,
     parse_manifest,
     read_manifest,
-    write_arrow,
 )
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import warn
@@ -169,7 +167,7 @@ def _read_pairs(
 
 
 def _map_pairs(path: Path) -> tuple[list[pa.RecordBatch], list[str]]:
-    file = open_arrow(path)
+    file = ArrowFile(path)
     return [file.get_batch(k) for k in range(file.num_record_batches)], metadata_of(file.schema)[
         "reasons"
     ]

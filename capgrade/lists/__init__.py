@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from capgrade.metrics.base import Positives
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.inputs import file_digest
-from capgrade.schemas.output import refuse_file
+from capgrade.schemas.files import file_digest
+from capgrade.schemas.own_files import refuse_file
 
 _FOLDER = Path(__file__).parent
 LIKELY = 0.5  # P from which a pair counts as likely right, where nobody says otherwise

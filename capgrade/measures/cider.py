@@ -48,7 +48,7 @@ from capgrade.measures.ngrams import (
 )
 from capgrade.schemas.captions import CAPTIONS_FILE, Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.files import file_digest
 from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.tokens import number_words, split_at_white_space, tokens_of_text
 

@@ -24,9 +24,10 @@ from platformdirs import user_cache_path
 
 from capgrade.devices import device_of
 from capgrade.pretrained import EMBEDDED, fingerprint, model_source, quiet_loading
+from capgrade.schemas.arrow import ArrowFile, write_arrow
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
-from capgrade.schemas.files import CACHE, open_arrow, write_arrow
+from capgrade.schemas.files import CACHE
 from capgrade.schemas.progress import progress
 from capgrade.schemas.say import warn
 
@@ -146,7 +147,7 @@ def read_stored(folder: Path, texts: Sequence[str]) -> StoredVectors:
 def _open_part(path: Path) -> pa.Table | None:
     """A part of a store in memory map; None for a damaged one, which is removed."""
     try:
-        file = open_arrow(path)
+        file = ArrowFile(path)
         file.need(_schema(file.columns["vector"].list_size))
         return file.read_all()
     except (InputError, KeyError, AttributeError):

@@ -23,10 +23,10 @@ from capgrade.measures.ngrams import (
     number_ngrams,
     orders_of,
 )
+from capgrade.schemas.arrow import ArrowFile, metadata_of, with_metadata, write_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
-from capgrade.schemas.output import arrow_of, refuse_file
+from capgrade.schemas.own_files import arrow_of, refuse_file
 from capgrade.schemas.say import warn
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import (
@@ -138,7 +138,7 @@ class Frequencies:
                 problem += f"captions with {tokenizer}"
                 raise InputError(problem, file=folder, remedy="tokenise both alike")
             return cls.of_captions(captions)
-        reader = open_arrow(Path(path))
+        reader = ArrowFile(Path(path))
         metadata = metadata_of(reader.schema)
         if metadata.get("kind") != _KIND:
             remedy = "write one: capgrade captions --frequencies"

@@ -19,7 +19,7 @@ import numpy as np
 from capgrade.measures.base import ArrayState, Fill, Measure, NoParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.files import file_digest
 from capgrade.schemas.lines import number, open_table, text_of_cell
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import warn

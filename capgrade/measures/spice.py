@@ -25,7 +25,7 @@ from capgrade.measures.meteor import refuse_bars
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import package_folder
-from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.files import file_digest
 from capgrade.schemas.params import ParamsBlock, Positive, SelfReference
 from capgrade.text.language import warn_unless_english
 from capgrade.text.tokens import tokens_of

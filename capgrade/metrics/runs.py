@@ -19,7 +19,7 @@ from capgrade.metrics.base import as_numpy
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.lines import number, read_lines
-from capgrade.schemas.output import refuse_file
+from capgrade.schemas.own_files import refuse_file
 
 
 @dataclass(frozen=True)

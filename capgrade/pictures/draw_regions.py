@@ -12,7 +12,7 @@ from PIL.PngImagePlugin import PngInfo
 from capgrade.pictures.listing import make_opener
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
-from capgrade.schemas.output import SIGNATURE, refuse_picture
+from capgrade.schemas.own_files import SIGNATURE, refuse_picture
 from capgrade.schemas.regions import Regions, RegionStore
 
 REGIONS_SIDE = 420  # pixels of the longer side of an image in the picture

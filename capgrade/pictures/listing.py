@@ -25,9 +25,9 @@ from capgrade.pictures.picture import (
     open_table,
     open_zip,
 )
+from capgrade.schemas.arrow import read_arrow
 from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
 from capgrade.schemas.errors import InputError, first_of
-from capgrade.schemas.files import read_arrow
 from capgrade.schemas.hub import hub_source
 from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images
 from capgrade.schemas.progress import progress

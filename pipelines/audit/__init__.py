@@ -25,9 +25,15 @@ from capgrade.pipelines.audit.lists import (
 )
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import package_version, read_manifest, write_manifest, write_text
-from capgrade.schemas.inputs import found_digests
-from capgrade.schemas.output import output_folder, refuse_file
+from capgrade.schemas.files import (
+    found_digests,
+    package_version,
+    read_manifest,
+    write_manifest,
+    write_text,
+)
+from capgrade.schemas.output import output_folder
+from capgrade.schemas.own_files import refuse_file
 from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.schemas.shards import read_shards
 

@@ -292,7 +292,7 @@ def agree(
     from capgrade.pipelines.cli.tables import AGREEMENT_TEXTS, agreement_text, print_agreement
     from capgrade.schemas.files import write_json, write_text
     from capgrade.schemas.judges import are_agreement
-    from capgrade.schemas.output import json_with, refuse_file
+    from capgrade.schemas.own_files import json_with, refuse_file
 
     if out:
         refuse_file(
@@ -341,7 +341,7 @@ def _agree_with_none(
     from capgrade.pipelines.agree import agree_with_none
     from capgrade.schemas.files import write_json
     from capgrade.schemas.judges import are_agreement
-    from capgrade.schemas.output import json_with, refuse_file
+    from capgrade.schemas.own_files import json_with, refuse_file
 
     if out:
         refuse_file(out, "agreement figures", json_with(are_agreement))

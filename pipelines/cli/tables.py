@@ -9,7 +9,7 @@ from capgrade.metrics.uncertainty import Interval, PairedTest
 from capgrade.pipelines.show import Match
 from capgrade.schemas.console import console, print_table
 from capgrade.schemas.judges import CHOSEN, RANDOM
-from capgrade.schemas.output import signed, starting
+from capgrade.schemas.own_files import signed, starting
 
 if TYPE_CHECKING:
     from capgrade.trainer.evaluation.compare import Comparison

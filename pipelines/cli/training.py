@@ -77,7 +77,7 @@ def train(
         "torch", measures=[settings.measure] if settings.validation else [], params=loaded.measures
     )
     regions, images = _choose_input(settings.model.name, regions, images, loaded.regions.images)
-    from capgrade.schemas.locks import first_process
+    from capgrade.schemas.say import first_process
 
     with (
         if_silent(f"{settings.model.name}: reading {captions}")
@@ -211,7 +211,7 @@ def evaluate(
     with paired tests of the first against each other one. With it `--out` writes tables in Markdown
     and LaTeX.
     """
-    from capgrade.schemas.inputs import found_digests
+    from capgrade.schemas.files import found_digests
     from capgrade.trainer.evaluation.evaluate import similarity_names
     from capgrade.trainer.evaluation.task import load_task
 
@@ -300,7 +300,7 @@ def _evaluate_by_list(
 ) -> None:
     """Score a similarity by a list of likely positives."""
     from capgrade.lists import LIKELY, named
-    from capgrade.schemas.inputs import found_digests
+    from capgrade.schemas.files import found_digests
     from capgrade.trainer.evaluation.evaluate import similarity_names
     from capgrade.trainer.evaluation.task import load_listed_task
 

@@ -67,7 +67,7 @@ def score(
     from capgrade.measures.frequencies import Frequencies
     from capgrade.pipelines.cli.tables import SCORES_TEXTS, print_scores, scores_rows, scores_text
     from capgrade.schemas.files import write_text
-    from capgrade.schemas.output import refuse_file
+    from capgrade.schemas.own_files import refuse_file
     from capgrade.scoring import Scores
     from capgrade.scoring import score as score_captions
 

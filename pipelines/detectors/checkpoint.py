@@ -25,7 +25,7 @@ from capgrade.pipelines.detectors.layouts import REMEDY, build_published, layout
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, digest
 from capgrade.schemas.lines import read_lines
-from capgrade.schemas.output import refuse_file
+from capgrade.schemas.own_files import refuse_file
 
 CHECKPOINT_LAYOUT = "capgrade"
 # Tensors in checkpoints of detectron2 that are not weights.

@@ -26,15 +26,10 @@ from capgrade.kernels import limited_threads
 from capgrade.measures import FITTED, Fitted, Measure, choose, file_digests
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder
+from capgrade.schemas.arrow import ArrowFile, write_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import (
-    open_arrow,
-    output_of,
-    package_version,
-    write_arrow,
-    write_manifest,
-)
+from capgrade.schemas.files import output_of, package_version, write_manifest
 from capgrade.schemas.output import PARTS, run_key
 from capgrade.schemas.params import RelevanceParams, ShardsParams
 from capgrade.schemas.progress import progress
@@ -228,7 +223,7 @@ class Worker:
     def __init__(self, job: Job, workers: int = 1) -> None:
         self.job, self.workers, self.folder = job, workers, Folder(job.url)
         self.local = self.folder.local_copy(SHARED)
-        self.ids = open_arrow(self.local.joinpath(*_IDS)).get_batch(0)["image_ids"]
+        self.ids = ArrowFile(self.local.joinpath(*_IDS)).get_batch(0)["image_ids"]
         fit = self.local / "fit"
         self.fitted: dict[str, Fitted] = {
             name: FITTED[kind].load(fit / name) for name, kind in job.kinds.items()

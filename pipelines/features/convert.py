@@ -13,11 +13,11 @@ from capgrade.pipelines.features.rows import GoodImages
 from capgrade.pipelines.features.scan import SUFFIX, ids_file
 from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digests, write_manifest
+from capgrade.schemas.files import digests, folder_digest, write_manifest
 from capgrade.schemas.image_matching import match_images
-from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.left_out import MISSING
-from capgrade.schemas.output import output_folder, refuse_file
+from capgrade.schemas.output import output_folder
+from capgrade.schemas.own_files import refuse_file
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import Dtype, Regions, RegionStore, write_regions
 from capgrade.schemas.say import tell

@@ -15,7 +15,7 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import write_text
 from capgrade.schemas.judges import PROMPT, SCALE, scale_text
 from capgrade.schemas.lines import cells, csv_text
-from capgrade.schemas.output import Recogniser, refuse_file, starting
+from capgrade.schemas.own_files import Recogniser, refuse_file, starting
 from capgrade.schemas.params import JudgeParams
 
 HEAD = ("image_id", "caption_id", "score", "rater", SCALE, PROMPT)

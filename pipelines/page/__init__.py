@@ -19,7 +19,8 @@ from capgrade.pictures.lookup import data_uri
 from capgrade.pipelines.page.charts import STYLE, make_themes
 from capgrade.pipelines.page.parts import Chart, PagePicture, PageSection, as_cell
 from capgrade.schemas.files import atomic, write_manifest
-from capgrade.schemas.output import Recogniser, output_folder, signed
+from capgrade.schemas.output import output_folder
+from capgrade.schemas.own_files import Recogniser, signed
 
 _FOLDER = Path(__file__).parent
 VEGA_LITE = "6.4"

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.params import Params
-from capgrade.schemas.files import package_version, write_json
-from capgrade.schemas.inputs import file_digest, folder_digest
+from capgrade.schemas.files import file_digest, folder_digest, package_version, write_json
 from capgrade.schemas.times import TIMES
 
 _READ = 2**30  # bytes: the state of a larger file is its size, not its digest

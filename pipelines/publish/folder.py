@@ -29,13 +29,13 @@ from capgrade.schemas.files import (
     atomic,
     digest,
     entry_of,
+    found_digests,
     manifest_of,
     parse_manifest,
     read_manifest,
     write_json,
     write_text,
 )
-from capgrade.schemas.inputs import found_digests
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.own_pairs import distribution
 from capgrade.schemas.params import PublishParams

@@ -22,8 +22,7 @@ from capgrade.labels.stored import Sampled
 from capgrade.measures import meaning_of
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, entry_of, of_all
-from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.files import atomic, entry_of, file_digest, of_all
 from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.params import PublishParams
 from capgrade.schemas.shards import read_shards

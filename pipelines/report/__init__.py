@@ -24,7 +24,8 @@ from capgrade.pipelines.report.runs import (
     training_section,
 )
 from capgrade.schemas.files import package_version, write_text
-from capgrade.schemas.output import refuse_file, refuse_foreign
+from capgrade.schemas.output import refuse_foreign
+from capgrade.schemas.own_files import refuse_file
 
 _GENERATOR = "capgrade"
 

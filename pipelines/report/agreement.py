@@ -20,9 +20,9 @@ from capgrade.pipelines.page.parts import (
     mark_best,
 )
 from capgrade.pipelines.report.data import AGREEMENT, CAPTIONS_KIND, JUDGED_PAIRS, ReportData
+from capgrade.schemas.arrow import metadata_of, read_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import metadata_of, read_arrow
 from capgrade.schemas.judges import PEOPLE, SAID, TITLES, TRUTH, VALUES
 
 DOTS = 600  # pairs drawn in a scatter, spread evenly over the judgements

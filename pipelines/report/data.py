@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.csv
 
 from capgrade.pipelines.page.parts import Note
+from capgrade.schemas.arrow import numpy_type
 from capgrade.schemas.captions import CAPTIONS_FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, UNFINISHED, numpy_type, read_manifest, unfinished_work
-from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.files import MANIFEST, UNFINISHED, file_digest, read_manifest, unfinished_work
 from capgrade.schemas.judges import read_agreement
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.own_pairs import FILE as OWN_PAIRS

@@ -28,12 +28,12 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
     digest,
+    found_digests,
     read_manifest,
     write_json,
     write_manifest,
     write_text,
 )
-from capgrade.schemas.inputs import found_digests
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams, RelevanceParams

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from capgrade.pipelines.captions import captions
+from capgrade.schemas.arrow import TABLE_FORMAT, ArrowFile, metadata_of
 from capgrade.schemas.captions import SCHEMA, parts_of, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import TABLE_FORMAT, digest, metadata_of, open_arrow, package_version
+from capgrade.schemas.files import digest, package_version
 from capgrade.schemas.params import CaptionsParams, ScenesParams, validated
 from capgrade.schemas.say import CapgradeWarning
 
@@ -35,7 +36,7 @@ def test_the_table_keeps_the_source_s_order(tmp_path: Path) -> None:
     assert train.table["tokens"][0].as_py() == ["a", "dog", "'s", "bone"]
     assert train.owner.tolist() == [0, 1, 0]
     assert (train.ref_ptr.tolist(), train.refs.tolist()) == ([0, 2, 3], [0, 2, 1])
-    schema = open_arrow(tmp_path / "out" / "captions.arrow").schema
+    schema = ArrowFile(tmp_path / "out" / "captions.arrow").schema
     assert schema.equals(SCHEMA)
     assert metadata_of(schema) == {
         "kind": "captions",

@@ -17,7 +17,7 @@ from capgrade.pipelines.verify import verify
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, parse_manifest, write_json, write_manifest, write_text
-from capgrade.schemas.locks import LOCK, only_run
+from capgrade.schemas.output import LOCK, only_run
 from capgrade.schemas.params import PublishParams, ShardsParams
 from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder
 

@@ -9,17 +9,9 @@ import pytest
 from typer.main import get_command
 
 from capgrade.pipelines.cli import app
+from capgrade.schemas.arrow import ArrowFile, metadata_of, with_metadata, write_arrow
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import (
-    COMMANDS,
-    made_again,
-    metadata_of,
-    open_arrow,
-    read_manifest,
-    with_metadata,
-    write_arrow,
-    write_manifest,
-)
+from capgrade.schemas.files import COMMANDS, made_again, read_manifest, write_manifest
 
 SCHEMA = with_metadata(pa.schema([("x", pa.int64())]), {"kind": "test", "ümlaut": "✓"})
 
@@ -30,7 +22,7 @@ def batches() -> list[pa.RecordBatch]:
 
 def test_what_is_written_is_read_and_outlives_a_failed_write(tmp_path: Path) -> None:
     assert write_arrow(tmp_path / "a.arrow", SCHEMA, batches()) == 2
-    reader = open_arrow(tmp_path / "a.arrow")
+    reader = ArrowFile(tmp_path / "a.arrow")
     assert (
         reader.read_all()["x"].to_pylist() == [1, 2] and metadata_of(reader.schema)["ümlaut"] == "✓"
     )
@@ -52,7 +44,7 @@ def test_truncated_arrow_is_refused(tmp_path: Path, cut: int) -> None:
     data = (tmp_path / "a.arrow").read_bytes()
     (tmp_path / "a.arrow").write_bytes(data[:cut])
     with pytest.raises(InputError, match="not a whole Arrow file"):
-        open_arrow(tmp_path / "a.arrow")
+        ArrowFile(tmp_path / "a.arrow")
 
 
 def test_damaged_metadata_are_told_with_their_file(tmp_path: Path) -> None:
@@ -60,7 +52,7 @@ def test_damaged_metadata_are_told_with_their_file(tmp_path: Path) -> None:
     data = (tmp_path / "a.arrow").read_bytes()
     (tmp_path / "a.arrow").write_bytes(data.replace(b'"kind":', b'"kind"]'))
     with pytest.raises(InputError, match="metadata of an Arrow file are damaged") as refused:
-        open_arrow(tmp_path / "a.arrow")
+        ArrowFile(tmp_path / "a.arrow")
     assert str(tmp_path / "a.arrow") in str(refused.value)
 
 

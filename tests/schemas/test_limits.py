@@ -11,9 +11,9 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines import captions as stage
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.shards import shards
+from capgrade.schemas.arrow import ArrowFile
 from capgrade.schemas.captions import CAPTIONS_FILE, Caption, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import open_arrow
 from capgrade.schemas.params import CaptionsParams, ShardsParams
 from tests.conftest import random_sets
 
@@ -40,7 +40,7 @@ def test_text_in_many_batches(
     in one batch."""
     whole = read_captions(written(tmp_path / "whole"))
     monkeypatch.setattr(stage, limit, value)
-    file = open_arrow(written(tmp_path / "many") / CAPTIONS_FILE)
+    file = ArrowFile(written(tmp_path / "many") / CAPTIONS_FILE)
     assert file.num_record_batches > 10
     for k in range(file.num_record_batches):
         batch = file.get_batch(k)

@@ -13,8 +13,7 @@ from capgrade.pictures.draw_regions import arrange_in_grid
 from capgrade.pictures.listing import make_opener
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, write_json, write_manifest
-from capgrade.schemas.inputs import found_digests
+from capgrade.schemas.files import atomic, found_digests, write_json, write_manifest
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.regions import RegionStore
 from capgrade.trainer.alignment.pointing_game import (

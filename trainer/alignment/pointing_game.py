@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from capgrade.boxes import iou
+from capgrade.schemas.arrow import read_arrow
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.files import read_arrow
 from capgrade.trainer.models.alignment import alignment_matrix
 from capgrade.trainer.models.base import Encoded
 from capgrade.trainer.models.text_encoder import Pieces

@@ -12,9 +12,8 @@ import numpy as np
 from capgrade.pictures.listing import list_pictures, match_pictures
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError, first_of
-from capgrade.schemas.files import MANIFEST, digest
+from capgrade.schemas.files import MANIFEST, digest, file_digest
 from capgrade.schemas.image_matching import NAMES_SHOWN, ImageMatches, named
-from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.left_out import MISSING, UNREADABLE, line_of
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import Regions, RegionStore

@@ -17,8 +17,13 @@ from capgrade.metrics.catalogue import CATALOGUE, Metric
 from capgrade.metrics.uncertainty import PairedTest
 from capgrade.schemas.console import console, print_table
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_manifest, unfinished_work, write_manifest, write_text
-from capgrade.schemas.inputs import found_digests
+from capgrade.schemas.files import (
+    found_digests,
+    read_manifest,
+    unfinished_work,
+    write_manifest,
+    write_text,
+)
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
 from capgrade.trainer.evaluation.evaluate import METRICS_FILE, count_averaged

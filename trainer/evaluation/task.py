@@ -19,17 +19,17 @@ from capgrade.metrics.eccv import human_lists, original_images
 from capgrade.metrics.judged_sample import JudgedSample
 from capgrade.metrics.pmrp import coco_codes
 from capgrade.metrics.ranking import Array
+from capgrade.schemas.arrow import ArrowFile
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
     check_sizes,
     digest,
-    open_arrow,
+    file_digest,
     parse_manifest,
     read_manifest,
 )
-from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.left_out import counts_of, line_of
 from capgrade.schemas.lines import open_bytes, read_json
 from capgrade.schemas.relevance import read_relevance
@@ -643,7 +643,7 @@ def _read_matrix(
 
 
 def _read_arrow(path: Path, ids: Sequence[str], column: str) -> Array:
-    table = open_arrow(path).read_all()
+    table = ArrowFile(path).read_all()
     lists = [field.name for field in table.schema if pa.types.is_fixed_size_list(field.type)]
     if column not in table.schema.names or len(lists) != 1:
         problem = f"columns {', '.join(table.schema.names)}"

@@ -15,8 +15,7 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, digest
-from capgrade.schemas.inputs import file_digest, found_digests
+from capgrade.schemas.files import MANIFEST, digest, file_digest, found_digests
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.say import tell
 from capgrade.trainer.data.images import (

@@ -17,12 +17,12 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     allowed,
     digest,
+    found_digests,
     read_manifest,
     write_json,
     write_manifest,
     writing,
 )
-from capgrade.schemas.inputs import found_digests
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.progress import counted, progress

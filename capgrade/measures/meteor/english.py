@@ -21,7 +21,7 @@ import numpy as np
 from capgrade.measures.meteor.stems import stem
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import package_folder
-from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.files import file_digest
 from capgrade.text.tokens import Words, retokenize
 
 JAR = "meteor-1.5.jar"

@@ -23,8 +23,7 @@ from capgrade.measures.embeddings import cache_folder
 from capgrade.measures.meteor.english import REINSTALL
 from capgrade.measures.ngrams import ALONE, find
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import CACHE, atomic
-from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.files import CACHE, atomic, file_digest
 from capgrade.schemas.say import tell, warn
 from capgrade.text.tokens import split_at_spaces
 

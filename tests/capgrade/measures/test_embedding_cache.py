@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capgrade.measures import embeddings
+from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_arrow
 from capgrade.schemas.say import CapgradeWarning
 
 TEXTS = ["two dogs", "a cat sits", "red ball", "one", "no man"]

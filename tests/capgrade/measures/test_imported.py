@@ -11,9 +11,9 @@ import pytest
 
 from capgrade.explorer.judgements import read_judge_tables
 from capgrade.measures.imported import FittedImported, FittedJudged, Imported
+from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_arrow
 from capgrade.schemas.relevance import Relevance, read_relevance, relevance_batch, relevance_schema
 from capgrade.schemas.reviews import POOL, Item, ReviewPlan
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder

@@ -18,9 +18,9 @@ from capgrade.explorer.corpus import read_labels
 from capgrade.explorer.plans import plan_most_informative, plan_pool
 from capgrade.measures import FITTED, choose, meaning_of, parts_of, reranker
 from capgrade.measures.params import MeasuresParams
+from capgrade.schemas.arrow import read_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_arrow
 from capgrade.schemas.own_pairs import read_own_pairs
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards

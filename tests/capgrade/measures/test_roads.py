@@ -23,9 +23,9 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import ShardsPart, join_shards, shards
+from capgrade.schemas.arrow import ArrowFile
 from capgrade.schemas.captions import Caption, Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import open_arrow
 from capgrade.schemas.own_pairs import read_own_pairs
 from capgrade.schemas.params import CaptionsParams, RelevanceParams, ShardsParams, WindowsParams
 from capgrade.schemas.relevance import read_relevance
@@ -285,7 +285,7 @@ def test_frequencies_of_words_with_no_break_spaces_are_refused(tmp_path: Path) -
 
 
 def counted(path: Path) -> dict[str, int]:
-    table = open_arrow(path).read_all()
+    table = ArrowFile(path).read_all()
     return dict(zip(table["ngram"].to_pylist(), table["images"].to_pylist(), strict=True))
 
 

@@ -30,7 +30,7 @@ from capgrade.pipelines.execution import job as module  # noqa: E402
 from capgrade.pipelines.execution import runners  # noqa: E402
 from capgrade.pipelines.relevance import relevance  # noqa: E402
 from capgrade.pipelines.shards import ShardsPart, join_shards, shards  # noqa: E402
-from capgrade.schemas.files import open_arrow  # noqa: E402
+from capgrade.schemas.arrow import ArrowFile  # noqa: E402
 from capgrade.schemas.params import RelevanceParams, ShardsParams, WindowsParams  # noqa: E402
 from tests.conftest import contents  # noqa: E402
 
@@ -121,7 +121,7 @@ def counted(work: Callable[[Path], None], folder: Path, after: int = NEVER) -> i
 def finished(folder: Path) -> dict[Path, tuple[int, int]]:
     """Inode and time of each part, which has all its content."""
     for path in folder.rglob("*.arrow"):
-        open_arrow(path).read_all()
+        ArrowFile(path).read_all()
     parts = [path for path in folder.rglob("parts/[!.]*") if path.is_file()]
     return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in parts}
 

@@ -26,8 +26,9 @@ from capgrade.pipelines.execution.runners import MakeBlock, graph, shares
 from capgrade.pipelines.relevance import DenseTables
 from capgrade.pipelines.sampling.sampler import Plan
 from capgrade.pipelines.shards import SampledTables, open_shards_run, save_shards_job, schema_of
+from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_arrow, write_text
+from capgrade.schemas.files import write_text
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.relevance import relevance_schema
 from capgrade.schemas.shards import shard_schema

@@ -23,17 +23,10 @@ from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.publish.tables import meaning
 from capgrade.pipelines.shards import shards
+from capgrade.schemas.arrow import ArrowFile, metadata_of, with_metadata, write_arrow
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import (
-    digest,
-    entry_of,
-    metadata_of,
-    open_arrow,
-    read_manifest,
-    with_metadata,
-    write_arrow,
-)
+from capgrade.schemas.files import digest, entry_of, read_manifest
 from capgrade.schemas.params import AgreeParams, ShardsParams
 from capgrade.schemas.shards import read_shards
 from tests.conftest import edit_manifest, write_matrix
@@ -115,7 +108,7 @@ def test_shards_of_before_say_what_they_lack(made: Path, tmp_path: Path) -> None
     shutil.copytree(made / "train", old)
     files = read_shards(old).files
     for path in files:
-        table = open_arrow(path).read_all()
+        table = ArrowFile(path).read_all()
         facts = {**metadata_of(table.schema), "format": 1}
         table = table.select(
             [name for name in table.schema.names if not name.endswith("_left_out")]

@@ -45,8 +45,7 @@ from capgrade.pipelines.report.runs import (
 )
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import UNFINISHED, write_manifest
-from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.files import UNFINISHED, file_digest, write_manifest
 from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.relevance import read_relevance

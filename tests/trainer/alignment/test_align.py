@@ -10,9 +10,9 @@ from PIL import Image
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import captions
+from capgrade.schemas.arrow import read_arrow
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_arrow
 from capgrade.schemas.params import CaptionsParams, ModelParams, ScenesParams, TrainParams
 from capgrade.schemas.regions import Regions, write_regions
 from capgrade.trainer.alignment.align import ALIGNMENT_SIDE, align, draw_panel

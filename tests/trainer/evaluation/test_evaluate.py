@@ -11,9 +11,10 @@ import torch
 
 from capgrade.metrics import ndcg
 from capgrade.metrics.eccv import original_images
+from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, read_manifest, write_arrow, write_manifest
+from capgrade.schemas.files import digest, read_manifest, write_manifest
 from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.trainer.evaluation import tables

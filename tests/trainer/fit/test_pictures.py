@@ -13,7 +13,7 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.params import load_params
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.files import folder_digest
 from capgrade.schemas.params import TrainParams
 from capgrade.trainer.data.images import PictureStore
 from capgrade.trainer.fit.checkpoint import load_run

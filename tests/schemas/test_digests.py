@@ -12,8 +12,7 @@ from capgrade.measures.sbert import SbertParams
 from capgrade.pipelines.detectors.catalogue import input_digests
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest
-from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.files import digest, folder_digest
 from capgrade.schemas.params import RegionsParams
 
 

@@ -11,8 +11,8 @@ from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.output import require_space, size_of, spoken
 from capgrade.schemas.params import RelevanceParams, ShardsParams
-from capgrade.schemas.space import require_space, size_of, spoken
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 
