@@ -17,10 +17,11 @@ from unittest.mock import patch
 import numpy as np
 
 from capgrade.benchmarks.harness import Asked, Rows, product_seconds
-from capgrade.measures.embeddings import cache_folder, cache_name, embed, store
+from capgrade.measures.embeddings import EMBEDDINGS, cache_name, embed, store
 from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import cache_folder
 from capgrade.schemas.shards import read_shards
 from capgrade.schemas.times import peak_mb, processor_seconds
 
@@ -88,6 +89,6 @@ def embedded(texts: list[str], asked: Asked) -> Iterator[None]:
         rows = np.unique(texts, return_index=True)[1]  # Equal texts have equal vectors.
         unique_texts = [texts[row] for row in rows]
         unique_vectors = np.asarray(vectors[rows], np.float32)
-        file = cache_folder() / cache_name(EMBEDDED)
+        file = cache_folder() / EMBEDDINGS / cache_name(EMBEDDED)
         store(file, unique_texts, unique_vectors, [0] * len(rows))
         yield

@@ -36,10 +36,10 @@ SHIFTS, FACTORS = (30, 27, 31), (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of i
 
 
 def njit(function: Callable | None = None, *, cache: bool = False, **options: Any) -> Any:
-    """As `numba.njit`, a decorator with or without options; code is kept in `cache_folder`."""
+    """As `numba.njit`, a decorator with or without options; code is kept in `code_folder`."""
     if function is None:
         return lambda function: njit(function, cache=cache, **options)
-    folder = cache_folder() if cache else None
+    folder = code_folder() if cache else None
     if folder is None:
         return numba.njit(function, **options)
     # numba reads the setting when a kernel is made, so the caller's own kernels are not affected.
@@ -51,7 +51,7 @@ def njit(function: Callable | None = None, *, cache: bool = False, **options: An
 
 
 @lru_cache(maxsize=1)
-def cache_folder() -> Path | None:
+def code_folder() -> Path | None:
     """A folder of $NUMBA_CACHE_DIR or of the user's cache folder, for sources as they are now.
 
     None, after a warning, where it may not be written: numba would take a folder without a digest.

@@ -73,17 +73,10 @@ def open_shards_run(
     """What shards are made of. InputError as `open_run`, and where no sample gives every pair a
     chance."""
     run = open_run("shards", captions_dir, params, measures, sampler=RULE)
-    if not params.uniform and len(partial_measures(run)) == len(params.measures):
+    if not params.uniform and len(run.partial) == len(params.measures):
         problem = f"no sample of all pairs: {', '.join(params.measures)} have no windows"
         raise InputError(problem, remedy="set shards.uniform above 0, or name a further measure")
     return run
-
-
-def partial_measures(run: ScoringRun) -> frozenset[int]:
-    """The numbers of the measures that score some pairs alone."""
-    n = run.captions.n_captions
-    chosen = enumerate(run.chosen.values())
-    return frozenset(m for m, measure in chosen if measure.partial(n))
 
 
 def schema_of(run: ScoringRun) -> pa.Schema:
@@ -93,7 +86,7 @@ def schema_of(run: ScoringRun) -> pa.Schema:
         "inputs": run.files,
         "n_captions": run.captions.n_captions,
         "params": run.made_with,
-        "reasons": reason_names([*run.chosen], partial_measures(run)),
+        "reasons": reason_names([*run.chosen], run.partial),
     }
     left_out = [name for name, measure in run.chosen.items() if measure.leaves_out]
     return shard_schema([*run.chosen], metadata, left_out)
@@ -132,7 +125,7 @@ def save_shards_job(run: ScoringRun, schema: pa.Schema, work: Path, url: str | N
         np.save(work / "keys" / f"{name}.npy", array)
 
     kinds = run.fit_measures(work)
-    plan = plan_of(run.chosen.values(), params, partial_measures(run))
+    plan = plan_of(run.chosen.values(), params, run.partial)
     return run.job(work, kinds, SampledTables(params.measures, plan, schema), url)
 
 

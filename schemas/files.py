@@ -18,6 +18,8 @@ from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
+from platformdirs import user_cache_path
+
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 
@@ -63,6 +65,11 @@ def allowed(option: str) -> str:
 
 OUT = allowed("--out")
 CACHE = "set CAPGRADE_CACHE to a folder that may be written, or change its permissions"
+
+
+def cache_folder() -> Path:
+    """Where what is made once is kept: `$CAPGRADE_CACHE`, else in the user's cache folder."""
+    return Path(os.environ.get("CAPGRADE_CACHE") or user_cache_path("capgrade"))
 
 
 def package_version() -> str:

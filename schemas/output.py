@@ -8,6 +8,7 @@ Everything else is an InputError before anything is touched. `own_files` has the
 
 import glob
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +34,6 @@ from capgrade.schemas.files import (
     write_json,
     writing,
 )
-from capgrade.schemas.lines import read_json
 from capgrade.schemas.say import first_process, tell
 
 LOCK = ".capgrade.lock"  # in the folder of unfinished work
@@ -203,8 +203,8 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def read_run(folder: Path) -> dict[str, Any] | None:
     """What a folder of unfinished work is of, "stage" and "made_of"; None where no file says so."""
-    with suppress(InputError, OSError):
-        run = read_json(folder / RUN_FILE)
+    with suppress(ValueError, RecursionError, OSError):
+        run = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
         if isinstance(run, dict) and isinstance(run.get("stage"), str) and "made_of" in run:
             return run
     return None

@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 
 from capgrade.labels import Labels
 from capgrade.labels.stored import Dense, Sampled, SampledPart, Stored
-from capgrade.measures.embeddings import cache_folder
 from capgrade.schemas.arrow import ArrowFile, metadata_of, write_arrow
 from capgrade.schemas.captions import SCHEMA, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     CACHE,
     MANIFEST,
+    cache_folder,
     digest,
     in_order,
     package_version,
@@ -154,7 +154,7 @@ def _read_pairs(
     name = hashlib.sha256(
         f"{digest(folder / MANIFEST)} {captions.split} {package_version()}".encode()
     ).hexdigest()
-    path = cache_folder().with_name("published") / f"{name[:32]}.arrow"
+    path = cache_folder() / "published" / f"{name[:32]}.arrow"
     with suppress(InputError):  # a missing or damaged file is written again
         return _map_pairs(path)
     schema, batches = published_shards(folder, manifest, captions, names)

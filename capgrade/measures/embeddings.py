@@ -20,30 +20,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from platformdirs import user_cache_path
 
 from capgrade.devices import device_of
 from capgrade.pretrained import EMBEDDED, fingerprint, model_source, quiet_loading
 from capgrade.schemas.arrow import ArrowFile, write_arrow
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
-from capgrade.schemas.files import CACHE
+from capgrade.schemas.files import CACHE, cache_folder
 from capgrade.schemas.progress import progress
 from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+EMBEDDINGS = "embeddings"  # in `cache_folder`
 TEXTS_SAVED_TOGETHER = 1024  # captions between two saves
 _BATCH, _GPU_BATCH = 16, 256  # texts that are computed together
 DIGEST = pa.binary(16)  # of a text
 # Environment variables that decide which instructions libraries use.
 SWITCHES = ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")
-
-
-def cache_folder() -> Path:
-    """`$CAPGRADE_CACHE`, else `capgrade` in the user's cache folder."""
-    return Path(os.environ.get("CAPGRADE_CACHE") or user_cache_path("capgrade")) / "embeddings"
 
 
 def embed(
@@ -60,7 +55,7 @@ def embed(
     cut, which a warning counts. Raises InputError when there is no such model or device, its
     vectors are no numbers, or the cache cannot be written.
     """
-    folder = (folder or cache_folder()) / cache_name(model, device)
+    folder = (folder or cache_folder() / EMBEDDINGS) / cache_name(model, device)
     stored = read_stored(folder, texts)
     if not stored.known.all():
         missing = sorted(

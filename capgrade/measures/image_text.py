@@ -29,7 +29,7 @@ from capgrade.measures.base import (
     reference_sets,
 )
 from capgrade.measures.embeddings import (
-    cache_folder,
+    EMBEDDINGS,
     cache_name,
     embed,
     encode,
@@ -44,6 +44,7 @@ from capgrade.pictures.picture import Picture
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import cache_folder
 from capgrade.schemas.params import MeasureDevice, ParamsBlock, SelfReference
 from capgrade.schemas.progress import progress
 
@@ -255,7 +256,7 @@ def embed_pictures(pictures: Sequence[Picture], model: str, device: str) -> np.n
     for a picture that cannot be read, and as `embed`.
     """
     pillow = version("pillow").partition(".")[0]
-    folder = cache_folder() / f"{cache_name(model, device)}-pictures-pillow-{pillow}"
+    folder = cache_folder() / EMBEDDINGS / f"{cache_name(model, device)}-pictures-pillow-{pillow}"
     with progress(f"reading {len(pictures):,} pictures", len(pictures)) as advance:
         digests = []
         for picture in pictures:

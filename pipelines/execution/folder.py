@@ -19,7 +19,6 @@ import fsspec
 from filelock import FileLock
 from fsspec.implementations.local import LocalFileSystem
 
-from capgrade.measures.embeddings import cache_folder
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     CACHE,
@@ -27,6 +26,7 @@ from capgrade.schemas.files import (
     NO_ROOM,
     OUT,
     atomic,
+    cache_folder,
     digest,
     parse_manifest,
     writing,
@@ -192,7 +192,7 @@ def local_folder(place: str) -> Path:
     if "://" not in place:
         return Path(place)
     name = hashlib.sha256(place.rstrip("/").encode()).hexdigest()[:16]
-    return fetch_finished(place, cache_folder().with_name("fetched") / name, allow=CACHE)
+    return fetch_finished(place, cache_folder() / "fetched" / name, allow=CACHE)
 
 
 def without_secrets(text: str) -> str:

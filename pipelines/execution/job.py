@@ -84,6 +84,9 @@ def open_run(
             "tokenizer": captions.tokenizer,
         },
         n_blocks=-(-captions.n_images // params.block_images),
+        partial=frozenset(
+            m for m, measure in enumerate(chosen.values()) if measure.partial(captions.n_captions)
+        ),
     )
 
 
@@ -101,6 +104,7 @@ class ScoringRun:
     made_of: Mapping[str, Any]  # all that parts depend on
     facts: Mapping[str, str]  # what the metadata of every table say of the captions
     n_blocks: int
+    partial: frozenset[int]  # numbers of the measures that score some pairs alone
 
     def fit_measures(self, work: Path) -> dict[str, str]:
         """Fit the measures, and save them in `work`, where workers find them.

@@ -15,13 +15,12 @@ from threading import Condition
 
 import numpy as np
 
-from capgrade.measures.embeddings import cache_folder
 from capgrade.pictures.lookup import PictureLookup, encode_image
 from capgrade.pipelines.judging.question import Prompt, Question
 from capgrade.pipelines.judging.reply import Judge, LostError, Reply
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import CACHE, canonical
+from capgrade.schemas.files import CACHE, cache_folder, canonical
 from capgrade.schemas.lines import append_lines, appended_lines
 from capgrade.schemas.params import JudgeParams
 from capgrade.schemas.progress import progress
@@ -64,7 +63,7 @@ class JudgingRound:
         self._next_at = 0.0  # the time from which the next request may go
         self._dearest, self._limit = 0.0, np.inf
         name = hashlib.sha256(judge.name.encode()).hexdigest()[:32]
-        self.kept = cache_folder().parent / "judge" / f"{name}.jsonl"
+        self.kept = cache_folder() / "judge" / f"{name}.jsonl"
         known = self._read_answers()
         self._by_key: dict[str, Question] = {}
         digest = cache(self._digest)

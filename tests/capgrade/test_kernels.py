@@ -126,7 +126,7 @@ def test_the_caller_s_own_kernels_are_kept_where_they_were() -> None:
     before, ours, after = (
         decorate(cache=True)(mine).stats.cache_path for decorate in (numba.njit, njit, numba.njit)
     )
-    assert before == after and Path(ours).parent == module.cache_folder()
+    assert before == after and Path(ours).parent == module.code_folder()
 
 
 def mine(x: int) -> int:

@@ -19,11 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capgrade.kernels import GOLDEN, mix_all
-from capgrade.measures.embeddings import cache_folder
 from capgrade.measures.meteor.english import REINSTALL
 from capgrade.measures.ngrams import ALONE, find
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import CACHE, atomic, file_digest
+from capgrade.schemas.files import CACHE, atomic, cache_folder, file_digest
 from capgrade.schemas.say import tell, warn
 from capgrade.text.tokens import split_at_spaces
 
@@ -143,7 +142,7 @@ def read_paraphrases(path: Path) -> Paraphrases:
     Its arrays are kept in `$CAPGRADE_CACHE/meteor`. InputError when the file cannot be read or is
     cut short.
     """
-    folder = cache_folder().parent / "meteor" / f"{file_digest(path)[:16]}-{VERSION}"
+    folder = cache_folder() / "meteor" / f"{file_digest(path)[:16]}-{VERSION}"
     table = _load_table(folder)
     if table is None:
         table = _read_table(path)
