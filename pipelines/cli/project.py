@@ -63,7 +63,7 @@ def init(
     It reads the captions and finds pictures for them before it writes. On a terminal it asks for
     what is not given.
     """
-    from capgrade.pipelines.project.init import inspect_dataset, params_of, small_splits
+    from capgrade.pipelines.project.init import inspect_dataset, params_of, stages_that_stop
     from capgrade.pipelines.project.init import write_project as write
     from capgrade.schemas.extras import require
 
@@ -103,7 +103,7 @@ def init(
         lines.append(
             "sbert's default model is for English: --set measures.sbert.model=MODEL names another"
         )
-    lines += small_splits(tree, facts)
+    lines += stages_that_stop(tree, facts)
     for line in lines:
         typer.echo(line, err=common.as_json)
     made = write(folder, tree, f"{facts.line()}.")

@@ -163,11 +163,6 @@ def _match_pictures(summary: DatasetSummary, images: str) -> DatasetSummary:
         )
         raise InputError(problem, file=images, remedy=remedy)
     notes = [*matches.lines(), *pictures.lines()]
-    if matches.missing:
-        notes.append(
-            "the stage `regions` stops there, unless --set regions.unreadable=skip leaves such"
-            " images out"
-        )
     with_picture, looked_for = len(matches.numbers), len(summary.files)
     return replace(summary, with_picture=with_picture, looked_for=looked_for, notes=notes)
 
@@ -291,12 +286,18 @@ def _with_sets(tree: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     return tree
 
 
-def small_splits(tree: Mapping[str, Any], summary: DatasetSummary) -> list[str]:
-    """A line for each run whose batches are larger than the split it trains on, as `train` would
-    stop there."""
-    if not summary.split_captions:
-        return []
+def stages_that_stop(tree: Mapping[str, Any], summary: DatasetSummary) -> list[str]:
+    """A line for each stage that will stop with an error: `regions` where pictures are missing, and
+    `train` where batches are larger than the split."""
     lines = []
+    missing = summary.looked_for - summary.with_picture
+    if missing and tree["regions"].get("unreadable") != "skip":
+        lines.append(
+            "the stage `regions` stops for these pictures, unless --set regions.unreadable=skip leaves"
+            " such images out"
+        )
+    if not summary.split_captions:
+        return lines
     for preset in tree["runs"]:
         block = with_preset({**tree["train"], "preset": preset}, tree["presets"])
         params = validated(TrainParams, block)

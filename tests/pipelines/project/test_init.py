@@ -36,7 +36,11 @@ def test_it_looks_then_writes_a_project(flickr30k: Path, tmp_path: Path, capsys)
         "no pictures of 1 of the 20 images: '100" in said
         and "not asked for: 1 of 20 pictures: 9.jpg" in said
     )
-    assert "the stage `regions` stops there, unless --set regions.unreadable=skip" in said
+    stops = "the stage `regions` stops for these pictures, unless --set regions.unreadable=skip"
+    assert stops in said
+    skip = ("--data", flickr30k, *SCENES, "--set", "regions.unreadable=skip")
+    assert call("init", tmp_path / "q", "--template", "flickr30k", *skip) == 0
+    assert "19 of 20 pictures" in (said := capsys.readouterr().out) and "stops for" not in said
     params = load_params(project / "params.yaml")
     assert params.captions.source == "karpathy" and Path(str(params.captions.input)).is_absolute()
     assert (params.train.split, params.train.validation, params.evaluate.split) == (
