@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -121,6 +120,7 @@ class FittedCider(OfReferences):
     postings: Postings
     ranked: Ranked
     form: Form
+    full: float  # of a caption with itself, if it has n-grams of all orders
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         pairs = ImagePairs(images, captions, self.ref_ptr, self.refs, self.leave_out)
@@ -189,11 +189,6 @@ class FittedCider(OfReferences):
         return kernel.fold_references(
             pairs, first, self.weighted, self.weights, self.form, self.postings
         )
-
-    @cached_property
-    def full(self) -> float:
-        """What a caption has with itself, if it has n-grams of all orders."""
-        return float(self.form.scale * (1 + self.weights.order.max(initial=0)))
 
 
 def score_sentences(
@@ -359,6 +354,7 @@ def index_captions(
         postings=build_postings(ngrams, ranked.rank, value, _DENSE_SHARE),
         ranked=ranked,
         form=form,
+        full=float(form.scale * (1 + order.max(initial=0))),
     )
 
 

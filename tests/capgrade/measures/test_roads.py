@@ -343,6 +343,8 @@ def test_files_hold_what_score_computes(
             close(kept.exact(name).block(*block)[0], wanted, name, "exact")
 
 
+# The best value is that of three orders of n-grams, where one caption alone has four.
+FOUR_ORDERS = [["a two men"], ["a two men"] * 3, ["a two men"] * 3, ["a a a a"]]
 BOTH = {"both": {"cider": 0.1, "rouge_l": -0.5, "sbert": 1.0}}
 
 
@@ -351,6 +353,9 @@ BOTH = {"both": {"cider": 0.1, "rouge_l": -0.5, "sbert": 1.0}}
     sets=corpora(), tokenizer=st.sampled_from(TOKENIZERS), among=st.sampled_from(["all", 0.5]), top=st.integers(0, 3),
     blocks=st.tuples(st.integers(1, 6), st.integers(1, 6)), left_out=st.booleans(), seed=st.integers(0, 99),
 )  # fmt: skip
+@example(
+    sets=FOUR_ORDERS, tokenizer="ptb_py", among="all", top=0, blocks=(1, 1), left_out=False, seed=0
+)
 def test_a_pair_has_one_value(
     vectors: None,
     sets: list,
