@@ -1,8 +1,8 @@
 """`capgrade.evaluate` of a score matrix, `evaluate_lists` of ranked lists: many metrics by name,
 with intervals.
 
-The command `capgrade evaluate` and `reproduce` call it too. Validation while training scores the
-same metrics by `metrics.catalogue.score_all`, without intervals.
+The command `capgrade evaluate`, validation while training and `reproduce` call it too, so that
+these numbers are computed in one place.
 """
 
 from __future__ import annotations

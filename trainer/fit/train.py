@@ -19,12 +19,10 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from capgrade.devices import autocast, precision_of
-from capgrade.evaluation import RECALL, SUMMED
+from capgrade.evaluation import RECALL, SUMMED, evaluate
 from capgrade.losses import ScoredBatch, gather
 from capgrade.losses.declared import ACTIVE
 from capgrade.measures.params import MeasuresParams
-from capgrade.metrics.base import Queries
-from capgrade.metrics.catalogue import find_metric, reduce_values, score_all
 from capgrade.processes import (
     Process,
     average_gradients,
@@ -56,9 +54,8 @@ from capgrade.trainer.fit.setup import Data, Setup, choose_validation, prepare
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.search.encode import compute_scores, encode_split
 
-# The metrics of each figure: one is a mean over both directions, several are added up in percent.
-_GRADED = {"ndcg": ("ndcg@25",), "asp": ("asp",), "kendall_tau_b": ("kendall_tau_b",)}
-# Other figures that `train.best_by` may name.
+_GRADED = ("ndcg@25", "asp", "kendall_tau_b")
+# Other metrics that `train.best_by` may name.
 _BY_NAME = {
     "ndcg_exp": ("ndcg_exp@25",),
     **{name: tuple(f"{name}@{k}" for k in SUMMED) for name in ("ncs", "ncs_ordered")},
@@ -292,39 +289,31 @@ def validate(
     """
     if pairs is None:
         return {}
-    figures = {"rsum": RECALL}
-    if relevance is not None:
-        figures |= _GRADED
-        figures |= {name: _BY_NAME[name] for name in _BY_NAME if name in best_by}
-    metrics = [find_metric(name) for names in figures.values() for name in names]
-    was_training = model.training
-    folds: dict[str, list[float]] = {figure: [] for figure in figures}
+    named = [] if relevance is None else [name for name in _BY_NAME if name in best_by]
+    graded = () if relevance is None else _GRADED
+    metrics = [*RECALL, *graded, *(metric for name in named for metric in _BY_NAME[name])]
+    was_training, folds = model.training, []
     images, captions = encode_split(model.eval(), pairs)
-    size = fold or pairs.captions.n_images
+    owner, size = pairs.captions.owner, fold or pairs.captions.n_images
     for first in range(0, pairs.captions.n_images, size):
-        owner = pairs.captions.owner - first
-        columns = np.flatnonzero((owner >= 0) & (owner < size))
-        rows, owner = np.arange(size), owner[columns]
-        scores = compute_scores(
+        columns = np.flatnonzero((owner >= first) & (owner < first + size))
+        matrix = compute_scores(
             model, images[first : first + size], captions[torch.from_numpy(columns)]
         )
-        by_image, by_caption = {}, {}
-        if relevance is not None:
-            by_image[""] = relevance[first : first + size, columns]
-            by_caption[""] = by_image[""].T
-        means = []
-        for queries in (
-            Queries(scores, rows, owner, by_image, clip=True),
-            Queries(scores.T, owner, rows, by_caption, clip=True),
-        ):
-            by_metric = score_all(queries, metrics).items()
-            means.append({name: reduce_values(name, values) for name, values in by_metric})
-        for figure, names in figures.items():
-            parts = [direction[name] for direction in means for name in names]
-            value = 100 * np.sum(parts) if len(names) > 1 else np.mean(parts)
-            folds[figure].append(float(value))
+        labels = None if relevance is None else relevance[first : first + size, columns]
+        evaluation = evaluate(matrix, labels, metrics, owner=owner[columns] - first, intervals=None)
+        directions = [scored.mean for scored in evaluation.scored.values()]
+        values = {"rsum": evaluation.rsum}
+        for metric in graded:
+            mean = np.mean([direction[metric] for direction in directions])
+            values[metric.split("@")[0]] = float(mean)
+        for name in named:
+            parts = [direction[metric] for direction in directions for metric in _BY_NAME[name]]
+            is_sum = len(_BY_NAME[name]) > 1
+            values[name] = 100 * float(np.sum(parts)) if is_sum else float(np.mean(parts))
+        folds.append(values)
     model.train(was_training)
-    return {figure: float(np.mean(values)) for figure, values in folds.items()}
+    return {name: float(np.mean([values[name] for values in folds])) for name in folds[0]}
 
 
 def scored_batch(
