@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from capgrade.agreement.coefficients import COEFFICIENTS
 from capgrade.metrics.uncertainty import Interval, PairedTest
 from capgrade.pipelines.show import Match
 from capgrade.schemas.console import console, print_table
@@ -14,8 +15,6 @@ from capgrade.schemas.own_files import signed, starting
 if TYPE_CHECKING:
     from capgrade.trainer.evaluation.compare import Comparison
     from capgrade.trainer.search.index import Hit
-
-COEFFICIENTS = ("pearson", "spearman", "kendall", "kendall_c")
 
 
 def print_agreement(result: dict[str, Any]) -> None:
