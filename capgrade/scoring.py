@@ -14,7 +14,7 @@ from capgrade.measures.base import Measure
 from capgrade.measures.catalogue import MEASURES
 from capgrade.measures.corpus import CaptionSets, Corpus, Scored, pair_candidates
 from capgrade.measures.frequencies import Frequencies
-from capgrade.metrics.uncertainty import Interval, PairedTest, interval, paired
+from capgrade.metrics.uncertainty import Interval, PairedTest, correct, interval, paired
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 
@@ -60,7 +60,7 @@ class Scores:
     ) -> dict[str, PairedTest]:
         """This system less another on the same images, measure by measure: paired bootstrap
         interval of the difference and the p-value of approximate randomisation (Riezler and Maxwell
-        2005).
+        2005), also corrected for the number of measures.
 
         InputError when the candidates are not of the same images in the same order, or the measures
         differ.
@@ -74,12 +74,14 @@ class Scores:
             raise InputError(
                 "the systems have different measures", remedy="score both with the same measures"
             )
-        return {
-            name: paired(
-                scored_measure, other._scored[name], level=level, samples=samples, seed=seed
-            )
-            for name, scored_measure in self._scored.items()
-        }
+        return correct(
+            {
+                name: paired(
+                    scored_measure, other._scored[name], level=level, samples=samples, seed=seed
+                )
+                for name, scored_measure in self._scored.items()
+            }
+        )
 
 
 def score(

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
+from capgrade.metrics.formats import SUM_NAMES
 from capgrade.pictures.draw_regions import REGIONS_SIDE
 from capgrade.pipelines.page import render_page
 from capgrade.pipelines.page.charts import MEAN, colour_of
@@ -51,7 +52,6 @@ from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import evaluate
-from capgrade.trainer.evaluation.tables import SUM_NAMES
 from capgrade.trainer.evaluation.task import Task
 from tests.conftest import (
     call,
