@@ -12,13 +12,14 @@ from capgrade.comparison import Column, compare, find_columns, reported_columns,
 from capgrade.metrics.base import check_choice
 from capgrade.metrics.catalogue import RECALL, with_measure
 from capgrade.metrics.formats import DIRECTION_WORDS, best_of, format_value
+from capgrade.metrics.uncertainty import correct
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.tables import Bold, Style, latex, markdown
 
 if TYPE_CHECKING:
     from capgrade.evaluation import Evaluation
 
-LEVEL = 0.05  # a larger corrected p does not tell a value from the best
+LEVEL = 0.05  # a larger p, corrected for a column's runs, does not tell a value from the best
 _OF_PAPERS = (*RECALL, "rsum")
 _SHORT = {"recall": "R", "ndcg": "NDCG", "ncs": "NCS", "medr": "MedR", "meanr": "MeanR"}
 
@@ -165,6 +166,6 @@ def _within_noise(
         (label, (row.direction, row.metric))
         for row in found.rows
         if (row.direction, row.metric) in columns
-        for label, test in zip(like, row.tests, strict=True)
+        for label, test in correct(dict(zip(like, row.tests, strict=True))).items()
         if test is not None and test.corrected >= LEVEL
     }

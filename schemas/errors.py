@@ -64,8 +64,14 @@ class InputError(Exception):
 
     def __reduce__(self) -> tuple:
         """With every field, so that an error raised in a worker process arrives whole."""
-        fields = {"file": self.file, "row": self.row, "remedy": self._remedy, "keys": self.keys}
-        return partial(InputError, self.problem, **fields), ()
+        return partial(
+            InputError,
+            self.problem,
+            file=self.file,
+            row=self.row,
+            remedy=self._remedy,
+            keys=self.keys,
+        ), ()
 
     def of(self, file: str | Path | None) -> "InputError":
         """The same of another file."""
