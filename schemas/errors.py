@@ -44,8 +44,9 @@ class InputError(Exception):
 
     def _named(self, write: Callable[[str], str]) -> str | None:
         text = self._remedy
-        for key in self.keys if text else ():
-            text = str(text).replace(f"{{{key}}}", write(key))
+        for key in self.keys:
+            if text and (mark := f"{{{key}}}") in text:
+                text = text.replace(mark, write(key))
         return text
 
     def __str__(self) -> str:

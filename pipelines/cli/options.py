@@ -47,7 +47,7 @@ def option_of(argument: str) -> str:
     if argument in _OPTIONS:
         return _OPTIONS[argument]
     name, dot, key = argument.partition(".")
-    return f"--set {_BLOCKS[name]}.{key}" if dot else f"--{name}"
+    return f"--set {_BLOCKS.get(name, name)}.{key}" if dot else f"--{name}"
 
 
 ParamsFile = Annotated[Path | None, Option("--params", help="params.yaml to read. Default: none.")]

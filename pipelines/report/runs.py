@@ -285,8 +285,10 @@ def _lead(data: ReportData, means: dict[str, float], name: str) -> str:
     worst = max(tests, key=lambda test: test.p_value)
     ahead = worst.p_value < LEVEL and all(test.difference > 0 for test in tests)
     lead = f"ahead of {following}" if ahead else f"its lead on {following} is within chance"
-    by = "paired test, p" if len(tests) == 1 else "paired tests of both directions, p at most"
-    return f"; {lead}, {by} {format_p(worst.p_value, worst)}"
+    p = format_p(worst.p_value, worst)
+    by = "paired test, p" if len(tests) == 1 else "paired tests of both directions, p"
+    at_most = " at most" if len(tests) > 1 and not p.startswith("<") else ""
+    return f"; {lead}, {by}{at_most} {p}"
 
 
 CURVES = "curves_k.json"

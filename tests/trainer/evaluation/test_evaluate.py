@@ -474,6 +474,92 @@ def test_stand_in_captions_leave_the_gallery(tmp_path, monkeypatch):
     assert any("stands for the image" in note for note in notes)
 
 
+def test_stand_ins_of_other_captions_are_not_compared(tmp_path, monkeypatch, capsys):
+    """Each gallery lacks the captions that stand for images: these queries are others."""
+    owner = np.repeat(np.arange(4), 3)
+    vectors = np.random.default_rng(2).random((12, 5)).astype(np.float32)
+    monkeypatch.setattr("capgrade.measures.embeddings.embed", lambda texts, model: vectors)
+    captions = captions_folder(tmp_path / "captions", owner)
+    for number in ("0", "1"):
+        line = ["evaluate", "--captions", captions, "--stand-in", number]
+        assert call(*line, "--out", tmp_path / f"ev{number}") == 0
+    capsys.readouterr()
+    both = [word for n in ("ev0", "ev1") for word in ("--compare", tmp_path / n)]
+    assert call("evaluate", *both) == 2
+    assert (
+        "ev1: of other captions than the first (8 here, 8 there, 4 in both) -> evaluate both on the"
+        " same" in capsys.readouterr().err
+    )
+    twice = [word for label in ("a", "b") for word in ("--compare", f"{label}={tmp_path / 'ev0'}")]
+    assert call("evaluate", *twice, "--metric", "recall@1", "--out", tmp_path / "tables") == 0
+    assert "image to text" in (tmp_path / "tables" / "runs.tex").read_text()
+
+
+def test_the_same_ids_of_other_texts_are_not_compared(folders, tmp_path):
+    """Other captions tables may number their captions alike."""
+    plain, _ = load_task(folders[0], similarity=folders[1])
+    evaluate(plain, FAST, out=tmp_path / "a")
+    evaluate(replace(plain, texts=["a cat", *plain.texts[1:]]), FAST, out=tmp_path / "b")
+    with pytest.raises(InputError, match="b: evaluated with other texts than the first"):
+        compare({"a": tmp_path / "a", "b": tmp_path / "b"}, samples=10)
+
+
+def test_an_evaluation_without_ids_is_evaluated_again(three, tmp_path):
+    """The file of each query says of what queries it is, or nothing is compared."""
+    copy = shutil.copytree(three["one"], tmp_path / "one")
+    with np.load(copy / "per_query.npz") as stored:
+        values = {name: stored[name] for name in stored.files if name != "labels"}
+    for content in (values, None):
+        if content is None:
+            (copy / "per_query.npz").write_bytes(b"no archive")
+        else:
+            np.savez(copy / "per_query.npz", **content)
+        rows = dict.fromkeys(read_manifest(three["one"], "evaluation")["files"], 0)
+        write_manifest(copy, "evaluation", params={}, inputs={}, rows=rows)
+        with pytest.raises(InputError, match="no values of queries with their ids .* again"):
+            compare({"a": three["two"], "b": copy})
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_remedy_at_a_shell_is_one_of_the_shell(folders, tmp_path, capsys, monkeypatch, installed):
+    """Lists of people are read for COCO's ids: whoever asks for their metrics hears why they are
+    not here, and whoever lacks labels which option brings them."""
+    why = "eccv_caption is not installed -> pip install 'capgrade[eccv]'"
+    if installed:
+        pytest.importorskip("eccv_caption")
+        why = "is not in the captions table -> use the MS-COCO 5K test split with COCO image and"
+    else:
+        monkeypatch.setattr("capgrade.schemas.extras.find_spec", lambda name: None)
+    asked = {
+        "map@r": why,
+        "cxc_recall@1": why,
+        "pmrp": "needs class vectors -> give --set evaluate.instances=FILE, of COCO's instances",
+        "ndcg@5": "needs relevance labels -> give --relevance FOLDER",
+        "accepted_recall@1": "needs likely positives -> give --positives FILE, of capgrade audit",
+        "relevant_r@5": "give --relevance FOLDER",
+    }
+    line = ["evaluate", "--captions", folders[0], "--similarity", folders[1], "--metric"]
+    for metric, remedy in asked.items():
+        assert call(*line, metric) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert remedy in said and "positives[" not in said and "{" not in said, said
+    labels = ["--relevance", folders[2]]
+    assert call(*line, "relevant_r@5", *labels) == 2
+    assert "give --set evaluate.above.MEASURE=VALUE" in capsys.readouterr().err
+    assert call(*line, "accepted_recall@1", "--positives", _all_positive(folders[0], tmp_path),
+                "--fold", "6") == 2  # fmt: skip
+    assert "of the whole gallery -> leave --fold away" in capsys.readouterr().err
+
+
+def _all_positive(folder, tmp_path):
+    captions = read_captions(folder)
+    path = tmp_path / "positives.json"
+    lists = dict.fromkeys(captions.image_ids, captions.caption_ids)
+    content = {"captions": captions.digest, "split": captions.split, "image_to_caption": lists}
+    path.write_text(json.dumps(content))
+    return path
+
+
 def test_what_a_task_lacks_is_said(folders, tmp_path):
     captions, similarity, _ = folders
     zeros = tmp_path / "zeros.npy"
