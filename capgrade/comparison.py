@@ -334,14 +334,19 @@ def compare(
         for run, other in zip(theirs, others, strict=True)
     ]
     every = correct(
-        {(k, column): test for k, tests in enumerate(by_run) for column, test in tests.items()}
+        {
+            (k, column): test
+            for k, tests in enumerate(by_run)
+            for column, test in tests.items()
+            if test is not None
+        }
     )
     rows = [
         ComparedMetric(
             direction,
             name,
             [run.of((direction, name)) for run in (ours, *theirs)],
-            [every[k, (direction, name)] for k in range(len(theirs))],
+            [every.get((k, (direction, name))) for k in range(len(theirs))],
         )
         for direction, name in columns
     ]
@@ -434,16 +439,14 @@ def _tests(
             if direction == "t2i" and groups is None:
                 # Captions are then drawn one by one, independently of the images.
                 settings["seed"] += 1
-            sides: list[dict[str, Array]] = [
+            a, b = (
                 {name: run.folds[direction, name][number] for name in names}
                 for run in (ours, theirs)
-            ]
+            )
             if len(found.groups) == 1:  # folds are in one order
-                place = places[_ITEMS[direction]]
-                sides[1] = {name: values[place] for name, values in sides[1].items()}
-            for draws, of_fold in zip(
-                (drawn, exchanged), _draw(*sides, settings, direction), strict=True
-            ):
+                b = {name: values[places[_ITEMS[direction]]] for name, values in b.items()}
+            of_both = _draw(a, b, settings, direction)
+            for draws, of_fold in zip((drawn, exchanged), of_both, strict=True):
                 for name, values in of_fold.items():
                     share = values / len(found.groups)
                     draws[direction, name] = draws.get((direction, name), 0) + share

@@ -166,6 +166,8 @@ def _within_noise(
         (label, (row.direction, row.metric))
         for row in found.rows
         if (row.direction, row.metric) in columns
-        for label, test in correct(dict(zip(like, row.tests, strict=True))).items()
-        if test is not None and test.corrected >= LEVEL
+        for label, test in correct(
+            {label: test for label, test in zip(like, row.tests, strict=True) if test is not None}
+        ).items()
+        if test.corrected >= LEVEL
     }

@@ -217,18 +217,15 @@ def paired_result(
 Key = TypeVar("Key", bound=Hashable)
 
 
-def correct(tests: Mapping[Key, PairedTest | None]) -> dict[Key, PairedTest | None]:
+def correct(tests: Mapping[Key, PairedTest]) -> dict[Key, PairedTest]:
     """The same tests with p-values corrected for their number by Holm's method: the chance that any
     true null hypothesis among them has one of at most p is at most p (Holm 1979)."""
-    made = sorted(
-        ((key, test) for key, test in tests.items() if test is not None),
-        key=lambda item: item[1].p_value,
-    )
-    corrected: dict[Key, PairedTest | None] = dict(tests)
+    rising = sorted(tests, key=lambda key: tests[key].p_value)
+    corrected = dict(tests)
     least = 0.0
-    for rank, (key, test) in enumerate(made):
-        least = max(least, min(1.0, (len(made) - rank) * test.p_value))
-        corrected[key] = replace(test, corrected=least)
+    for rank, key in enumerate(rising):
+        least = max(least, min(1.0, (len(tests) - rank) * tests[key].p_value))
+        corrected[key] = replace(tests[key], corrected=least)
     return corrected
 
 

@@ -229,8 +229,15 @@ def load_listed_task(
     notes.append(f"accepted: own pairs, and those of {lists.stem} with P of {likely:g} or more")
     kept, images = np.arange(table.n_captions), np.arange(table.n_images)
     human, without = _read_human_lists(table.image_ids, table.caption_ids, kept, images, notes)
-    ids = table.image_ids, table.caption_ids
-    return Task(matrix, table.owner, {}, {**human, **positives}, ids=ids, without=without), notes
+    task = Task(
+        matrix,
+        table.owner,
+        {},
+        {**human, **positives},
+        ids=(table.image_ids, table.caption_ids),
+        without=without,
+    )
+    return task, notes
 
 
 def _read_human_lists(
