@@ -28,6 +28,7 @@ PUBLIC = {
     "Draws": "capgrade.evaluation",
     "evaluate": "capgrade.evaluation",
     "evaluate_lists": "capgrade.evaluation",
+    "latex_table": "capgrade.evaluation",
 }
 MODULES = ("coco", "losses", "metrics")
 

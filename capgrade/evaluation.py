@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from capgrade.comparison import WHOLE, Basis, Comparison, basis_of, basis_of_lists, compare
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
 from capgrade.metrics.base import (
@@ -27,14 +27,19 @@ from capgrade.metrics.base import (
 )
 from capgrade.metrics.catalogue import (
     CATALOGUE,
+    RECALL,
+    SUM_OF,
     Metric,
     family_of,
     find_metric,
+    is_graded,
+    is_median,
     reduce_values,
     relevant_name,
     score_all,
     usage,
 )
+from capgrade.metrics.formats import DIRECTIONS
 from capgrade.metrics.judged_sample import JudgedSample, query_values
 from capgrade.metrics.lists import score_run
 from capgrade.metrics.pmrp import check_codes
@@ -49,51 +54,37 @@ from capgrade.metrics.uncertainty import (
     tails,
 )
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.extras import needs
+from capgrade.schemas.tables import plain
 
-DIRECTION_WORDS = {"i2t": "image to text", "t2i": "text to image"}
-DIRECTIONS = tuple(DIRECTION_WORDS)
-SUMMED = (1, 5, 10)  # the cut-offs of rsum and nsum, sums of six values in percent: 0 to 600
-RECALL = tuple(f"recall@{k}" for k in SUMMED)
-SUM_OF = {"rsum": RECALL, "nsum": tuple(f"ncs@{k}" for k in SUMMED)}
-_GRADED = ("ndcg@25", "ncs@5", "asp", "kendall_tau_a")
+if TYPE_CHECKING:
+    import pandas as pd
+
+_OF_RELEVANCE = ("ndcg@25", "ncs@5", "asp", "kendall_tau_a")  # where nobody names metrics
 _LISTED = ("ndcg@25", "ncs@5", *RECALL)
 # Metrics of relevance that a sample of the pairs tells. Others need the order of all pairs.
 FROM_SAMPLE = ("ncs", "ndcg", "ndcg_exp", "relevant_recall", "relevant_r", "relevant_map@r")
 _LISTS = ("eccv", "cxc", "accepted")
-# What a metric lacks: what that is, and how it is given here and to the command.
+# What a metric lacks: what that is, and how it is given; arguments are in braces.
 LACKS = {
-    "own": ("the own items", "give owner, the row of each column"),
-    "groups": ("the image of each caption", "give owner, the row of each column"),
-    "relevance": (
-        "relevance labels",
-        "give relevance; to the command --relevance, from capgrade relevance",
-    ),
-    "relevant": (
-        "a threshold of relevance",
-        "give above; to the command --set evaluate.above.MEASURE=VALUE",
-    ),
-    "several": (
-        "several relevances",
-        "give a dict of two or more; to the command a folder of several measures",
-    ),
+    "own": ("the own items", "give {owner}, the row of each column"),
+    "groups": ("the image of each caption", "give {owner}, the row of each column"),
+    "relevance": ("relevance labels", "give {relevance}"),
+    "relevant": ("a threshold of relevance", "give {above}"),
+    "several": ("several relevances", "give {relevance} of two measures or more"),
     "cosines": ("cosines, these leave [-1, 1]", "normalise the embeddings"),
-    "classes": (
-        "class vectors",
-        "give classes; to the command --set evaluate.instances=FILE, COCO's instances json",
-    ),
+    "classes": ("class vectors", "give {classes}, of COCO's instances json"),
     "eccv": (
         "ECCV Caption's positives",
-        "give positives={'eccv': metrics.human_lists(...)}; to the command MS-COCO 5K",
+        "give {positives.eccv}, of metrics.human_lists('eccv', ...)",
     ),
-    "cxc": (
-        "CxC's positives",
-        "give positives={'cxc': metrics.human_lists(...)}; to the command MS-COCO 5K",
-    ),
-    "accepted": (
-        "likely positives",
-        "give positives={'accepted': ...}; to the command --positives, of capgrade audit",
-    ),
+    "cxc": ("CxC's positives", "give {positives.cxc}, of metrics.human_lists('cxc', ...)"),
+    "accepted": ("likely positives", "give {positives.accepted}, of capgrade audit"),
 }
+_ARGUMENTS = (
+    *("owner", "relevance", "above", "classes", "fold"),
+    *(f"positives.{name}" for name in _LISTS),
+)
 Pair = tuple[Positives, Positives]  # of the rows, of the columns
 
 
@@ -143,6 +134,7 @@ class Evaluated:
     groups: Sequence[Array | None] = (None,)
     drawn: Draws = field(default_factory=Draws)
     estimated: frozenset[str] = frozenset()  # names of metrics that are of a sample of the pairs
+    basis: Basis = Basis()  # of ranked lists; that of a matrix is its evaluation's
 
     @cached_property
     def values(self) -> dict[str, Array]:
@@ -159,6 +151,11 @@ class Evaluated:
         }
 
     @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many queries have a value of each metric."""
+        return {name: int((~np.isnan(values)).sum()) for name, values in self.values.items()}
+
+    @cached_property
     def draws(self) -> dict[str, Array]:
         """Bootstrap draws of each metric, float64 [samples]: images drawn within each fold, with
         all their captions where these are the queries; folds averaged."""
@@ -169,7 +166,7 @@ class Evaluated:
                 "seed": self.drawn.seed + number,
                 "groups": images,
             }
-            if means := [name for name in fold if not name.startswith("medr")]:
+            if means := [name for name in fold if not is_median(name)]:
                 table = np.stack([fold[name] for name in means], axis=1)
                 for name, drawn in zip(means, resampled_means(table, **options).T, strict=True):
                     total[name] += drawn / len(self.folds)
@@ -190,8 +187,41 @@ class Evaluated:
         }
         return self.drawn.intervals(self.draws) | estimates
 
+    @property
+    def scored(self) -> Mapping[str, Evaluated]:
+        """As that of an evaluation; ranked lists have one direction."""
+        return {"": self}
+
+    @property
+    def protocol(self) -> str:
+        """As that of an evaluation."""
+        return WHOLE
+
+    def compare(
+        self, other: Evaluated, metrics: str | Sequence[str] | None = None, **how: Any
+    ) -> Comparison:
+        """These ranked lists less others of the same queries and judgements; `how` and errors as
+        `Evaluation.compare` has them.
+
+        >>> judged = {"q": {"b": 2}, "r": {"b": 1}}
+        >>> runs = [{query: {"b": 1.0, top: 2.0} for query in judged} for top in ("b", "a")]
+        >>> ours, theirs = (evaluate_lists(run, judged, "ndcg@2") for run in runs)
+        >>> round(ours.compare(theirs)["ndcg@2"].difference, 4)
+        0.3691
+        """
+        if not self.basis.ids:
+            raise InputError(
+                "one direction of an evaluation", remedy="compare both: evaluation.compare(other)"
+            )
+        return compare({"first": self, "second": other}, _named_metrics(metrics), **how)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each metric: its value, the interval and the number of queries that have a
+        value. Needs pandas."""
+        return _frame({"": self}, {}, {}).drop(columns="direction")
+
     def __str__(self) -> str:
-        return _format_table({name: [self._cell(name)] for name in self.mean})
+        return plain([[name, self._cell(name)] for name in self.mean])
 
     def _cell(self, name: str) -> str:
         return _with_interval(self.mean[name], self.intervals.get(name), 4)
@@ -201,13 +231,14 @@ class Evaluated:
 class Evaluation:
     """Both directions of a score matrix; one of them where only one was asked for."""
 
-    protocol: str  # "whole" or "folds of N"
+    protocol: str  # WHOLE or "folds of N"
     scored: Mapping[str, Evaluated]
     # How many images, captions and folds, and in each direction how many queries lack a value.
     counts: Mapping[str, Any]
     # Of each direction, where lambda@K was asked for.
     collapse: Mapping[str, Collapse] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    basis: Basis = Basis()  # what these values are of
 
     @property
     def i2t(self) -> Evaluated:
@@ -255,6 +286,42 @@ class Evaluation:
             )
         return self.sums["rsum"]
 
+    def compare(
+        self,
+        other: Evaluation,
+        metrics: str | Sequence[str] | None = None,
+        *,
+        method: str = "permutation",
+        level: float = 0.95,
+        samples: int = 10_000,
+        seed: int = 0,
+    ) -> Comparison:
+        """This system less another on the same images and captions: of each metric the difference,
+        its paired bootstrap interval, the p-value, and that corrected for all metrics by Holm's
+        method. Images are exchanged and drawn with all their captions.
+
+        `method`: permutation, or bootstrap; `metrics` as `evaluate` has them, None for all that
+        both have. With `ids` of both, rows and columns may be in other orders. InputError for other
+        images, captions, owners, labels or ties.
+
+        >>> ours, theirs = (evaluate(scores, owner=[0, 1], metrics="recall@1")
+        ...     for scores in (np.eye(2), 1 - np.eye(2)))
+        >>> ours.compare(theirs)["i2t/recall@1"].difference
+        1.0
+        """
+        runs = {"first": self, "second": other}
+        how: dict[str, Any] = {"method": method, "level": level, "samples": samples, "seed": seed}
+        return compare(runs, _named_metrics(metrics), **how)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each direction and metric: its value, the interval and the number of queries
+        that have a value; the sums last. Fractions, sums 0 to 600. Needs pandas."""
+        return _frame(self.scored, self.sums, self.sum_intervals)
+
+    def to_latex(self, label: str = "this run", metrics: str | Sequence[str] | None = None) -> str:
+        """`latex_table` of this result alone."""
+        return latex_table({label: self}, metrics)
+
     def json(self) -> dict[str, Any]:
         """Fractions, except rsum and nsum of 0 to 600; `intervals` under the same keys; null where
         no query has a value."""
@@ -285,15 +352,55 @@ class Evaluation:
 
     def __str__(self) -> str:
         names = next(iter(self.scored.values())).mean
-        rows = {
-            name: [evaluated._cell(name) for evaluated in self.scored.values()] for name in names
-        }
-        sums = {
-            name: [_with_interval(v, self.sum_intervals.get(name), 1)]
+        rows = [
+            [name, *(evaluated._cell(name) for evaluated in self.scored.values())] for name in names
+        ]
+        sums = [
+            [name, _with_interval(v, self.sum_intervals.get(name), 1)]
             for name, v in self.sums.items()
-        }
+        ]
         warned = [f"\n{direction}: {state}" for direction, state in self.collapse.items()]
-        return _format_table({"": list(self.scored), **rows, **sums}) + "".join(warned)
+        return plain([["", *self.scored], *rows, *sums]) + "".join(warned)
+
+
+def _frame(
+    scored: Mapping[str, Evaluated],
+    sums: Mapping[str, float],
+    sum_intervals: Mapping[str, tuple[float, float]],
+) -> pd.DataFrame:
+    with needs("pandas"):
+        import pandas as pd
+    nothing = np.nan, np.nan
+    rows: list[tuple[Any, ...]] = [
+        (direction, name, value, *found.intervals.get(name, nothing), found.counts[name])
+        for name in next(iter(scored.values())).mean
+        for direction, found in scored.items()
+        for value in [found.mean[name]]
+    ]
+    rows += [
+        ("", name, value, *sum_intervals.get(name, nothing), None) for name, value in sums.items()
+    ]
+    frame = pd.DataFrame(rows, columns=["direction", "metric", "value", "low", "high", "queries"])
+    return frame.astype({"queries": "Int64"})
+
+
+def latex_table(
+    results: Mapping[str, Evaluation], metrics: str | Sequence[str] | None = None
+) -> str:
+    """Evaluations by label as a table of a paper: a row each, the directions over the columns, in
+    percent. The best value is bold, and so is each that a paired test at 5 % does not tell from it.
+
+    `metrics`: recall@1, 5, 10 and rsum by default. LaTeX needs the package booktabs. InputError for
+    a metric that a result lacks.
+
+    >>> found = evaluate(np.eye(2), owner=[0, 1], metrics=["recall@1", "recall@5"])
+    >>> print(latex_table({"ours": found}).splitlines()[4])
+     & R@1 & R@5 & R@1 & R@5 \\\\
+    """
+    from capgrade.result_tables import Result, table_of
+
+    read = {label: Result.of(found) for label, found in results.items()}
+    return table_of(read, _named_metrics(metrics), "latex")
 
 
 def evaluate(
@@ -306,6 +413,7 @@ def evaluate(
     classes: Any = None,
     measure: str | None = None,
     above: float | Mapping[str, float] | None = None,
+    ids: tuple[Sequence[Any], Sequence[Any]] | None = None,
     direction: str = "both",
     fold: int | None = None,
     ties: TieRule = "expected",
@@ -330,8 +438,9 @@ def evaluate(
     - `classes` 0/1 [n_images, n_classes]: pmrp
 
     Without `metrics`: recall@1, 5, 10, and of relevance ndcg@25, ncs@5, asp and kendall_tau_a.
-    `fold` averages over folds of so many images. Relevance below 0 is a gain of 0 (ndcg, ncs, soft
-    sr); metrics of ranks take it as it is.
+    `ids` of images and captions, which `Labels` bring, are what `compare` goes by. `fold` averages
+    over folds of so many images. Relevance below 0 is a gain of 0 (ndcg, ncs, soft sr); metrics of
+    ranks take it as it is.
 
     Raises InputError for unknown metrics, for those that need what was not given, and for shapes
     and ids that do not fit.
@@ -350,6 +459,8 @@ def evaluate(
     if isinstance(relevance, Labels):
         _require_shape(relevance, similarity.shape)
         owner = relevance.owner if owner is None and relevance.owners is not None else owner
+        if ids is None and relevance.captions is not None:
+            ids = relevance.image_ids, relevance.caption_ids
     named = _named_relevance(relevance, measure, names)
     samples: dict[str, JudgedSample] = {}
     matrices: dict[str, Array] = {}
@@ -402,14 +513,20 @@ def evaluate(
         for direction in asked
     }
     shown = asked if any(name.startswith("lambda") for name in names) else ()
+    settings = {"ties": ties, **{f"above {n}".rstrip(): repr(v) for n, v in limits.items()}}
+    if "asp_a" in names:
+        settings["measures of asp_a"] = ", ".join(named)
     return Evaluation(
-        "whole" if fold is None else f"folds of {fold}",
+        WHOLE if fold is None else f"folds of {fold}",
         scored,
         _count_cells(directions["i2t"], scored, len(parts), samples),
         {
             direction: collapse(*(part[direction].similarity for part in parts))
             for direction in shown
         },
+        basis=basis_of(
+            directions["i2t"], directions["t2i"], ids, samples, settings, next(iter(named), "")
+        ),
     )
 
 
@@ -447,7 +564,12 @@ def evaluate_lists(
     chosen = _named_metrics(metrics) or list(_LISTED)
     table = score_run(lists, qrels, chosen, above)
     values = {name: table[:, k] for k, name in enumerate(chosen)}
-    return Evaluated([values], qrels.queries, drawn=intervals or Draws(samples=0))
+    return Evaluated(
+        [values],
+        qrels.queries,
+        drawn=intervals or Draws(samples=0),
+        basis=basis_of_lists(qrels, {"above": repr(float(above))}),
+    )
 
 
 def _named_relevance(
@@ -709,11 +831,6 @@ def _add_up(by_direction: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def is_graded(name: str) -> bool:
-    """Whether a metric reads relevance."""
-    return "relevance" in CATALOGUE[family_of(name) or "recall"].required_inputs
-
-
 def _usable_names(
     names: Sequence[str] | None,
     i2t: Queries,
@@ -732,7 +849,7 @@ def _usable_names(
     }
     can = set(i2t.positives) | {name for name, is_available in available.items() if is_available}
     if names is None:
-        graded = [name for name in _GRADED if not sampled or family_of(name) in FROM_SAMPLE]
+        graded = [name for name in _OF_RELEVANCE if not sampled or family_of(name) in FROM_SAMPLE]
         names = [*(RECALL if "own" in can else ()), *(graded if "relevance" in can else ())]
     if not names:
         raise InputError(
@@ -750,25 +867,29 @@ def _usable_names(
         required = CATALOGUE[base].required_inputs
         lack = next((need for need in LACKS if need in required - can), None)
         if lack is not None:
-            raise InputError(f"metric {name!r} needs {LACKS[lack][0]}", remedy=LACKS[lack][1])
+            what, remedy = LACKS[lack]
+            raise InputError(f"metric {name!r} needs {what}", remedy=remedy, keys=_ARGUMENTS)
         if sampled and "relevance" in required:
             if base not in FROM_SAMPLE:
                 raise InputError(
                     f"metric {name!r} needs the relevance of every pair, and a sample is given",
                     remedy=(
-                        f"use one of: {', '.join(map(usage, FROM_SAMPLE))}; or give all pairs, such"
-                        " as labels.exact(measure)"
+                        f"use one of: {', '.join(map(usage, FROM_SAMPLE))}; or give"
+                        " {relevance} of every pair"
                     ),
+                    keys=_ARGUMENTS,
                 )
             if fold is not None:
                 raise InputError(
                     f"metric {name!r} in folds: the sample is of the whole gallery",
-                    remedy="leave fold away",
+                    remedy="leave {fold} away",
+                    keys=_ARGUMENTS,
                 )
         if fold is not None and required & {*_LISTS, "relevant"}:
             raise InputError(
                 f"metric {name!r} in folds: its positives are of the whole gallery",
-                remedy="leave fold away",
+                remedy="leave {fold} away",
+                keys=_ARGUMENTS,
             )
     return list(names)
 
@@ -816,13 +937,3 @@ def _relevance_of(labels: Labels, measure: str | None) -> Array | JudgedSample:
 def _with_interval(value: float, interval: tuple[float, float] | None, digits: int) -> str:
     between = "" if interval is None else f" [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
     return f"{value:.{digits}f}{between}"
-
-
-def _format_table(rows: Mapping[str, Sequence[str]]) -> str:
-    """Names and cells in columns."""
-    columns = list(zip_longest(*([name, *cells] for name, cells in rows.items()), fillvalue=""))
-    widths = [max(map(len, column)) for column in columns]
-    lines = (zip(row, widths, strict=True) for row in zip(*columns, strict=True))
-    return "\n".join(
-        "  ".join(f"{cell:{width}}" for cell, width in line).rstrip() for line in lines
-    )

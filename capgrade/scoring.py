@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from capgrade.measures.base import Measure
 from capgrade.measures.catalogue import MEASURES
 from capgrade.measures.corpus import CaptionSets, Corpus, Scored, pair_candidates
 from capgrade.measures.frequencies import Frequencies
-from capgrade.metrics.uncertainty import Interval, PairedTest, interval, paired
+from capgrade.metrics.uncertainty import Interval, PairedTest, correct, interval, paired
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 
@@ -41,6 +42,7 @@ class Scores:
     corpus: dict[str, float]
     sentences: dict[str, np.ndarray]
     _scored: dict[str, Scored]
+    _read: str = ""  # SHA-256 of the references and the tokenizer
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name} {value:.4f}" for name, value in self.corpus.items())
@@ -60,26 +62,33 @@ class Scores:
     ) -> dict[str, PairedTest]:
         """This system less another on the same images, measure by measure: paired bootstrap
         interval of the difference and the p-value of approximate randomisation (Riezler and Maxwell
-        2005).
+        2005), also corrected for the number of measures.
 
-        InputError when the candidates are not of the same images in the same order, or the measures
-        differ.
+        InputError when the candidates are not of the same images in the same order, or references
+        or measures differ.
         """
         if self.ids != other.ids:
             raise InputError(
                 "the systems have candidates of different images",
                 remedy="score both on the same images",
             )
+        if self._read != other._read:
+            raise InputError(
+                "the systems were scored by other references, or another tokenizer",
+                remedy="score both alike",
+            )
         if self.corpus.keys() != other.corpus.keys():
             raise InputError(
                 "the systems have different measures", remedy="score both with the same measures"
             )
-        return {
-            name: paired(
-                scored_measure, other._scored[name], level=level, samples=samples, seed=seed
-            )
-            for name, scored_measure in self._scored.items()
-        }
+        return correct(
+            {
+                name: paired(
+                    scored_measure, other._scored[name], level=level, samples=samples, seed=seed
+                )
+                for name, scored_measure in self._scored.items()
+            }
+        )
 
 
 def score(
@@ -118,7 +127,9 @@ def score(
     corpus, sentences = {}, {}
     for name, scored_measure in by_measure.items():
         corpus[name], sentences[name] = scored_measure.corpus, scored_measure.sentences
-    return Scores(captions.ids, corpus, sentences, by_measure)
+    texts = captions.texts[len(captions.ids) :]
+    read = sha256(repr((tokenizer, texts)).encode()).hexdigest()
+    return Scores(captions.ids, corpus, sentences, by_measure, read)
 
 
 def known_scores() -> list[str]:

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.evaluation import DIRECTIONS, evaluate, is_graded
+from capgrade.evaluation import evaluate
 from capgrade.labels import Labels
 from capgrade.labels.negatives import Negatives
+from capgrade.metrics.catalogue import is_graded
+from capgrade.metrics.formats import DIRECTIONS
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 

@@ -8,9 +8,9 @@ import krippendorff
 import numpy as np
 
 from capgrade.agreement.judgement_files import read_raters, reviewed
-from capgrade.evaluation import DIRECTION_WORDS
 from capgrade.explorer.plans import estimate_accepted
 from capgrade.explorer.ratings import ReviewRatings
+from capgrade.metrics.formats import DIRECTION_WORDS
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.judges import SAMPLING, SCALE, YES_OR_NO, ZERO_TO_FIVE, scale_text

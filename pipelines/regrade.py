@@ -15,12 +15,12 @@ from capgrade.agreement.calibration import ACCEPTED, scale_of
 from capgrade.agreement.curve import FEWEST, Curve, Scale, fit, require_enough
 from capgrade.agreement.judgement_files import judged_digest, read_judgements
 from capgrade.agreement.judgements import Judgements
-from capgrade.evaluation import DIRECTION_WORDS, DIRECTIONS
 from capgrade.labels import Labels
 from capgrade.labels.qrels import write_tsv
 from capgrade.labels.stored import ValuedPairs
 from capgrade.metrics import recall
 from capgrade.metrics.base import own_positives
+from capgrade.metrics.formats import DIRECTION_WORDS, DIRECTIONS
 from capgrade.metrics.judged_sample import (
     Estimate,
     JudgedSample,

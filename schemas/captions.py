@@ -159,7 +159,10 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
     known = pc.unique(table["split"]).to_pylist()
     if split is None and len(known) > 1:
         raise InputError(
-            f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split"
+            f"several splits: {', '.join(known)}",
+            file=folder,
+            remedy="choose one by {split}",
+            keys=("split",),
         )
     split = known[0] if split is None else split
     parts = parts_of(split, known, folder)

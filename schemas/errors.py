@@ -1,6 +1,6 @@
 """The one error that users see."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,10 +16,12 @@ class InputError(Exception):
     `capgrade` prints it as one line and exits with status 2; nothing already computed is lost.
     `row` is what an editor shows: lines of a text file count from 1 (a header is row 1); entries of
     a JSON list or of an Arrow table are named by their index from 0, as a string such as
-    "annotations[17]".
+    "annotations[17]". `keys` are arguments that the remedy names in braces: as Python writes them
+    here, as options where a command prints the error.
 
-    >>> str(InputError("no captions", file="dogs.csv", remedy="write some"))
-    'dogs.csv: no captions -> write some'
+    >>> error = InputError("several splits", file="dogs", remedy="give {split}", keys=["split"])
+    >>> str(error), error.at_shell("--{}".format)
+    ('dogs: several splits -> give split', 'dogs: several splits -> give --split')
     """
 
     def __init__(
@@ -29,19 +31,57 @@ class InputError(Exception):
         file: str | Path | None = None,
         row: int | str | None = None,
         remedy: str | None = None,
+        keys: Sequence[str] = (),
     ) -> None:
-        self.problem, self.file, self.row, self.remedy = problem, file, row, remedy
+        self.problem, self.file, self.row = problem, file, row
+        self._remedy, self.keys = remedy, keys
         super().__init__(str(self))
 
+    @property
+    def remedy(self) -> str | None:
+        """What to do about it in Python."""
+        return self._named(_in_python)
+
+    def _named(self, write: Callable[[str], str]) -> str | None:
+        text = self._remedy
+        for key in self.keys:
+            if text and (mark := f"{{{key}}}") in text:
+                text = text.replace(mark, write(key))
+        return text
+
     def __str__(self) -> str:
+        return self._line(self.remedy)
+
+    def at_shell(self, option_of: Callable[[str], str]) -> str:
+        """The line for who typed a command; `option_of` an argument is how a command takes it."""
+        return self._line(self._named(option_of))
+
+    def _line(self, remedy: str | None) -> str:
         where = "" if self.file is None else str(self.file)
         if self.row is not None:
             where += f" row {self.row}" if where else f"row {self.row}"
         text = f"{where}: {self.problem}" if where else self.problem
-        return f"{text} -> {self.remedy}" if self.remedy else text
+        return f"{text} -> {remedy}" if remedy else text
 
     def __reduce__(self) -> tuple:
         """With every field, so that an error raised in a worker process arrives whole."""
         return partial(
-            InputError, self.problem, file=self.file, row=self.row, remedy=self.remedy
+            InputError,
+            self.problem,
+            file=self.file,
+            row=self.row,
+            remedy=self._remedy,
+            keys=self.keys,
         ), ()
+
+    def of(self, file: str | Path | None) -> "InputError":
+        """The same of another file."""
+        return InputError(
+            self.problem, file=file, row=self.row, remedy=self._remedy, keys=self.keys
+        )
+
+
+def _in_python(key: str) -> str:
+    """parameters['cider']['sigma'] of parameters.cider.sigma."""
+    name, *inner = key.split(".")
+    return name + "".join(f"[{part!r}]" for part in inner)

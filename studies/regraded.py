@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from capgrade.evaluation import DIRECTION_WORDS
 from capgrade.metrics import human_lists, ndcg
+from capgrade.metrics.formats import DIRECTION_WORDS
 from capgrade.pipelines.regrade import DEPTH, GRADED, lines_of, regrade
 from capgrade.schemas.captions import Captions, read_captions
 from studies import arguments, write_rows

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.metrics.formats import SUM_NAMES
 from capgrade.params import load_params
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
@@ -25,7 +26,6 @@ from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.data.images import open_images
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.evaluation.evaluate import score
-from capgrade.trainer.evaluation.tables import SUM_NAMES
 from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import Data

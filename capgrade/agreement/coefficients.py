@@ -45,6 +45,7 @@ def average_precision(value: np.ndarray, accepted: np.ndarray) -> float:
 
 _ACCEPTED = 0.5  # a larger share of yes is a yes
 SAMPLES, _FEWEST, MANY = 200, 40, 50_000  # draws of `intervals`, their minimum, many pairs
+COEFFICIENTS = ("pearson", "spearman", "kendall", "kendall_c")
 _Row = dict[str, dict[str, float]]
 
 
@@ -61,7 +62,7 @@ def coefficients(values: np.ndarray, people: Judgements, original: np.ndarray) -
     and `average_precision` of pairs that most people accept. One that is not defined, because a
     side is constant, is left out."""
     all_pairs = np.ones(len(original), bool)
-    result: _Row = {name: {} for name in ("pearson", "spearman", "kendall", "kendall_c")}
+    result: _Row = {name: {} for name in COEFFICIENTS}
     scopes = {"all": all_pairs, "non_original": ~original}
     if people.random is not None:
         scopes |= {CHOSEN: ~people.random, RANDOM: people.random}
@@ -85,13 +86,14 @@ def coefficients(values: np.ndarray, people: Judgements, original: np.ndarray) -
 
 def _add(result: _Row, scope: str, x: np.ndarray, y: np.ndarray) -> None:
     if varies(x) and varies(y):
-        tau_b, tau_c = taus(x, y)
-        values = {
-            "pearson": stats.pearsonr(x, y).statistic,
-            "spearman": stats.spearmanr(x, y).statistic,
-        }
-        for name, value in {**values, "kendall": tau_b, "kendall_c": tau_c}.items():
-            result[name][scope] = float(value)
+        for name, value in _coefficients_of(x, y).items():
+            result[name][scope] = value
+
+
+def _coefficients_of(x: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """COEFFICIENTS of observations float [n], of which no side is constant."""
+    correlations = (stats.pearsonr(x, y).statistic, stats.spearmanr(x, y).statistic)
+    return dict(zip(COEFFICIENTS, map(float, (*correlations, *taus(x, y))), strict=True))
 
 
 def pair_draws(
@@ -120,13 +122,12 @@ def intervals(
     samples: int | None = None,
     seed: int = 0,
 ) -> Mapping[str, Mapping[str, list[float]]]:
-    """95 % percentile intervals of pearson, kendall and kendall_c by `pair_draws`: coefficient ->
-    scope -> [low, high]. owner int64 [n]: each caption's image. Without `samples` SAMPLES draws,
-    and fewer, but at least _FEWEST, for more than MANY pairs, whose intervals are narrow."""
+    """95 % percentile intervals of pearson, spearman, kendall and kendall_c by `pair_draws`:
+    coefficient -> scope -> [low, high]. owner int64 [n]: each caption's image. Without `samples`
+    SAMPLES draws, and fewer, but at least _FEWEST, for more than MANY pairs, whose intervals are
+    narrow."""
     samples = samples or min(SAMPLES, max(_FEWEST, SAMPLES * MANY // len(people.image)))
-    result: dict[str, dict[str, list[float]]] = {
-        name: {} for name in ("pearson", "kendall", "kendall_c")
-    }
+    result: dict[str, dict[str, list[float]]] = {name: {} for name in COEFFICIENTS}
     for scope, mask in {
         "all": np.ones(len(owner), bool),
         "non_original": owner != people.image,
@@ -137,8 +138,7 @@ def intervals(
             rows = np.repeat(np.arange(len(x)), draw[mask].astype(np.int64))
             # A draw in which a side is constant has no coefficient.
             if varies(x[rows]) and varies(y[rows]):
-                pearson = float(stats.pearsonr(x[rows], y[rows]).statistic)
-                for name, value in zip(draws_of, (pearson, *taus(x[rows], y[rows])), strict=True):
+                for name, value in _coefficients_of(x[rows], y[rows]).items():
                     draws_of[name].append(value)
         for name, values_of_draws in draws_of.items():
             if values_of_draws:
@@ -178,7 +178,7 @@ def bootstrapped_spearman(
 
 
 NO_RATERS: dict[str, object] = {
-    **{name: {} for name in ("pearson", "spearman", "kendall", "kendall_c")},
+    **{name: {} for name in COEFFICIENTS},
     "pairs": 0,
     "ratings": 1.0,
 }

@@ -34,7 +34,10 @@ class Neighbours:
         if not len(neighbours.captions):
             problem = f"no known {measure} of another image's caption is in {low:g}..{high:g}"
             raise InputError(
-                problem, file=labels.file, remedy="widen the range, or sample more: shards.top"
+                problem,
+                file=labels.file,
+                remedy="widen the range, or sample more: {sample.top}",
+                keys=("sample.top",),
             )
         return neighbours
 

@@ -185,7 +185,7 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
         lacks = ["inputs.captions"]
     if "params" not in lacks and manifest["params"].get("layout") == "mteb":
         problem = "a benchmark in the layout of mteb, without weights and reasons"
-        raise InputError(problem, file=folder, remedy="publish it without --layout")
+        raise InputError(problem, file=folder, remedy="run capgrade publish without --layout")
     if lacks:
         raise InputError(f"its manifest has no {lacks[0]}", file=folder, remedy=_AGAIN)
     splits = sorted(
@@ -257,7 +257,10 @@ def published_shards(
 def _choose_split(split: str | None, known: list[str], folder: Path) -> str:
     if split is None and len(known) > 1:
         raise InputError(
-            f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split"
+            f"several splits: {', '.join(known)}",
+            file=folder,
+            remedy="choose one by {split}",
+            keys=("split",),
         )
     if not known or (split is not None and hub_split(split) not in known):
         raise InputError(

@@ -38,7 +38,8 @@ def estimates(stored: Sampled, measure: str, file: Path | str) -> np.ndarray:
         raise InputError(
             problem,
             file=file,
-            remedy="sample some: shards.uniform above 0; or leave them out: mask",
+            remedy="sample some: {sample.uniform} above 0; or leave them out: {unknown}=mask",
+            keys=("sample.uniform", "unknown"),
         )
     pooled = total.sum() / max(count.sum(), 1)
     return np.divide(total, count, out=np.full(len(total), pooled), where=count > 0).astype(
@@ -65,7 +66,10 @@ def bounds(stored: Sampled, measure: str, file: Path | str) -> np.ndarray:
     if not np.isfinite(last[stored.sizes < stored.n_captions]).all():
         problem = f"no top captions of {measure}, so nothing bounds those that were not kept"
         raise InputError(
-            problem, file=file, remedy="sample some: shards.top above 0; or take unknown='estimate'"
+            problem,
+            file=file,
+            remedy="sample some: {sample.top} above 0; or estimate them: {unknown}=estimate",
+            keys=("sample.top", "unknown"),
         )
     return last
 
@@ -75,7 +79,9 @@ def stand_ins(stored: Sampled, measure: str, unknown: Unknown, file: Path | str)
     kept beside it. InputError for a measure of some pairs."""
     if stored.partial(measure):
         problem = f"{measure} scores some pairs alone, and nothing tells of the others"
-        raise InputError(problem, file=file, remedy="leave them out: unknown mask")
+        raise InputError(
+            problem, file=file, remedy="leave them out: {unknown}=mask", keys=("unknown",)
+        )
     key = measure, unknown
     if key not in stored.stand_ins:
         stored.stand_ins[key] = (estimates if unknown == "estimate" else bounds)(

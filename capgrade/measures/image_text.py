@@ -315,8 +315,11 @@ def listing_digest(source: str) -> str:
 def require_param(measure: str, key: str, value: str | None, example: str) -> str:
     """The value of a measure's parameter. InputError, with an example, where there is none."""
     if value is None:
-        remedy = f"--set measures.{measure}.{key}=..., {example}"
-        raise InputError(f"{measure} needs measures.{measure}.{key}", remedy=remedy)
+        argument = f"parameters.{measure}.{key}"
+        remedy = f"give {{{argument}}}=..., {example}"
+        raise InputError(
+            f"{measure} needs measures.{measure}.{key}", remedy=remedy, keys=(argument,)
+        )
     return value
 
 

@@ -71,11 +71,11 @@ class FittedShortlist(ArrayState):
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`. InputError where some captions are not scored."""
         if self.top < self.columns:
-            n, key = self.columns, f"measures.{self.name}.top"
+            n, key = self.columns, f"parameters.{self.name}.top"
             problem = f"{self.name} scores the first {self.top:,} of {n:,} captions of an image"
             remedy = "make shards, which hold what is known; or score every pair: "
-            remedy += f"--set {key}={n}"
-            raise InputError(f"{problem}, and a matrix has all", remedy=remedy)
+            remedy += f"{{{key}}}={n}"
+            raise InputError(f"{problem}, and a matrix has all", remedy=remedy, keys=(key,))
         yield from self.scorer.chunks(images, start, stop, out)
 
     def on_device(self, device: Any) -> Fitted:

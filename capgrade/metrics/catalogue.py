@@ -146,14 +146,41 @@ def find_metric(name: str, relevance: str = "", *, label: str = "", **options: A
 
 
 def family_of(name: str) -> str | None:
-    """The metric of the catalogue that a name is of: ncs of ncs@5. None for an unknown one."""
-    match = _NAME.fullmatch(name)
+    """The metric of the catalogue that a name is of: ncs of ncs@5 and of ncs@5[sbert]. None for an
+    unknown one, and for a sum."""
+    match = _NAME.fullmatch(name.partition("[")[0])
     return match["base"] if match and match["base"] in CATALOGUE else None
+
+
+SUMMED = (1, 5, 10)  # the cut-offs of rsum and nsum, sums of six values in percent: 0 to 600
+RECALL = tuple(f"recall@{k}" for k in SUMMED)
+SUM_OF = {"rsum": RECALL, "nsum": tuple(f"ncs@{k}" for k in SUMMED)}
+
+
+def is_graded(name: str) -> bool:
+    """Whether a metric reads relevance, of whichever measure, or a sum is of such metrics."""
+    if parts := SUM_OF.get(name.partition("[")[0]):
+        return any(map(is_graded, parts))
+    base = family_of(name)
+    return base is not None and "relevance" in CATALOGUE[base].required_inputs
+
+
+def with_measure(name: str, measure: str | None) -> str:
+    """ndcg@25[cider]: a graded metric without a measure in brackets gets this one. asp_a is of all
+    measures."""
+    of_one = is_graded(name) and not name.endswith("]") and family_of(name) != "asp_a"
+    return f"{name}[{measure}]" if measure and of_one else name
 
 
 def relevant_name(relevance: str) -> str:
     """What the lists of what is right by a relevance are called among those of a task."""
     return f"relevant {relevance}"
+
+
+def needs_of(name: str) -> str:
+    """`Family.needs` of a metric; empty of an unknown one."""
+    base = family_of(name)
+    return CATALOGUE[base].needs if base else ""
 
 
 def usage(base: str) -> str:

@@ -10,17 +10,16 @@ from pathlib import Path
 
 from capgrade.metrics.base import Positives, check_choice
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.extras import require
 
 SETS = ("eccv", "cxc", "original")
 
 
 def lists_folder() -> Path:
-    """Where the package keeps its lists. InputError when it is not installed."""
+    """Where the package keeps its lists. MissingExtraError when it is not installed."""
+    require("eccv_caption")
     spec = find_spec("eccv_caption")
-    if spec is None or spec.origin is None:
-        raise InputError(
-            "the ECCV Caption lists are not installed", remedy="pip install eccv-caption"
-        )
+    assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent / "data"
 
 

@@ -9,9 +9,9 @@ both see the same draws, and their results may be added up, sample by sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -54,14 +54,17 @@ class Interval:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Difference a - b, its interval, the two-sided p-value, and how many queries or candidates it
-    is of."""
+    """Difference a - b, its interval, the two-sided p-value, how many queries or candidates it is
+    of, the least p-value that so many draws can give, and the p-value corrected for the tests that
+    were made with this one."""
 
     difference: float
     low: float
     high: float
     p_value: float
     queries: int
+    floor: float
+    corrected: float
 
 
 def resampled_means(
@@ -197,47 +200,39 @@ def paired_result(
 ) -> PairedTest:
     """A difference `gap` with the percentile interval of its bootstrap draws, and the p-value by
     those of exchanges; of the bootstrap's where these are None. Draws (samples,)."""
+    least = 1
     if exchanged is None:
+        least = 2  # of two sides
         count = 2 * (1 + min((drawn <= 0).sum(), (drawn >= 0).sum())) - 1
     else:
         rounding = 1e-12 * max(1.0, float(np.abs(exchanged).max()))
         count = (np.abs(exchanged) >= abs(gap) - rounding).sum()
-    low, high = np.quantile(drawn, tails(level))
+    low, high = map(float, np.quantile(drawn, tails(level)))
+    p_value = float(min(1.0, (1 + count) / (1 + len(drawn))))
     return PairedTest(
-        float(gap),
-        float(low),
-        float(high),
-        float(min(1.0, (1 + count) / (1 + len(drawn)))),
-        queries,
+        float(gap), low, high, p_value, queries, min(1.0, least / (1 + len(drawn))), p_value
     )
 
 
-def paired_test(
-    a: Array,
-    b: Array,
-    *,
-    method: str = "permutation",
-    level: float = 0.95,
-    samples: int = 10_000,
-    seed: int = 0,
-    groups: Array | None = None,
-) -> PairedTest:
-    """Do two systems differ on the same queries? a, b (n,): one metric's values, query by query.
+Key = TypeVar("Key", bound=Hashable)
 
-    As `paired`, of the mean of their differences against 0: an exchange flips a sign. Smucker et
-    al. 2007 compare both methods. `groups` as `resampled_means` has them: queries of a group are
-    exchanged and drawn together.
-    """
-    check_choice("method", method, METHODS)
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    require_same_queries(a, b)
-    options: dict[str, Any] = {"samples": samples, "seed": seed, "groups": groups}
-    gaps = a - b
-    known = _known_values(gaps)
-    exchanged = None if method == "bootstrap" else exchanged_means(a, b, **options)
-    return paired_result(
-        known.mean(), resampled_means(gaps, **options), exchanged, len(known), level
-    )
+
+def correct(tests: Mapping[Key, PairedTest]) -> dict[Key, PairedTest]:
+    """The same tests with p-values corrected for their number by Holm's method: the chance that any
+    true null hypothesis among them has one of at most p is at most p (Holm 1979)."""
+    rising = sorted(tests, key=lambda key: tests[key].p_value)
+    corrected = dict(tests)
+    least = 0.0
+    for rank, key in enumerate(rising):
+        least = max(least, min(1.0, (len(tests) - rank) * tests[key].p_value))
+        corrected[key] = replace(tests[key], corrected=least)
+    return corrected
+
+
+def format_p(p_value: float, test: PairedTest) -> str:
+    """A p-value, or the corrected one, of a test; "<0.0001" where no draw was as large as the
+    difference, so that more draws might give less."""
+    return f"{'<' if test.p_value <= test.floor < 1 else ''}{p_value:.4f}"
 
 
 def require_same_queries(a: Array, b: Array, name: str = "") -> None:
@@ -290,13 +285,6 @@ def _exchange_scores(first: CorpusScore, second: CorpusScore, samples: int, seed
     both = first.statistics.sum(axis=0) + theirs
     moved = (theirs + sides @ gaps for sides in _draw_sides(samples, len(gaps), seed))
     return np.concatenate([first.of(sums) - second.of(both - sums) for sums in moved])
-
-
-def _known_values(values: Array) -> Array:
-    known = values[~np.isnan(values)]
-    if values.ndim != 1 or not len(known):
-        raise InputError("no query has a value", remedy="give one value per query, not all NaN")
-    return known
 
 
 def share_interval(

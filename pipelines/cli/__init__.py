@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from capgrade.pipelines.cli import labels, people, project, regions, training, uses
-from capgrade.pipelines.cli.options import BEAM, Command, Group, with_options
+from capgrade.pipelines.cli.options import BEAM, Command, Group, option_of, with_options
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
 from capgrade.schemas.say import show_warning
@@ -223,7 +223,7 @@ def _is_interrupt(error: BaseException) -> bool:
 
 
 def _say_error(error: InputError | OSError) -> NoReturn:
-    text = str(error)
+    text = error.at_shell(option_of) if isinstance(error, InputError) else str(error)
     if isinstance(error, OSError) and error.strerror:
         # A rename has two names; the second is the path that the user gave.
         name = error.filename2 or error.filename

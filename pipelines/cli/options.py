@@ -29,6 +29,27 @@ BEAM = {"allow_extra_args": True}  # what follows `--` goes to Apache Beam
 _CAPTIONS = "Folder that `capgrade captions` wrote"
 _REGIONS = "Folder that `capgrade regions` wrote."
 
+# How a command takes arguments that errors of the library name.
+_OPTIONS = {
+    "above": "--set evaluate.above.MEASURE=VALUE",
+    "captions": "--captions FOLDER",
+    "classes": "--set evaluate.instances=FILE",
+    "positives.accepted": "--positives FILE",
+    "relevance": "--relevance FOLDER",
+    "unknown": "--set train.unknown",
+}
+# Where parameters stand in params.yaml that errors name by the library's argument.
+_BLOCKS = {"parameters": "measures", "sample": "shards"}
+
+
+def option_of(argument: str) -> str:
+    """How a command takes an argument of the library: --split, or --set measures.sbert.model."""
+    if argument in _OPTIONS:
+        return _OPTIONS[argument]
+    name, dot, key = argument.partition(".")
+    return f"--set {_BLOCKS.get(name, name)}.{key}" if dot else f"--{name}"
+
+
 ParamsFile = Annotated[Path | None, Option("--params", help="params.yaml to read. Default: none.")]
 SetOptions = Annotated[
     list[str] | None,

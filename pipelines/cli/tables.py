@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from capgrade.agreement.coefficients import COEFFICIENTS
+from capgrade.comparison import Comparison, tested_rows
 from capgrade.metrics.uncertainty import Interval, PairedTest
 from capgrade.pipelines.show import Match
 from capgrade.schemas.console import console, print_table
 from capgrade.schemas.judges import CHOSEN, RANDOM
 from capgrade.schemas.own_files import signed, starting
+from capgrade.schemas.tables import ENDINGS, WRITERS
 
 if TYPE_CHECKING:
-    from capgrade.trainer.evaluation.compare import Comparison
     from capgrade.trainer.search.index import Hit
-
-COEFFICIENTS = ("pearson", "spearman", "kendall", "kendall_c")
 
 
 def print_agreement(result: dict[str, Any]) -> None:
@@ -70,9 +70,7 @@ AGREEMENT_TEXTS = {
 
 def agreement_text(result: dict[str, Any], suffix: str) -> str:
     """The same as Markdown (`.md`) or LaTeX (`.tex`)."""
-    from capgrade.trainer.evaluation.tables import latex, markdown
-
-    return (latex if suffix == ".tex" else markdown)(*_agreement_rows(result, "other captions"))
+    return WRITERS[ENDINGS[suffix]](*_agreement_rows(result, "other captions"))
 
 
 def _agreement_rows(result: dict[str, Any], others: str) -> tuple[list[str], list[list[str]]]:
@@ -138,15 +136,15 @@ def _mark_own(name: str, own: bool) -> str:
     return f"{name} *" if own else name
 
 
-def print_comparisons(
-    labels: Sequence[str], comparisons: Sequence[Comparison], method: str
-) -> None:
+def print_comparison(comparison: Comparison) -> None:
     """Evaluations side by side, with tests of the first against each other one."""
-    from capgrade.trainer.evaluation.tables import compared_rows
-
-    against = "" if len(labels) == 2 else f"; p: {labels[0]} against each other run"
-    title = f"Paired {method} tests{against}\npercent; tau and ranks as they are"
-    print_table(title, *compared_rows(labels, comparisons), texts=(0, 1), title_justify="left")
+    first, *others = comparison.labels
+    against = "" if len(others) == 1 else f"; corrected p: {first} against each other run"
+    title = (
+        f"Paired {comparison.method} tests{against}\npercent; tau and ranks as they are;"
+        f" corrected for {comparison.tested} tests (Holm)"
+    )
+    print_table(title, *comparison.cells(), texts=(0, 1), title_justify="left")
 
 
 # How a file is recognised as a table of scores of ours.
@@ -163,8 +161,6 @@ def scores_rows(
 ) -> tuple[list[str], list[list[str]]]:
     """Heads and a row for each measure: intervals of one system, or values of several with tests of
     the first against each other one. `intervals` and `tests` are by system and measure."""
-    from capgrade.trainer.evaluation.tables import tested_rows
-
     first = next(iter(intervals.values()))
     if not tests:
         rows = [
@@ -186,9 +182,7 @@ def scores_rows(
 
 def scores_text(heads: Sequence[str], rows: Sequence[Sequence[str]], suffix: str) -> str:
     """The same as Markdown (`.md`) or LaTeX (`.tex`)."""
-    from capgrade.trainer.evaluation.tables import latex, markdown
-
-    return (latex if suffix == ".tex" else markdown)(heads, rows)
+    return WRITERS[ENDINGS[suffix]](heads, rows)
 
 
 def print_scores(
@@ -196,7 +190,9 @@ def print_scores(
 ) -> None:
     title = f"Scores of {images:,} captions" + (f" of {known:,} images" if known != images else "")
     several = (
-        f"; p: {heads[1]} against each other system" if len(heads) > 3 and "p" not in heads else ""
+        f"; corrected p: {heads[1]} against each other system"
+        if len(heads) > 3 and "p" not in heads
+        else ""
     )
     print_table(title + several, heads, rows)
 

@@ -381,8 +381,8 @@ def _compare(
     or where queries differ, print a table of the metrics."""
     if len(texts) > 1:
         typer.echo(f"comparing {', '.join(texts)}", err=as_json)  # before slow imports
-    from capgrade.pipelines.cli.tables import print_comparisons
-    from capgrade.trainer.evaluation.compare import Comparison, compare, list_reported
+    from capgrade.pipelines.cli.tables import print_comparison
+    from capgrade.trainer.evaluation.compare import compare, list_reported
     from capgrade.trainer.evaluation.tables import label_folders, table_of_runs, write_tables
 
     runs = label_folders(texts)
@@ -391,31 +391,25 @@ def _compare(
         raise InputError(
             problem, remedy="name another one, or leave --json out for a table of this one"
         )
-    comparisons: list[Comparison] = []
+    comparison = None
     if len(runs) > 1:
         try:
-            comparisons = compare(
-                list(runs.values()), metrics, every=every or as_json, method=method
-            )
+            comparison = compare(runs, metrics, every=every or as_json, method=method)
         except InputError as error:
             if as_json or not metrics:
                 raise
             typer.echo(f"no test: {error}", err=True)
-    names = (
-        metrics
-        or list(dict.fromkeys(comparison.metric for comparison in comparisons))
-        or list_reported(next(iter(runs.values())))
+    names = metrics or (
+        list_reported(next(iter(runs.values())))
+        if comparison is None
+        else list(dict.fromkeys(row.metric for row in comparison.rows))
     )
     if out is not None:
-        write_tables(runs, names, out, comparisons)
-    if as_json:
-        tests = {
-            label: {comparison.key: comparison.json(k) for comparison in comparisons}
-            for k, label in enumerate(list(runs)[1:])
-        }
-        print_result(next(iter(tests.values())) if len(tests) == 1 else tests, True)
-    elif comparisons:
-        print_comparisons(list(runs), comparisons, method)
+        write_tables(runs, names, out, comparison)
+    if as_json and comparison is not None:
+        print_result(comparison.json(), True)
+    elif comparison is not None:
+        print_comparison(comparison)
     else:
         typer.echo(table_of_runs(runs, names), nl=False)
     if out is not None:

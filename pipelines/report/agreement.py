@@ -42,8 +42,8 @@ _INTRO = (
     "Judged pairs of {of}. The line is the mean of the pairs in a bin, with 95% intervals; circles"
     " are own captions, triangles other captions, and the larger a mark, the more pairs lie on it."
     " Binary relevance, which benchmarks use, is 1 for own captions; over other captions it is"
-    " constant and has no correlation. Below a coefficient stands its 95% interval; the best"
-    " measure is bold where no other's value lies within it."
+    " constant and has no correlation. Below a coefficient of a measure stands its 95% interval;"
+    " the best measure is bold where no other's value lies within it."
 )
 
 

@@ -14,7 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.evaluation import DIRECTION_WORDS
+from capgrade.metrics.formats import (
+    DIRECTION_WORDS,
+    SUM_NAMES,
+    best_of,
+    format_value,
+    scale,
+    sort_key_of,
+)
+from capgrade.metrics.uncertainty import format_p
 from capgrade.pipelines.page.charts import channel, colour_of, make_chart, make_layer
 from capgrade.pipelines.page.parts import (
     Cell,
@@ -31,15 +39,8 @@ from capgrade.pipelines.report.data import EVALUATION, METRICS, RUNS, ReportData
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
 from capgrade.trainer.evaluation.compare import compare
-from capgrade.trainer.evaluation.evaluate import PER_QUERY_FILE
-from capgrade.trainer.evaluation.tables import (
-    SUM_NAMES,
-    best_of,
-    first_measure,
-    format_value,
-    scale,
-    sort_key_of,
-)
+from capgrade.trainer.evaluation.stored import PER_QUERY_FILE
+from capgrade.trainer.evaluation.tables import first_measure
 from capgrade.trainer.fit import EPOCHS
 
 SHORT_METRICS = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
@@ -275,17 +276,19 @@ def _lead(data: ReportData, means: dict[str, float], name: str) -> str:
     if not {first, following} <= folders.keys():
         return "; not tested"
     try:
-        comparisons = compare([folders[first], folders[following]], [name])
+        comparison = compare({first: folders[first], following: folders[following]}, [name])
     except InputError:  # The two runs were evaluated with different labels.
         return "; not tested"
-    tests = [test for comparison in comparisons if (test := comparison.tests[0]) is not None]
+    tests = [test for test in comparison.values() if test is not None]
     if not tests:
         return "; not tested"
-    worst = max(test.p_value for test in tests)
-    ahead = worst < LEVEL and all(test.difference > 0 for test in tests)
+    worst = max(tests, key=lambda test: test.p_value)
+    ahead = worst.p_value < LEVEL and all(test.difference > 0 for test in tests)
     lead = f"ahead of {following}" if ahead else f"its lead on {following} is within chance"
-    by = "paired test, p" if len(tests) == 1 else "paired tests of both directions, p at most"
-    return f"; {lead}, {by} {worst:.4f}"
+    p = format_p(worst.p_value, worst)
+    by = "paired test, p" if len(tests) == 1 else "paired tests of both directions, p"
+    at_most = " at most" if len(tests) > 1 and not p.startswith("<") else ""
+    return f"; {lead}, {by}{at_most} {p}"
 
 
 CURVES = "curves_k.json"

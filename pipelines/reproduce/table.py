@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from capgrade.pipelines.reproduce.recipe import Recipe, Section
-from capgrade.trainer.evaluation.tables import markdown as table_of_rows
+from capgrade.schemas.tables import markdown as table_of_rows
 
 _EMPTY = "-"
 NOT_ASKED = "not reproduced, as --row asked for others: "

@@ -289,6 +289,18 @@ def test_any_number_of_systems(
 TEXTS = ("a dog", "a red bus")
 
 
+def test_systems_scored_by_other_references_are_not_compared() -> None:
+    """The same images, and other references or another tokenizer."""
+    ours = capgrade.score({"1": "a dog runs"}, {"1": ["a dog is running"]}, "rouge_l")
+    others = capgrade.score({"1": "a dog runs"}, {"1": ["a cat sleeps"]}, "rouge_l")
+    plain = capgrade.score(
+        {"1": "a dog runs"}, {"1": ["a dog is running"]}, "rouge_l", tokenizer="none"
+    )
+    for other in (others, plain):
+        with pytest.raises(capgrade.InputError, match="scored by other references, or another"):
+            ours.compare(other)
+
+
 def test_scores_print_on_a_line() -> None:
     many = {str(k): "a dog" for k in range(500)}
     found = capgrade.score(many, dict.fromkeys(many, ["the dog"]), ["bleu_1", "rouge_l"])

@@ -72,7 +72,7 @@ def test_any_unicode_is_kept(tmp_path: Path) -> None:
 def test_splits_one_several_or_none(tmp_path: Path) -> None:
     captions(tmp_path / "out", write(tmp_path / "c.tsv", TSV))
     assert read_captions(tmp_path / "out", "train+val").n_captions == 4
-    with pytest.raises(InputError, match="several splits: train, val -> choose one with --split"):
+    with pytest.raises(InputError, match="several splits: train, val -> choose one by split"):
         read_captions(tmp_path / "out")
     with pytest.raises(InputError, match="no split 'test' -> choose from: train, val"):
         read_captions(tmp_path / "out", "train+test")

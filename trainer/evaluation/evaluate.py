@@ -2,25 +2,26 @@
 `dvc plots`, out."""
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from capgrade.evaluation import DIRECTIONS, Draws, Evaluation, is_graded, may_be_cosines
+from capgrade.evaluation import LACKS, Draws, Evaluation, may_be_cosines
 from capgrade.evaluation import evaluate as of_arrays
+from capgrade.metrics.catalogue import is_graded, needs_of
 from capgrade.metrics.mined import mined_precision, mined_precision_classes
 from capgrade.metrics.ranking import TieRule
-from capgrade.schemas.files import atomic, write_json, write_manifest
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import write_json, write_manifest
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams
+from capgrade.trainer.evaluation.stored import PER_QUERY_FILE, write_queries
 from capgrade.trainer.evaluation.task import Task
 
-METRICS_FILE, PER_QUERY_FILE = "metrics.json", "per_query.npz"
-OWNER = "owner"  # in PER_QUERY_FILE: the image of each caption
+METRICS_FILE = "metrics.json"
 # The parameters that decide the numbers of an evaluation, which its manifest records.
 SCORING = {"k", "p", "m", "fold", "ties", "metric", "above", "samples", "seed"}
 
@@ -70,6 +71,10 @@ def score(
     task: Task, params: EvaluateParams, *, fold: int | None = None, notes: Sequence[str] = ()
 ) -> Evaluation:
     """`capgrade.evaluate` of a task, over the whole set or averaged over folds of `fold` images."""
+    for name in params.metric:
+        if why := task.without.get(needs_of(name)):
+            problem = f"metric {name!r} needs {LACKS[needs_of(name)][0]}: {why.problem}"
+            raise InputError(problem, remedy=why.remedy)
     names = sorted(params.metric, key=is_graded) or default_names(task, params, fold)
     evaluation = of_arrays(
         task.similarity,
@@ -80,11 +85,17 @@ def score(
         classes=task.codes,
         above=params.above or None,
         fold=fold,
+        ids=task.ids,
         ties=params.ties,
         intervals=Draws(samples=params.samples, seed=params.seed),
     )
     counts = {**evaluation.counts, **({"left_out": task.left_out} if task.left_out else {})}
-    return replace(evaluation, notes=list(notes), counts=counts)
+    basis = evaluation.basis
+    if task.ids is not None and len(task.texts):
+        read = json.dumps(sorted(zip(task.ids[1], task.texts, strict=True)))
+        texts = {"texts": hashlib.sha256(read.encode()).hexdigest()}
+        basis = replace(basis, labels={**basis.labels, **texts})
+    return replace(evaluation, notes=list(notes), counts=counts, basis=basis)
 
 
 def evaluate(
@@ -104,16 +115,7 @@ def evaluate(
         evaluations = [score(task, params, notes=notes)]
         evaluations += [score(task, params, fold=size) for size in params.fold]
         if folder is not None:
-            with atomic(folder / PER_QUERY_FILE) as temporary, temporary.open("wb") as file:
-                scored = (
-                    (direction, evaluations[0].scored[direction].values) for direction in DIRECTIONS
-                )
-                values = {
-                    f"{direction}/{name}": query_values
-                    for direction, by_name in scored
-                    for name, query_values in by_name.items()
-                }
-                np.savez_compressed(file, allow_pickle=False, **{OWNER: task.owner}, **values)
+            write_queries(folder / PER_QUERY_FILE, evaluations[0])
             tables: dict[str, Any] = {
                 f"curves_{k}.json": v for k, v in curves(task, params.k, params.ties).items()
             }
@@ -122,13 +124,9 @@ def evaluate(
                 write_json(folder / name, content)
             rows = dict.fromkeys([*tables, PER_QUERY_FILE], 0)
             scoring = params.model_dump(mode="json", include=SCORING)
-            digests = dict(inputs or {})
-            if task.images is not None:
-                # By this `compare` tells an evaluation of another gallery.
-                digests["left_out"] = hashlib.sha256(
-                    task.images.astype(np.int64).tobytes()
-                ).hexdigest()
-            write_manifest(folder, "evaluation", params=scoring, inputs=digests, rows=rows)
+            write_manifest(
+                folder, "evaluation", params=scoring, inputs=dict(inputs or {}), rows=rows
+            )
     return evaluations
 
 

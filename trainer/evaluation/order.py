@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.evaluation import RECALL, evaluate
+from capgrade.evaluation import evaluate
+from capgrade.metrics.catalogue import RECALL
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError

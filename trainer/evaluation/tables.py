@@ -2,19 +2,18 @@
 LaTeX."""
 
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from rich.markup import escape
 
-from capgrade.evaluation import DIRECTION_WORDS, DIRECTIONS, SUM_OF, Evaluation
-from capgrade.metrics.base import check_choice
-from capgrade.metrics.catalogue import CATALOGUE, Metric
-from capgrade.metrics.uncertainty import PairedTest
+from capgrade.comparison import Comparison
+from capgrade.evaluation import Evaluation
+from capgrade.metrics.catalogue import Metric, family_of, with_measure
+from capgrade.metrics.formats import DIRECTION_WORDS, DIRECTIONS, SUM_NAMES, format_value
+from capgrade.result_tables import Result, table_of
 from capgrade.schemas.console import console, print_table
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
@@ -26,10 +25,9 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
+from capgrade.schemas.tables import ENDINGS, Style
 from capgrade.trainer.evaluation.evaluate import METRICS_FILE, count_averaged
-
-if TYPE_CHECKING:
-    from capgrade.trainer.evaluation.compare import Comparison
+from capgrade.trainer.evaluation.stored import read_evaluation
 
 _HEADER = (
     "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval"
@@ -51,56 +49,6 @@ _SHORT = {
 }
 # In the short table these are at cut-off 1 alone, and ncs at its largest cut-off alone.
 AT_ONE = {"eccv_recall", "cxc_recall"}
-Style = Literal["markdown", "latex"]
-_STYLES: dict[str, Style] = {"md": "markdown", "tex": "latex"}  # By the ending of a file.
-SUM_NAMES = tuple(SUM_OF)  # stored as they are printed, 0 to 600
-
-
-def _base(name: str) -> str:
-    base = name.split("[")[0].split("(")[0]
-    return base if base in CATALOGUE else base.rsplit("@", 1)[0]
-
-
-def _unit(name: str) -> str:
-    base = _base(name)
-    return CATALOGUE[base].unit if base in CATALOGUE else "fraction"
-
-
-def sort_key_of(name: str) -> tuple[int, list[str | int]]:
-    """The key that sorts metrics in the order of the catalogue, and recall@5 before recall@10."""
-    numbers: list[str | int] = [
-        int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)
-    ]
-    base = _base(name)
-    return (list(CATALOGUE).index(base) if base in CATALOGUE else len(CATALOGUE)), numbers
-
-
-def best_of(name: str) -> Callable[..., float] | None:
-    """`min` of ranks, `max` of most metrics; None of lambda, which says nothing of how good a model
-    is."""
-    return {"rank": min, "cosine": None}.get(_unit(name), max)
-
-
-def is_graded(name: str) -> bool:
-    """Whether a metric, or a sum, reads relevance."""
-    base = _base(name)
-    return base == "nsum" or (
-        base in CATALOGUE and CATALOGUE[base].needs in ("relevance", "relevant", "extension")
-    )
-
-
-def scale(name: str) -> int:
-    """What a value is multiplied by where it is shown: 100 for a fraction, shown in percent."""
-    return 1 if _base(name) in SUM_NAMES or _unit(name) in ("rank", "tau", "cosine") else 100
-
-
-def format_value(name: str, value: float) -> str:
-    """A number as the field prints it: percent of a fraction and sums to one decimal, tau and
-    cosine to three."""
-    if value != value:
-        return "-"
-    digits = 3 if _unit(name) in ("tau", "cosine") else 1
-    return f"{scale(name) * value:.{digits}f}"
 
 
 def _cell(name: str, value: float, interval: tuple[float, float] | None) -> str:
@@ -112,22 +60,14 @@ def _cell(name: str, value: float, interval: tuple[float, float] | None) -> str:
     return format_value(name, value) + between
 
 
-def name_with_measure(item: Metric) -> str:
-    """A metric's name with the measure whose relevance it reads, of the first one too:
-    ndcg@25[cider]."""
-    return (
-        f"{item.name}[{item.relevance}]" if item.relevance and "[" not in item.name else item.name
-    )
-
-
 def choose_short(metrics: Sequence[Metric]) -> list[Metric]:
     """The metrics that matter most, in their order: recall, median rank, people's positives, NDCG,
     NCS at the largest cut-off, ASP and tau-b of each measure."""
-    last = max((item.k for item in metrics if _base(item.name) == "ncs"), default=0)
+    last = max((item.k for item in metrics if family_of(item.name) == "ncs"), default=0)
     kept = _SHORT | {"ncs"} | AT_ONE
-    chosen = [item for item in metrics if _base(item.name) in kept and item.name != "asp_a"]
+    chosen = [item for item in metrics if family_of(item.name) in kept]
     cuts = {"ncs": last, **dict.fromkeys(AT_ONE, 1)}
-    return [item for item in chosen if item.k == cuts.get(_base(item.name), item.k)]
+    return [item for item in chosen if item.k == cuts.get(family_of(item.name) or "", item.k)]
 
 
 def _rows(evaluation: Evaluation, metrics: Sequence[Metric]) -> Iterator[list[str]]:
@@ -138,10 +78,9 @@ def _rows(evaluation: Evaluation, metrics: Sequence[Metric]) -> Iterator[list[st
             _cell(item.name, scored.mean[item.name], scored.intervals.get(item.name))
             for scored in directions
         )
-        yield [name_with_measure(item), *cells]
-    first = next((item.relevance for item in directions[0].metrics if item.relevance), "")
+        yield [with_measure(item.name, item.relevance), *cells]
     for name, value in evaluation.sums.items():
-        label = f"{name}[{first}]" if name == "nsum" else name
+        label = with_measure(name, evaluation.basis.measure)
         yield [label, _cell(name, value, evaluation.sum_intervals.get(name)), ""]
 
 
@@ -163,7 +102,7 @@ def show(evaluations: Sequence[Evaluation], *, every: bool = True) -> None:
         if len(chosen) < len(metrics):
             left = f"{len(chosen)} of {len(metrics)} metrics; --all prints every one, --json too"
             on.print(left, highlight=False, soft_wrap=True)
-        if any(_base(item.name).startswith("lambda") for item in chosen):
+        if any(item.name.startswith("lambda") for item in chosen):
             for direction, state in evaluation.collapse.items():
                 style = "bold red" if state.collapsed else "dim"
                 on.print(
@@ -194,63 +133,48 @@ class StoredMetrics(BaseModel):
     counts: dict[str, Any] = {}
 
 
-def _read_run(path: Path) -> dict[str, Any]:
-    file, models = path, 1
+def _read_run(path: Path) -> Result:
+    """The numbers of an evaluation folder, or of a metrics.json."""
     if path.is_dir():
-        # Its manifest is read first: a stopped evaluation may hold numbers of the one before.
-        file, models = (
-            path / METRICS_FILE,
-            count_averaged(read_manifest(path, "evaluation")["inputs"]),
-        )
-    if not file.is_file():
+        return Result.of(read_evaluation(path))
+    if not path.is_file():
         raise InputError(
             "no metrics.json", file=path, remedy="write it with capgrade evaluate --out"
         )
-    run = read_json(file)
+    run = read_json(path)
     try:
-        StoredMetrics.model_validate(run)
+        stored = StoredMetrics.model_validate(run)
     except ValidationError as error:
         remedy = "write them with capgrade evaluate --out"
-        raise InputError("not the metrics of an evaluation", file=file, remedy=remedy) from error
-    return {**run, "models": models}
+        raise InputError("not the metrics of an evaluation", file=path, remedy=remedy) from error
+    measure = first_measure(run) or ""
+    columns = {
+        **{("i2t", name): value for name, value in stored.i2t.items()},
+        **{("t2i", name): value for name, value in stored.t2i.items()},
+        **{("", name): value for name in SUM_NAMES if (value := getattr(stored, name)) is not None},
+    }
+    values = {
+        (direction, with_measure(name, measure)): math.nan if value is None else value
+        for (direction, name), value in columns.items()
+    }
+    return Result(values, measure)
 
 
 def table_of_runs(
     runs: Mapping[str, Path], metrics: Sequence[str], style: Style = "markdown"
 ) -> str:
-    """A table of several runs (label -> evaluation folder or metrics.json), one row per run, the
-    best in bold.
-
-    `metrics` such as recall@1 or ndcg@25 give one column per direction; rsum and nsum give one
-    column. Heads name the measure of graded ones: ndcg@25 is of the first measure of an evaluation,
-    ndcg@25[sbert] of another. InputError for another style, for a metric that was not evaluated,
-    and where the first measures of the runs differ.
-    """
-    check_choice("style", style, get_args(Style))
-    read = {label: _read_run(path) for label, path in runs.items()}
-    names = [_name_of_one_measure(name, read, runs) for name in metrics]
-    columns = [
-        (direction, name)
-        for name in names
-        for direction in (("",) if _base(name) in SUM_NAMES else DIRECTIONS)
-    ]
-    values = {
-        label: [_value(read[label], path, *column) for column in columns]
-        for label, path in runs.items()
-    }
-    rows = []
-    for label, models in ((label, run["models"]) for label, run in read.items()):
-        cells = (format_value(name, v) for (_, name), v in zip(columns, values[label], strict=True))
-        rows.append([f"{label} (mean of {models})" if models > 1 else label, *cells])
-    for place, (_, name) in enumerate(columns):
-        pick = best_of(name)
-        known = [cells[place] for cells in values.values() if not math.isnan(cells[place])]
-        best = format_value(name, pick(known)) if known and pick else None
-        for row in rows:  # Values that print the same are equally good.
-            if row[place + 1] == best:
-                row[place + 1] = rf"\textbf{{{best}}}" if style == "latex" else f"**{best}**"
-    header = ["run", *(f"{direction} {name}".strip() for direction, name in columns)]
-    return latex(header, rows) if style == "latex" else markdown(header, rows)
+    """`table_of` several runs (label -> evaluation folder or metrics.json). InputError as it has,
+    and for a folder that is not finished."""
+    read = {}
+    for label, path in runs.items():
+        inputs = read_manifest(path, "evaluation")["inputs"] if path.is_dir() else {}
+        models = count_averaged(inputs)
+        read[f"{label} (mean of {models})" if models > 1 else label] = _read_run(path)
+    try:
+        return table_of(read, metrics, style)
+    except InputError as error:
+        file = dict(zip(read, runs.values(), strict=True)).get(str(error.file))
+        raise error.of(file) from error
 
 
 def first_measure(run: Mapping[str, Any]) -> str | None:
@@ -266,114 +190,6 @@ def first_measure(run: Mapping[str, Any]) -> str | None:
         ),
         None,
     )
-
-
-def _name_of_one_measure(
-    name: str, read: Mapping[str, Mapping[str, Any]], runs: Mapping[str, Path]
-) -> str:
-    """A graded metric with the measure in brackets, of the first one too."""
-    if not is_graded(name) or name.endswith("]"):
-        return name
-    first = {label: first_measure(run) for label, run in read.items()}
-    measures = list(dict.fromkeys(first.values()))
-    if len(measures) > 1:
-        label, other = (
-            next(label for label, measure in first.items() if measure == wanted)
-            for wanted in measures[:2]
-        )
-        problem = f"{name} is of {first[other]} here, and of {first[label]} in {label}"
-        remedy = (
-            f"name the measure: --metric '{name}[{measures[0]}]', or evaluate all runs with the"
-            " same --relevance"
-        )
-        raise InputError(problem, file=runs[other], remedy=remedy)
-    return f"{name}[{measures[0]}]" if measures and measures[0] else name
-
-
-def _value(run: Mapping[str, Any], path: Path, direction: str, name: str) -> float:
-    values = run.get(direction, {}) if direction else run
-    key = name.removesuffix(f"[{first_measure(run)}]")
-    if key not in values:
-        raise InputError(
-            f"no {name}", file=path, remedy=f"evaluated: {', '.join(k for k in run.get('i2t', {}))}"
-        )
-    return math.nan if values[key] is None else float(values[key])
-
-
-def compared_rows(
-    labels: Sequence[str], comparisons: Sequence["Comparison"]
-) -> tuple[list[str], list[list[str]]]:
-    """Heads and cells of what `compare` found: a row per metric, tests of the first run against
-    each other one."""
-    words = {**DIRECTION_WORDS, "": "both"}
-    heads, rows = tested_rows(
-        labels,
-        [
-            (
-                [format_value(row.metric, value) for value in row.values],
-                row.tests,
-                partial(_format_gap, row.metric),
-            )
-            for row in comparisons
-        ],
-    )
-    names = [[row.metric, words[row.direction]] for row in comparisons]
-    return ["metric", "direction", *heads], [
-        [*name, *row] for name, row in zip(names, rows, strict=True)
-    ]
-
-
-def _format_gap(name: str, value: float) -> str:
-    """A difference, one digit finer than the values."""
-    return f"{scale(name) * value:+.{4 if _unit(name) in ('tau', 'cosine') else 2}f}"
-
-
-def tested_rows(
-    labels: Sequence[str],
-    rows: Sequence[tuple[Sequence[str], Sequence[PairedTest | None], Callable[[float], str]]],
-    level: float = 0.95,
-    of: str = "queries",
-) -> tuple[list[str], list[list[str]]]:
-    """Heads and cells of systems' values, and of tests of the first against each other one; a row
-    has the values, the tests, and how a difference is written. Of two systems the difference has an
-    interval, of more each cell a p."""
-    if len(labels) != 2:
-        cells = [
-            [first, *(_with_p(value, test) for value, test in zip(others, tests, strict=True))]
-            for (first, *others), tests, _ in rows
-        ]
-        return [*labels], cells
-    heads = [*labels, f"{labels[0]} less {labels[1]}", f"{level:.0%} interval", "p", of]
-    return heads, [[*values, *_gap_cells(tests[0], write)] for values, tests, write in rows]
-
-
-def _with_p(value: str, test: PairedTest | None) -> str:
-    return value if test is None else f"{value} (p {test.p_value:.4f})"
-
-
-def _gap_cells(test: PairedTest | None, write: Callable[[float], str]) -> list[str]:
-    if test is None:
-        return ["-"] * 4
-    between = f"{write(test.low)} .. {write(test.high)}"
-    return [write(test.difference), between, f"{test.p_value:.4f}", f"{test.queries:,}"]
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A table, its first columns at the left."""
-    lines = [header, ["---"] * left + ["---:"] * (len(header) - left), *rows]
-    escaped = ((cell.replace("|", r"\|") for cell in line) for line in lines)
-    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
-
-
-def latex(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """The same as a tabular with rules of booktabs."""
-
-    def escaped(cells: Sequence[str]) -> str:
-        return " & ".join(re.sub(r"[_%&#]", r"\\\g<0>", cell) for cell in cells) + r" \\"
-
-    kinds = "l" * left + "r" * (len(header) - left)
-    top = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", escaped(header), r"\midrule"]
-    return "\n".join([*top, *map(escaped, rows), r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
 def label_folders(texts: Sequence[str]) -> dict[str, Path]:
@@ -406,14 +222,13 @@ def write_tables(
     runs: Mapping[str, Path],
     metrics: Sequence[str],
     out: Path,
-    comparisons: Sequence["Comparison"] = (),
+    comparison: Comparison | None = None,
 ) -> str:
-    """Write runs.md and runs.tex to `out`, and return the former. With `comparisons` of the runs,
+    """Write runs.md and runs.tex to `out`, and return the former. With a `comparison` of the runs,
     tests.md and tests.tex too. InputError for an `out` that another stage wrote."""
-    tables = {f"runs.{end}": table_of_runs(runs, metrics, style) for end, style in _STYLES.items()}
-    if comparisons:
-        cells = compared_rows(list(runs), comparisons)
-        tables |= {"tests.md": markdown(*cells, left=2), "tests.tex": latex(*cells, left=2)}
+    tables = {f"runs{end}": table_of_runs(runs, metrics, style) for end, style in ENDINGS.items()}
+    if comparison is not None:
+        tables |= {"tests.md": comparison.to_markdown(), "tests.tex": comparison.to_latex()}
     with output_folder(out, "tables") as folder:
         for name, text in tables.items():
             write_text(folder / name, text)

@@ -74,6 +74,10 @@ class Task:
     images: Array | None = None
     # How many images by reason, and how many captions, the task lacks.
     left_out: Mapping[str, Any] = field(default_factory=dict)
+    ids: tuple[Sequence[str], Sequence[str]] | None = None  # of images and captions
+    texts: Sequence[str] = ()  # (n_captions,); none of a list
+    # Lists of people that could not be read, and why.
+    without: Mapping[str, InputError] = field(default_factory=dict)
 
     def part(self, matrix: Array) -> Array:
         """The rows and columns of the task, of a matrix of the whole captions table."""
@@ -181,7 +185,9 @@ def load_task(
     for name, values in labels.items():
         if values.min() < 0:
             notes.append(f"{name} goes below 0: sums of gains (ncs, ndcg, soft sr) count that as 0")
-    lists = _read_human_lists(table.image_ids, table.caption_ids, kept, images, notes)
+    lists, without_lists = _read_human_lists(
+        table.image_ids, table.caption_ids, kept, images, notes
+    )
     if positives is not None:
         lists["accepted"] = _keep_items(read_positives(positives, table), kept, images)
     owner = np.searchsorted(images, table.owner[kept])
@@ -195,6 +201,9 @@ def load_task(
         images if without_counts else None,
         without_counts,
         samples=samples,
+        ids=([table.image_ids[i] for i in images], [table.caption_ids[c] for c in kept]),
+        texts=[table.texts[c] for c in kept],
+        without=without_lists,
     )
     return task, notes
 
@@ -219,8 +228,16 @@ def load_listed_task(
         notes.append(note)
     notes.append(f"accepted: own pairs, and those of {lists.stem} with P of {likely:g} or more")
     kept, images = np.arange(table.n_captions), np.arange(table.n_images)
-    human = _read_human_lists(table.image_ids, table.caption_ids, kept, images, notes)
-    return Task(matrix, table.owner, {}, {**human, **positives}), notes
+    human, without = _read_human_lists(table.image_ids, table.caption_ids, kept, images, notes)
+    task = Task(
+        matrix,
+        table.owner,
+        {},
+        {**human, **positives},
+        ids=(table.image_ids, table.caption_ids),
+        without=without,
+    )
+    return task, notes
 
 
 def _read_human_lists(
@@ -229,17 +246,19 @@ def _read_human_lists(
     kept: Array,
     images: Array,
     notes: list[str],
-) -> dict[str, Any]:
-    positives = {}
+) -> tuple[dict[str, Any], dict[str, InputError]]:
+    """Lists of people by name, and why those are not here that are not."""
+    positives, without = {}, {}
     for name in ("eccv", "cxc"):
         try:
             lists = human_lists(name, image_ids, caption_ids)
         except InputError as error:
+            without[name] = error
             if are_coco_ids(image_ids):  # of another data set nothing is missed
                 notes.append(f"{name} left out: {error.problem} ({error.remedy})")
         else:
             positives[name] = _keep_items(lists, kept, images)
-    return positives
+    return positives, without
 
 
 def are_coco_ids(image_ids: Sequence[str]) -> bool:

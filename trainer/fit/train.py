@@ -19,10 +19,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from capgrade.devices import autocast, precision_of
-from capgrade.evaluation import RECALL, SUMMED, evaluate
+from capgrade.evaluation import evaluate
 from capgrade.losses import ScoredBatch, gather
 from capgrade.losses.declared import ACTIVE
 from capgrade.measures.params import MeasuresParams
+from capgrade.metrics.catalogue import RECALL, SUMMED
 from capgrade.processes import (
     Process,
     average_gradients,

@@ -61,7 +61,10 @@ def test_intervals_draw_images_with_their_captions() -> None:
     owner[:20] = image[:20]
     score = random.random(80)
     value = score + random.normal(size=80)
-    found = intervals(value, Judgements(image, np.arange(80), score), owner, samples=30, seed=1)
+    people = Judgements(image, np.arange(80), score)
+    found = intervals(value, people, owner, samples=30, seed=1)
+    values = coefficients(value, people, owner == image)
+    assert {n: row.keys() for n, row in found.items()} == {n: r.keys() for n, r in values.items()}
     drawn = np.random.default_rng(1).multinomial(12, np.full(12, 1 / 12), size=30)
     times = [
         [one[i] if i == o else one[i] * one[o] for i, o in zip(image, owner, strict=True)]
@@ -69,7 +72,11 @@ def test_intervals_draw_images_with_their_captions() -> None:
     ]
     for scope, kept in (("all", np.ones(80, bool)), ("non_original", owner != image)):
         repeated = [np.repeat(np.flatnonzero(kept), np.array(one)[kept]) for one in times]
-        for name, of in (("pearson", stats.pearsonr), ("kendall", stats.kendalltau)):
+        for name, of in (
+            ("pearson", stats.pearsonr),
+            ("spearman", stats.spearmanr),
+            ("kendall", stats.kendalltau),
+        ):
             want = np.quantile(
                 [of(value[rows], score[rows]).statistic for rows in repeated], (0.025, 0.975)
             )

@@ -75,7 +75,7 @@ def test_each_pair_stands_for_the_others_of_its_kind() -> None:
 
 def test_pairs_that_were_all_kept_for_certain_tell_nothing() -> None:
     with pytest.raises(
-        InputError, match="kept for certain, so nothing tells .* shards.uniform above 0"
+        InputError, match=r"kept for certain, so nothing tells .* sample\['uniform'\] above 0"
     ):
         estimates(of_pairs([[(0, 1, 1)]]), "m", "shards")
     assert (
@@ -96,7 +96,7 @@ def test_the_last_top_value_bounds_what_was_not_kept() -> None:
         of_pairs([[(0, 0.9, 1)], [(3, 0.2, 3)]]),
         Sampled(["m"], 4, [part], ["own", "top_m"]),
     ):
-        with pytest.raises(InputError, match="no top captions of m, .* shards.top above 0"):
+        with pytest.raises(InputError, match=r"no top captions of m, .* sample\['top'\] above 0"):
             bounds(stored, "m", "shards")
 
 

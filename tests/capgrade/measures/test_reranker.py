@@ -402,7 +402,9 @@ def test_what_cannot_be_is_refused(made: World, tmp_path: Path) -> None:
     here = made.here
     given = ["shards", "--captions", here / "captions", "--out", tmp_path / "s"]
     said = refusal(*given, "--measures", "reranker")
-    assert "reranker needs measures.reranker.model -> --set measures.reranker.model=..." in said
+    assert (
+        "reranker needs measures.reranker.model -> give --set measures.reranker.model=..." in said
+    )
     random_model(tmp_path / "three", WORDS, labels=3)
     three = ("--set", f"measures.reranker.model={tmp_path / 'three'}")
     said = refusal(*given, "--measures", "reranker", *three)

@@ -8,19 +8,32 @@ import pytest
 from pycocoevalcap.bleu.bleu import Bleu
 from scipy.stats import bootstrap, permutation_test
 
+from capgrade.comparison import Basis
+from capgrade.evaluation import Evaluated
 from capgrade.metrics.uncertainty import (
+    PairedTest,
+    correct,
     exchanged_means,
     exchanged_medians,
+    format_p,
     interval,
     paired,
     paired_result,
-    paired_test,
     resampled_means,
     resampled_medians,
 )
 from capgrade.schemas.errors import InputError
 from capgrade.scoring import score_corpus
 from tests.capgrade.measures.test_corpus import corpus, dicts
+
+
+def paired_test(a, b, *, groups=None, **how) -> PairedTest:
+    """Two systems' values of one metric, query by query, compared as every evaluation is."""
+    basis = Basis({"queries": np.arange(len(a))})
+    first, second = (Evaluated([{"m": of}], groups=[groups], basis=basis) for of in (a, b))
+    found = first.compare(second, **how)["m"]
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("method", ["permutation", "bootstrap"])
@@ -111,6 +124,41 @@ def test_many_metrics_at_once_are_each_alone_and_agree_with_scipy():
             rng=k,
         )
         assert alone.p_value == pytest.approx(theirs.pvalue, abs=0.03)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_p_values_are_corrected_as_holm_wrote_it(seed: int) -> None:
+    """Step down: the least of m p-values is judged at level / m, the next at level / (m - 1), until
+    one is not below. A corrected p is the lowest level at which its test is rejected."""
+    random = np.random.default_rng(seed)
+    p_values = dict(enumerate(random.random(7) ** 4))
+    p_values[7] = p_values[3]  # a tie
+    tests = {k: PairedTest(0.0, 0.0, 0.0, p, 9, 0.0, p) for k, p in p_values.items()}
+    found = correct(tests)
+
+    def rejected(level: float) -> set[int]:
+        out: set[int] = set()
+        for rank, k in enumerate(sorted(p_values, key=p_values.__getitem__)):
+            if p_values[k] > level / (len(p_values) - rank):
+                break
+            out.add(k)
+        return out
+
+    for level in np.linspace(0.001, 0.999, 300):
+        assert {k for k, test in found.items() if test.corrected <= level} == rejected(level)
+    assert all(test.p_value == p_values[k] for k, test in found.items())
+
+
+def test_a_p_value_at_the_floor_of_the_draws_is_written_so() -> None:
+    """No draw of 200 is as large as a difference of all queries: p is below what these can tell."""
+    random = np.random.default_rng(1)
+    base = random.random(60)
+    for method, floor in (("permutation", 1 / 201), ("bootstrap", 2 / 201)):
+        clear = paired_test(base + 1, base, samples=200, method=method)
+        assert clear.p_value == clear.floor == pytest.approx(floor)
+        assert format_p(clear.p_value, clear) == f"<{floor:.4f}"
+    unclear = paired_test(base, random.permutation(base), samples=200)
+    assert format_p(unclear.p_value, unclear) == f"{unclear.p_value:.4f}"
 
 
 def test_captions_of_one_image_are_drawn_together() -> None:

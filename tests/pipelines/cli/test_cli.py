@@ -17,9 +17,10 @@ import pytest
 from PIL import Image
 from typer.main import get_command
 
+from capgrade.agreement.coefficients import COEFFICIENTS
 from capgrade.params import Params
 from capgrade.pipelines import cli
-from capgrade.pipelines.cli.tables import COEFFICIENTS, print_agreement, print_matches
+from capgrade.pipelines.cli.tables import print_agreement, print_matches
 from capgrade.pipelines.show import Match
 from capgrade.schemas.regions import RegionStore
 from tests import tiny_detector

@@ -15,6 +15,9 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
+from capgrade.comparison import Basis
+from capgrade.evaluation import Evaluated, Evaluation
+from capgrade.metrics.formats import SUM_NAMES
 from capgrade.pictures.draw_regions import REGIONS_SIDE
 from capgrade.pipelines.page import render_page
 from capgrade.pipelines.page.charts import MEAN, colour_of
@@ -51,7 +54,7 @@ from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import evaluate
-from capgrade.trainer.evaluation.tables import SUM_NAMES
+from capgrade.trainer.evaluation.stored import write_queries
 from capgrade.trainer.evaluation.task import Task
 from tests.conftest import (
     call,
@@ -322,6 +325,22 @@ def test_a_sentence_says_whether_metrics_agree(
     assert first_run_sentence(_evaluated(tmp_path, data, a=a, b=b)) == said
 
 
+def _write_queries(path: Path, captions: Captions, values: dict[str, np.ndarray]) -> None:
+    """Values of each query, DIRECTION/METRIC, as an evaluation of all these captions keeps them."""
+    ids = {
+        "images": np.array(captions.image_ids, np.str_),
+        "captions": np.array(captions.caption_ids, np.str_),
+    }
+    scored = {
+        way: Evaluated(
+            [{name.partition("/")[2]: of for name, of in values.items() if name.startswith(way)}],
+            groups=[captions.owner],
+        )
+        for way in DIRECTION_WORDS
+    }
+    write_queries(path, Evaluation("whole", scored, {}, basis=Basis(ids)))
+
+
 @pytest.mark.parametrize(
     ("better", "held"), [(0.9, "ahead of b, paired test, p 0.00"), (0.52, "within chance")]
 )
@@ -340,7 +359,7 @@ def test_a_first_run_is_said_with_a_test_of_its_lead(
             for way in DIRECTION_WORDS
             for k in (1, 5, 10)
         }
-        np.savez(at / "per_query.npz", owner=report_data.captions.owner, **values)
+        _write_queries(at / "per_query.npz", report_data.captions, values)
         inputs = {"captions": file_digest(tmp_path / "captions" / "manifest.json")}
         rows = {"metrics.json": 0, "per_query.npz": 0}
         write_manifest(at, "evaluation", params={}, inputs=inputs, rows=rows)
@@ -361,14 +380,13 @@ def test_a_lead_by_a_graded_metric_is_tested_in_both_directions(
 ) -> None:
     """A lead in one direction alone is none."""
     _evaluated(tmp_path, data, a=_metrics(250, 0.2, 0.2), b=_metrics(240, 0.8, texts))
-    owner, random = read_captions(data / "captions").owner, np.random.default_rng(0)
+    captions, random = read_captions(data / "captions"), np.random.default_rng(0)
+    owner = captions.owner
     for run, means in (("a", (0.2, 0.2)), ("b", (0.8, texts))):
         at = tmp_path / "evaluation" / run
         sizes = zip(DIRECTION_WORDS, means, (owner.max() + 1, len(owner)), strict=True)
-        np.savez(
-            at / "per_query.npz", owner=owner,
-            **{f"{way}/ncs@10": mean + 0.05 * random.random(n) for way, mean, n in sizes},
-        )  # fmt: skip
+        values = {f"{way}/ncs@10": mean + 0.05 * random.random(n) for way, mean, n in sizes}
+        _write_queries(at / "per_query.npz", captions, values)
         inputs = {"captions": file_digest(tmp_path / "captions" / "manifest.json")}
         write_manifest(
             at, "evaluation", params={}, inputs=inputs, rows={"metrics.json": 0, "per_query.npz": 0}

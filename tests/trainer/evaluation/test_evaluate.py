@@ -3,12 +3,14 @@ errors."""
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
 
+from capgrade.comparison import SHORT_TABLE
 from capgrade.metrics import ndcg
 from capgrade.metrics.eccv import original_images
 from capgrade.schemas.arrow import write_arrow
@@ -16,9 +18,7 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest, write_manifest
 from capgrade.schemas.params import EvaluateParams
-from capgrade.schemas.say import CapgradeWarning
-from capgrade.trainer.evaluation import tables
-from capgrade.trainer.evaluation.compare import SHORT_TABLE, compare
+from capgrade.trainer.evaluation.compare import compare
 from capgrade.trainer.evaluation.evaluate import as_json, evaluate
 from capgrade.trainer.evaluation.tables import choose_short, show, table_of_runs, write_tables
 from capgrade.trainer.evaluation.task import (
@@ -98,20 +98,17 @@ def test_numbers_are_those_of_the_plain_functions(task):
 
 
 def test_outputs_compare_and_tables(task, tmp_path):
-    better = Task(
-        SIMILARITY + 2 * (OWNER[None] == np.arange(IMAGES)[:, None]), OWNER, task.relevance
-    )
+    own = OWNER[None] == np.arange(IMAGES)[:, None]
+    better = replace(task, similarity=SIMILARITY + 2 * own)
     evaluate(task, FAST, out=tmp_path / "a")
     evaluate(better, FAST, out=tmp_path / "b")
-    tests = {
-        one.key: one.tests[0] for one in compare([tmp_path / "b", tmp_path / "a"], samples=500)
-    }
+    tests = compare({"b": tmp_path / "b", "a": tmp_path / "a"}, samples=500)
     assert tests["i2t/recall@1"].difference > 0 and tests["t2i/recall@1"].p_value < 0.01
     evaluate(task, FAST.model_copy(update={"ties": "reference"}), out=tmp_path / "tied")
     with pytest.raises(
         InputError, match="tied: evaluated with other ties than the first -> evaluate both alike"
     ):
-        compare([tmp_path / "a", tmp_path / "tied"])
+        compare({"a": tmp_path / "a", "tied": tmp_path / "tied"})
     curve = json.loads((tmp_path / "a" / "curves_k.json").read_text())
     assert {row["direction"] for row in curve} == {"i2t", "t2i"} and {
         "k",
@@ -128,7 +125,6 @@ def test_outputs_compare_and_tables(task, tmp_path):
     markdown = table_of_runs(runs, ["recall@1", "medr", "rsum"])
     last = markdown.splitlines()[-1]
     assert last.startswith("| ours |") and last.count("**") == 10, "all five columns are best"
-    assert tables.markdown(["a"], [["x|y"]]).endswith("| x\\|y |\n")
     latex = table_of_runs(runs, ["recall@1"], "latex")
     assert r"base\_line" in latex and r"\textbf{100.0}" in latex
     write_tables(runs, ["rsum"], tmp_path / "tables")
@@ -142,7 +138,7 @@ def test_outputs_compare_and_tables(task, tmp_path):
     ):
         table_of_runs(runs, ["rsum"], "html")
     (tmp_path / "b" / "manifest.json").unlink()
-    for use in (lambda: table_of_runs(runs, ["rsum"]), lambda: compare(list(runs.values()))):
+    for use in (lambda: table_of_runs(runs, ["rsum"]), lambda: compare(runs)):
         with pytest.raises(InputError, match="no manifest.json: not a finished evaluation folder"):
             use()
 
@@ -153,14 +149,14 @@ def three(task, tmp_path_factory):
     base = tmp_path_factory.mktemp("three")
     own = OWNER[None] == np.arange(IMAGES)[:, None]
     for name, more in {"one": 0, "two": 0.2 * LABELS, "three": 2 * own}.items():
-        evaluate(Task(SIMILARITY + more, OWNER, task.relevance), FAST, out=base / name)
-    return [base / name for name in ("one", "two", "three")]
+        evaluate(replace(task, similarity=SIMILARITY + more), FAST, out=base / name)
+    return {name: base / name for name in ("one", "two", "three")}
 
 
 def test_every_row_of_a_comparison_is_the_difference_of_what_is_reported(three):
     """medr is a median, rsum and nsum are sums: no row is a mean over queries of what is none."""
-    stored = [json.loads((folder / "metrics.json").read_text()) for folder in three]
-    found = compare(three, every=True, samples=200)
+    stored = [json.loads((folder / "metrics.json").read_text()) for folder in three.values()]
+    found = compare(three, every=True, samples=200).rows
     assert {"rsum", "nsum[cider]", "i2t/medr", "t2i/ndcg@25[cider]", "i2t/ndcg@25[rouge_l]"} <= {
         o.key for o in found
     }
@@ -180,8 +176,9 @@ def test_every_row_of_a_comparison_is_the_difference_of_what_is_reported(three):
 def test_a_sum_is_tested_by_sums_of_draws(three):
     """Both directions of an image are drawn and exchanged together: once more as a loop over
     samples."""
-    found = compare(three[::2], ["rsum"], samples=300)[0].tests[0]
-    queries = [np.load(folder / "per_query.npz") for folder in three[::2]]
+    two = {name: three[name] for name in ("one", "three")}
+    found = compare(two, ["rsum"], samples=300)["rsum"]
+    queries = [np.load(folder / "per_query.npz") for folder in two.values()]
     names = [f"{way}/recall@{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)]
 
     def rsum(sides, images):
@@ -213,7 +210,7 @@ def test_a_sum_is_tested_by_sums_of_draws(three):
 
 def test_a_comparison_prints_what_papers_report(three, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "200")
-    pair = [word for folder in three[:2] for word in ("--compare", str(folder))]
+    pair = [word for name in ("one", "two") for word in ("--compare", str(three[name]))]
     assert call("evaluate", *pair) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("comparing ")
@@ -232,6 +229,7 @@ def test_a_comparison_prints_what_papers_report(three, capsys, monkeypatch, tmp_
         "one less two",
         "95% interval",
         "p",
+        "corrected p",
         "queries",
     ]
     assert len(rows) == SHORT_TABLE and ["recall@1", "text to image"] in [row[:2] for row in rows]
@@ -241,7 +239,7 @@ def test_a_comparison_prints_what_papers_report(three, capsys, monkeypatch, tmp_
     ] in [r[:2] for r in rows]
     assert call("evaluate", *pair, "--all") == 0
     assert sum(line.startswith("│") for line in capsys.readouterr().out.splitlines()) > 100
-    every = [*pair, "--compare", f"best={three[2]}", "--metric", "rsum", "--metric", "medr"]
+    every = [*pair, "--compare", f"best={three['three']}", "--metric", "rsum", "--metric", "medr"]
     assert call("evaluate", *every, "--out", tmp_path / "tables") == 0
     assert "600.0 (p 0.00" in next(
         line for line in capsys.readouterr().out.splitlines() if "rsum" in line
@@ -264,38 +262,17 @@ def test_a_comparison_prints_what_papers_report(three, capsys, monkeypatch, tmp_
 
 
 def test_runs_of_other_queries_stand_side_by_side_without_a_test(task, three, tmp_path, capsys):
-    evaluate(task, FAST, out=tmp_path / "other", inputs={"captions": "others"})
-    both = ("--compare", str(three[0]), "--compare", str(tmp_path / "other"))
+    others = replace(task, ids=(task.ids[0], [f"other {name}" for name in task.ids[1]]))
+    evaluate(others, FAST, out=tmp_path / "other")
+    both = ("--compare", str(three["one"]), "--compare", str(tmp_path / "other"))
     assert call("evaluate", *both) == 2
     assert (
-        "evaluated with other captions than the first -> evaluate both alike"
+        "of other captions than the first (24 here, 24 there, 0 in both) -> evaluate both on"
         in capsys.readouterr().err
     )
     assert call("evaluate", *both, "--metric", "recall@1") == 0
     said = capsys.readouterr()
     assert "| one | " in said.out and "no test: " in said.err
-
-
-def test_an_evaluation_without_owners_tests_captions_one_by_one(three, tmp_path):
-    """As an earlier version wrote it: sums still have a test of their own, and a line says what is
-    assumed."""
-    for folder in three[:2]:
-        copy = shutil.copytree(folder, tmp_path / folder.name)
-        with np.load(copy / "per_query.npz") as stored:
-            np.savez(
-                copy / "per_query.npz",
-                **{name: stored[name] for name in stored.files if name != "owner"},
-            )
-        rows = dict.fromkeys(read_manifest(folder, "evaluation")["files"], 0)
-        write_manifest(copy, "evaluation", params={}, inputs={}, rows=rows)
-    with pytest.warns(CapgradeWarning, match="captions of one image count as independent"):
-        found = compare([tmp_path / "one", tmp_path / "two"], ["rsum", "recall@1"], samples=200)
-    whole = compare(three[:2], ["rsum", "recall@1"], samples=200)
-    assert [one.tests[0].difference for one in found] == [one.tests[0].difference for one in whole]
-    same = {
-        one.key: one.tests[0] == other.tests[0] for one, other in zip(found, whole, strict=True)
-    }
-    assert same == {"rsum": False, "i2t/recall@1": True, "t2i/recall@1": False}
 
 
 def test_tables_name_the_measure_of_graded_metrics(task, tmp_path):
@@ -313,8 +290,8 @@ def test_tables_name_the_measure_of_graded_metrics(task, tmp_path):
         {"both": both}, ["recall@1", "ndcg@5", "ndcg@5[sbert]", "nsum"]
     ).splitlines()[0]
     assert heads.split(" | ")[1:] == [
-        "i2t recall@1", "t2i recall@1", "i2t ndcg@5[cider]", "t2i ndcg@5[cider]",
-        "i2t ndcg@5[sbert]", "t2i ndcg@5[sbert]", "nsum[cider] |",
+        "i2t recall@1", "i2t ndcg@5[cider]", "i2t ndcg@5[sbert]",
+        "t2i recall@1", "t2i ndcg@5[cider]", "t2i ndcg@5[sbert]", "nsum[cider] |",
     ]  # fmt: skip
     with pytest.raises(
         InputError, match=r"ndcg@5 is of sbert here, and of cider in both -> name the measure"
@@ -340,7 +317,7 @@ def test_a_metric_without_a_value_is_a_dash_and_never_the_best(task, tmp_path):
         0
     ].startswith("| a | - |")
     alone = table_of_runs({"a": tmp_path / "a.json"}, ["recall@1"]).splitlines()[-1]
-    assert alone.startswith("| a | - | **")
+    assert alone.startswith("| a | - | ") and "**" not in alone, "of one run nothing is the best"
 
 
 @pytest.mark.parametrize(
@@ -398,21 +375,18 @@ def test_nothing_is_said_of_coco_for_other_data_sets(monkeypatch):
     flickr, coco = ["1000092795", "10002456"], sorted(original_images())[:2]
     for ids, said in ((flickr, 0), (coco, 2)):
         notes: list[str] = []
-        assert (
-            _read_human_lists(ids, ["1", "2"], np.arange(2), np.arange(2), notes) == {}
-            and len(notes) == said
-        )
+        found, without = _read_human_lists(ids, ["1", "2"], np.arange(2), np.arange(2), notes)
+        assert found == {} and without.keys() == {"eccv", "cxc"} and len(notes) == said
     assert are_coco_ids(coco) and not are_coco_ids(flickr) and not are_coco_ids(["scene-1"])
-    monkeypatch.setattr("capgrade.metrics.eccv.find_spec", lambda name: None)
+    monkeypatch.setattr("capgrade.schemas.extras.find_spec", lambda name: None)
     assert (
         _read_human_lists(
             [str(k) for k in range(5_000)], ["1"], np.arange(1), np.arange(5_000), notes := []
-        )
+        )[0]
         == {}
     )
-    assert (
-        notes[0]
-        == "eccv left out: the ECCV Caption lists are not installed (pip install eccv-caption)"
+    assert notes[0] == (
+        "eccv left out: eccv_caption is not installed (pip install 'capgrade[eccv]')"
     )
 
 
@@ -445,11 +419,10 @@ def test_an_ensemble_is_the_mean_of_the_matrices(folders, tmp_path, capsys):
         digest(tmp_path / "B.npy"),
     ]
     assert scored(folders, tmp_path / "one", first) == 0
-    text = table_of_runs({"saf": tmp_path / "one", "sgraf": tmp_path / "both"}, ["rsum"])
+    runs = {"saf": tmp_path / "one", "sgraf": tmp_path / "both"}
+    text = table_of_runs(runs, ["rsum"])
     assert "| sgraf (mean of 2) |" in text and "| saf |" in text
-    assert "i2t/recall@1" in [
-        one.key for one in compare([tmp_path / "one", tmp_path / "both"], samples=10)
-    ]
+    assert "i2t/recall@1" in compare(runs, samples=10)
 
 
 def test_a_similarity_is_of_its_split_and_of_a_finished_model(small, trained, tmp_path):
@@ -499,6 +472,92 @@ def test_stand_in_captions_leave_the_gallery(tmp_path, monkeypatch):
     )
     assert task.kept.tolist() == [1, 3, 5, 7]
     assert any("stands for the image" in note for note in notes)
+
+
+def test_stand_ins_of_other_captions_are_not_compared(tmp_path, monkeypatch, capsys):
+    """Each gallery lacks the captions that stand for images: these queries are others."""
+    owner = np.repeat(np.arange(4), 3)
+    vectors = np.random.default_rng(2).random((12, 5)).astype(np.float32)
+    monkeypatch.setattr("capgrade.measures.embeddings.embed", lambda texts, model: vectors)
+    captions = captions_folder(tmp_path / "captions", owner)
+    for number in ("0", "1"):
+        line = ["evaluate", "--captions", captions, "--stand-in", number]
+        assert call(*line, "--out", tmp_path / f"ev{number}") == 0
+    capsys.readouterr()
+    both = [word for n in ("ev0", "ev1") for word in ("--compare", tmp_path / n)]
+    assert call("evaluate", *both) == 2
+    assert (
+        "ev1: of other captions than the first (8 here, 8 there, 4 in both) -> evaluate both on the"
+        " same" in capsys.readouterr().err
+    )
+    twice = [word for label in ("a", "b") for word in ("--compare", f"{label}={tmp_path / 'ev0'}")]
+    assert call("evaluate", *twice, "--metric", "recall@1", "--out", tmp_path / "tables") == 0
+    assert "image to text" in (tmp_path / "tables" / "runs.tex").read_text()
+
+
+def test_the_same_ids_of_other_texts_are_not_compared(folders, tmp_path):
+    """Other captions tables may number their captions alike."""
+    plain, _ = load_task(folders[0], similarity=folders[1])
+    evaluate(plain, FAST, out=tmp_path / "a")
+    evaluate(replace(plain, texts=["a cat", *plain.texts[1:]]), FAST, out=tmp_path / "b")
+    with pytest.raises(InputError, match="b: evaluated with other texts than the first"):
+        compare({"a": tmp_path / "a", "b": tmp_path / "b"}, samples=10)
+
+
+def test_an_evaluation_without_ids_is_evaluated_again(three, tmp_path):
+    """The file of each query says of what queries it is, or nothing is compared."""
+    copy = shutil.copytree(three["one"], tmp_path / "one")
+    with np.load(copy / "per_query.npz") as stored:
+        values = {name: stored[name] for name in stored.files if name != "labels"}
+    for content in (values, None):
+        if content is None:
+            (copy / "per_query.npz").write_bytes(b"no archive")
+        else:
+            np.savez(copy / "per_query.npz", **content)
+        rows = dict.fromkeys(read_manifest(three["one"], "evaluation")["files"], 0)
+        write_manifest(copy, "evaluation", params={}, inputs={}, rows=rows)
+        with pytest.raises(InputError, match="no values of queries with their ids .* again"):
+            compare({"a": three["two"], "b": copy})
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_remedy_at_a_shell_is_one_of_the_shell(folders, tmp_path, capsys, monkeypatch, installed):
+    """Lists of people are read for COCO's ids: whoever asks for their metrics hears why they are
+    not here, and whoever lacks labels which option brings them."""
+    why = "eccv_caption is not installed -> pip install 'capgrade[eccv]'"
+    if installed:
+        pytest.importorskip("eccv_caption")
+        why = "is not in the captions table -> use the MS-COCO 5K test split with COCO image and"
+    else:
+        monkeypatch.setattr("capgrade.schemas.extras.find_spec", lambda name: None)
+    asked = {
+        "map@r": why,
+        "cxc_recall@1": why,
+        "pmrp": "needs class vectors -> give --set evaluate.instances=FILE, of COCO's instances",
+        "ndcg@5": "needs relevance labels -> give --relevance FOLDER",
+        "accepted_recall@1": "needs likely positives -> give --positives FILE, of capgrade audit",
+        "relevant_r@5": "give --relevance FOLDER",
+    }
+    line = ["evaluate", "--captions", folders[0], "--similarity", folders[1], "--metric"]
+    for metric, remedy in asked.items():
+        assert call(*line, metric) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert remedy in said and "positives[" not in said and "{" not in said, said
+    labels = ["--relevance", folders[2]]
+    assert call(*line, "relevant_r@5", *labels) == 2
+    assert "give --set evaluate.above.MEASURE=VALUE" in capsys.readouterr().err
+    assert call(*line, "accepted_recall@1", "--positives", _all_positive(folders[0], tmp_path),
+                "--fold", "6") == 2  # fmt: skip
+    assert "of the whole gallery -> leave --fold away" in capsys.readouterr().err
+
+
+def _all_positive(folder, tmp_path):
+    captions = read_captions(folder)
+    path = tmp_path / "positives.json"
+    lists = dict.fromkeys(captions.image_ids, captions.caption_ids)
+    content = {"captions": captions.digest, "split": captions.split, "image_to_caption": lists}
+    path.write_text(json.dumps(content))
+    return path
 
 
 def test_what_a_task_lacks_is_said(folders, tmp_path):

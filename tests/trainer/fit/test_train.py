@@ -308,7 +308,10 @@ def test_a_measure_that_only_the_labels_know_trains(small, tmp_path, capsys):
     )
     for more, problem in (
         ("best_by=ndcg", "train.best_by is ndcg, and judge is known in the labels alone"),
-        ("unknown=bound", "no top captions of judge, so nothing bounds .* shards.top above 0"),
+        (
+            "unknown=bound",
+            r"no top captions of judge, so nothing bounds .* sample\['top'\] above 0",
+        ),
     ):
         with pytest.raises(InputError, match=problem):
             prepare(judged, asked(f"train.{more}"), MeasuresParams())
