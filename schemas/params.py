@@ -275,7 +275,8 @@ class RegionsParams(ParamsBlock):
     detector: str = "scenes"
     weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
     config: str | None = None  # of detectron2: a file, or a name of its model zoo
-    # of patches: a vision transformer of transformers, its folder or hub id
+    # of patches: efficientnet-lite2, or a vision transformer or convolutional network of
+    # transformers, its folder or hub id
     model: str | None = None
     # of patches: a regions folder whose boxes are pooled over, instead of a grid
     boxes_of: str | None = None
