@@ -26,6 +26,7 @@ LAYERS = (
     "dvc",
     "judge",
     "dask",
+    "backbone",
     "meteor",
 )
 # Not ours to bring: a detector that is built by hand, what torch comes with, and peers of `bench`.
@@ -58,7 +59,7 @@ def test_extras_are_those_of_the_project() -> None:
     }
     assert ours == listed
     assert not named(PROJECT["dependencies"]) & set().union(*listed.values())
-    assert extras["all"] == [f"capgrade[{','.join(LAYERS[:9])}]"]
+    assert extras["all"] == [f"capgrade[{','.join(LAYERS[:10])}]"]
 
 
 def outside(path: Path) -> set[str]:
