@@ -35,7 +35,7 @@ EXTRAS = {
     "sentencepiece": ("train",),
     "sklearn": ("report",),
     "starlette": ("explorer",),
-    "torch": ("train", "encoder"),
+    "torch": ("train", "encoder", "backbone"),
     "transformers": ("train", "encoder"),
     "uvicorn": ("explorer",),
     "vl_convert": ("report",),
