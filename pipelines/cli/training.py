@@ -6,7 +6,7 @@ import json
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
@@ -92,13 +92,22 @@ def train(
         )
     if not first_process():
         return
-    scores = {name: value for name, value in done.get("best", {}).items() if name != "pairs_per_s"}
+    runs = {out: done}
+    if settings.folds is not None and settings.fold is None:
+        runs = {out / name: summary for name, summary in done.items()}
+    lines = [_line_of_run(folder, summary) for folder, summary in runs.items()]
+    print_result(done, common.as_json, "\n".join(lines))
+
+
+def _line_of_run(folder: Path, summary: dict[str, Any]) -> str:
+    scores = {
+        name: value for name, value in summary.get("best", {}).items() if name != "pairs_per_s"
+    }
     best = "not validated"
     if epoch := scores.pop("epoch", None):
         values = (f"{k} {x:.{1 if k == 'rsum' else 3}f}" for k, x in scores.items())
         best = f"epoch {epoch:.0f}, {', '.join(values)}"
-    line = f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best} -> {out}"
-    print_result(done, common.as_json, line)
+    return f"{summary['epochs']} epochs, loss {summary['loss']:.4f}; best: {best} -> {folder}"
 
 
 def _choose_input(

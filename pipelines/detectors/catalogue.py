@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from capgrade.devices import device_of, require_precision
+from capgrade.pipelines.detectors.backbones import fingerprint_of_backbone
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
 from capgrade.pipelines.detectors.checkpoint import load_bottom_up
 from capgrade.pipelines.detectors.detectron import find_config, list_config_files
 from capgrade.pipelines.detectors.patches import PatchDetector
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detector, RegionRule, SelectionRule
-from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.params import Precision, RegionsParams
@@ -70,7 +70,7 @@ def input_digests(params: RegionsParams) -> dict[str, str]:
         files |= {f"config base {k}": path for k, path in enumerate(bases, start=1)}
     if params.boxes_of is not None:
         files["boxes"] = Path(params.boxes_of) / MANIFEST
-    models = {} if params.model is None else {"model": fingerprint(params.model)}
+    models = {} if params.model is None else {"model": fingerprint_of_backbone(params.model)}
     return {name: digest(path) for name, path in files.items()} | models
 
 

@@ -1,11 +1,10 @@
-"""Patches of a vision transformer in place of a detector's regions: pooled over a grid, or over
-given boxes."""
+"""The map of a backbone, such as the patches of a vision transformer, in place of a detector's
+regions: pooled over a grid, or over given boxes."""
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,40 +12,24 @@ from torch import Tensor
 
 from capgrade.devices import autocast, precision_of
 from capgrade.pictures.picture import Picture
+from capgrade.pipelines.detectors.backbones import load_backbone
 from capgrade.pipelines.detectors.selection import Detector
-from capgrade.pretrained import from_pretrained, load_weights
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import Precision
 from capgrade.schemas.regions import Regions, RegionStore
 
 _LEAST = 1e-3  # patches: the side of a box without area, so that it is pooled over its own patch
-_REMEDY = (
-    "name a vision transformer of transformers, such as DINOv2, CLIP or SigLIP 2 of one resolution"
-)
 
 
 @dataclasses.dataclass(frozen=True)
 class PatchPrepare:
-    """uint8 (H, W, 3) RGB -> float32 (3, side, side) by the model's image processor, and the scale
-    side / H.
+    """uint8 (H, W, 3) RGB -> float32 (3, side, side), and the scale side / H."""
 
-    The picture is resized to a square and not cropped, because the model must see every box.
-    """
-
-    processor: Any
+    backbone_prepare: Callable[[np.ndarray], Tensor]
     side: int
 
     def __call__(self, rgb: np.ndarray) -> tuple[Tensor, float]:
-        square = {"height": self.side, "width": self.side}
-        batch = self.processor(
-            rgb,
-            size=square,
-            do_center_crop=False,
-            input_data_format="channels_last",
-            return_tensors="np",
-        )
-        pixels = torch.from_numpy(batch["pixel_values"][0].astype(np.float32))
-        return pixels, self.side / rgb.shape[0]
+        return self.backbone_prepare(rgb), self.side / rgb.shape[0]
 
     def size(self, width: int, height: int) -> tuple[int, int]:
         """Height and width of the prepared picture."""
@@ -54,12 +37,12 @@ class PatchPrepare:
 
 
 class PatchDetector(Detector):
-    """A vision transformer of transformers: a region is the area-weighted mean of the patches (last
-    hidden states without CLS and registers) that its box covers.
+    """The last map of a backbone: a region is the area-weighted mean of the cells of the map, or
+    patches of a vision transformer, that its box covers.
 
     Boxes are the n x n cells of a grid over the picture, or those of the same image in a regions
-    folder. `model` is a folder or a hub id. Raises InputError for a model that cannot be loaded or
-    has no square of patches, a number of boxes that is no square, and an image without boxes.
+    folder. `model` is as `load_backbone` takes it. Raises InputError for a model that cannot be
+    loaded or has no square map, a number of boxes that is no square, and an image without boxes.
     """
 
     name = "patches"
@@ -74,43 +57,23 @@ class PatchDetector(Detector):
         device: torch.device | str = "cpu",
         precision: Precision = "float32",
     ) -> None:
-        loaded = load_weights("vision transformer", model)
-        self.model = getattr(loaded, "vision_model", loaded).eval().to(device)
+        self.backbone = load_backbone(model)
+        self.backbone.network.to(device)
         self.device, self.precision = torch.device(device), precision
-        kind = "AutoImageProcessor"
-        processor = from_pretrained(kind, "image processor of", model, backend="pil")
-        black = np.zeros((64, 64, 3), np.uint8)
-        batch = processor(black, input_data_format="channels_last", return_tensors="np")
-        channels, *sides = batch["pixel_values"][0].shape
-        if channels != 3 or len(sides) != 2 or sides[0] != sides[1]:
-            shape = [channels, *sides]
-            problem = f"the image processor of '{model}' gives {shape} of a square picture"
-            raise InputError(problem, remedy=_REMEDY)
-        self.prepare = PatchPrepare(processor, sides[0])
+        self.prepare = PatchPrepare(self.backbone.prepare, self.backbone.side)
         self.store = RegionStore(boxes) if isinstance(boxes, Path) else None
         self.rows: dict[str, int] = {}  # image id -> its row in the store
         self.grid = 0 if isinstance(boxes, Path) else math.isqrt(boxes)
         if not isinstance(boxes, Path) and self.grid**2 != boxes:
             remedy = "give --boxes 36 or another square number"
             raise InputError(f"{boxes} boxes are no square grid", remedy=remedy)
-        patch = getattr(self.model.config, "patch_size", None)
-        if not isinstance(patch, int) or not hasattr(self.model.config, "hidden_size"):
-            raise InputError(f"model '{model}' has no square patches", remedy=_REMEDY)
-        self.per_side = self.prepare.side // patch
-        self.n_features = self.model.config.hidden_size
+        self.n_features = self.backbone.n_features
 
-    def patch_states(self, images: Tensor) -> Tensor:
-        """Hidden states of the patches, row by row: (B, 3, side, side) -> float32 (B, rows,
-        columns, D)."""
+    def make_map(self, images: Tensor) -> Tensor:
+        """The backbone's map: (B, 3, side, side) -> float32 (B, rows, columns, D)."""
         images = images.to(self.device, non_blocking=True)
         with precision_of(self.precision, self.device), autocast(self.precision, self.device):
-            hidden = self.model(pixel_values=images).last_hidden_state
-        n_patches = self.per_side**2
-        first = hidden.shape[1] - n_patches
-        if first < 0:
-            problem = f"{hidden.shape[1]} hidden states, {n_patches} patches"
-            raise InputError(problem, remedy=_REMEDY)
-        return hidden[:, first:].float().unflatten(1, (self.per_side, self.per_side))
+            return self.backbone.make_map(images).float()
 
     def find_regions(
         self,
@@ -120,9 +83,7 @@ class PatchDetector(Detector):
         image_ids: Sequence[str],
     ) -> list[Regions]:
         regions = []
-        for image_id, patches, size in zip(
-            image_ids, self.patch_states(images), sizes, strict=True
-        ):
+        for image_id, patches, size in zip(image_ids, self.make_map(images), sizes, strict=True):
             if self.store is None:
                 boxes = grid_boxes(self.grid, size)
             else:

@@ -28,6 +28,7 @@ LAYERS = (
     "dask",
     "eccv",
     "pandas",
+    "backbone",
     "meteor",
 )
 # Not ours to bring: a detector that is built by hand, what torch comes with, and peers of `bench`.
@@ -59,7 +60,7 @@ def test_extras_are_those_of_the_project() -> None:
     }
     assert ours == listed
     assert not named(PROJECT["dependencies"]) & set().union(*listed.values())
-    assert extras["all"] == [f"capgrade[{','.join(LAYERS[:11])}]"]
+    assert extras["all"] == [f"capgrade[{','.join(LAYERS[:12])}]"]
 
 
 def outside(path: Path) -> set[str]:

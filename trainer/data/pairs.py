@@ -157,6 +157,11 @@ def sample_rows(
     return np.sort(rows[order[place < captions_per_image]])
 
 
+def fold_of(image_ids: Sequence[str], folds: int) -> np.ndarray:
+    """int64 [images]: the part 0..folds - 1 that an image belongs to, by a hash of its id alone."""
+    return (_hash([f"fold {one}" for one in image_ids], 0) % np.uint64(folds)).astype(np.int64)
+
+
 def _hash(ids: Sequence[str], seed: int) -> np.ndarray:
     """A uint64 of each id."""
     hashes = [hashlib.blake2b(f"{seed} {one}".encode(), digest_size=8).digest() for one in ids]

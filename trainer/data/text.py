@@ -1,5 +1,5 @@
-"""Captions as numbers: of a vocabulary that is fitted on the training captions, or of a pretrained
-model's tokenizer."""
+"""Captions as tokens: numbers of a vocabulary that is fitted on the training captions, or of a
+pretrained model's tokenizer; or vectors of a sentence encoder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capgrade.measures.embeddings import embed
 from capgrade.pretrained import require_here
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -92,8 +93,32 @@ class ModelTokens:
         write_json(path, {self.kind: self.model})
 
 
-# What makes numbers of captions: 0 is padding, and `size` is one more than the largest number.
-Tokens = Vocabulary | ModelTokens
+@dataclass(frozen=True)
+class SentenceVectors:
+    """A caption as one token, which is its vector by a sentence encoder. Vectors are kept, as those
+    of the measure `sbert` are."""
+
+    model: str
+
+    @property
+    def size(self) -> int:
+        """Numbers of a vector."""
+        return self.encode_texts(["a"])[0].shape[1]
+
+    def encode(self, captions: Captions) -> list[np.ndarray]:
+        """float32 [1, size] for every row of a captions table."""
+        return self.encode_texts(captions.texts)
+
+    def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return list(embed(texts, self.model)[:, None])
+
+    def save(self, path: Path) -> None:
+        write_json(path, {"sentences": self.model})
+
+
+# What makes tokens of captions: numbers, of which 0 is padding and `size` is one more than the
+# largest, or vectors of `size` numbers.
+Tokens = Vocabulary | ModelTokens | SentenceVectors
 
 
 def make_tokens(
@@ -109,6 +134,8 @@ def make_tokens(
         return ModelTokens(checkpoint, "checkpoint")
     if (encoder := getattr(config, "text_model", None)) is not None:
         return ModelTokens(encoder)
+    if (encoder := getattr(config, "sentence_model", None)) is not None:
+        return SentenceVectors(encoder)
     tokens = None if init is None else load_tokens(init / VOCABULARY)
     return tokens if isinstance(tokens, Vocabulary) else Vocabulary.fit(captions, min_count, rows)
 
@@ -122,6 +149,9 @@ def load_tokens(path: Path) -> Tokens:
             if isinstance(model := content.get(kind), str):
                 require_here(model, path)
                 return ModelTokens(model, kind)
+        if isinstance(model := content.get("sentences"), str):
+            require_here(model, path)
+            return SentenceVectors(model)
         tokenizer, words = content.get("tokenizer"), content.get("words")
         is_list = isinstance(words, list) and all(isinstance(word, str) for word in words)
         if isinstance(tokenizer, str) and is_list:

@@ -28,7 +28,16 @@ from capgrade.schemas.lines import csv_text, read_json
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.say import warn
 from capgrade.trainer.data.text import Tokens, load_tokens
-from capgrade.trainer.fit import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, VOCABULARY
+from capgrade.trainer.fit import (
+    CONFIG,
+    EPOCHS,
+    IMAGES,
+    MODEL,
+    STATE,
+    STEPS,
+    SUMMARY,
+    VOCABULARY,
+)
 from capgrade.trainer.models import configure, model_of
 from capgrade.trainer.models.alignment import Pooling
 from capgrade.trainer.models.base import RetrievalModel
@@ -96,7 +105,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = read_json(folder / CONFIG)
     try:
         name, dim = config["params"]["model"]["name"], config["feature_dim"]
-        pretrained = [config["model"].get(option) for option in ("text_model", "pretrained")]
+        pretrained = [
+            config["model"].get(option) for option in ("text_model", "sentence_model", "pretrained")
+        ]
     except (KeyError, TypeError, AttributeError):
         name, dim, pretrained = None, -1, []
     are_names = all(isinstance(model, str | None) for model in pretrained)
@@ -133,7 +144,9 @@ def finish_run(folder: Path, summary: dict[str, Any]) -> None:
     write_json(folder / SUMMARY, summary)
     config = read_json(folder / CONFIG)
     names = {path.name for path in folder.glob("model*.safetensors")}
-    rows = dict.fromkeys(names | {MODEL, CONFIG, VOCABULARY, SUMMARY, STATE, STEPS, EPOCHS}, 0)
+    rows = dict.fromkeys(
+        names | {MODEL, CONFIG, VOCABULARY, IMAGES, SUMMARY, STATE, STEPS, EPOCHS}, 0
+    )
     write_manifest(folder, "run", params=config["params"], inputs=config["inputs"], rows=rows)
 
 

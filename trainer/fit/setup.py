@@ -25,7 +25,13 @@ from capgrade.trainer.data.images import (
     open_images,
     tell_left_out,
 )
-from capgrade.trainer.data.pairs import Pairs, find_neighbours, require_region_count, sample_rows
+from capgrade.trainer.data.pairs import (
+    Pairs,
+    find_neighbours,
+    fold_of,
+    require_region_count,
+    sample_rows,
+)
 from capgrade.trainer.data.relevance import (
     BatchRelevance,
     ExactRelevance,
@@ -103,6 +109,9 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     data = _drop_unread_shards(data, params, LossTerms(plain).needs)
     captions = read_captions(data.captions, params.split)
     rows = sample_rows(captions, params.images, params.captions_per_image, params.seed)
+    if params.folds is not None and params.fold is not None:
+        kept = fold_of(captions.image_ids, params.folds) != params.fold
+        rows = rows[kept[captions.owner[rows]]]
     store = open_images(
         params.model.name, params.model.options, data.regions, data.images, params.unreadable
     )
@@ -249,7 +258,7 @@ def model_inputs(config: Config) -> dict[str, str]:
     """Digests of the files of a model: a pretrained text or dual encoder, a list of stop words, and
     pretrained word vectors."""
     digests = {}
-    for name in ("text_model", "pretrained"):
+    for name in ("text_model", "sentence_model", "pretrained"):
         if (model := getattr(config, name, None)) is not None:
             digests[name] = fingerprint(model)
     for name in ("stop_words", "words"):

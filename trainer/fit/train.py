@@ -39,7 +39,7 @@ from capgrade.schemas.progress import FIRST, progress
 from capgrade.schemas.say import tell
 from capgrade.trainer.data.pairs import Batch, Pairs, prefetch
 from capgrade.trainer.data.relevance import BatchRelevance
-from capgrade.trainer.fit import CONFIG, MODEL, STATE, SUMMARY, UNFIT, VOCABULARY
+from capgrade.trainer.fit import CONFIG, IMAGES, MODEL, STATE, SUMMARY, UNFIT, VOCABULARY
 from capgrade.trainer.fit.checkpoint import (
     AFRESH,
     History,
@@ -74,7 +74,18 @@ def train(
     Unless `restart`, a stopped run goes on after its last epoch, and a finished one where it is to
     have more epochs. With `torchrun` or `accelerate launch` each process encodes a part of a batch.
     InputError for data that do not fit together, a missing device or too little memory, a loss or
-    weight that is no number, fewer epochs than are done, and an `out` of another stage or run."""
+    weight that is no number, fewer epochs than are done, and an `out` of another stage or run.
+
+    With `folds` and no `fold` it writes as many runs, `out`/fold-0 and so on, and returns their
+    summaries by these names."""
+    if params.folds is not None and params.fold is None:
+        names = {f"fold-{k}": k for k in range(params.folds)}
+        return {
+            name: train(
+                data, out / name, params.model_copy(update={"fold": k}), measures, restart=restart
+            )
+            for name, k in names.items()
+        }
     process = Process.current()
     device = process.device(params.device)
     backend = "gloo"
@@ -210,6 +221,9 @@ def _open_folder(run: TrainingRun, out: Path) -> None:
         for name in sorted(names, key=STATE.__eq__):
             shutil.copyfile(out / name, folder / name)
     setup.tokens.save(folder / VOCABULARY)
+    captions = setup.pairs.captions
+    learnt = np.unique(captions.owner[setup.pairs.rows])
+    write_text(folder / IMAGES, "".join(f"{captions.image_ids[i]}\n" for i in learnt))
     config = {
         "params": run.params.model_dump(mode="json"),
         "model": asdict(setup.config),

@@ -10,6 +10,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import Cvse
 from capgrade.trainer.models.dual_encoder import DualEncoder, Siglip
+from capgrade.trainer.models.frozen import Frozen
 from capgrade.trainer.models.scan import Scan
 from capgrade.trainer.models.sgraf import Saf, Sgr
 from capgrade.trainer.models.single_stream import SingleStream
@@ -23,6 +24,7 @@ MODELS: dict[str, type[Any]] = {
     "vse_infinity": VseInfinity,
     "vsrn": Vsrn,
     "cvse": Cvse,
+    "frozen": Frozen,
     "clip": DualEncoder,
     "siglip": Siglip,
     "scan": Scan,

@@ -49,12 +49,13 @@ class Images(Items):
 
 @dataclass(frozen=True)
 class CaptionTokens(Items):
-    """A batch of captions as numbers of words or word pieces, padded to the longest.
+    """A batch of captions as numbers of words or word pieces, padded to the longest; or as one
+    token, which is the caption's vector.
 
     Special tokens ([CLS], [SEP]) are tokens: `mask` is True there too.
     """
 
-    tokens: Tensor  # int64 [B, W], 0 is padding
+    tokens: Tensor  # int64 [B, W], 0 is padding; or float32 [B, 1, D]
     mask: Tensor  # bool [B, W], True where a token is
     images: Tensor | None = None  # int64 [B], the image of each caption, in training
 

