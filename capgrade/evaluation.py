@@ -28,6 +28,7 @@ from capgrade.metrics.base import (
 from capgrade.metrics.catalogue import (
     CATALOGUE,
     Metric,
+    choose_metric,
     family_of,
     find_metric,
     reduce_values,
@@ -745,7 +746,7 @@ def _usable_names(
         if base is None:
             raise InputError(
                 f"metric {name!r} is not known",
-                remedy=f"use one of: {', '.join(map(usage, usable))}",
+                remedy=choose_metric(name, usable),
             )
         required = CATALOGUE[base].required_inputs
         lack = next((need for need in LACKS if need in required - can), None)

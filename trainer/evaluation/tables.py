@@ -16,7 +16,7 @@ from capgrade.metrics.base import check_choice
 from capgrade.metrics.catalogue import CATALOGUE, Metric
 from capgrade.metrics.uncertainty import PairedTest
 from capgrade.schemas.console import console, print_table
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import (
     found_digests,
     read_manifest,
@@ -295,7 +295,7 @@ def _value(run: Mapping[str, Any], path: Path, direction: str, name: str) -> flo
     key = name.removesuffix(f"[{first_measure(run)}]")
     if key not in values:
         raise InputError(
-            f"no {name}", file=path, remedy=f"evaluated: {', '.join(k for k in run.get('i2t', {}))}"
+            f"no {name} was evaluated", file=path, remedy=choose_from(name, run.get("i2t", {}))
         )
     return math.nan if values[key] is None else float(values[key])
 
