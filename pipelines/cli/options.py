@@ -33,14 +33,14 @@ FILE, FOLDER, PATH, NAME, N, SHARE, TEXT = "FILE", "FOLDER", "PATH", "NAME", "N"
 
 ParamsFile = Annotated[
     Path | None,
-    Option("--params", metavar=FILE, help="Parameters to read, a params.yaml. Default: none."),
+    Option("--params", metavar=FILE, help="File of parameters, a params.yaml."),
 ]
 SetOptions = Annotated[
     list[str] | None,
     Option(
         "--set",
         metavar="KEY=VALUE",
-        help="One parameter, of `capgrade list parameters`; repeat for several.",
+        help="One of `capgrade list parameters`; repeat for several.",
     ),
 ]
 AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
@@ -134,8 +134,19 @@ class CheckedOptions:
     for the current folder, and an option of one value, or a key of --set, that is given twice, of
     which Typer would take the last."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options and arguments. Help names an argument as its metavar alone, and not also by
+        its type in Python."""
+        parameters = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if parameter.param_type_name == "argument":
+                parameter.display_type_rich = lambda ctx: None
+        return parameters
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         command: Any = self
+        if not args and command.no_args_is_help:
+            return super().parse_args(ctx, args)  # type: ignore[misc]
         options = {text: one for one in command.get_params(ctx) for text in one.opts}
         try:
             # `values` holds one value an option, `order` each parameter as often as it was given.
@@ -208,6 +219,15 @@ def parse_pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
     ):
         raise InputError(f"{option} {' '.join(items or [])}: not NAME=VALUE, each once")
     return pairs
+
+
+def refuse_half(texts: Iterable[str], option: str) -> None:
+    """InputError for NAME= without the path that has to follow."""
+    for text in texts:
+        if "=" in text and not text.partition("=")[2].strip():
+            raise InputError(
+                f"{option} {text}: nothing follows the =", remedy="give a path after it"
+            )
 
 
 def parse_measures(measures: str | None, default: Sequence[str] = ()) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from capgrade.pipelines.cli.options import (
     measures_of_manifest,
     parse_measures,
     print_result,
+    refuse_half,
     refuse_options,
     require_all,
 )
@@ -374,6 +375,7 @@ def regrade(
     models the probability that the same one is first is printed. A run goes on where it was
     stopped; nothing that was answered is asked again.
     """
+    refuse_half(map(str, similarity), "--similarity")
     paths: dict[str, Path] = {}
     for item in similarity:
         name, equals, file = str(item).partition("=")

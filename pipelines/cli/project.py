@@ -20,6 +20,7 @@ from capgrade.pipelines.cli.options import (
     load,
     parse_pairs,
     print_result,
+    refuse_half,
     refuse_options,
 )
 from capgrade.schemas.errors import InputError, choose_from
@@ -170,6 +171,7 @@ def _parse_features(texts: list[str]) -> dict[str, Any]:
     """The block `regions.features` of texts FORMAT=PATH. InputError for another form."""
     from capgrade.pipelines.project.init import absolute_path
 
+    refuse_half(texts, "--features")
     formats = {text.partition("=")[0] for text in texts}
     paths = [absolute_path(text.partition("=")[2]) for text in texts if "=" in text]
     if len(formats) != 1 or len(paths) != len(texts):

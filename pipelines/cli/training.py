@@ -28,6 +28,7 @@ from capgrade.pipelines.cli.options import (
     Split,
     load,
     print_result,
+    refuse_half,
     refuse_options,
     require_all,
 )
@@ -156,7 +157,7 @@ class ScoreFiles:
 
     similarity: Annotated[
         list[Path] | None,
-        Option(metavar=FILE, help="Scores, images x captions (.npy, .npz, .pt, .arrow, .csv)."),
+        Option(metavar=FILE, help="Images x captions (.npy, .npz, .pt, .arrow, .csv)."),
     ] = None
     embeddings: Annotated[
         tuple[Path, Path] | None,
@@ -190,7 +191,7 @@ class LabelFiles:
         Option(metavar=FOLDER, help="Labels of `relevance`, `shards`, `publish`."),
     ] = None
     positives: Annotated[
-        Path | None, Option(metavar=FILE, help="Positives of `capgrade audit`: accepted_recall.")
+        Path | None, Option(metavar=FILE, help="Likely positives, a file of `capgrade audit`.")
     ] = None
 
 
@@ -203,7 +204,7 @@ class PositivesList:
     ] = None
     likely: Annotated[
         float | None,
-        Option(metavar=SHARE, help="With --lists: P from which a pair is right. Default: 0.5."),
+        Option(metavar=SHARE, help="With --lists: P that is right. Default: 0.5."),
     ] = None
 
 
@@ -220,7 +221,7 @@ def evaluate(
     ] = None,
     metric: Annotated[
         list[str] | None,
-        Option(metavar=NAME, help="This one of `capgrade list metrics`; repeat for several."),
+        Option(metavar=NAME, help="One of `capgrade list metrics`; repeat for several."),
     ] = None,
     every: Annotated[
         bool, Option("--all", help="Print every metric, not the short table.")
@@ -249,6 +250,7 @@ def evaluate(
     loaded = load(common.params, common.sets, evaluate=options)
     block = loaded.evaluate
     if compared:
+        refuse_half(compared, "--compare")
         refuse_options(
             "with --compare",
             captions=captions,

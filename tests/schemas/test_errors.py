@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from capgrade.schemas.errors import choose_from, nearest
-from tests.conftest import caption_table, random_sets, refusal, write_captions_folder
+from tests.conftest import caption_table, refusal, write_captions_folder
 
 MANY = ["bleu", "cider", "cider_plain", "meteor", "people", "rouge_l", "sbert", "spice", "zipf"]
 
@@ -38,9 +39,12 @@ def test_a_long_list_is_printed_only_where_no_name_is_near() -> None:
 @pytest.fixture(scope="module")
 def captions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("names")
-    table = caption_table(random_sets(4, seed=1))
-    write_captions_folder(folder / "c", [table], split="test")
+    table = caption_table([["a dog", "a cat", "a red bus"]] * 4)
+    write_captions_folder(folder / "c", [table])
     (folder / "t.csv").write_text("image_id,capton,x\na,b,c\n")
+    Image.new("RGB", (9, 9)).save(folder / "a.png")
+    (folder / "a.json").write_text('[{"image_id": 1, "caption": "a dog"}]')
+    (folder / "b.json").write_text('{"annotations": [{"image_id": 1, "caption": "a dog"}]}')
     return folder
 
 
@@ -61,11 +65,11 @@ train --captions {c}/c --preset tripelt --out o => triplet
 evaluate --captions {c}/c --stand-in 0 --metric recal@5 => recall@K
 evaluate --captions {c}/c --stand-in 0 --split tset => test
 evaluate --lists coco-5 --similarity x.npy => coco-5k
-score --candidates a --references b --measures cidre => cider
+score --candidates {c}/a.json --references {c}/b.json --measures cidre => cider
 init --template flikr8k o => flickr8k
 list mesures => measures
 reproduce sam-3-f30 --out o => sam-3-f30k
-regions --images {c} --detector botom_up --out o => bottom_up
+regions --images {c}/a.png --detector botom_up --out o => bottom_up
 regions import --format lxmrt --input x --out o => lxmert
 bench relevence --captions {c}/c => relevance
 """

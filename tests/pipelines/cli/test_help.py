@@ -42,7 +42,7 @@ def test_every_option_has_a_sentence_and_a_word_for_its_value(name: str) -> None
         assert told.endswith(".") and len(told.split()) >= 2, (option.opts, told)
         assert re.match(r"[A-Z]|params\.yaml|1|mteb", told), (option.opts, told)
         if not getattr(option, "is_flag", False):
-            assert option.metavar and re.search(r"[A-Z]{1,}", option.metavar), option.opts
+            assert option.metavar and re.search("[A-Z]|[|]", option.metavar), option.opts
 
 
 def test_the_top_help_is_true_of_params_and_set() -> None:
@@ -77,9 +77,7 @@ def taking(kinds: str) -> list[tuple[str, Any]]:
     ]
 
 
-def test_no_option_takes_an_empty_value(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_option_takes_an_empty_value(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--out ""` would be the current folder."""
     monkeypatch.chdir(tmp_path)
     every = taking("option")
@@ -101,7 +99,6 @@ def test_no_option_takes_an_empty_value(
         "captions --source flickr --input x --split-list test= --out o",
         "captions --source csv --input x --column =caption --out o",
         "init --source csv --input x --features npz= o",
-        "evaluate --captions c --similarity a=",
         "regrade --captions c --judge-model m --out o --similarity a=",
         "relevance --captions c --measures x= --out o",
         "evaluate --compare a=",
@@ -111,5 +108,6 @@ def test_no_name_stands_for_an_empty_value(
     line: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert refusal(*line.split())
+    given = next(word for word in line.split() if word[0] == "=" or word[-1] == "=")
+    assert given in refusal(*line.split())
     assert list(tmp_path.iterdir()) == []
