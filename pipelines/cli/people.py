@@ -38,7 +38,7 @@ from capgrade.pipelines.cli.options import (
 )
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hosts import is_loopback
-from capgrade.schemas.say import warn
+from capgrade.schemas.say import tell, warn
 
 if TYPE_CHECKING:
     from capgrade.explorer.start import ExplorerFolders
@@ -167,6 +167,7 @@ def explore(
         fitted = _measures_to_fit(labels, names)
         models = ["torch"] if runs or settings.detector else []
         require_all("fastapi", *models, measures=fitted, params=loaded.measures)
+    tell(f"reading {labels.dataset or labels.captions}")
     from capgrade.explorer.start import ExplorerFolders
 
     folders = ExplorerFolders(
