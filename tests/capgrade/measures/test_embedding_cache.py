@@ -144,7 +144,7 @@ def test_a_model_whose_vectors_are_no_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        embeddings, "encode", lambda e, texts: np.full((len(texts), 4), np.nan, np.float32)
+        embeddings, "encode", lambda e, texts, _: np.full((len(texts), 4), np.nan, np.float32)
     )
     with pytest.raises(
         InputError, match="all-MiniLM-L6-v2' gives vectors without a length -> use another model"
