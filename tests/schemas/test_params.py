@@ -29,10 +29,7 @@ def test_overrides_win(tmp_path: Path) -> None:
     [
         (
             "shards: {tpo: 3}",
-            (
-                r"p.yaml: unknown parameter 'shards.tpo' -> near it: top"
-                r" exchange, "
-            ),
+            (r"p.yaml: unknown parameter 'shards.tpo' -> near it: top"),
         ),
         (
             "shard: {}",
@@ -60,14 +57,17 @@ def test_overrides_win(tmp_path: Path) -> None:
         ),
         (
             "captions: {tokenizer: nltk}",
-            "parameter 'captions.tokenizer' is 'nltk': Input should be 'ptb_py', 'ptb'",
+            "parameter 'captions.tokenizer' is 'nltk' -> choose from: ptb_py, ptb",
         ),
         ("captions: {source: coco}", "source coco needs an input"),
         (
             "presets: [sam]\ntrain: {preset: sam}",
             r"parameter 'presets' is \['sam'\]: Input should be",
         ),
-        ("train: {preset: [sam]}", r"unknown preset '\['sam'\]' -> near it: sam; all: capgrade list presets"),
+        (
+            "train: {preset: [sam]}",
+            r"unknown preset '\['sam'\]' -> near it: sam; all: capgrade list presets",
+        ),
         ("shards: [1", "not valid YAML"),
         ("- 1", "not a mapping"),
         (
