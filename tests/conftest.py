@@ -85,6 +85,9 @@ def refusal(*arguments: object) -> str:
     notices = (
         "compiling kernels, once",
         "building METEOR's table of paraphrases, once",
+        "preparing ",
+        "fitting ",
+        "reading ",
         "warning: ",
         "to ask: ",
     )

@@ -38,7 +38,7 @@ from capgrade.pipelines.cli.options import (
 )
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hosts import is_loopback
-from capgrade.schemas.say import tell, warn
+from capgrade.schemas.say import if_silent, warn
 
 if TYPE_CHECKING:
     from capgrade.explorer.start import ExplorerFolders
@@ -167,7 +167,6 @@ def explore(
         fitted = _measures_to_fit(labels, names)
         models = ["torch"] if runs or settings.detector else []
         require_all("fastapi", *models, measures=fitted, params=loaded.measures)
-    tell(f"reading {labels.dataset or labels.captions}")
     from capgrade.explorer.start import ExplorerFolders
 
     folders = ExplorerFolders(
@@ -189,10 +188,11 @@ def explore(
     if sample is not None:
         _write_sample(sample, folders, settings)
         return
-    from capgrade.explorer.app import serve
-    from capgrade.explorer.start import open_explorer
+    with if_silent(f"reading {labels.dataset or labels.captions}"):
+        from capgrade.explorer.app import serve
+        from capgrade.explorer.start import open_explorer
 
-    explorer = open_explorer(folders)
+        explorer = open_explorer(folders)
     if not is_loopback(settings.host):
         message = (
             "everybody who reaches this machine by network can search and rate, without a password"

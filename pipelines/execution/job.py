@@ -113,7 +113,7 @@ class ScoringRun:
         """
         kinds = {}
         for name, measure in self.chosen.items():
-            with if_silent(f"{name}: preparing {self.captions.n_captions:,} captions"):
+            with if_silent(f"preparing {self.captions.n_captions:,} captions for {name}"):
                 fitted = measure.fit(self.captions)
             fitted.save(work / "fit" / name)  # type: ignore[attr-defined]
             kinds[name] = type(fitted).__name__

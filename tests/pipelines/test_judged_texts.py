@@ -92,9 +92,7 @@ def test_the_command_takes_columns_as_they_are_called(
     assert f"{value:.3f}" in said and "other" not in said
 
 
-NO_SCORE = (
-    r"no column 'score' -> --set agree.columns.score=NAME, or --captions .*; choose from: cand, refs"
-)
+NO_SCORE = r"no column 'score' -> --set agree.columns.score=NAME, or --captions .*; choose from: cand, refs"
 
 
 @pytest.mark.parametrize(
