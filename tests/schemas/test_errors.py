@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -42,6 +43,7 @@ def captions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = caption_table([["a dog", "a cat", "a red bus"]] * 4)
     write_captions_folder(folder / "c", [table])
     (folder / "t.csv").write_text("image_id,capton,x\na,b,c\n")
+    np.save(folder / "s.npy", np.random.default_rng(0).random((4, 12)))
     Image.new("RGB", (9, 9)).save(folder / "a.png")
     (folder / "a.json").write_text('[{"image_id": 1, "caption": "a dog"}]')
     (folder / "b.json").write_text('{"annotations": [{"image_id": 1, "caption": "a dog"}]}')
@@ -62,8 +64,8 @@ relevance --captions {c}/c --measures cider --split tset --out o => test
 relevance --captions {c}/c --measures cider --set relevnce.split=a --out o => relevance
 shards --captions {c}/c --measures peple --out o => people
 train --captions {c}/c --preset tripelt --out o => triplet
-evaluate --captions {c}/c --stand-in 0 --metric recal@5 => recall@K
-evaluate --captions {c}/c --stand-in 0 --split tset => test
+evaluate --captions {c}/c --similarity {c}/s.npy --metric recal@5 => recall@K
+evaluate --captions {c}/c --similarity {c}/s.npy --split tset => test
 evaluate --lists coco-5 --similarity x.npy => coco-5k
 score --candidates {c}/a.json --references {c}/b.json --measures cidre => cider
 init --template flikr8k o => flickr8k
