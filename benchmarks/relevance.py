@@ -19,7 +19,7 @@ from capgrade.measures import Fitted, choose
 from capgrade.measures.bleu import FittedBleu
 from capgrade.measures.sbert import FittedSbert
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.progress import progress
 
 _BLOCK = 256
@@ -48,7 +48,7 @@ def bench(asked: Asked) -> Rows:
     result, speeds = Rows(), []
     for name, measure in choose(asked.measures, asked.params.measures).items():
         if name not in PEERS:
-            remedy = f"choose from: {', '.join(PEERS)}"
+            remedy = choose_from(name, PEERS)
             raise InputError(f"measure '{name}' has no peer", remedy=remedy)
         fitted = measure.fit(captions)
         on_device = _on_device(fitted, asked.params.relevance.device)

@@ -30,6 +30,7 @@ from capgrade.metrics.catalogue import (
     RECALL,
     SUM_OF,
     Metric,
+    choose_metric,
     family_of,
     find_metric,
     is_graded,
@@ -862,7 +863,7 @@ def _usable_names(
         if base is None:
             raise InputError(
                 f"metric {name!r} is not known",
-                remedy=f"use one of: {', '.join(map(usage, usable))}",
+                remedy=choose_metric(name, usable),
             )
         required = CATALOGUE[base].required_inputs
         lack = next((need for need in LACKS if need in required - can), None)

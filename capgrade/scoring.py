@@ -16,7 +16,7 @@ from capgrade.measures.catalogue import MEASURES
 from capgrade.measures.corpus import CaptionSets, Corpus, Scored, pair_candidates
 from capgrade.measures.frequencies import Frequencies
 from capgrade.metrics.uncertainty import Interval, PairedTest, correct, interval, paired
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.say import warn
 
 BLEUS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4")
@@ -152,7 +152,7 @@ def score_corpus(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         problem = f"unknown measure '{unknown[0]}'" if unknown else "no measure"
-        raise InputError(problem, remedy=f"choose from: {', '.join(known)}")
+        raise InputError(problem, remedy=choose_from(unknown[0] if unknown else "", known))
     corpus.warn_of_empty()
     by_measure: dict[str, Scored] = {}
     for name in names:

@@ -26,7 +26,7 @@ from capgrade.explorer.pairs import (
 from capgrade.explorer.voices import MatrixVoice, MeasureVoice
 from capgrade.pictures.lookup import PictureLookup
 from capgrade.pictures.picture import decode_image
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
@@ -163,7 +163,7 @@ class Explorer:
         voices_by_name = {voice.name: voice for voice in self.voices}
         if unknown := [name for name in names if name not in voices_by_name]:
             raise InputError(
-                f"nobody is named '{unknown[0]}'", remedy=f"choose from {', '.join(voices_by_name)}"
+                f"nobody is named '{unknown[0]}'", remedy=choose_from(unknown[0], voices_by_name)
             )
         return [voice for name, voice in voices_by_name.items() if not names or name in names]
 

@@ -21,7 +21,7 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
 from capgrade.schemas.params import RegionsParams
-from capgrade.schemas.say import warn
+from capgrade.schemas.say import if_silent, warn
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
@@ -76,7 +76,8 @@ def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
     assert folders.captions is not None
     captions = read_captions(folders.captions, folders.split)
     fitted = choose(folders.measures, folders.params)
-    scores = {name: measure.fit(captions).score for name, measure in fitted.items()}
+    with if_silent(f"fitting {', '.join(fitted)} to {captions.n_captions:,} captions"):
+        scores = {name: measure.fit(captions).score for name, measure in fitted.items()}
     return LabelledCorpus(
         captions, sample_pairs(captions, scores), folders.params, folders.captions
     )
@@ -99,7 +100,9 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
     pictures.warn_of_missing()
     people = read_judgements(folders.judgements, captions) if folders.judgements else None
     params = params_to_refit(corpus.params, folders.params, corpus.folder)
-    measures = fit_measure_voices(captions, list(corpus.pairs.values), params)
+    names = list(corpus.pairs.values)
+    with if_silent(f"fitting {', '.join(names)} to {captions.n_captions:,} captions"):
+        measures = fit_measure_voices(captions, names, params)
     detector = None
     if folders.detector is not None:
         from capgrade.pipelines.detectors.catalogue import make_detector
@@ -108,7 +111,8 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
     explorer = Explorer(corpus, measures, models, matrices, pictures, people, detector)
     # The first questions compile kernels, so they are asked before a user has to wait for them. A
     # caption without words is refused.
-    with suppress(InputError):
+    first = "asking each for a caption and an image, so that no user waits for its kernels"
+    with if_silent(first), suppress(InputError):
         explorer.answer_caption(0)
         explorer.answer_image(0)
         explorer.answer_text(captions.texts[0])

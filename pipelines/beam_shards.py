@@ -34,7 +34,7 @@ from capgrade.pipelines.shards import open_shards_run, save_shards_job, schema_o
 from capgrade.pipelines.sources.fields import Id, Text, validate_entry
 from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.captions import SCHEMA, Caption
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import MANIFEST, RUN_FILE, atomic, entry_of, manifest_of, write_json
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.params import CaptionsParams, ShardsParams, validated
@@ -119,7 +119,7 @@ class WriteShards(beam.PTransform):
     ) -> None:
         super().__init__()
         if format not in _KINDS:
-            raise InputError(f"no format '{format}'", remedy=f"one of {', '.join(_KINDS)}")
+            raise InputError(f"no format '{format}'", remedy=choose_from(format, _KINDS))
         # Workers exchange nothing else, and captions of a PCollection are of one split.
         not_asked = {"exchange": None, **({} if captions else {"split": None})}
         read = validated(

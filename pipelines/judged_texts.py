@@ -12,7 +12,7 @@ from capgrade.agreement.coefficients import coefficients, intervals
 from capgrade.agreement.judgements import Judgements
 from capgrade.pipelines.sources.fields import Text, TextList, parse_list_cell, validate_entry
 from capgrade.pipelines.sources.table import open_rows, parquet_rows
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.lines import LARGEST_FLOAT32
 from capgrade.schemas.params import JudgedColumns
 from capgrade.scoring import known_scores, score
@@ -72,10 +72,14 @@ def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[
         for field, names in asked.items():
             found = next((name for name in names if name in present), None)
             if found is None:
-                other = f"name a measure ({', '.join(known_scores())}) or a column"
-                named = f"--set agree.columns.{field}=NAME, or --captions for judgements of ids"
-                remedy = named if field in _COLUMNS else other
-                remedy = f"{remedy}; there are: {', '.join(present)}"
+                remedy = "name a measure or a column"
+                known = [*known_scores(), *present]
+                if field in _COLUMNS:
+                    remedy = (
+                        f"--set agree.columns.{field}=NAME, or --captions for judgements of ids"
+                    )
+                    known = [*present]
+                remedy = f"{remedy}; {choose_from(names[0], known)}"
                 raise InputError(f"no column '{names[0]}'", file=table, row=1, remedy=remedy)
             column[field] = found
         return list(column.values())

@@ -19,6 +19,7 @@ from capgrade.schemas.files import write_text
 from capgrade.schemas.output import PARTS, output_folder, require_space, size_of
 from capgrade.schemas.own_pairs import FILE, LEFT_OUT, write_own_pairs
 from capgrade.schemas.params import RelevanceParams
+from capgrade.schemas.progress import part_of_work
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 
 _BINS = 100
@@ -96,7 +97,8 @@ class DenseTables:
     ) -> pa.RecordBatch:
         columns = dict[str, pa.Array]()
         for name, schema in self.schemas.items():
-            batch = relevance_batch(ids, fitted[name].score(images), schema)
+            with part_of_work(1, len(self.schemas)):
+                batch = relevance_batch(ids, fitted[name].score(images), schema)
             columns |= {"image_id": batch["image_id"], name: batch["relevance"]}
         for name in self.left_out:
             sizes = np.diff(fitted[name].ref_ptr)[images]  # type: ignore[attr-defined]

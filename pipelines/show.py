@@ -59,7 +59,7 @@ def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) ->
     not such a picture."""
     refuse_picture(out)
     if not (captions_dir / PICTURES_TABLE).is_file():
-        remedy = "leave out --picture"
+        remedy = "leave --out away"
         raise InputError(
             "no images beside these captions", file=captions_dir / PICTURES_TABLE, remedy=remedy
         )

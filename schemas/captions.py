@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capgrade.schemas.arrow import ArrowFile, metadata_of
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import read_manifest
 
 CAPTIONS_FILE = "captions.arrow"
@@ -179,9 +179,7 @@ def parts_of(split: str, known: Sequence[str], file: str | Path) -> list[str]:
     parts = [split] if split in known else split.split("+")
     for part in parts:
         if part not in known:
-            raise InputError(
-                f"no split '{part}'", file=file, remedy=f"choose from: {', '.join(known)}"
-            )
+            raise InputError(f"no split '{part}'", file=file, remedy=choose_from(part, known))
     return parts
 
 

@@ -1,13 +1,57 @@
 """The one error that users see."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+
+_FEW = 8  # names that are all printed, also beside a near one
+_MANY = 40  # names that are printed where none is near
 
 
 def first_of(names: Sequence[str], most: int) -> str:
     """At most so many names, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def nearest(name: object, names: Iterable[str], most: int = 3, cutoff: float = 0.6) -> list[str]:
+    """Those of the names that are spelt nearest to an unknown one, the nearest first; perhaps none.
+
+    Names that begin with it come first. Capitals do not count, nor does `-` for `_`. `cutoff` is
+    how much has to be equal, 0..1.
+
+    >>> nearest("cidre", ["bleu", "cider", "cider_plain"])
+    ['cider']
+    """
+    by_spelling: dict[str, list[str]] = {}
+    for known in names:
+        by_spelling.setdefault(_plain(known), []).append(known)
+    plain = _plain(name)
+    begun = [one for one in by_spelling if plain and one.startswith(plain)]
+    spellings = sorted(begun, key=len) + get_close_matches(plain, by_spelling, most, cutoff)
+    return [known for one in dict.fromkeys(spellings) for known in by_spelling[one]][:most]
+
+
+def _plain(name: object) -> str:
+    return str(name).strip().casefold().replace("-", "_")
+
+
+def choose_from(name: object, names: Iterable[str], command: str | None = None) -> str:
+    """The remedy for an unknown name: the nearest ones, and all where they are few.
+
+    `command` prints all of them.
+
+    >>> choose_from("tset", ["train", "val", "test"])
+    'near it: test; choose from: train, val, test'
+    """
+    known = [*dict.fromkeys(names)]
+    near = nearest(name, known)
+    parts = [f"near it: {', '.join(near)}"] if near else []
+    if len(known) <= _FEW or not near:
+        parts.append(f"choose from: {first_of(known, _MANY) or 'none'}")
+    elif command:
+        parts.append(f"all: {command}")
+    return "; ".join(parts)
 
 
 class InputError(Exception):

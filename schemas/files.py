@@ -40,7 +40,7 @@ COMMANDS = {
     "alignment": ("search --words", "--words"),
     "review": ("explore --sample", "--sample"),
     "reproduction": ("reproduce", "--out"),
-    "pictures": ("report --pictures", "--pictures"),
+    "pictures": ("report --charts", "--charts"),
     "npz": ("regions export --format npz", "--out"),
     "shards_part": ("shards --part", "--out"),
 }

@@ -4,10 +4,9 @@ refused with one error."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import (
@@ -20,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from, nearest
 from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN_LICENCE
 from capgrade.schemas.lines import read_text
 
@@ -466,7 +465,7 @@ class PublishParams(ParamsBlock):
     @model_validator(mode="after")
     def _a_licence_the_hub_knows(self) -> PublishParams:
         if self.license not in (None, OTHER, UNKNOWN_LICENCE, *SPDX):
-            close = get_close_matches(str(self.license).lower(), [OTHER, *SPDX], n=3, cutoff=0.4)
+            close = nearest(self.license, [OTHER, *SPDX], cutoff=0.4)
             raise ValueError(
                 f"licence '{self.license}' is unknown to the hub; near it:"
                 f" {', '.join([*close, OTHER])}"
@@ -573,7 +572,7 @@ def with_preset(
     """The block `train` upon the preset it names, which may stand upon another (`base`); mappings
     are merged, lists and values replaced. InputError for an unknown preset, listing the known ones,
     and for a circle."""
-    known = {**_shipped(), **more}
+    known = {**shipped_presets(), **more}
     layers, name = [train], train.get("preset")
     while name is not None:
         name = str(name)
@@ -581,7 +580,7 @@ def with_preset(
             raise InputError(
                 f"unknown preset '{name}'",
                 file=file,
-                remedy=f"choose from: {', '.join(sorted(known))}",
+                remedy=choose_from(name, sorted(known), "capgrade list presets"),
             )
         if len(layers) > len(known):
             raise InputError(
@@ -596,7 +595,8 @@ def with_preset(
 
 
 @cache
-def _shipped() -> dict[str, Any]:
+def shipped_presets() -> dict[str, Any]:
+    """The presets that come with capgrade, by name, as they stand in the file."""
     return yaml.safe_load(PRESETS.read_text(encoding="utf-8"))
 
 
@@ -628,14 +628,34 @@ def validated(
         raise InputError(
             f"unknown parameter '{key}'",
             file=file,
-            remedy=f"known here: {', '.join(sorted(block.model_fields))}",
+            remedy=choose_from(first["loc"][-1], sorted(block.model_fields)),
         )
     message = first["msg"].removeprefix("Value error, ")
     # the message names a block's parts
     whole = isinstance(first["input"], dict) and first["type"] == "value_error"
     message = message if whole else f"parameter '{key}' is {first['input']!r}: {message}"
     remedy = {"string_type": QUOTED, "tuple_type": "give a list, [ONE, TWO]"}.get(first["type"])
+    if choices := _choices(model, first["loc"]) if first["type"] == "literal_error" else []:
+        message = f"parameter '{key}' is {first['input']!r}"
+        remedy = choose_from(first["input"], choices)
     raise InputError(message, file=file, remedy=remedy)
+
+
+def _choices(model: Any, place: Sequence[int | str]) -> list[str]:
+    """The names that a field takes; none where it takes other values too."""
+    annotation = model
+    for part in place:
+        annotation = annotation.model_fields[part].annotation
+        if not hasattr(annotation, "model_fields"):
+            break
+    kinds = get_args(annotation) if get_origin(annotation) is not Literal else (annotation,)
+    return [
+        name
+        for kind in kinds
+        if get_origin(kind) is Literal
+        for name in get_args(kind)
+        if isinstance(name, str)
+    ]
 
 
 class _Loader(yaml.SafeLoader):

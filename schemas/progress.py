@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 from rich.console import Console
@@ -12,7 +13,8 @@ from rich.text import Text
 
 from capgrade.schemas.say import first_process
 
-FIRST = 10.0  # seconds to the first line
+FIRST = 5.0  # seconds to the first line
+SHORTEST_WAIT = 10.0  # seconds between lines
 LONGEST_WAIT = 60.0  # seconds between lines of a long run, at most
 # Seconds that speed is measured over: of a bar, and of lines, whose steps may be slow.
 PERIOD = (30.0, 600.0)
@@ -36,7 +38,8 @@ def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[
     """Show how far work is: yields the function that advances the count.
 
     It is a bar on standard error with count, elapsed time and time left, with `unit` also the speed
-    per second. Where there is no terminal it is a line with the same, every ten seconds or more. A
+    per second. Where there is no terminal it is a line with the same, after five seconds and then
+    every ten seconds or more. A
     total of None is not known before the end. Of several processes the first one shows it.
     """
     if not first_process():
@@ -88,8 +91,56 @@ def spoken(seconds: float) -> str:
 
 
 def pause(seconds: float) -> float:
-    """Seconds to the next line of a run of so many seconds: ten, a tenth of it, or a minute."""
-    return min(max(FIRST, seconds / 10), LONGEST_WAIT)
+    """Seconds to the next line of a run of so many seconds: five at first, then ten, a tenth of the
+    run, or a minute."""
+    return FIRST if seconds < FIRST else min(max(SHORTEST_WAIT, seconds / 10), LONGEST_WAIT)
+
+
+class _Work:
+    """A piece of work that counts as `steps`, and how many of them are left to count."""
+
+    def __init__(self, steps: float, advance: Callable[[float], object]) -> None:
+        self.steps, self.left, self.advance = steps, steps, advance
+
+    def count(self, steps: float) -> None:
+        """Count so many steps, but never more than are left."""
+        steps = min(steps, self.left)
+        self.left -= steps
+        self.advance(steps)
+
+
+_WORK: ContextVar[_Work | None] = ContextVar("_WORK", default=None)
+
+
+@contextmanager
+def counted_work(steps: float, advance: Advance) -> Iterator[None]:
+    """Work that counts as so many steps: parts of it where `part_of_work` and `count_part` say how
+    far it is, the rest at its end."""
+    work = _Work(steps, advance)
+    token = _WORK.set(work)
+    try:
+        yield
+        work.count(work.left)
+    finally:
+        _WORK.reset(token)
+
+
+@contextmanager
+def part_of_work(part: float, whole: float) -> Iterator[None]:
+    """One of the parts of the work that is under way, which may have parts of its own. Where
+    nothing is counted it does nothing."""
+    work = _WORK.get()
+    if work is None:
+        yield
+        return
+    with counted_work(work.steps * part / max(whole, 1), work.count):
+        yield
+
+
+def count_part(part: float, whole: float) -> None:
+    """Count a part of the work that is under way as done."""
+    if work := _WORK.get():
+        work.count(work.steps * part / max(whole, 1))
 
 
 def counted(items: Iterable[_T], advance: Advance, size: Callable[[_T], int]) -> Iterator[_T]:

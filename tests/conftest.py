@@ -84,7 +84,10 @@ def refusal(*arguments: object) -> str:
     # own lines
     notices = (
         "compiling kernels, once",
-        "reading METEOR's paraphrases, once",
+        "building METEOR's table of paraphrases, once",
+        "preparing ",
+        "fitting ",
+        "reading ",
         "warning: ",
         "to ask: ",
     )

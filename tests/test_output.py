@@ -118,7 +118,7 @@ def commands(root: Path, out: Path) -> dict[str, str]:
         "evaluation": f"{evaluate(root)} --out {out}",
         "tables": f"evaluate --compare a={root}/evaluation --metric recall@1 --out {out}",
         "alignment": f"search {trained} --images {root}/pictures --words {out}",
-        "pictures": f"report --data {root} --out {out.parent}/page.html --pictures {out}",
+        "pictures": f"report --data {root} --out {out.parent}/page.html --charts {out}",
         "npz": f"regions export --format npz --regions {root}/regions --out {out}",
     }
 

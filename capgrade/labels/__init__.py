@@ -17,7 +17,7 @@ from capgrade.labels.unsampled import UNKNOWN_RULES, Unknown, stand_ins
 from capgrade.measures import require_same_files
 from capgrade.measures.params import OWNERS, MeasuresParams
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.extras import needs
 
 if TYPE_CHECKING:
@@ -144,9 +144,8 @@ class Labels:
                 if measure is None
                 else f"no measure '{measure}' in these labels"
             )
-            raise InputError(
-                problem, file=self.file, remedy=f"choose from: {', '.join(self.measures)}"
-            )
+            remedy = choose_from(measure or "", self.measures)
+            raise InputError(problem, file=self.file, remedy=remedy)
         return measure
 
     def block(
@@ -178,9 +177,7 @@ class Labels:
         ((2, 10), True, True)
         """
         if unknown not in UNKNOWN_RULES:
-            raise InputError(
-                f"unknown is {unknown!r}", remedy=f"choose from: {', '.join(UNKNOWN_RULES)}"
-            )
+            raise InputError(f"unknown is {unknown!r}", remedy=choose_from(unknown, UNKNOWN_RULES))
         measure = self.choose_measure(measure)
         images, captions = self.rows_of_images(image_ids), self.rows_of_captions(caption_ids)
         if device is not None and isinstance(self.stored, Computed):

@@ -22,7 +22,7 @@ from capgrade.labels import Labels
 from capgrade.labels.stored import Dense, Sampled, SampledPart, Stored
 from capgrade.schemas.arrow import ArrowFile, metadata_of, write_arrow
 from capgrade.schemas.captions import SCHEMA, Captions, read_captions
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import (
     CACHE,
     MANIFEST,
@@ -108,15 +108,15 @@ def open_labels(
 def _choose_measures(
     measures: Sequence[str] | None, known: Sequence[str], folder: Path
 ) -> list[str]:
-    remedy = f"choose from: {', '.join(known)}"
     if measures is not None and not measures:
+        remedy = choose_from("", known)
         raise InputError("an empty list of measures", file=folder, remedy=remedy)
     chosen = (
         [measures] if isinstance(measures, str) else list(known if measures is None else measures)
     )
     for name in chosen:
         if name not in known:
-            raise InputError(f"no measure '{name}'", file=folder, remedy=remedy)
+            raise InputError(f"no measure '{name}'", file=folder, remedy=choose_from(name, known))
     return chosen
 
 
@@ -263,9 +263,7 @@ def _choose_split(split: str | None, known: list[str], folder: Path) -> str:
             keys=("split",),
         )
     if not known or (split is not None and hub_split(split) not in known):
-        raise InputError(
-            f"no split '{split}'", file=folder, remedy=f"choose from: {', '.join(known)}"
-        )
+        raise InputError(f"no split '{split}'", file=folder, remedy=choose_from(split, known))
     return known[0] if split is None else hub_split(split)
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from capgrade.metrics.base import Positives
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import file_digest
 from capgrade.schemas.own_files import refuse_file
 
@@ -62,8 +62,9 @@ def named(name: str | Path) -> Path:
     if path.is_file():
         return path
     if not shipped.is_file():
-        known = ", ".join(sorted(one.stem for one in _FOLDER.glob("*.parquet")))
-        raise InputError("no such list", file=path, remedy=f"give a file, or one of {known}")
+        known = sorted(one.stem for one in _FOLDER.glob("*.parquet"))
+        remedy = f"give a file; or {choose_from(name, known)}"
+        raise InputError("no such list", file=path, remedy=remedy)
     return shipped
 
 

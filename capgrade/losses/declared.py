@@ -14,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
 from capgrade.losses.base import ScoredBatch
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.params import Finite
 
 _P = ParamSpec("_P")
@@ -79,7 +79,9 @@ def declared(
 def loss_of(name: Any) -> Loss:
     """The loss of a name. InputError for an unknown one, listing the known ones."""
     if not isinstance(name, str) or name not in LOSSES:
-        raise InputError(f"unknown loss '{name}'", remedy=f"choose from: {', '.join(LOSSES)}")
+        raise InputError(
+            f"unknown loss '{name}'", remedy=choose_from(name, LOSSES, "capgrade list losses")
+        )
     return LOSSES[name]
 
 
@@ -92,10 +94,7 @@ def convert_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     loss, converted = loss_of(name), {}
     for key, value in options.items():
         if key not in loss.defaults:
-            remedy = (
-                f"known: {', '.join(loss.defaults) or 'none'}; a term of several also has weight"
-                " and of"
-            )
+            remedy = f"{choose_from(key, loss.defaults)}; a term of several also has weight and of"
             raise InputError(f"loss '{name}' has no option '{key}'", remedy=remedy)
         converted[key] = _convert(name, key, loss.kinds[key], value)
     if loss.check is not None:

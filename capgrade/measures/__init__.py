@@ -12,7 +12,7 @@ from capgrade.measures.imported import Imported
 from capgrade.measures.mixture import Mixture
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.shortlist import Shortlist, Shortlisted
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 
 __all__ = ["FITTED", "MEASURES", "Fitted", "Measure", "MeasuresParams", "choose"]
 
@@ -23,12 +23,12 @@ def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:
     """The named measures with their parameters.
 
     They are of the catalogue, imported files, or mixtures of these. Raises InputError for an
-    unknown or repeated name, listing the known ones, and for one that no file or column can have.
+    unknown or repeated name, with those near it, and for one that no file or column can have.
     """
     known = names_of(params)
     for k, name in enumerate(names):
         if name not in known:
-            remedy = f"choose from: {', '.join(sorted(known))}"
+            remedy = choose_from(name, sorted(known), "capgrade list measures")
             raise InputError(f"unknown measure '{name}'", remedy=remedy)
         if name in names[:k]:
             raise InputError(f"measure '{name}' is named twice")
@@ -83,7 +83,8 @@ def _measure(name: str, params: MeasuresParams) -> Measure:
     for part in weights:
         if part not in single:
             problem = f"mixture '{name}' is of an unknown measure '{part}'"
-            raise InputError(problem, remedy=f"choose from: {', '.join(sorted(single))}")
+            remedy = choose_from(part, sorted(single), "capgrade list measures")
+            raise InputError(problem, remedy=remedy)
     return Mixture(name, {part: _measure(part, params) for part in weights}, weights)
 
 

@@ -25,6 +25,7 @@ from capgrade.kernels import njit
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ParamsBlock
+from capgrade.schemas.progress import part_of_work
 
 if TYPE_CHECKING:
     from capgrade.measures.corpus import Corpus, Scored
@@ -163,8 +164,10 @@ class Fitted(Protocol):
             return out
         out = np.empty((len(images), self.columns), np.float32)
         part = np.empty((len(images), CHUNK), np.float32)
-        starts = range(0, self.columns, CHUNK)
-        for start, _ in zip(starts, self.chunks(images, 0, self.columns, part), strict=True):
+        chunks = self.chunks(images, 0, self.columns, part)
+        for start in range(0, self.columns, CHUNK):
+            with part_of_work(min(CHUNK, self.columns - start), self.columns):
+                next(chunks)
             out[:, start : start + CHUNK] = part[:, : self.columns - start]
         return out
 

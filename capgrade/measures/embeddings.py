@@ -27,7 +27,7 @@ from capgrade.schemas.arrow import ArrowFile, write_arrow
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 from capgrade.schemas.files import CACHE, cache_folder
-from capgrade.schemas.progress import progress
+from capgrade.schemas.progress import Advance, progress
 from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ def _encode_missing(texts: list[str], encoder: SentenceTransformer, folder: Path
             rows = order[at : at + TEXTS_SAVED_TOGETHER]
             chunk = [texts[row] for row in rows]
             limits = [limit if 0 < limit < count else 0 for count in pieces[rows]]
-            store(folder, chunk, encode(encoder, chunk), limits)
-            advance(len(chunk))
+            store(folder, chunk, encode(encoder, chunk, advance), limits)
 
 
 class StoredVectors(NamedTuple):
@@ -221,8 +220,10 @@ def _processor() -> str:
     return platform.processor()
 
 
-def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
-    """Unit vectors of texts, float32 [len(texts), d].
+def encode(
+    encoder: SentenceTransformer, texts: list[str], advance: Advance | None = None
+) -> np.ndarray:
+    """Unit vectors of texts, float32 [len(texts), d]; `advance` is told how many as they come.
 
     A text's bits do not depend on the others: a batch holds texts of one number of word pieces, so
     that none is padded, and copies fill it up, so that all products have one shape.
@@ -232,12 +233,16 @@ def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
     vectors: dict[int, np.ndarray] = {}
     for count in np.unique(pieces):
         rows = np.flatnonzero(pieces == count)
-        full = [texts[row] for row in np.resize(rows, -(-len(rows) // batch) * batch)]
-        embedded = encoder.encode(
-            full, batch_size=batch, normalize_embeddings=True, show_progress_bar=False
-        )
-        # The copies come last, and `zip` drops them.
-        vectors.update(zip(rows.tolist(), np.asarray(embedded, np.float32), strict=False))
+        for at in range(0, len(rows), batch):
+            own = rows[at : at + batch]
+            full = [texts[row] for row in np.resize(rows[at:], batch)]
+            embedded = encoder.encode(
+                full, batch_size=batch, normalize_embeddings=True, show_progress_bar=False
+            )
+            # The copies come last, and `zip` drops them.
+            vectors.update(zip(own.tolist(), np.asarray(embedded, np.float32), strict=False))
+            if advance is not None:
+                advance(len(own))
     return np.stack([vectors[row] for row in range(len(texts))])
 
 

@@ -46,7 +46,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import cache_folder
 from capgrade.schemas.params import MeasureDevice, ParamsBlock, SelfReference
-from capgrade.schemas.progress import progress
+from capgrade.schemas.progress import Advance, progress
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -271,24 +271,32 @@ def embed_pictures(pictures: Sequence[Picture], model: str, device: str) -> np.n
             for at in range(0, len(names), _CHUNK):
                 chunk = names[at : at + _CHUNK]
                 pixels = (pictures[missing[digest]].decode()[0] for digest in chunk)
-                vectors = encode_pictures(encoder, [Image.fromarray(picture) for picture in pixels])
-                store(folder, chunk, vectors, [0] * len(chunk))
-                advance(len(chunk))
+                shown = [Image.fromarray(picture) for picture in pixels]
+                store(folder, chunk, encode_pictures(encoder, shown, advance), [0] * len(chunk))
         stored = read_stored(folder, digests)
         require_lengths(stored, model)
     return stored.vectors
 
 
-def encode_pictures(encoder: SentenceTransformer, pictures: Sequence[Image.Image]) -> np.ndarray:
+def encode_pictures(
+    encoder: SentenceTransformer,
+    pictures: Sequence[Image.Image],
+    advance: Advance | None = None,
+) -> np.ndarray:
     """float32 [len(pictures), d], unit length. A batch is filled up to its full size with copies: a
     picture's bits do not depend on the others, as all products have one shape. In float32 on a GPU
     too, where PyTorch would take TF32 for the convolution over patches."""
     batch = _BATCH if encoder.device.type == "cpu" else _GPU_BATCH
     rows = np.resize(np.arange(len(pictures)), -(-len(pictures) // batch) * batch)
     options: Any = {"batch_size": batch, "normalize_embeddings": True, "show_progress_bar": False}
+    vectors = []
     with precision_of("float32", encoder.device):
-        vectors = encoder.encode([pictures[row] for row in rows.tolist()], **options)
-    return np.asarray(vectors, np.float32)[: len(pictures)]
+        for at in range(0, len(rows), batch):
+            full = [pictures[row] for row in rows[at : at + batch].tolist()]
+            vectors.append(np.asarray(encoder.encode(full, **options), np.float32))
+            if advance is not None:
+                advance(min(batch, len(pictures) - at))
+    return np.concatenate(vectors)[: len(pictures)]
 
 
 def load_dual_encoder(model: str, device: str = "cpu") -> SentenceTransformer:

@@ -15,6 +15,7 @@ from capgrade.measures.base import CHUNK, Fitted, Measure, NoParams, Scorer, Sta
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import LARGEST_FLOAT32
+from capgrade.schemas.progress import part_of_work
 
 _PARTS = "mixture.json"
 # Weighted sums of measures, known by name. docs/measures.md has where they come from.
@@ -38,11 +39,12 @@ class FittedMixture(State):
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`: the weighted sum of those of the parts."""
-        values = (
-            self.weights[name] * part.pairs(images, captions).astype(np.float64)
-            for name, part in self.parts.items()
-        )
-        return np.sum(list(values), axis=0).astype(np.float32)
+        values = []
+        for name, part in self.parts.items():
+            with part_of_work(1, len(self.parts)):
+                of_part = part.pairs(images, captions)
+            values.append(self.weights[name] * of_part.astype(np.float64))
+        return np.sum(values, axis=0).astype(np.float32)
 
     def scored(self, images: np.ndarray) -> np.ndarray | None:
         """As `Fitted.scored`: the pairs that every part scores."""
@@ -65,7 +67,10 @@ class FittedMixture(State):
             part.chunks(images, start, stop, part_out)
             for part, part_out in zip(self.parts.values(), values, strict=True)
         ]
-        for at, _ in zip(range(start, stop, CHUNK), zip(*walks, strict=True), strict=True):
+        for at in range(start, stop, CHUNK):
+            for walk in walks:
+                with part_of_work(1, len(walks)):
+                    next(walk)
             size = min(CHUNK, stop - at)
             self._add_up(values[:, :, :size], out[:, :size])
             yield

@@ -30,6 +30,7 @@ from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasureDevice, SelfReference
+from capgrade.schemas.progress import count_part
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
@@ -117,6 +118,7 @@ def by_image(
     for image in np.unique(images).tolist():
         asked = np.flatnonzero(images == image)
         out[asked] = of_image(image, captions[asked])
+        count_part(len(asked), len(captions))
     return out
 
 

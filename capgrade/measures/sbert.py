@@ -252,7 +252,7 @@ class SbertShared(Sbert):
 
 
 class SbertSharedMean(SbertShared):
-    """As `SbertShared`, with the mean over an image's references."""
+    """As `sbert_shared`, with the mean over an image's references."""
 
     name, fixed = "sbert_shared_mean", {"references": "mean"}
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from capgrade.kernels import get_num_threads
 from capgrade.metrics.ranking import Array, Ranking, TieRule, gains_by_place, rank
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 
 Score: TypeAlias = "Callable[..., Array]"  # of a Block and options
 Matrix: TypeAlias = Any  # numpy array or torch tensor
@@ -439,5 +439,5 @@ def check_k(k: int, least: int = 1) -> int:
 def check_choice(what: str, value: str, known: Sequence[str]) -> str:
     """A named form: unknown ones list what there is."""
     if value not in known:
-        raise InputError(f"{what} {value!r} is not known", remedy=f"use one of: {', '.join(known)}")
+        raise InputError(f"{what} {value!r} is not known", remedy=choose_from(value, known))
     return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from capgrade.metrics.ranking import Array
 from capgrade.metrics.recall import any_in_top, first_of, map_of, share_in_top
 from capgrade.metrics.semantic_map import lambda_of
 from capgrade.metrics.semantic_recall import sr_authors_of, sr_of
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,53 @@ CATALOGUE: dict[str, Family] = {
 _NAME = re.compile(r"(?P<base>[a-z_0-9]+(?:@r)?)(?:@(?P<k>\d+))?(?:\(m=(?P<m>\d+)\))?")
 
 
+# A line on each, for people who look for one; docs/metrics.md defines them.
+MEANINGS: dict[str, str] = {
+    "recall": "1 if an own item is among the first K, else 0",
+    "r": "share of the own items that are among the first K",
+    "medr": "floored median of the rank of the first own item",
+    "meanr": "mean rank of the first own item",
+    "sr": "share of the M most relevant items that are among the first K",
+    "sr_other": "sr with own items taken out",
+    "sr_soft": "sr with hits weighted by relevance",
+    "sr_soft_other": "sr_soft with own items taken out",
+    "sr_authors": "sr as Biten et al.'s code has it, of the captions of the M nearest images",
+    "sr_soft_authors": "sr_soft as Biten et al.'s code has it",
+    "ncs": "relevance of the first K, divided by that of the K most relevant",
+    "ncs_other": "ncs with own items taken out",
+    "ncs_eq5": "ncs where only items among the K most relevant count",
+    "ncs_authors": "ncs as Biten et al.'s code has it",
+    "ncs_ordered": "ncs with places weighted",
+    "ndcg": "discounted relevance of the first K, divided by that of the best order",
+    "ndcg_exp": "ndcg with the gain 2^relevance - 1",
+    "relevant_recall": "recall where every pair over a limit of relevance is right",
+    "relevant_r": "r where every pair over a limit of relevance is right",
+    "relevant_map@r": "map@r where every pair over a limit of relevance is right",
+    "asp": "mean agreement of ranks by similarity and by relevance, over all items",
+    "kendall_tau_a": "Kendall's tau-a of similarity and relevance, over all items",
+    "kendall_tau_b": "Kendall's tau-b of similarity and relevance, over all items",
+    "cs": "coherence, Kendall's tau-b among the first K",
+    "cs_tau_a": "coherence, Kendall's tau-a among the first K",
+    "pmrp": "R-precision where images with nearly the same object classes are right",
+    "map@r": "mean precision up to place R, by the lists of ECCV Caption",
+    "r_precision": "precision of the first R, by the lists of ECCV Caption",
+    "eccv_recall": "recall by the lists of ECCV Caption",
+    "cxc_recall": "recall by the lists of Crisscrossed Captions",
+    "accepted_recall": "recall where likely positives are right too",
+    "lambda": "mean cosine of the first K",
+    "lambda_other": "lambda with own items taken out",
+    "asp_a": "asp by the mean of several relevances",
+}
+
+
+def choose_metric(name: str, known: Iterable[str]) -> str:
+    """The remedy for an unknown metric, of those of the catalogue that are `known`."""
+    return choose_from(re.sub(r"\d+", "K", name), map(usage, known), "capgrade list metrics")
+
+
 def find_metric(name: str, relevance: str = "", *, label: str = "", **options: Any) -> Metric:
-    """The metric of a name such as recall@5, sr@5(m=10), ncs_other@1, map@r; unknown names list the
-    catalogue.
+    """The metric of a name such as recall@5, sr@5(m=10), ncs_other@1, map@r; an unknown name is
+    refused with those near it.
 
     `relevance` is the matrix it reads, `label` what is put in brackets after its name:
     ndcg@25[rouge_l]. `options` are the function's, beside those of the catalogue: asp_a has names
@@ -131,7 +175,7 @@ def find_metric(name: str, relevance: str = "", *, label: str = "", **options: A
     if match is None or (base := match["base"]) not in CATALOGUE:
         raise InputError(
             f"metric {name!r} is not known",
-            remedy=f"use one of: {', '.join(map(usage, CATALOGUE))}",
+            remedy=choose_metric(name, CATALOGUE),
         )
     family = CATALOGUE[base]
     numbers = {letter: int(match[letter]) for letter in "km" if match[letter]}

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capgrade.metrics.base import share
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
@@ -130,8 +130,7 @@ def _parse_metric(name: str) -> tuple[str, int]:
     match = re.fullmatch(r"([a-z_]+(?:@r)?)(?:@([1-9]\d*))?", name)
     kind = match[1] if match else ""
     if match is None or kind not in _KINDS or (match[2] is None) != (kind in WITHOUT_K):
-        usage = ", ".join(kind if kind in WITHOUT_K else f"{kind}@K" for kind in _KINDS)
-        raise InputError(
-            f"metric {name!r} is not one of ranked lists", remedy=f"use one of: {usage}"
-        )
+        known = [kind if kind in WITHOUT_K else f"{kind}@K" for kind in _KINDS]
+        remedy = choose_from(re.sub(r"\d+", "K", name), known)
+        raise InputError(f"metric {name!r} is not one of ranked lists", remedy=remedy)
     return kind, int(match[2] or 0)

@@ -27,7 +27,7 @@ from capgrade.pictures.picture import (
 )
 from capgrade.schemas.arrow import read_arrow
 from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
-from capgrade.schemas.errors import InputError, first_of
+from capgrade.schemas.errors import InputError, choose_from, first_of
 from capgrade.schemas.hub import hub_source
 from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images
 from capgrade.schemas.progress import progress
@@ -61,7 +61,9 @@ class ImageColumns:
         names = ", ".join(schema.names)
         for name in (self.image, self.image_id):
             if name is not None and name not in schema.names:
-                raise InputError(f"no column '{name}'", file=path, remedy=f"choose from: {names}")
+                raise InputError(
+                    f"no column '{name}'", file=path, remedy=choose_from(name, schema.names)
+                )
         if self.image is not None:
             return self.image
         structs, binary = _struct_columns(schema), _binary_columns(schema)

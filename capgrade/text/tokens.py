@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.extras import package_folder
 from capgrade.text.ptb import ptb_tokens, remove_punctuation, tokens_of_chunk
 
@@ -166,9 +166,7 @@ def tokenize(name: str, captions: Sequence[str]) -> list[list[str]]:
     """Tokens of each caption, in order. InputError for an unknown tokenizer, or `ptb` without
     Java."""
     if name not in TOKENIZERS:
-        raise InputError(
-            f"unknown tokenizer '{name}'", remedy=f"choose from: {', '.join(TOKENIZERS)}"
-        )
+        raise InputError(f"unknown tokenizer '{name}'", remedy=choose_from(name, TOKENIZERS))
     return TOKENIZERS[name](captions)
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from capgrade.pipelines.cli import labels, people, project, regions, training, uses
+from capgrade.pipelines.cli import catalogues, labels, people, project, regions, training, uses
 from capgrade.pipelines.cli.options import BEAM, Command, Group, option_of, with_options
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
@@ -22,8 +22,7 @@ from capgrade.schemas.say import show_warning
 
 # Commands that keep finished work when they are stopped, and go on with it.
 RESUMABLE = {"relevance", "shards", "regions", "train", "judge", "regrade"}
-REGRADE = "--endpoint http://localhost:8000/v1 --judge llama-3.1-8b"
-JUDGE = "--endpoint http://localhost:8000/v1 --model llama-3.1-8b"
+JUDGE = "--endpoint http://localhost:8000/v1 --judge-model llama-3.1-8b"
 
 # The stages, then their uses; each with the line that its help opens with. Tests run these on small
 # inputs.
@@ -34,7 +33,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "regions": (regions.regions, "--images data/captions --out regions"),
     "regions show": (
         regions.show_regions,
-        "--regions regions --images data/captions --picture regions.png",
+        "--regions regions --images data/captions --out regions.png",
     ),
     "regions export": (regions.export_regions, "--format npz --regions regions --out exported"),
     "regions import": (regions.import_regions, "--format npz --input exported --out imported"),
@@ -67,10 +66,14 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     ),
     "regrade": (
         people.regrade,
-        f"--captions captions --similarity sims.npy {REGRADE} --budget 500 --out regraded",
+        f"--captions captions --similarity sims.npy {JUDGE} --budget 500 --out regraded",
     ),
-    "reproduce": (training.reproduce, "--list"),
+    "reproduce": (
+        training.reproduce,
+        "sam-3-f30k --captions data/captions --regions data/regions --out tables",
+    ),
     "verify": (labels.verify, "data"),
+    "list": (catalogues.list_names, "measures"),
     "bench": (uses.bench, "relevance --captions captions --measures cider,rouge_l"),
 }
 
@@ -96,8 +99,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help=(
-        "Graded relevance labels for image-text retrieval. Every command reads `--params FILE`"
-        " (params.yaml) when it is given, then `--set KEY=VALUE`, then its own options."
+        "Graded relevance labels for image-text retrieval. A command that has the options --params"
+        " and --set reads the file first, then `--set KEY=VALUE`, then its other options. `capgrade"
+        " list` names measures, metrics, presets and parameters."
     ),
 )
 

@@ -12,14 +12,21 @@ from typer import Option
 
 from capgrade.pipelines.cli.options import (
     COMMON_OPTIONS,
+    FILE,
+    FOLDER,
+    NAME,
+    PATH,
     AsJson,
     CaptionsAt,
+    ColumnNames,
     CommonOptions,
     Measures,
+    N,
     OptionalCaptions,
     OptionalOut,
     Out,
     Split,
+    SplitLists,
     beam_options,
     load,
     parse_measures,
@@ -39,33 +46,38 @@ def captions(
     source: Annotated[
         str | None,
         Option(
+            metavar=NAME,
             help=(
-                "scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub, webdataset."
-                " Default: scenes."
-            )
+                "Kind of the input: coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub,"
+                " webdataset; scenes draws its own. Default: scenes."
+            ),
         ),
     ] = None,
     input: Annotated[
         list[str] | None,
-        Option(help="File, folder or Hugging Face dataset to read; of most sources several."),
+        Option(
+            metavar=PATH,
+            help="File, folder or Hugging Face dataset; repeat it where a source has several.",
+        ),
     ] = None,
     split: Annotated[
-        str | None, Option(help="Split to keep, or its name if the source has no splits.")
+        str | None,
+        Option(metavar="SPLIT", help="Split to keep, or its name if the source has no splits."),
     ] = None,
-    split_list: Annotated[
-        list[str] | None, Option(help="SPLIT=FILE of image ids (flickr).")
-    ] = None,
-    column: Annotated[
-        list[str] | None,
-        Option(help="FIELD=COLUMN: image_id, caption_id, caption, split, image_file."),
-    ] = None,
+    split_list: SplitLists = None,
+    column: ColumnNames = None,
     tokenizer: Annotated[
         str | None,
-        Option(help="ptb_py, ptb, lower_split, word_unigram, characters. Default: ptb_py."),
+        Option(
+            metavar=NAME,
+            help="One of ptb_py, ptb, lower_split, word_unigram, characters. Default: ptb_py.",
+        ),
     ] = None,
     frequencies: Annotated[
         Path | None,
-        Option(help="Only save the document frequencies of --input, a captions folder."),
+        Option(
+            metavar=FILE, help="Only save the document frequencies of --input, a captions folder."
+        ),
     ] = None,
     parse: Annotated[
         str | None, Option(metavar="CAPTION", help="Only show the scene graph that is read in it.")
@@ -181,7 +193,10 @@ def shards(
     split: Split = None,
     part: Annotated[
         str | None,
-        Option(help="3/8: the third of eight parts, into OUT.parts; in any order, on any machine."),
+        Option(
+            metavar="K/N",
+            help="Only part K of N, such as 3/8, into OUT.parts; in any order, on any machine.",
+        ),
     ] = None,
     join: Annotated[
         bool, Option("--join", help="Write OUT from the parts; the same bytes as in one run.")
@@ -222,37 +237,53 @@ def agree(
     captions: OptionalCaptions = None,
     judgements: Annotated[
         list[Path] | None,
-        Option(help="CxC's or Flickr8k's file, a CSV of scores, a review's folder, or eccv."),
+        Option(
+            metavar=PATH,
+            help="CxC's or Flickr8k's file, a CSV of scores, a review's folder, or eccv.",
+        ),
     ] = None,
     reviews: Annotated[
         Path | None,
-        Option(help="Instead: a review, how far its raters agree, and models in --judgements."),
+        Option(
+            metavar=FOLDER,
+            help="Instead: a review, how far its raters agree, and models in --judgements.",
+        ),
     ] = None,
     measures: Measures = None,
     split: Split = None,
     folds: Annotated[
         int | None,
-        Option(min=2, help="Also fit a mixture of the measures, cross-validated over images."),
+        Option(
+            min=2,
+            metavar=N,
+            help="Also fit a mixture of the measures, cross-validated over images in N folds.",
+        ),
     ] = None,
     mix: Annotated[
         Path | None,
         Option(metavar="NAME.yaml", help="File to write, for --params: the mixture, under NAME."),
     ] = None,
-    out: Annotated[Path | None, Option(help="JSON file to write; .md or .tex: the table.")] = None,
+    out: Annotated[
+        Path | None, Option(metavar=FILE, help="JSON file to write; .md or .tex: the table.")
+    ] = None,
     pairs: Annotated[
-        Path | None, Option(help="Arrow file to write, one row per judged pair, for the report.")
+        Path | None,
+        Option(metavar=FILE, help="Arrow file to write, one row per judged pair, for the report."),
     ] = None,
     calibrate: Annotated[
         Path | None,
-        Option(help="JSON file to write: what each value means to people, for `audit`."),
+        Option(
+            metavar=FILE, help="JSON file to write: what each value means to people, for `audit`."
+        ),
     ] = None,
     calibration: Annotated[
         Path | None,
         Option(
+            metavar=FILE,
             help=(
                 "What --calibrate wrote of other judgements, or crisscrossed: judge what values"
                 " mean by it."
-            )
+            ),
         ),
     ] = None,
     common: CommonOptions = COMMON_OPTIONS,
@@ -260,7 +291,7 @@ def agree(
     """Agreement of each measure with human judgements: Pearson, Spearman, Kendall, with intervals,
     and how well one person agrees with the others.
 
-    `--reviews DIR` gives Krippendorff's alpha of a review's raters and of models that judged the
+    `--reviews FOLDER` gives Krippendorff's alpha of a review's raters and of models that judged the
     same pairs. Without --captions, --judgements is a table (csv, tsv, jsonl, parquet) of
     candidates, references and scores.
     """
@@ -415,37 +446,45 @@ _UPLOAD = Upload()
 def publish(
     captions: OptionalCaptions = None,
     shards: Annotated[
-        list[Path] | None, Option(help="Folder that `capgrade shards` wrote; one per split.")
+        list[Path] | None,
+        Option(metavar=FOLDER, help="Folder that `capgrade shards` wrote; one per split."),
     ] = None,
     out: Annotated[
-        Path | None, Option(help="Folder to write; with --push alone, the one to upload.")
+        Path | None,
+        Option(metavar=FOLDER, help="Folder to write; with --push alone, the one to upload."),
     ] = None,
     licence: Annotated[
-        str | None, Option("--license", "--licence", help="As the hub, e.g. cc-by-4.0.")
+        str | None,
+        Option("--license", metavar=NAME, help="Licence as the hub calls it, such as cc-by-4.0."),
     ] = None,
     agreement: Annotated[
-        Path | None, Option(help="JSON of `capgrade agree --out`, for the card.")
+        Path | None, Option(metavar=FILE, help="JSON of `capgrade agree --out`, for the card.")
     ] = None,
     relevance: Annotated[
         Path | None,
         Option(
+            metavar=FOLDER,
             help=(
                 "Folder of `capgrade relevance`, for the card's picture; of mteb's layout, the"
                 " labels."
-            )
+            ),
         ),
     ] = None,
     layout: Annotated[
         str | None,
-        Option(help="mteb: a benchmark, with publish.grades. Default: pairs."),
+        Option(
+            metavar=NAME,
+            help="One of pairs and mteb, a benchmark with publish.grades. Default: pairs.",
+        ),
     ] = None,
     calibration: Annotated[
         Path | None,
         Option(
+            metavar=FILE,
             help=(
                 "JSON of `capgrade agree --calibrate`, or crisscrossed: what values mean to people,"
                 " as columns."
-            )
+            ),
         ),
     ] = None,
     to: Upload = _UPLOAD,
@@ -456,9 +495,9 @@ def publish(
     A repository that `--push` makes is private; `--public` makes it public. One that holds
     something else than this dataset is refused without `--replace`.
 
-    `--push USER/NAME --out DIR` without captions and shards uploads a folder that exists. `--check`
-    takes a folder or a repository; with `--out DIR` it is compared with that folder too. Exit
-    status 2 when something differs.
+    `--push USER/NAME --out FOLDER` without captions and shards uploads a folder that exists.
+    `--check` takes a folder or a repository; with `--out FOLDER` it is compared with that folder
+    too. Exit status 2 when something differs.
     """
     making: dict[str, object] = {
         "captions": captions,
@@ -538,7 +577,7 @@ def _check_dataset(target: str, made: Path | None, as_json: bool) -> None:
 def verify(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="Folder of a stage, or a folder that holds several."),
+        typer.Argument(metavar=FOLDER, help="Folder of a stage, or a folder that holds several."),
     ],
     as_json: AsJson = False,
 ) -> None:

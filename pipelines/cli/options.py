@@ -16,7 +16,7 @@ import typer
 from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from, nearest
 from capgrade.schemas.extras import require
 
 if TYPE_CHECKING:  # `capgrade --help` loads neither numpy nor pydantic
@@ -28,6 +28,8 @@ _TABLES = "pycocoevalcap"
 BEAM = {"allow_extra_args": True}  # what follows `--` goes to Apache Beam
 _CAPTIONS = "Folder that `capgrade captions` wrote"
 _REGIONS = "Folder that `capgrade regions` wrote."
+# What an option takes, as its help names it.
+FILE, FOLDER, PATH, NAME, N, SHARE, TEXT = "FILE", "FOLDER", "PATH", "NAME", "N", "SHARE", "TEXT"
 
 # How a command takes arguments that errors of the library name.
 _OPTIONS = {
@@ -50,27 +52,49 @@ def option_of(argument: str) -> str:
     return f"--set {_BLOCKS.get(name, name)}.{key}" if dot else f"--{name}"
 
 
-ParamsFile = Annotated[Path | None, Option("--params", help="params.yaml to read. Default: none.")]
+ParamsFile = Annotated[
+    Path | None,
+    Option("--params", metavar=FILE, help="File of parameters, a params.yaml."),
+]
 SetOptions = Annotated[
     list[str] | None,
-    Option("--set", metavar="KEY=VALUE", help="One parameter of docs/reference.md."),
+    Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="One of `capgrade list parameters`; repeat for several.",
+    ),
 ]
 AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
-Out = Annotated[Path, Option(help="Folder to write.")]
-OptionalOut = Annotated[Path | None, Option("--out", help="Folder to write.")]
-CaptionsDir = Annotated[Path, Option("--captions", help=f"{_CAPTIONS}.")]
-OptionalCaptions = Annotated[Path | None, Option("--captions", help=f"{_CAPTIONS}.")]
-CaptionsAt = Annotated[str, Option("--captions", help=f"{_CAPTIONS}, or its URL.")]
-RegionsDir = Annotated[Path, Option("--regions", help=_REGIONS)]
-OptionalRegions = Annotated[Path | None, Option("--regions", help=_REGIONS)]
-Split = Annotated[str | None, Option(help="Split to use, if there are several.")]
+Out = Annotated[Path, Option(metavar=FOLDER, help="Folder to write.")]
+OptionalOut = Annotated[Path | None, Option("--out", metavar=FOLDER, help="Folder to write.")]
+CaptionsDir = Annotated[Path, Option("--captions", metavar=FOLDER, help=f"{_CAPTIONS}.")]
+OptionalCaptions = Annotated[
+    Path | None, Option("--captions", metavar=FOLDER, help=f"{_CAPTIONS}.")
+]
+CaptionsAt = Annotated[
+    str, Option("--captions", metavar="FOLDER_OR_URL", help=f"{_CAPTIONS}, or its URL.")
+]
+RegionsDir = Annotated[Path, Option("--regions", metavar=FOLDER, help=_REGIONS)]
+OptionalRegions = Annotated[Path | None, Option("--regions", metavar=FOLDER, help=_REGIONS)]
+Split = Annotated[str | None, Option(metavar="SPLIT", help="Split to use, if there are several.")]
+SplitLists = Annotated[
+    list[str] | None,
+    Option(metavar="SPLIT=FILE", help="Image ids of a split, for flickr; repeat for several."),
+]
+ColumnNames = Annotated[
+    list[str] | None,
+    Option(
+        metavar="FIELD=COLUMN",
+        help="Column of image_id, caption_id, caption, split or image_file; repeat for several.",
+    ),
+]
 Measures = Annotated[
     str | None,
     Option(
         metavar="NAME,...",
         help=(
-            "Of docs/measures.md, and NAME=FILE for a matrix or judgements of others. Default:"
-            " cider,rouge_l,sbert."
+            "Measures of `capgrade list measures`, and NAME=FILE for a matrix or judgements of"
+            " others. Default: cider,rouge_l,sbert."
         ),
         show_default=False,
     ),
@@ -78,10 +102,8 @@ Measures = Annotated[
 ImagesOption = Annotated[
     str | None,
     Option(
-        help=(
-            "Pictures: a folder, a zip, or a URL template like https://HOST/{file}, by the image"
-            " file."
-        )
+        metavar="PATH_OR_URL",
+        help="Images: a folder, a zip, or a URL template like https://HOST/{file}.",
     ),
 ]
 
@@ -126,40 +148,107 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-class SingleOptions:
-    """A mixin for commands: InputError where an option of one value, or a key of --set, is given
-    twice. click would take the last."""
+class CheckedOptions:
+    """A mixin for commands: what is wrong with the words of a command line is one InputError.
+
+    Beside what Typer refuses, these are an empty value, as of `--out ""`, which a path would take
+    for the current folder, and an option of one value, or a key of --set, that is given twice, of
+    which Typer would take the last."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options and arguments. Help names an argument as its metavar alone, and not also by
+        its type in Python."""
+        parameters = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if parameter.param_type_name == "argument":
+                parameter.display_type_rich = lambda ctx: None
+        return parameters
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        # `values` holds one value an option, `order` each parameter as often as it was given.
-        values, _, order = self.make_parser(ctx).parse_args(list(args))  # type: ignore[attr-defined]
-        single = (
-            parameter
-            for parameter in order
-            if parameter.param_type_name == "option"
-            and not (parameter.multiple or parameter.is_eager)
-        )
-        keys = (f"--set {text.partition('=')[0]}" for text in values.get("sets") or ())
-        for name, count in Counter([*(parameter.opts[0] for parameter in single), *keys]).items():
-            if count > 1:
-                raise InputError(f"{name} is given {count} times", remedy="give it once")
-        return super().parse_args(ctx, args)  # type: ignore[misc]
+        command: Any = self
+        if not args and command.no_args_is_help:
+            return super().parse_args(ctx, args)  # type: ignore[misc]
+        options = {text: one for one in command.get_params(ctx) for text in one.opts}
+        try:
+            # `values` holds one value an option, `order` each parameter as often as it was given.
+            values, _, order = command.make_parser(ctx).parse_args(list(args))
+            if not ctx.resilient_parsing:  # as it is for the completion of half a line
+                _refuse_empty(order, values)
+                _refuse_twice(order, values)
+            return super().parse_args(ctx, args)  # type: ignore[misc]
+        except _USAGE_ERROR as error:
+            unknown = getattr(error, "option_name", None)
+            problem, remedy = error.format_message().rstrip("."), f"see {ctx.command_path} --help"
+            if unknown is not None and unknown not in options:
+                names = [text for text in options if text.startswith("--")]
+                problem = f"no option '{unknown}'"
+                remedy = "; ".join([*_near_option(unknown, names), remedy])
+            raise InputError(f"{problem[0].lower()}{problem[1:]}", remedy=remedy) from None
 
 
-class Command(SingleOptions, TyperCommand):
+# What Typer raises of words that it does not take. It exports no name for it but this one below it.
+_USAGE_ERROR: Any = typer.BadParameter.__base__
+
+
+def _near_option(unknown: str, names: Sequence[str]) -> list[str]:
+    near = nearest(unknown, names)
+    return [f"near it: {', '.join(near)}"] if near else []
+
+
+def _refuse_empty(order: Sequence[Any], values: Mapping[str, Any]) -> None:
+    for parameter in order:
+        value = values.get(parameter.name)
+        texts = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(text, str) and not text.strip() for text in texts):
+            name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
+            raise InputError(f"{name} is empty", remedy="give it a value, or leave it out")
+
+
+def _refuse_twice(order: Sequence[Any], values: Mapping[str, Any]) -> None:
+    single = (
+        parameter.opts[0]
+        for parameter in order
+        if parameter.param_type_name == "option" and not (parameter.multiple or parameter.is_eager)
+    )
+    keys = (f"--set {text.partition('=')[0]}" for text in values.get("sets") or ())
+    for name, count in Counter([*single, *keys]).items():
+        if count > 1:
+            raise InputError(f"{name} is given {count} times", remedy="give it once")
+
+
+class Command(CheckedOptions, TyperCommand):
     """A command of capgrade."""
 
 
-class Group(SingleOptions, TyperGroup):
+class Group(CheckedOptions, TyperGroup):
     """A command of capgrade with commands below it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first word names. InputError for an unknown one."""
+        if args and not ctx.resilient_parsing and args[0] not in self.commands:
+            remedy = choose_from(args[0], self.list_commands(ctx), f"{ctx.command_path} --help")
+            raise InputError(f"no command '{args[0]}'", remedy=remedy)
+        return super().resolve_command(ctx, args)
 
 
 def parse_pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
-    """NAME=VALUE options by name. InputError for another form, and for a name that comes twice."""
+    """NAME=VALUE options by name. InputError for another form, an empty name or value, and for a
+    name that comes twice."""
     pairs = dict(item.split("=", 1) for item in items or [] if "=" in item)
-    if len(pairs) != len(items or []):
+    if len(pairs) != len(items or []) or not all(
+        text.strip() for pair in pairs.items() for text in pair
+    ):
         raise InputError(f"{option} {' '.join(items or [])}: not NAME=VALUE, each once")
     return pairs
+
+
+def refuse_half(texts: Iterable[str], option: str) -> None:
+    """InputError for NAME= without the path that has to follow."""
+    for text in texts:
+        if "=" in text and not text.partition("=")[2].strip():
+            raise InputError(
+                f"{option} {text}: nothing follows the =", remedy="give a path after it"
+            )
 
 
 def parse_measures(measures: str | None, default: Sequence[str] = ()) -> tuple[str, ...]:

@@ -14,10 +14,16 @@ from typer import Option
 from capgrade.pipelines.cli.options import (
     COMMON_OPTIONS,
     ENCODER,
+    FILE,
+    FOLDER,
+    NAME,
+    PATH,
+    SHARE,
     CaptionsDir,
     CommonOptions,
     ImagesOption,
     Measures,
+    N,
     Out,
     ParamsFile,
     SetOptions,
@@ -26,16 +32,44 @@ from capgrade.pipelines.cli.options import (
     measures_of_manifest,
     parse_measures,
     print_result,
+    refuse_half,
     refuse_options,
     require_all,
 )
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hosts import is_loopback
-from capgrade.schemas.say import warn
+from capgrade.schemas.say import if_silent, warn
 
 if TYPE_CHECKING:
     from capgrade.explorer.start import ExplorerFolders
     from capgrade.schemas.params import ExploreParams
+
+
+JudgeModel = Annotated[
+    str,
+    Option(
+        metavar=NAME,
+        help="The model's name at the endpoint, or a CrossEncoder: folder or hub id.",
+    ),
+]
+Endpoint = Annotated[
+    str | None,
+    Option(
+        metavar="URL",
+        help=(
+            "An OpenAI-compatible chat endpoint, such as http://localhost:8000/v1, or one's"
+            " .../v1/rerank."
+        ),
+    ),
+]
+MaxCost = Annotated[
+    float | None,
+    Option(
+        min=0,
+        metavar="COST",
+        help="Stop before this run costs more; set judge.price_in, _out. 0: only tell.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -43,16 +77,18 @@ class LabelFolders:
     """The labels that `explore` shows: a dataset, or captions and folders of the stages."""
 
     dataset: Annotated[
-        Path | None, Option(help="Folder of `capgrade publish`, or USER/NAME of the hub.")
+        Path | None,
+        Option(metavar=FOLDER, help="Folder of `capgrade publish`, or USER/NAME of the hub."),
     ] = None
     captions: Annotated[
-        Path | None, Option(help="Instead: folder that `capgrade captions` wrote.")
+        Path | None, Option(metavar=FOLDER, help="Instead: folder that `capgrade captions` wrote.")
     ] = None
-    shards: Annotated[Path | None, Option(help="With --captions: folder of `capgrade shards`.")] = (
-        None
-    )
+    shards: Annotated[
+        Path | None, Option(metavar=FOLDER, help="With --captions: folder of `capgrade shards`.")
+    ] = None
     relevance: Annotated[
-        Path | None, Option(help="With --captions: folder of `capgrade relevance`.")
+        Path | None,
+        Option(metavar=FOLDER, help="With --captions: folder of `capgrade relevance`."),
     ] = None
 
 
@@ -64,21 +100,26 @@ def explore(
     split: Split = None,
     measures: Measures = None,
     runs: Annotated[
-        list[Path] | None, Option("--run", help="Folder of `capgrade train`; repeat for several.")
+        list[Path] | None,
+        Option("--run", metavar=FOLDER, help="Folder of `capgrade train`; repeat for several."),
     ] = None,
     indexes: Annotated[
         list[Path] | None,
-        Option("--index", help="Folder of `evaluate --run`, one per run. Default: RUN/index."),
+        Option(
+            "--index",
+            metavar=FOLDER,
+            help="Folder of `evaluate --run`, one per run. Default: RUN/index.",
+        ),
     ] = None,
     images: ImagesOption = None,
-    reviews: Annotated[Path, Option(help="Folder of the ratings that people give.")] = Path(
-        "reviews"
-    ),
+    reviews: Annotated[
+        Path, Option(metavar=FOLDER, help="Folder of the ratings that people give.")
+    ] = Path("reviews"),
     sample: Annotated[
-        Path | None, Option(metavar="DIR", help="Only choose pairs to rate, into DIR.")
+        Path | None, Option(metavar=FOLDER, help="Only choose pairs to rate, into FOLDER.")
     ] = None,
     export: Annotated[
-        Path | None, Option(metavar="CSV", help="Only write mean scores of --reviews.")
+        Path | None, Option(metavar=FILE, help="Only write mean scores of --reviews, a CSV.")
     ] = None,
     params: ParamsFile = None,
     sets: SetOptions = None,
@@ -86,9 +127,9 @@ def explore(
     """A local page: what each measure and model ranks first, where they disagree, and pairs for
     people to rate.
 
-    `--sample DIR` chooses pairs where measures disagree; with --run a model's misses, with
-    `explore.pool` a pool. People rate them with `--reviews DIR`, models with `capgrade judge
-    --pairs DIR`.
+    `--sample FOLDER` chooses pairs where measures disagree; with --run a model's misses, with
+    `explore.pool` a pool. People rate them with `--reviews FOLDER`, models with `capgrade judge
+    --pairs FOLDER`.
     """
     if export is not None:
         refuse_options(
@@ -147,10 +188,11 @@ def explore(
     if sample is not None:
         _write_sample(sample, folders, settings)
         return
-    from capgrade.explorer.app import serve
-    from capgrade.explorer.start import open_explorer
+    with if_silent(f"reading {labels.dataset or labels.captions}"):
+        from capgrade.explorer.app import serve
+        from capgrade.explorer.start import open_explorer
 
-    explorer = open_explorer(folders)
+        explorer = open_explorer(folders)
     if not is_loopback(settings.host):
         message = (
             "everybody who reaches this machine by network can search and rate, without a password"
@@ -216,31 +258,23 @@ def _write_sample(out: Path, folders: ExplorerFolders, settings: ExploreParams) 
 def judge(
     captions: CaptionsDir,
     pairs: Annotated[
-        str, Option(help="Folder of `explore --sample`, JSON lines, judgements, or 'all'.")
-    ],
-    model: Annotated[
-        str, Option(help="The model's name at the endpoint, or a CrossEncoder: folder or hub id.")
-    ],
-    out: Annotated[
-        Path, Option(help="CSV to write: image_id, caption_id, score, rater, scale, prompt.")
-    ],
-    endpoint: Annotated[
-        str | None,
+        str,
         Option(
-            help=(
-                "An OpenAI-compatible chat endpoint, such as http://localhost:8000/v1, or one's"
-                " .../v1/rerank."
-            )
+            metavar="PATH|all",
+            help="Folder of `explore --sample`, JSON lines, judgements, or all pairs.",
         ),
-    ] = None,
+    ],
+    judge_model: JudgeModel,
+    out: Annotated[
+        Path,
+        Option(
+            metavar=FILE, help="CSV to write: image_id, caption_id, score, rater, scale, prompt."
+        ),
+    ],
+    endpoint: Endpoint = None,
     images: ImagesOption = None,
     split: Split = None,
-    max_cost: Annotated[
-        float | None,
-        Option(
-            min=0, help="Stop before this run costs more; set judge.price_in, _out. 0: only tell."
-        ),
-    ] = None,
+    max_cost: MaxCost = None,
     common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Ask a model how well captions describe images, as judgements and as a measure that `agree`
@@ -263,8 +297,8 @@ def judge(
         captions,
         pairs,
         out,
-        source=judge_of(endpoint, model, settings),
-        model=model,
+        source=judge_of(endpoint, judge_model, settings),
+        model=judge_model,
         images=images,
         split=split,
         max_cost=max_cost,
@@ -295,39 +329,44 @@ def regrade(
     captions: CaptionsDir,
     similarity: Annotated[
         list[Path],
-        Option(help="Images x captions of a model, as `evaluate` reads them; NAME=FILE names it."),
+        Option(
+            metavar="[NAME=]FILE",
+            help="Scores of a model, images x captions, as `evaluate` reads them; repeat it.",
+        ),
     ],
-    model: Annotated[
-        str, Option("--judge", help="The judge: its name at the endpoint, or a CrossEncoder.")
-    ],
+    judge_model: JudgeModel,
     out: Out,
-    endpoint: Annotated[
-        str | None, Option(help="A chat endpoint, or one that reranks, as of `judge`.")
-    ] = None,
+    endpoint: Endpoint = None,
     images: ImagesOption = None,
     split: Split = None,
     judgements: Annotated[
         Path | None,
-        Option(help="People's scores, as of `agree`, to learn what the judge's score means."),
+        Option(
+            metavar=PATH,
+            help="People's scores, as of `agree`, to learn what the judge's score means.",
+        ),
     ] = None,
     budget: Annotated[
         int,
-        Option(min=10, help="Most pairs to ask about; with --judgements a quarter is of these."),
+        Option(
+            min=10,
+            metavar=N,
+            help="Most pairs to ask about; with --judgements a quarter is of these.",
+        ),
     ] = 3000,
     accept: Annotated[
         float,
         Option(
             min=0.01,
             max=1,
+            metavar=SHARE,
             help=(
                 "Share of the judge's scale from which a pair is right; with --judgements the"
                 " probability from which it is listed."
             ),
         ),
     ] = 0.5,
-    max_cost: Annotated[
-        float | None, Option(min=0, help="Stop before this run costs more, as of `judge`.")
-    ] = None,
+    max_cost: MaxCost = None,
     common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """What models' recall and NDCG are worth: draw a pool of pairs, ask a judge, and estimate R@1
@@ -337,6 +376,7 @@ def regrade(
     models the probability that the same one is first is printed. A run goes on where it was
     stopped; nothing that was answered is asked again.
     """
+    refuse_half(map(str, similarity), "--similarity")
     paths: dict[str, Path] = {}
     for item in similarity:
         name, equals, file = str(item).partition("=")
@@ -358,7 +398,7 @@ def regrade(
         captions,
         paths,
         out,
-        model=model,
+        model=judge_model,
         endpoint=endpoint,
         images=images,
         split=split,

@@ -10,51 +10,66 @@ from typer import Option
 
 from capgrade.pipelines.cli.options import (
     COMMON_OPTIONS,
+    FOLDER,
+    NAME,
+    PATH,
+    ColumnNames,
     CommonOptions,
     Out,
+    SplitLists,
     load,
     parse_pairs,
     print_result,
+    refuse_half,
     refuse_options,
 )
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 
 
 def init(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder to make, or an empty one.")
+        Path, typer.Argument(metavar=FOLDER, help="Folder to make, or an empty one.")
     ] = Path(),
-    template: Annotated[str | None, Option(help="scenes, flickr8k, flickr30k, coco.")] = None,
+    template: Annotated[
+        str | None,
+        Option(metavar=NAME, help="Known dataset: scenes, flickr8k, flickr30k or coco."),
+    ] = None,
     data: Annotated[
-        Path | None, Option(help="With --template: the folder that the dataset lies in.")
+        Path | None,
+        Option(metavar=FOLDER, help="With --template: the folder that the dataset lies in."),
     ] = None,
     source: Annotated[
-        str | None, Option(help="Instead: a source, as `capgrade captions` takes it.")
+        str | None,
+        Option(metavar=NAME, help="Instead: a source, as `capgrade captions` takes it."),
     ] = None,
     input: Annotated[
-        list[str] | None, Option(help="Its file, folder or Hugging Face dataset.")
+        list[str] | None, Option(metavar=PATH, help="Its file, folder or Hugging Face dataset.")
     ] = None,
-    split_list: Annotated[
-        list[str] | None, Option(help="SPLIT=FILE of image ids (flickr).")
-    ] = None,
-    column: Annotated[
-        list[str] | None, Option(help="FIELD=COLUMN: image_id, caption_id, caption, split.")
-    ] = None,
+    split_list: SplitLists = None,
+    column: ColumnNames = None,
     images: Annotated[
-        str | None, Option(help="Pictures, as `capgrade regions` takes them.")
+        str | None, Option(metavar=PATH, help="Images, as `capgrade regions` takes them.")
     ] = None,
     features: Annotated[
         list[str] | None,
         Option(metavar="FORMAT=PATH", help="Or features, as `regions import` takes them."),
     ] = None,
     preset: Annotated[
-        list[str] | None, Option(help="What to train; repeat for several. Default: triplet.")
+        list[str] | None,
+        Option(
+            metavar=NAME,
+            help="What to train, of `capgrade list presets`; repeat it. Default: triplet.",
+        ),
     ] = None,
     licence: Annotated[
-        str | None, Option("--license", "--licence", help="Of the captions. Default: unknown.")
+        str | None,
+        Option("--license", metavar=NAME, help="Licence of the captions. Default: unknown."),
     ] = None,
     language: Annotated[
-        str | None, Option(help="Of the captions, such as de. Default: en, if they are.")
+        str | None,
+        Option(
+            metavar="CODE", help="Language of the captions, such as de. Default: en, if they are."
+        ),
     ] = None,
     common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
@@ -123,7 +138,7 @@ def _dataset_of_template(template: str, data: Path | None, features: list[str] |
         return SCENES_DATASET
     if template not in LAYOUTS:
         raise InputError(
-            f"no template '{template}'", remedy=f"choose from: scenes, {', '.join(LAYOUTS)}"
+            f"no template '{template}'", remedy=choose_from(template, ("scenes", *LAYOUTS))
         )
     if data is None:
         raise InputError(f"where {template} lies is not said", remedy="give --data FOLDER")
@@ -156,6 +171,7 @@ def _parse_features(texts: list[str]) -> dict[str, Any]:
     """The block `regions.features` of texts FORMAT=PATH. InputError for another form."""
     from capgrade.pipelines.project.init import absolute_path
 
+    refuse_half(texts, "--features")
     formats = {text.partition("=")[0] for text in texts}
     paths = [absolute_path(text.partition("=")[2]) for text in texts if "=" in text]
     if len(formats) != 1 or len(paths) != len(texts):

@@ -11,6 +11,10 @@ from typer import Option
 
 from capgrade.pipelines.cli.options import (
     COMMON_OPTIONS,
+    FILE,
+    FOLDER,
+    NAME,
+    PATH,
     AsJson,
     CommonOptions,
     OptionalOut,
@@ -31,10 +35,19 @@ KEYS = {
 }
 CaptionsOfImages = Annotated[
     Path | None,
-    Option("--captions", help="Folder of `capgrade captions`: its images alone, by their ids."),
+    Option(
+        "--captions",
+        metavar=FOLDER,
+        help="Folder of `capgrade captions`: its images alone, by their ids.",
+    ),
 ]
 SplitsOfImages = Annotated[
-    str | None, Option("--split", help="With --captions: these splits, as val+test. Default: all.")
+    str | None,
+    Option(
+        "--split",
+        metavar="SPLIT",
+        help="With --captions: these splits, as val+test. Default: all.",
+    ),
 ]
 
 
@@ -43,27 +56,34 @@ def regions(
     images: Annotated[
         str | None,
         Option(
+            metavar=PATH,
             help=(
-                "Pictures: folder, zip, tars, Parquet, dataset, captions folder, or list of"
-                " image_id<TAB>path."
-            )
+                "Images: folder, zip, tars, Parquet, dataset, captions folder, or list of image id,"
+                " tab and path."
+            ),
         ),
     ] = None,
     out: OptionalOut = None,
     detector: Annotated[
-        str | None, Option(help="scenes, bottom_up, detectron2, patches. Of scenes: scenes.")
+        str | None,
+        Option(metavar=NAME, help="Detector of `capgrade list detectors`. Of scenes: scenes."),
     ] = None,
     model: Annotated[
         str | None,
         Option(
-            help="Of patches: efficientnet-lite2, or a model of transformers: folder or hub id."
+            metavar=PATH,
+            help="With patches: efficientnet-lite2, or a model of transformers: folder or hub id.",
         ),
     ] = None,
     weights: Annotated[
-        str | None, Option(help="Checkpoint; or `random`, to try the speed.")
+        str | None,
+        Option(metavar=FILE, help="Checkpoint of the detector; or `random`, to try the speed."),
     ] = None,
     boxes: Annotated[
-        str | None, Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")
+        str | None,
+        Option(
+            metavar="N_OR_MIN-MAX", help="Regions per image, such as 36 or 10-100. Default: 36."
+        ),
     ] = None,
     captions: CaptionsOfImages = None,
     split: SplitsOfImages = None,
@@ -152,29 +172,48 @@ def _left_out_line(left_out: list[dict[str, str]]) -> str:
 
 def import_regions(
     format: Annotated[
-        str, Option(help="tsv, npz, teran, scan, h5, lxmert, npy; or weights, a checkpoint.")
+        str,
+        Option(
+            metavar=NAME,
+            help="One of tsv, npz, teran, scan, h5, lxmert, npy; or weights, a checkpoint.",
+        ),
     ],
     input: Annotated[
         list[Path],
-        Option(help="File of the format, or folder for npz and teran; repeat for several splits."),
+        Option(
+            metavar=PATH,
+            help="File of the format, or folder for npz and teran; repeat for several splits.",
+        ),
     ],
-    out: Annotated[Path, Option(help="Folder to write; of weights, FILE.safetensors.")],
-    dtype: Annotated[str, Option(help="float32, which loses nothing, or float16.")] = "float32",
+    out: Annotated[
+        Path, Option(metavar=PATH, help="Folder to write; of weights, FILE.safetensors.")
+    ],
+    dtype: Annotated[
+        str, Option(metavar=NAME, help="Type to store: float32, which loses nothing, or float16.")
+    ] = "float32",
     unreadable: Annotated[
-        str | None, Option(help="Bad or missing: fail, or skip and list. Default: fail.")
+        str | None,
+        Option(
+            metavar="fail|skip",
+            help="What bad or missing ones do: fail, or skip and list. Default: fail.",
+        ),
     ] = None,
     ids: Annotated[
-        list[Path] | None, Option(help="Of npy: a text file with one image id a line.")
+        list[Path] | None,
+        Option(metavar=FILE, help="With npy: a text file with one image id a line."),
     ] = None,
     input_dtype: Annotated[
         str | None,
         Option(
-            help="Of tsv, lxmert: float16, float32, float64. Default: told by sizes and values."
+            metavar=NAME,
+            help=(
+                "With tsv, lxmert: float16, float32 or float64. Default: told by sizes and values."
+            ),
         ),
     ] = None,
     names: Annotated[
         tuple[Path, Path] | None,
-        Option(metavar="CLASSES ATTRIBUTES", help="Of weights: files, a name a line."),
+        Option(metavar="CLASSES ATTRIBUTES", help="With weights: two files, a name a line."),
     ] = None,
     captions: CaptionsOfImages = None,
     split: SplitsOfImages = None,
@@ -214,9 +253,12 @@ def import_regions(
 
 
 def export_regions(
-    format: Annotated[str, Option(help="tsv, scan, npz.")],
+    format: Annotated[str, Option(metavar=NAME, help="One of tsv, scan and npz.")],
     regions: RegionsDir,
-    out: Annotated[Path, Option(help="File to write: any.tsv, {split}_ims.npy; for npz a folder.")],
+    out: Annotated[
+        Path,
+        Option(metavar=PATH, help="File to write: any.tsv, {split}_ims.npy; for npz a folder."),
+    ],
 ) -> None:
     """Write our shards in a layout that other code bases read. A tsv or scan file is never
     replaced."""
@@ -227,10 +269,10 @@ def export_regions(
 
 def show_regions(
     regions: RegionsDir,
-    images: Annotated[Path, Option(help="The images that the regions were made from.")],
-    picture: Annotated[Path, Option(help="PNG to draw.")],
+    images: Annotated[Path, Option(metavar=PATH, help="Images that the regions were made from.")],
+    out: Annotated[Path, Option(metavar=FILE, help="PNG to draw.")],
 ) -> None:
     """Draw boxes with classes and attributes on a handful of images."""
     from capgrade.pictures.draw_regions import draw_regions as stage
 
-    typer.echo(f"{stage(regions, images, picture)} images -> {picture}")
+    typer.echo(f"{stage(regions, images, out)} images -> {out}")

@@ -13,14 +13,22 @@ from typer import Option
 
 from capgrade.pipelines.cli.options import (
     ENCODER,
+    FILE,
+    FOLDER,
+    NAME,
+    PATH,
+    SHARE,
+    TEXT,
     CaptionsDir,
     CommonOptions,
+    N,
     OptionalCaptions,
     OptionalRegions,
     Out,
     Split,
     load,
     print_result,
+    refuse_half,
     refuse_options,
     require_all,
 )
@@ -33,9 +41,12 @@ if TYPE_CHECKING:
     from capgrade.trainer.evaluation.task import Task
 
 ImageRegions = Annotated[
-    Path | None, Option("--regions", help="Folder of `capgrade regions`; not of clip, siglip.")
+    Path | None,
+    Option("--regions", metavar=FOLDER, help="Folder of `capgrade regions`; not of clip, siglip."),
 ]
-Pictures = Annotated[Path | None, Option(help="Pictures, for clip and siglip: folder or list.")]
+Images = Annotated[
+    Path | None, Option(metavar=PATH, help="Images, for clip and siglip: folder or list.")
+]
 
 
 def train(
@@ -43,25 +54,34 @@ def train(
     captions: CaptionsDir,
     out: Out,
     regions: ImageRegions = None,
-    images: Pictures = None,
+    images: Images = None,
     preset: Annotated[
         str | None,
         Option(
-            help="Such as triplet, sam, bcls, daa, teran (docs/training.md), or of params.yaml."
+            metavar=NAME,
+            help="Model and loss, of `capgrade list presets` or of --params. Default: none.",
         ),
     ] = None,
     shards: Annotated[
         Path | None,
         Option(
+            metavar=FOLDER,
             help=(
                 "Labels, for train.relevance=shards: folder of `shards`, `relevance`, `publish`, or"
                 " USER/NAME."
-            )
+            ),
         ),
     ] = None,
-    split: Annotated[str | None, Option(help="Split to learn from. Default: train.")] = None,
-    epochs: Annotated[int | None, Option(min=1, help="Default: as the preset says.")] = None,
-    restart: Annotated[bool, Option(help="Start afresh in a folder that holds a run.")] = False,
+    split: Annotated[
+        str | None, Option(metavar="SPLIT", help="Split to learn from. Default: train.")
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        Option(min=1, metavar=N, help="Passes over the data. Default: as the preset says."),
+    ] = None,
+    restart: Annotated[
+        bool, Option("--restart", help="Start afresh in a folder that holds a run.")
+    ] = False,
     common: CommonOptions,
 ) -> None:
     """Train a retrieval model; a stopped run goes on when run again, a finished one with more
@@ -130,10 +150,14 @@ def _choose_input(
 class RunToEncode:
     """A trained run that `evaluate` encodes the captions and images with."""
 
-    run: Annotated[Path | None, Option(help="Run of `capgrade train` to encode and score.")] = None
+    run: Annotated[
+        Path | None, Option(metavar=FOLDER, help="Run of `capgrade train` to encode and score.")
+    ] = None
     regions: ImageRegions = None
-    images: Pictures = None
-    index: Annotated[Path | None, Option(help="Where encodings go. Default: RUN/index.")] = None
+    images: Images = None
+    index: Annotated[
+        Path | None, Option(metavar=FOLDER, help="Folder for encodings. Default: RUN/index.")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -141,18 +165,21 @@ class ScoreFiles:
     """Scores of images and captions that another program made."""
 
     similarity: Annotated[
-        list[Path] | None, Option(help="Images x captions (.npy, .npz, .pt, .arrow, .csv).")
+        list[Path] | None,
+        Option(metavar=FILE, help="Images x captions (.npy, .npz, .pt, .arrow, .csv)."),
     ] = None
     embeddings: Annotated[
         tuple[Path, Path] | None,
         Option(metavar="IMAGES CAPTIONS", help="Two tables, same formats: cosines."),
     ] = None
-    row_ids: Annotated[Path | None, Option(help="Image ids of their rows: .txt, .json, .npy.")] = (
-        None
-    )
-    column_ids: Annotated[Path | None, Option(help="Caption ids of their columns.")] = None
+    row_ids: Annotated[
+        Path | None, Option(metavar=FILE, help="Image ids of their rows: .txt, .json, .npy.")
+    ] = None
+    column_ids: Annotated[
+        Path | None, Option(metavar=FILE, help="Caption ids of their columns.")
+    ] = None
     stand_in: Annotated[
-        int | None, Option(help="Caption k of each image stands for the image.")
+        int | None, Option(metavar=N, help="Caption N of each image stands for the image.")
     ] = None
 
     @property
@@ -170,10 +197,10 @@ class LabelFiles:
 
     relevance: Annotated[
         Path | None,
-        Option(help="Labels of `relevance`, `shards`, `publish`."),
+        Option(metavar=FOLDER, help="Labels of `relevance`, `shards`, `publish`."),
     ] = None
     positives: Annotated[
-        Path | None, Option(help="Positives of `capgrade audit`: accepted_recall.")
+        Path | None, Option(metavar=FILE, help="Likely positives, a file of `capgrade audit`.")
     ] = None
 
 
@@ -181,9 +208,12 @@ class LabelFiles:
 class PositivesList:
     """A list of likely positives in place of captions."""
 
-    lists: Annotated[str | None, Option(help="In place of captions: coco-5k, or a file.")] = None
+    lists: Annotated[
+        str | None, Option(metavar="NAME_OR_FILE", help="In place of captions: coco-5k, or a file.")
+    ] = None
     likely: Annotated[
-        float | None, Option(help="With --lists: P from which a pair is right. Default: 0.5.")
+        float | None,
+        Option(metavar=SHARE, help="With --lists: P that is right. Default: 0.5."),
     ] = None
 
 
@@ -196,20 +226,21 @@ def evaluate(
     positives_list: PositivesList,
     split: Split = None,
     fold: Annotated[
-        list[int] | None, Option(help="Also average over folds of this many images.")
+        list[int] | None, Option(metavar=N, help="Also average over folds of N images.")
     ] = None,
     metric: Annotated[
-        list[str] | None, Option(help="These metrics instead of the whole set.")
+        list[str] | None,
+        Option(metavar=NAME, help="One of `capgrade list metrics`; repeat for several."),
     ] = None,
     every: Annotated[
         bool, Option("--all", help="Print every metric, not the short table.")
     ] = False,
     compared: Annotated[
         list[str] | None,
-        Option("--compare", metavar="[LABEL=]DIR", help="Compare finished evaluations."),
+        Option("--compare", metavar="[LABEL=]FOLDER", help="Compare finished evaluations."),
     ] = None,
     out: Annotated[
-        Path | None, Option(help="Folder for metrics.json and curves, or tables.")
+        Path | None, Option(metavar=FOLDER, help="Folder for metrics.json and curves, or tables.")
     ] = None,
     common: CommonOptions,
 ) -> None:
@@ -228,6 +259,7 @@ def evaluate(
     loaded = load(common.params, common.sets, evaluate=options)
     block = loaded.evaluate
     if compared:
+        refuse_half(compared, "--compare")
         refuse_options(
             "with --compare",
             captions=captions,
@@ -430,14 +462,18 @@ class LabelSearch:
     """What `search` looks up in labels."""
 
     relevance: Annotated[
-        Path | None, Option(help="Labels: folder that `capgrade relevance` wrote.")
+        Path | None, Option(metavar=FOLDER, help="Labels: folder that `capgrade relevance` wrote.")
     ] = None
     caption: Annotated[
-        str | None, Option(metavar="ID", help="Its images by the labels. Default: first.")
+        str | None,
+        Option(metavar="ID", help="Caption whose images the labels rank. Default: the first."),
     ] = None
-    by: Annotated[str | None, Option(help="Measure to rank by. Default: the last computed.")] = None
-    picture: Annotated[
-        Path | None, Option(help="PNG to draw, when the captions come with images.")
+    measure: Annotated[
+        str | None, Option(metavar=NAME, help="Measure to rank by. Default: the last computed.")
+    ] = None
+    out: Annotated[
+        Path | None,
+        Option(metavar=FILE, help="PNG to draw, when the captions come with images."),
     ] = None
 
 
@@ -445,10 +481,15 @@ class LabelSearch:
 class ModelSearch:
     """What `search` asks a trained model."""
 
-    query: Annotated[str | None, Option(help="A caption in words: which images fit?")] = None
-    image: Annotated[str | None, Option(metavar="ID", help="An image: which captions fit?")] = None
+    query: Annotated[
+        str | None, Option(metavar=TEXT, help="Caption in words; the images that fit it.")
+    ] = None
+    image: Annotated[
+        str | None, Option(metavar="ID", help="Image of the index; the captions that fit it.")
+    ] = None
     index: Annotated[
-        Path | None, Option(help="Folder of `evaluate --run`. Default: RUN/index.")
+        Path | None,
+        Option(metavar=FOLDER, help="Folder of `evaluate --run`. Default: RUN/index."),
     ] = None
 
 
@@ -456,26 +497,29 @@ def search(
     *,
     captions: OptionalCaptions = None,
     labels: LabelSearch,
-    run: Annotated[Path | None, Option(help="A model: folder that `capgrade train` wrote.")] = None,
+    run: Annotated[
+        Path | None, Option(metavar=FOLDER, help="A model: folder that `capgrade train` wrote.")
+    ] = None,
     model: ModelSearch,
     words: Annotated[
-        Path | None, Option(metavar="DIR", help="Folder for what words of TERAN point at.")
+        Path | None, Option(metavar=FOLDER, help="Folder for what words of TERAN point at.")
     ] = None,
     regions: Annotated[
-        Path | None, Option(help="With --words: folder of `capgrade regions`.")
+        Path | None, Option(metavar=FOLDER, help="With --words: folder of `capgrade regions`.")
     ] = None,
     images: Annotated[
-        Path | None, Option(help="With --words: images that the regions are of.")
+        Path | None, Option(metavar=PATH, help="With --words: images that the regions are of.")
     ] = None,
     split: Split = None,
     top: Annotated[
-        int | None, Option(min=1, help="How many. Default: 5, and 6 with --words.")
+        int | None,
+        Option(min=1, metavar=N, help="How many to show. Default: 5, and 6 with --words."),
     ] = None,
     common: CommonOptions,
 ) -> None:
     """Show what the labels of a caption, or a trained model, rank first.
 
-    `--words DIR` draws the region that each word of a caption points at, and plays the pointing
+    `--words FOLDER` draws the region that each word of a caption points at, and plays the pointing
     game if true boxes are known. Where --params has align.run, --run is the folder of the runs.
     """
     as_json, loaded = common.as_json, load(common.params, common.sets)
@@ -516,9 +560,11 @@ def _search_labels(
     from capgrade.pipelines import show
     from capgrade.pipelines.cli.tables import print_matches
 
-    caption_id, text, matches = show.matches(captions, relevance, wanted.caption, wanted.by, top)
-    if wanted.picture:
-        show.picture(captions, text, matches, wanted.picture)
+    caption_id, text, matches = show.matches(
+        captions, relevance, wanted.caption, wanted.measure, top
+    )
+    if wanted.out:
+        show.picture(captions, text, matches, wanted.out)
     result = {
         "caption_id": caption_id,
         "caption": text,
@@ -537,8 +583,6 @@ def _search_model(run: Path, wanted: ModelSearch, top: int, as_json: bool) -> No
         raise InputError(
             "a search is for a caption or for an image", remedy="give one of --query and --image"
         )
-    if query is not None and not query.strip():
-        raise InputError("the query has no words", remedy="give --query a caption")
     hits = (
         stage.search(run, index, query, top)
         if query
@@ -577,25 +621,26 @@ def _draw_words(
 def reproduce(
     *,
     name: Annotated[
-        str | None, typer.Argument(help="A recipe, such as sam-3-f30k; see --list.")
+        str | None,
+        typer.Argument(metavar="RECIPE", help="A recipe of `capgrade list recipes`."),
     ] = None,
     captions: OptionalCaptions = None,
     regions: OptionalRegions = None,
     out: Annotated[
-        Path | None, Option(help="Folder for runs, labels and tables; recipes may share it.")
+        Path | None,
+        Option(metavar=FOLDER, help="Folder for runs, labels and tables; recipes may share it."),
     ] = None,
     judgements: Annotated[
-        Path | None, Option(help="People's judgements, for tables of correlations.")
+        Path | None, Option(metavar=FILE, help="People's judgements, for tables of correlations.")
     ] = None,
-    split: Annotated[str, Option(help="Split that rows are scored on.")] = "test",
+    split: Annotated[str, Option(metavar="SPLIT", help="Split that rows are scored on.")] = "test",
     row: Annotated[
-        list[str] | None, Option(help="This row alone; repeat for several. Default: all.")
+        list[str] | None,
+        Option(metavar=NAME, help="This row alone; repeat for several. Default: all."),
     ] = None,
     small: Annotated[
-        bool, Option(help="Tiny models, one epoch: whether it all runs with these files.")
-    ] = False,
-    listed: Annotated[
-        bool, Option("--list", help="All recipes, what they need, what was verified.")
+        bool,
+        Option("--small", help="Tiny models, one epoch: whether it all runs with these files."),
     ] = False,
     common: CommonOptions,
 ) -> None:
@@ -604,29 +649,19 @@ def reproduce(
 
     `--set` takes train.KEY=VALUE of all runs, or runs.NAME.KEY=VALUE.
     """
-    from capgrade.pipelines.reproduce.recipe import list_recipes, load_recipe, settings_of
+    from capgrade.pipelines.reproduce.recipe import load_recipe, settings_of
 
-    if listed:
-        recipes = list_recipes()
-        lines = []
-        for key, about in recipes.items():
-            network = f"; {about['network']}" if about["network"] else ""
-            lines.append(
-                f"{key:22}{about['paper']}, table {about['table']}; needs"
-                f" {', '.join(about['needs'])}; verified: {about['verified']}{network}"
-            )
-        print_result(recipes, common.as_json, "\n".join(lines))
-        return
     # An unknown recipe is an error of its own, raised before other options are missed.
     recipe = load_recipe(name) if name is not None else None
     if name is None or recipe is None or captions is None or out is None:
         missing = [
             text
-            for text, value in (("NAME", name), ("--captions", captions), ("--out", out))
+            for text, value in (("RECIPE", name), ("--captions", captions), ("--out", out))
             if value is None
         ]
         raise InputError(
-            f"no {' and no '.join(missing)}", remedy="see capgrade reproduce --help, or --list"
+            f"no {' and no '.join(missing)}",
+            remedy="see capgrade reproduce --help, and capgrade list recipes",
         )
     settings = settings_of(recipe, common.params, common.sets or [], small)
     measures = {*recipe.relevance, *(run.measure for run in settings.runs.values())}

@@ -12,12 +12,18 @@ from typer import Option
 from capgrade.pipelines.cli.options import (
     COMMON_OPTIONS,
     ENCODER,
+    FILE,
+    FOLDER,
+    NAME,
+    TEXT,
     AsJson,
     CaptionsDir,
     CommonOptions,
     ImagesOption,
     Measures,
+    N,
     ParamsFile,
+    SetOptions,
     Split,
     load,
     parse_measures,
@@ -25,41 +31,42 @@ from capgrade.pipelines.cli.options import (
     refuse_options,
     require_all,
 )
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 
 
 def score(
     candidates: Annotated[
         list[Path],
         Option(
-            help='COCO results: [{"image_id": .., "caption": ..}, ...]. Repeat for several systems.'
+            metavar=FILE,
+            help='COCO results: [{"image_id": .., "caption": ..}]; repeat for several systems.',
         ),
     ],
-    references: Annotated[Path, Option(help='COCO annotations: {"annotations": [..]}.')],
-    compare: Annotated[
-        list[Path] | None,
-        Option(help="Results of another system on the same images; repeat for more."),
-    ] = None,
+    references: Annotated[
+        Path, Option(metavar=FILE, help='COCO annotations: {"annotations": [..]}.')
+    ],
     measures: Annotated[
         str,
         Option(
-            help="Some of bleu, meteor, rouge_l, cider, scene_graph, sbert, separated by commas."
+            metavar="NAME,...",
+            help="Some of bleu, meteor, rouge_l, cider, scene_graph, sbert, separated by commas.",
         ),
     ] = "bleu,meteor,rouge_l,cider",
     frequencies: Annotated[
         Path | None,
         Option(
-            help="Document frequencies of CIDEr-D: a file of `capgrade captions --frequencies`."
+            metavar=FILE,
+            help="Document frequencies of CIDEr-D: a file of `capgrade captions --frequencies`.",
         ),
     ] = None,
-    out: Annotated[Path | None, Option(help="Table to write: .md or .tex.")] = None,
+    out: Annotated[Path | None, Option(metavar=FILE, help="Table to write, .md or .tex.")] = None,
     common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Score a captioner's results as COCO's evaluation does, with bootstrap intervals; no Java, no
     network.
 
     Only the images of the results are scored, and document frequencies are counted on their
-    references. Of several systems the first is tested against each other one.
+    references. Of several --candidates the first is tested against each other one.
     """
     names = [name.strip() for name in measures.split(",")]
     require_all(measures=names)
@@ -95,12 +102,11 @@ def score(
         "samples": params.samples,
         "seed": params.seed,
     }
-    files = [*candidates, *(compare or [])]
-    systems = dict(zip(_label_systems(files), map(scored, files), strict=True))
+    systems = dict(zip(_label_systems(candidates), map(scored, candidates), strict=True))
     first, *others = systems.values()
-    for path, other in zip(files[1:], others, strict=True):
+    for path, other in zip(candidates[1:], others, strict=True):
         if other.ids != first.ids:
-            problem = f"candidates of other images than in {files[0]}"
+            problem = f"candidates of other images than in {candidates[0]}"
             raise InputError(problem, file=path, remedy="score all systems on the same images")
     intervals = {label: system.intervals(**settings) for label, system in systems.items()}
     tests = {label: first.compare(other, **settings) for label, other in list(systems.items())[1:]}
@@ -149,16 +155,23 @@ def _label_systems(files: Sequence[Path]) -> list[str]:
 
 
 def report(
-    out: Annotated[Path, Option(help="HTML file to write.")] = Path("report.html"),
-    data: Annotated[Path, Option(help="Folder of the outputs, named as in dvc.yaml.")] = Path(
-        "data"
-    ),
-    pictures: Annotated[Path | None, Option(help="Folder for the charts as PNG and SVG.")] = None,
+    out: Annotated[Path, Option(metavar=FILE, help="HTML file to write.")] = Path("report.html"),
+    data: Annotated[
+        Path, Option(metavar=FOLDER, help="Folder of the outputs, named as in dvc.yaml.")
+    ] = Path("data"),
+    charts: Annotated[
+        Path | None, Option(metavar=FOLDER, help="Folder for the charts as PNG and SVG.")
+    ] = None,
     title: Annotated[
-        str | None, Option(help="Default: publish.name of --params, else the folder's name.")
+        str | None,
+        Option(
+            metavar=TEXT,
+            help="Title of the page. Default: publish.name, else the folder's name.",
+        ),
     ] = None,
     images: ImagesOption = None,
     params: ParamsFile = None,
+    sets: SetOptions = None,
 ) -> None:
     """Everything that a pipeline wrote on one HTML page, which opens from disk and needs no
     network.
@@ -167,10 +180,11 @@ def report(
     """
     from capgrade.pipelines.report import report as stage
 
-    loaded = load(params, None)
-    title = title or (None if params is None else loaded.publish.name)
-    done = stage(data, out, pictures, title, images or loaded.regions.images)
-    also = f", {len(done.pictures)} pictures -> {pictures}" if pictures else ""
+    loaded = load(params, sets)
+    if "name" in loaded.publish.model_fields_set:
+        title = title or loaded.publish.name
+    done = stage(data, out, charts, title, images or loaded.regions.images)
+    also = f", {len(done.pictures)} pictures -> {charts}" if charts else ""
     typer.echo(f"{done.sections} sections, {done.bytes / 1e6:.1f} MB -> {out}{also}")
     for what in done.missing:
         typer.echo(f"not here: {what}")
@@ -179,32 +193,40 @@ def report(
 def audit(
     captions: CaptionsDir,
     relevance: Annotated[
-        Path | None, Option(help="Folder of `capgrade relevance`: every pair.")
+        Path | None, Option(metavar=FOLDER, help="Folder of `capgrade relevance`: every pair.")
     ] = None,
     shards: Annotated[
-        Path | None, Option(help="Folder of `capgrade shards`: estimates by their weights.")
+        Path | None,
+        Option(metavar=FOLDER, help="Folder of `capgrade shards`: estimates by their weights."),
     ] = None,
     images: ImagesOption = None,
-    out: Annotated[Path, Option(help="HTML file to write, beside a folder of its lists.")] = Path(
-        "audit.html"
-    ),
+    out: Annotated[
+        Path, Option(metavar=FILE, help="HTML file to write, beside a folder of its lists.")
+    ] = Path("audit.html"),
     measure: Annotated[
-        str | None, Option(help="Default: the first calibrated one, people before sbert.")
+        str | None,
+        Option(
+            metavar=NAME,
+            help="Measure to judge by. Default: the first calibrated one, people before sbert.",
+        ),
     ] = None,
     calibration: Annotated[
-        Path | None, Option(help="What `agree --calibrate` wrote, or crisscrossed, the default.")
+        Path | None,
+        Option(metavar=FILE, help="What `agree --calibrate` wrote, or crisscrossed, the default."),
     ] = None,
     similarity: Annotated[
         list[Path] | None,
         Option(
+            metavar=FILE,
             help=(
-                "A model's, as `evaluate` takes it: how many of its R@1 errors are likely"
+                "Scores of a model, as `evaluate` takes them: how many of its R@1 errors are likely"
                 " positives."
-            )
+            ),
         ),
     ] = None,
     stand_in: Annotated[
-        int | None, Option(help="As a model: caption k of each image stands for it.")
+        int | None,
+        Option(metavar=N, help="As a model: caption N of each image stands for the image."),
     ] = None,
     split: Split = None,
     as_json: AsJson = False,
@@ -249,7 +271,7 @@ BENCHES = {
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(BENCHES)}.")],
+    name: Annotated[str, typer.Argument(metavar="BENCHMARK", help=f"One of {', '.join(BENCHES)}.")],
     captions: CaptionsDir,
     measures: Measures = None,
     common: CommonOptions = COMMON_OPTIONS,
@@ -257,10 +279,10 @@ def bench(
     """Time us beside another library in one process, and print the largest difference of results.
 
     `gates` prints speed and memory, with MS-COCO 5K as --captions, beside what they must reach.
-    What else a benchmark reads is `--set bench.KEY=VALUE` (docs/reference.md).
+    What else a benchmark reads is `--set bench.KEY=VALUE`.
     """
     if name not in BENCHES:
-        raise InputError(f"no benchmark '{name}'", remedy=f"choose from: {', '.join(BENCHES)}")
+        raise InputError(f"no benchmark '{name}'", remedy=choose_from(name, BENCHES))
     default = BENCHES[name]
     if not default:
         refuse_options(f"with bench {name}", measures=measures)

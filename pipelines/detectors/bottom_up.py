@@ -391,7 +391,7 @@ def check_tensors(
     for what, names in problems.items():
         if names:
             problem = f"{len(names)} tensors {what}: {first_of(names, _NAMED)}"
-            remedy = "fetch the file again, or one of a known layout (docs/regions.md)"
+            remedy = "fetch the file again, or another published checkpoint of the model"
             raise InputError(problem, file=path, remedy=remedy)
 
 

@@ -12,9 +12,10 @@ from capgrade.pipelines.detectors.backbones import fingerprint_of_backbone
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
 from capgrade.pipelines.detectors.checkpoint import load_bottom_up
 from capgrade.pipelines.detectors.detectron import find_config, list_config_files
+from capgrade.pipelines.detectors.layouts import CHECKPOINTS
 from capgrade.pipelines.detectors.patches import PatchDetector
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detector, RegionRule, SelectionRule
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.params import Precision, RegionsParams
 
@@ -38,7 +39,7 @@ def make_detector(params: RegionsParams, local: int = 0) -> Detector:
     Raises InputError for an unknown name, and for missing weights, a missing package or device.
     """
     if params.detector not in DETECTORS:
-        remedy = f"choose from: {', '.join(DETECTORS)}"
+        remedy = choose_from(params.detector, DETECTORS)
         raise InputError(f"unknown detector '{params.detector}'", remedy=remedy)
     kind = DETECTORS[params.detector]
     for name in kind.unread:
@@ -83,9 +84,7 @@ def _make_bottom_up(params: RegionsParams, device: torch.device) -> Detector:
         problem = f"detector {params.detector} has weights of its own"
         raise InputError(problem, file=weights, remedy=remedy)
     if own is None and weights is None:
-        remedy = (
-            "give --weights FILE, a checkpoint of the bottom-up model (docs/regions.md says which)"
-        )
+        remedy = f"give --weights FILE, a checkpoint such as {CHECKPOINTS}"
         raise InputError("detector bottom_up has no weights", remedy=remedy)
     name, facts = params.detector, dict[str, Any]()
     if weights == _RANDOM:

@@ -165,9 +165,8 @@ def read_content(path: Path) -> Any:
         return read_pickle(path)
     if start.startswith(b"\n"):
         return read_caffemodel(path)
-    remedy = "give a checkpoint that docs/regions.md names"
     problem = "neither a safetensors, torch, pickle nor Caffe file"
-    raise InputError(problem, file=path, remedy=remedy)
+    raise InputError(problem, file=path, remedy=REMEDY)
 
 
 def _collect_tensors(content: Any, path: Path) -> dict[str, Tensor]:

@@ -180,7 +180,11 @@ _LAYOUTS = {
 }
 
 
-REMEDY = "give a checkpoint of the bottom-up model (docs/regions.md says which)"
+CHECKPOINTS = (
+    "resnet101_faster_rcnn_final.caffemodel, bua-caffe-frcn-r101-k36.pth or"
+    " faster_rcnn_from_caffe_attr.pkl"
+)
+REMEDY = f"give a checkpoint of the bottom-up model, such as {CHECKPOINTS}"
 MILVLG_HEAD = tuple(f"roi_heads.box_predictor.{layer}" for layer in ("cls_embed.", "attr_linear"))
 ATTRIBUTES = [f"head.{layer}.{kind}" for layer in AIRSPLAY_HEAD for kind in ("weight", "bias")]
 _STAGES = ("backbone.res2", "backbone.res3", "backbone.res4", "head.res5")

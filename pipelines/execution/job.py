@@ -32,8 +32,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import output_of, package_version, write_manifest
 from capgrade.schemas.output import PARTS, run_key
 from capgrade.schemas.params import RelevanceParams, ShardsParams
-from capgrade.schemas.progress import progress
-from capgrade.schemas.say import tell
+from capgrade.schemas.progress import Advance, counted_work, progress
+from capgrade.schemas.say import if_silent, tell
 
 # A stage's part of one block: from image numbers, their ids, the fitted measures, and the local
 # folder of the run, where the stage may have saved more. Small, as it is sent to every worker.
@@ -113,7 +113,8 @@ class ScoringRun:
         """
         kinds = {}
         for name, measure in self.chosen.items():
-            fitted = measure.fit(self.captions)
+            with if_silent(f"preparing {self.captions.n_captions:,} captions for {name}"):
+                fitted = measure.fit(self.captions)
             fitted.save(work / "fit" / name)  # type: ignore[attr-defined]
             kinds[name] = type(fitted).__name__
         return kinds
@@ -163,6 +164,10 @@ class Job:
     n_blocks: int
     device: str = "cpu"
 
+    def size(self, block: int) -> int:
+        """How many images a block has."""
+        return min(self.block_images, self.n_images - block * self.block_images)
+
     def part(self, block: int) -> str:
         """The name of a block's file in the folder of the run."""
         return f"{PARTS}/{block:06d}.arrow"
@@ -191,15 +196,17 @@ def run_blocks(
     if todo:
         if apart:
             share(work, folder)
-        with _progress_of_parts(folder, what, len(todo)):
+        with progress(what, sum(map(job.size, todo)), "images") as advance:
             if options:
                 from capgrade.pipelines.execution.runners import run_on_beam  # imports Beam
 
-                run_on_beam(job, todo, options)
+                with _count_parts(job, folder, todo, advance):
+                    run_on_beam(job, todo, options)
             else:
                 worker = Worker(job)
                 for block in todo:
-                    worker.make(block)
+                    with counted_work(job.size(block), advance):
+                        worker.make(block)
     missing = [file for file in files if not file.is_file()]
     if missing and not apart:
         problem = f"{len(missing)} of {len(files)} parts are not here, though workers have ended"
@@ -255,26 +262,25 @@ class Worker:
 
 
 @contextmanager
-def _progress_of_parts(folder: Folder, what: str, total: int) -> Iterator[None]:
-    """A progress bar that counts the parts that are there, so that it serves any runner."""
-    stop, shown = threading.Event(), len(folder.names(PARTS))
-    with progress(what, total, "blocks") as advance:
+def _count_parts(job: Job, folder: Folder, todo: Sequence[int], advance: Advance) -> Iterator[None]:
+    """Count the images of the parts that appear in the folder of the run, whatever makes them."""
+    stop, waiting = threading.Event(), set(todo)
 
-        def count() -> None:
-            nonlocal shown
-            while not stop.wait(0.5 if folder.local else 10):
-                with suppress(InputError):  # workers say where a store does not answer
-                    now = len(folder.names(PARTS))
-                    advance(now - shown)
-                    shown = now
+    def count() -> None:
+        while not stop.wait(0.5 if folder.local else 10):
+            with suppress(InputError):  # workers say where a store does not answer
+                names = set(folder.names(PARTS))
+                done = {block for block in waiting if job.part(block) in names}
+                advance(sum(map(job.size, done)))
+                waiting.difference_update(done)
 
-        thread = threading.Thread(target=count, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+    thread = threading.Thread(target=count, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def run_url(exchange: str, made_of: Any) -> str:

@@ -10,7 +10,7 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.portability.spark_runner import SparkJarJobServer, SparkRunner
 from apache_beam.runners.runner import create_runner
 
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 
 ANSWER = 10.0  # seconds for a server to answer
 WORKERS = 30.0  # seconds for the first of Dask's workers to come
@@ -23,9 +23,9 @@ def check_runner(options: PipelineOptions) -> None:
     try:
         runner = create_runner(name)
     except (ValueError, AttributeError):
-        known = ", ".join(sorted({*StandardOptions.KNOWN_RUNNER_NAMES, "DaskRunner"}))
+        known = sorted({*StandardOptions.KNOWN_RUNNER_NAMES, "DaskRunner"})
         raise InputError(
-            f"Beam has no runner '{name}'", remedy=f"choose --runner from: {known}"
+            f"Beam has no runner '{name}'", remedy=f"--runner, {choose_from(name, known)}"
         ) from None
     except ImportError as error:
         raise InputError(

@@ -12,7 +12,7 @@ from capgrade.pipelines.features.numbers import FLOATS
 from capgrade.pipelines.features.rows import GoodImages
 from capgrade.pipelines.features.scan import SUFFIX, ids_file
 from capgrade.schemas.captions import Captions, read_captions, splits_of
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import digests, folder_digest, write_manifest
 from capgrade.schemas.image_matching import match_images
 from capgrade.schemas.left_out import MISSING
@@ -139,7 +139,7 @@ def _files_of(
     """The paths a reader takes: a file or folder, and that of its boxes or ids. InputError for an
     option of other formats."""
     if format not in READERS:
-        raise InputError(f"unknown format '{format}'", remedy=f"choose from: {', '.join(READERS)}")
+        raise InputError(f"unknown format '{format}'", remedy=choose_from(format, READERS))
     if ids and (format != "npy" or len(ids) != len(sources)):
         remedy = "give --ids with --format npy, once for each --input"
         raise InputError(f"{len(ids)} --ids for {len(sources)} inputs of {format}", remedy=remedy)
@@ -171,9 +171,7 @@ def export_regions(format: str, folder: Path, out: Path) -> int:
     where `out` is something else: tsv and scan never replace a file.
     """
     if format not in WRITERS:
-        raise InputError(
-            f"no writer for format '{format}'", remedy=f"choose from: {', '.join(WRITERS)}"
-        )
+        raise InputError(f"no writer for format '{format}'", remedy=choose_from(format, WRITERS))
     paths = {"tsv": [out], "scan": [out, ids_file(out, SUFFIX)] if format == "scan" else []}
     for path in paths.get(format, []):
         what = "file that may be replaced, as features cannot say who wrote them"

@@ -33,7 +33,8 @@ class CrossEncoderJudge:
         assert isinstance(prompt, RankPrompt)
         if pictures and not self.model.supports("image"):
             raise InputError(
-                "the model takes no pictures", remedy="leave --images out, or give another --model"
+                "the model takes no pictures",
+                remedy="leave --images out, or give another --judge-model",
             )
         shown = {image: Image.open(io.BytesIO(data)) for image, data in pictures.items()}
 

@@ -55,7 +55,7 @@ class Endpoint:
             raise InputError("the endpoint's address carries more than a place", remedy=remedy)
         if not model.isprintable():
             raise InputError(
-                "the model's name is no text", remedy="give --model as the endpoint lists it"
+                "the model's name is no text", remedy="give --judge-model as the endpoint lists it"
             )
         if token and not (token.isascii() and token.isprintable() and " " not in token):
             raise InputError(
@@ -113,7 +113,7 @@ class Endpoint:
         code = response.status_code
         answer = self.clean(f"{code} {response.reason_phrase}: {response.text}")
         if code in _REFUSED or code < 400:
-            remedy = f"give the right --endpoint and --model, and the token in {TOKEN}"
+            remedy = f"give the right --endpoint and --judge-model, and the token in {TOKEN}"
             raise InputError(f"the endpoint answers {answer}", file=self.address, remedy=remedy)
         after = response.headers.get("Retry-After", "").strip()
         raise LostError(answer, after=float(after) if after.isdecimal() else 0.0)

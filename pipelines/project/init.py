@@ -339,7 +339,7 @@ def write_project(folder: Path, tree: Mapping[str, Any], about: str) -> list[str
 
 def _params_lines(tree: Mapping[str, Any]) -> Iterator[str]:
     yield (
-        "# Parameters of this project: capgrade's docs/reference.md has every key. What is left out"
+        "# Parameters of this project; `capgrade list parameters` names every key. What is left out"
         " has its default."
     )
     for name, block in tree.items():

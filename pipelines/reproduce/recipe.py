@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,7 +15,7 @@ from pydantic import Field, model_validator
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.params import load_params
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.params import (
     ParamsBlock,
     TrainParams,
@@ -35,7 +34,7 @@ _COLUMN = re.compile(
 # Sums over both directions at 1, 5 and 10, in percent.
 SUM_METRICS = {"rsum": "recall", "nsum": "ncs", "nsum_other": "ncs_other"}
 Need = Literal["captions", "regions", "resnet152", "spice", "judgements", "bert", "eccv", "people"]
-# Errors and `reproduce --list` describe each need by these words.
+# Errors describe each need by these words.
 NEEDS: dict[str, str] = {
     "captions": "captions of `capgrade captions`",
     "regions": "regions of 36 boxes per picture, 2,048 numbers each, by the bottom-up detector",
@@ -189,11 +188,7 @@ def load_recipe(name: str) -> Recipe:
     """A recipe by its name. InputError for an unknown one, with the nearest names, and for a file
     that is not a recipe."""
     if name not in recipe_names():
-        near = [recipe for recipe in recipe_names() if recipe.startswith(name)]
-        near = near or get_close_matches(name, recipe_names(), n=4, cutoff=0.3)
-        remedy = "capgrade reproduce --list"
-        if near:
-            remedy = f"near it: {', '.join(near)}; all: {remedy}"
+        remedy = choose_from(name, recipe_names(), "capgrade list recipes")
         raise InputError(f"no recipe '{name}'", remedy=remedy)
     path = _FOLDER / f"{name}.yaml"
     return validated(Recipe, yaml.safe_load(path.read_text(encoding="utf-8")), file=path)
@@ -237,7 +232,7 @@ def settings_of(
         override(changes, text)
     of_runs = changes.get("runs", {})
     if unknown := sorted(of_runs.keys() - recipe.runs.keys()):
-        remedy = f"choose from: {', '.join(recipe.runs)}"
+        remedy = choose_from(unknown[0], recipe.runs)
         raise InputError(f"this recipe has no run '{unknown[0]}'", remedy=remedy)
     if values := [name for name, block in of_runs.items() if not isinstance(block, dict)]:
         raise InputError(f"run '{values[0]}' is {of_runs[values[0]]}", remedy="runs.NAME.KEY=VALUE")

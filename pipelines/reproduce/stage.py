@@ -24,7 +24,7 @@ from capgrade.pipelines.reproduce.recipe import (
 from capgrade.pipelines.reproduce.table import keep_rows, section_of, table_json, table_markdown
 from capgrade.pretrained import load_weights
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import (
     MANIFEST,
     digest,
@@ -88,7 +88,7 @@ def reproduce(
             raise InputError("this recipe reads none", file=path, remedy=f"leave {option} out")
     names = [row.row for row in recipe.rows]
     if unknown := sorted(set(rows) - set(names)):
-        raise InputError(f"no row '{unknown[0]}'", remedy=f"choose from: {', '.join(names)}")
+        raise InputError(f"no row '{unknown[0]}'", remedy=choose_from(unknown[0], names))
     inputs = found_digests(captions=captions, regions=regions, judgements=judgements, params=params)
     used = {"recipe": name, "set": list(sets), "small": small, "split": split}
     earlier = _read_earlier(out / name, used, inputs, rows)

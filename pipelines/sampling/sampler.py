@@ -17,6 +17,7 @@ from capgrade.measures.tops import highest_pairs
 from capgrade.pipelines.sampling.draws import cells_of, draw, share_of_captions, uniform_sample
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ShardsParams
+from capgrade.schemas.progress import part_of_work
 from capgrade.schemas.shards import scored_reason
 
 MOST_MEASURES = 15  # each takes two of the 32 bits of `reasons`; own and uniform take two
@@ -229,10 +230,11 @@ class Sampler:
             partial = pairs is not None
             if not partial and self.plan.among < 1 and not self.plan.top and not measure.has_blocks:
                 pairs = some
-            if pairs is None:
-                values = measure.score(images)
-            else:
-                values = measure.pairs(images[pairs // self.n], pairs % self.n)
+            with part_of_work(1, len(self.measures)):
+                if pairs is None:
+                    values = measure.score(images)
+                else:
+                    values = measure.pairs(images[pairs // self.n], pairs % self.n)
             if values.size and np.isnan(values.min()):
                 name = type(measure).__name__
                 where = f"of images {images[0]} to {images[-1]}"

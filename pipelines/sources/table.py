@@ -24,7 +24,7 @@ from capgrade.pipelines.sources.fields import (
 )
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.hub import hub_source
 from capgrade.schemas.lines import DELETE, EMPTY, open_bytes, open_table, parse_json, read_lines
 from capgrade.schemas.params import CaptionsParams, Columns
@@ -90,7 +90,7 @@ def columns_of(
             column_of[field] = name
         elif asked or field in ("image_id", "caption"):
             problem = f"no column '{asked or names[0]}' for the {field}"
-            remedy = f"{how.format(field=field)}; there are: {', '.join(present)}"
+            remedy = f"{how.format(field=field)}; {choose_from(asked or names[0], present)}"
             if any("://" in name for name in present):
                 remedy = (
                     "the first row has no names but data (a URL): write a row of names above it"

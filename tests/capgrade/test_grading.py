@@ -109,7 +109,8 @@ def test_a_dataset_without_the_columns_is_told_what_python_can_do(
 ) -> None:
     table = {"name": list(SETS), "text": list(SETS.values()), "img_id": list(SETS)}
     with pytest.raises(
-        InputError, match="no column 'image_id' .* -> rename one to image_id; there are: name, text"
+        InputError,
+        match="no column 'image_id' .* -> rename one to image_id; near it: img_id; choose from: name, text",
     ):
         capgrade.grade(datasets.Dataset.from_dict(table), measures="rouge_l")
     capgrade.grade(

@@ -231,17 +231,17 @@ def test_command(line: list[str], capsys: pytest.CaptureFixture) -> None:
     assert (printed["images"], printed["of_images"]) == (3, 4)
     for name, (low, high) in printed["intervals"].items():
         assert low <= printed["corpus"][name] + 1e-9 and high >= low, name
-    assert call(*line, "--compare", results, "--json") == 0
+    assert call(*line, "--candidates", results, "--json") == 0
     compared = json.loads(capsys.readouterr().out)["compare"]
     assert compared["cider"]["difference"] == 0 and compared["cider"]["p_value"] == 1
-    assert call(*line, "--compare", results) == 0
+    assert call(*line, "--candidates", results) == 0
     assert "3 captions of 4 images" in capsys.readouterr().out
 
 
 def test_any_number_of_systems(
     line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """Candidates and --compare, each repeated: one table, in files too, with tests of the first
+    """Several --candidates: one table, in files too, with tests of the first
     against the others."""
     files = [line[-1]]
     for k, text in enumerate(TEXTS):
@@ -249,7 +249,7 @@ def test_any_number_of_systems(
         rows = [{"image_id": 10 * int(i), "caption": text} for i in CANDIDATES]
         Path(files[-1]).write_text(json.dumps(rows))
     line = [*line, "--measures", "cider,bleu_1", "--set", "score.samples=50"]
-    both = [*line, "--candidates", files[1], "--compare", files[2]]
+    both = [*line, "--candidates", files[1], "--candidates", files[2]]
     assert call(*both, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found["systems"]) == ["results.json", "system0.json", "system1.json"]
@@ -282,7 +282,7 @@ def test_any_number_of_systems(
         assert call(*line, "--out", tmp_path / name) == 2
         assert message in capsys.readouterr().err
     Path(files[1]).write_text(json.dumps([{"image_id": 10, "caption": "a"}]))
-    assert call(*line, "--compare", files[1]) == 2
+    assert call(*line, "--candidates", files[1]) == 2
     assert f"{files[1]}: candidates of other images than in {files[0]}" in capsys.readouterr().err
 
 

@@ -297,7 +297,11 @@ def test_the_example_of_each_command(
 ) -> None:
     """In the order of the table: what one writes the next may read."""
     for name, (_, options) in SHOWN.items():
-        sizes = {"train": TINY, "bench": "--set bench.pairs=20"}
+        sizes = {
+            "train": TINY,
+            "bench": "--set bench.pairs=20",
+            "reproduce": "--small --row VSRN",
+        }
         line = f"{name} {options} {sizes.get(name, '')}".replace(ENDPOINT, endpoint)
         capfd.readouterr()
         assert call(*shlex.split(line)) == 0, f"{line}\n{capfd.readouterr().err}"

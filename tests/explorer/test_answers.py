@@ -136,7 +136,9 @@ def test_two_models_apart_and_side_by_side(tmp_path: Path) -> None:
         (answer.hits, answer.note) for answer in explorer.answer_text("a dog", names=["a"])
     ] == [((), TYPED_NOTE)]
     assert explorer.sides("errors")[0] == ["a", "b"]
-    with pytest.raises(InputError, match="nobody is named 'c' -> choose from cider, rouge_l, a, b"):
+    with pytest.raises(
+        InputError, match="nobody is named 'c' -> near it: cider; choose from: cider, rouge_l, a, b"
+    ):
         explorer.answer_caption(7, names=["a", "c"])
 
 

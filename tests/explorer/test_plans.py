@@ -335,7 +335,7 @@ def test_a_judge_from_sample_to_agreement(
     )
     with served(Chat(lambda body: str(len(body["messages"][1]["content"]) % 6))) as chat:
         asked = (
-            f"judge --captions {captions} --pairs {review} --endpoint {chat.address} --model robot"
+            f"judge --captions {captions} --pairs {review} --endpoint {chat.address} --judge-model robot"
             f" --out {out}"
         )
         assert call(*asked.split()) == 0

@@ -63,7 +63,7 @@ def judge(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 def line(chat: Chat, out: Path, *more: object) -> list[object]:
     models = ["--similarity", "better.npy", "--similarity", "other=worse.npy"]
-    at = ["--endpoint", chat.address, "--judge", "knows", "--set", "judge.parallel=8"]
+    at = ["--endpoint", chat.address, "--judge-model", "knows", "--set", "judge.parallel=8"]
     return ["regrade", "--captions", "captions", *models, *at, "--out", out, *more]
 
 
@@ -268,7 +268,7 @@ def test_another_split_makes_another_run(
     tables = [caption_table(sets, split, f"{split}-i") for split in ("val", "test")]
     write_captions_folder(tmp_path / "captions", tables)
     np.save(tmp_path / "s.npy", np.random.default_rng(0).random((20, 40)).astype(np.float32))
-    at = ["--endpoint", judge.address, "--judge", "knows", "--out", tmp_path / "out"]
+    at = ["--endpoint", judge.address, "--judge-model", "knows", "--out", tmp_path / "out"]
     given = ["--captions", tmp_path / "captions", "--similarity", tmp_path / "s.npy", *at]
     for split in ("val", "test"):
         found = printed("regrade", *given, "--budget", 100, "--split", split)

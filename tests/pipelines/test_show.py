@@ -60,7 +60,7 @@ def test_what_is_not_there(made: tuple[Path, Path], tmp_path: Path) -> None:
         InputError, match="no measure 'spice' in these labels -> choose from: cider, rouge_l"
     ):
         matches(*made, None, "spice", 3)
-    with pytest.raises(InputError, match="no images beside these captions -> leave out --picture"):
+    with pytest.raises(InputError, match="no images beside these captions -> leave --out away"):
         picture(tmp_path, "text", matches(*made, None, None, 1)[2], tmp_path / "p.png")
 
 

@@ -29,14 +29,11 @@ def test_overrides_win(tmp_path: Path) -> None:
     [
         (
             "shards: {tpo: 3}",
-            (
-                r"p.yaml: unknown parameter 'shards.tpo' -> known here: block_images, device,"
-                r" exchange, "
-            ),
+            (r"p.yaml: unknown parameter 'shards.tpo' -> near it: top"),
         ),
         (
             "shard: {}",
-            "unknown parameter 'shard' -> known here: agree, align, bench, captions, evaluate, ",
+            "unknown parameter 'shard' -> near it: shards",
         ),
         (
             "shards: {top: -1}",
@@ -60,14 +57,17 @@ def test_overrides_win(tmp_path: Path) -> None:
         ),
         (
             "captions: {tokenizer: nltk}",
-            "parameter 'captions.tokenizer' is 'nltk': Input should be 'ptb_py', 'ptb'",
+            "parameter 'captions.tokenizer' is 'nltk' -> choose from: ptb_py, ptb",
         ),
         ("captions: {source: coco}", "source coco needs an input"),
         (
             "presets: [sam]\ntrain: {preset: sam}",
             r"parameter 'presets' is \['sam'\]: Input should be",
         ),
-        ("train: {preset: [sam]}", r"unknown preset '\['sam'\]' -> choose from: .*sam, .*teran"),
+        (
+            "train: {preset: [sam]}",
+            r"unknown preset '\['sam'\]' -> near it: sam; all: capgrade list presets",
+        ),
         ("shards: [1", "not valid YAML"),
         ("- 1", "not a mapping"),
         (

@@ -6,7 +6,16 @@ import pytest
 from rich.progress import Progress
 
 from capgrade.schemas import progress as module
-from capgrade.schemas.progress import PERIOD, line, pause, progress, spoken
+from capgrade.schemas.progress import (
+    PERIOD,
+    count_part,
+    counted_work,
+    line,
+    part_of_work,
+    pause,
+    progress,
+    spoken,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,11 +38,12 @@ def test_a_line_says_how_much_how_fast_and_how_long(total, unit, steps, expected
 
 def test_durations():
     assert [spoken(s) for s in (599, 601, 7300)] == ["599 s", "10 min", "2.0 h"]
-    assert [pause(s) for s in (0, 100, 300, 10_000)] == [10, 10, 30, 60]
+    assert [pause(s) for s in (0, 5, 100, 300, 10_000)] == [5, 10, 10, 30, 60]
 
 
 def test_lines_come_by_the_clock_without_a_terminal(monkeypatch, capfd):
     monkeypatch.setattr(module, "FIRST", 0.02)
+    monkeypatch.setattr(module, "SHORTEST_WAIT", 0.02)
     monkeypatch.setattr(module, "LONGEST_WAIT", 0.02)
     printed = threading.Event()
     monkeypatch.setattr(
@@ -56,3 +66,26 @@ def test_short_work_and_other_processes_are_silent(rank, monkeypatch, capfd):
     with progress("training", 5) as advance:
         advance(5)
     assert capfd.readouterr() == ("", "")
+
+
+def test_parts_of_work_are_counted_where_they_are_done():
+    """Parts within parts add up to the whole, also where a part counts more than it is."""
+    counts = []
+    with counted_work(60, counts.append):
+        with part_of_work(1, 2):  # 30
+            count_part(1, 3)
+            count_part(1, 3)
+            assert counts == [10, 10]
+        assert sum(counts) == 30
+        with part_of_work(1, 2):
+            with part_of_work(1, 3):
+                pass
+            assert sum(counts) == 40
+            count_part(5, 1)
+            count_part(5, 1)
+        assert sum(counts) == 60
+    assert sum(counts) == 60
+    count_part(1, 2)  # of nothing
+    with part_of_work(1, 2):
+        count_part(1, 2)
+    assert sum(counts) == 60

@@ -16,6 +16,7 @@ from capgrade.measures import params as measure_params
 from capgrade.measures.params import OWNERS
 from capgrade.params import Params
 from capgrade.schemas import params as schemas_params
+from capgrade.schemas.keys import block_of, kind_and_default
 from capgrade.trainer.models import DECIDED, MODELS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
@@ -34,10 +35,10 @@ def page() -> str:
     plain = {
         name: field
         for name, field in Params.model_fields.items()
-        if _block(field.annotation) is None
+        if block_of(field.annotation) is None
     }
     for name, field in Params.model_fields.items():
-        block = _block(field.annotation)
+        block = block_of(field.annotation)
         if block is not None:
             told = " ".join(inspect.cleandoc(block.__doc__ or "").split())
             parts += [f"## {name}\n\n{told}\n", _list(_rows(block, name, schema, comments))]
@@ -65,19 +66,13 @@ def _options() -> Iterator[str]:
     yield from (f"- {', '.join(names)}: {values}" for values, names in models.items())
 
 
-def _block(annotation: Any) -> type[BaseModel] | None:
-    return (
-        annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-    )
-
-
 def _rows(
     block: type[BaseModel], above: str, schema: dict[str, Any], comments: dict
 ) -> Iterator[str]:
     """A line for each key, blocks within this one after it."""
     found = block.model_json_schema()
     for name, field in block.model_fields.items():
-        inner = _block(field.annotation)
+        inner = block_of(field.annotation)
         if inner is not None:
             yield from _rows(inner, f"{above}.{name}", schema, comments)
         else:
@@ -88,26 +83,8 @@ def _rows(
 
 
 def _row(key: str, field: dict[str, Any], schema: dict[str, Any], comment: str) -> str:
-    default = json.dumps(field.get("default"), ensure_ascii=False)
-    shown = default if len(default) < 60 else "see the source"
-    kind = _kind(field).removesuffix(", or null") if default == "null" else _kind(field)
-    return f"- `{key}`: {kind} (`{shown}`)" + (f"; {comment}" if comment else "")
-
-
-def _kind(field: dict[str, Any]) -> str:
-    """What a value may be, in words."""
-    if "anyOf" in field:
-        return ", or ".join(_kind(one) for one in field["anyOf"])
-    if "enum" in field or "const" in field:
-        return ", ".join(f"`{one}`" for one in field.get("enum", [field.get("const")]))
-    kind = field.get("type", "any")
-    if kind == "array":
-        return f"list of {_kind(field['items'])}" if field.get("items") else "list"
-    words = {"string": "text", "object": "mapping"}
-    bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    limits = [f"{sign}{field[name]:g}" for name, sign in bounds.items() if name in field]
-    limits += [f"as `{field['pattern']}`"] if "pattern" in field else []
-    return " ".join([words.get(kind, kind), ", ".join(limits)]).strip()
+    kind, default = kind_and_default(field)
+    return f"- `{key}`: {kind} (`{default}`)" + (f"; {comment}" if comment else "")
 
 
 def _comments() -> dict[tuple[str, str], str]:

@@ -14,7 +14,7 @@ from capgrade.measures import choose, file_digests, names_of
 from capgrade.measures.params import MeasuresParams
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions, read_captions, splits_of
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import MANIFEST, digest, file_digest, found_digests
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.say import tell
@@ -94,8 +94,8 @@ def choose_validation(data: Data, params: TrainParams) -> TrainParams:
         tell("validation split: dev, as there is no val")
         return params.model_copy(update={"validation": "dev"})
     problem = f"no split '{params.validation}' to validate on"
-    remedy = f"choose with --set train.validation=NAME from: {', '.join(splits)}; "
-    remedy += "--set train.validation=null trains without"
+    near = choose_from(params.validation, splits)
+    remedy = f"--set train.validation=NAME, {near}; null trains without"
     raise InputError(problem, file=data.captions, remedy=remedy)
 
 

@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import Cvse
 from capgrade.trainer.models.dual_encoder import DualEncoder, Siglip
@@ -40,7 +40,9 @@ DECIDED = ("feature_dim", "classes")  # options whose values follow from the dat
 def model_of(name: str) -> type[RetrievalModel]:
     """The class of a model. InputError for an unknown name, which lists the known ones."""
     if name not in MODELS:
-        raise InputError(f"unknown model '{name}'", remedy=f"choose from: {', '.join(MODELS)}")
+        raise InputError(
+            f"unknown model '{name}'", remedy=choose_from(name, MODELS, "capgrade list models")
+        )
     return MODELS[name]
 
 
@@ -54,7 +56,7 @@ def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int
     names = {field.name for field in fields(kind)}
     unknown = sorted(options.keys() - names)
     if unknown:
-        remedy = f"known: {', '.join(sorted(names - {*DECIDED}))}"
+        remedy = choose_from(unknown[0], sorted(names - {*DECIDED}))
         raise InputError(f"model '{name}' has no option '{unknown[0]}'", remedy=remedy)
     values: dict[str, Any] = {}
     for key, value in zip(DECIDED, (feature_dim, classes), strict=True):

@@ -23,11 +23,13 @@ from capgrade.measures.meteor.english import REINSTALL
 from capgrade.measures.ngrams import ALONE, find
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, atomic, cache_folder, file_digest
+from capgrade.schemas.progress import count_part, counted_work, progress
 from capgrade.schemas.say import tell, warn
 from capgrade.text.tokens import split_at_spaces
 
 LONGEST = 7  # words of a phrase
 VERSION = 4  # of the arrays
+_STEPS = LONGEST + 3  # of making them
 
 
 class Paraphrases(NamedTuple):
@@ -47,10 +49,12 @@ class Paraphrases(NamedTuple):
 def compile_table(text: bytes) -> Paraphrases:
     """The table from its text: probability, phrase and paraphrase on three lines each.
 
-    ValueError for a broken entry.
+    Each of its steps is counted (`count_part`). ValueError for a broken entry.
     """
     phrases = _read_phrases(text)
+    count_part(1, _STEPS)
     ptr, word, vocabulary = split_at_spaces(phrases.dictionary)
+    count_part(1, _STEPS)
     sizes, code = np.diff(ptr), phrases.indices.to_numpy().reshape(-1, 2)
     hashes = hash_words(vocabulary)
     words = np.sort(hashes)
@@ -62,6 +66,7 @@ def compile_table(text: bytes) -> Paraphrases:
         number[rows] = n + which
         keys.append(new)
         n += len(new)
+        count_part(1, _STEPS)
     phrase = number[code].astype(np.int32)
     rank = np.empty(len(code), np.int32)
     rank[np.argsort(sizes[code[:, 0]], kind="stable")] = np.arange(len(code))
@@ -151,9 +156,11 @@ def read_paraphrases(path: Path) -> Paraphrases:
 
 
 def _read_table(path: Path) -> Paraphrases:
-    tell("reading METEOR's paraphrases, once")
+    what = "building METEOR's table of paraphrases, once"
+    tell(what)
     try:
-        return compile_table(gzip.decompress(path.read_bytes()))
+        with progress(what, _STEPS, "steps") as advance, counted_work(_STEPS, advance):
+            return compile_table(gzip.decompress(path.read_bytes()))
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"cannot be read: {error}", file=path, remedy=REINSTALL) from error
     except ValueError as error:

@@ -1,5 +1,5 @@
 """The embedded world: generated scenes, five captions each, and their exact relevance to each
-other (docs/captions.md)."""
+other."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass

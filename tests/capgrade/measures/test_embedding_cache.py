@@ -26,7 +26,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
     encode = embeddings.encode
     monkeypatch.setattr(
-        embeddings, "encode", lambda e, chunk: texts.extend(chunk) or encode(e, chunk)
+        embeddings, "encode", lambda e, chunk, *more: texts.extend(chunk) or encode(e, chunk, *more)
     )
     return texts
 
@@ -144,7 +144,7 @@ def test_a_model_whose_vectors_are_no_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        embeddings, "encode", lambda e, texts: np.full((len(texts), 4), np.nan, np.float32)
+        embeddings, "encode", lambda e, texts, _: np.full((len(texts), 4), np.nan, np.float32)
     )
     with pytest.raises(
         InputError, match="all-MiniLM-L6-v2' gives vectors without a length -> use another model"
@@ -224,3 +224,16 @@ def test_texts_beyond_the_limit_are_counted_and_said(
         with pytest.warns(CapgradeWarning, match=said):
             first = embed(tmp_path, [*LONG, "a dog"])
     np.testing.assert_allclose(first[0] @ first[1], 1, atol=1e-5)
+
+
+def test_progress_moves_with_every_batch() -> None:
+    """Not once a part of the store, which takes seconds; no vector depends on where batches end."""
+    encoder = embeddings.load_encoder(embeddings.EMBEDDED)
+    texts, counts = [f"a dog {k}" for k in range(10, 50)], []
+    vectors = encode_alone(encoder, texts, counts.append)
+    assert counts == [16, 16, 8]
+    for rows in (slice(0, 20), slice(20, 40)):
+        assert np.array_equal(encode_alone(encoder, texts[rows]), vectors[rows])
+
+
+encode_alone = embeddings.encode

@@ -330,7 +330,9 @@ def test_embeddings_are_kept_by_the_bytes_of_a_picture(
     asked: list[int] = []
     encode = image_text.encode_pictures
     monkeypatch.setattr(
-        image_text, "encode_pictures", lambda e, some: asked.append(len(some)) or encode(e, some)
+        image_text,
+        "encode_pictures",
+        lambda e, some, *more: asked.append(len(some)) or encode(e, some, *more),
     )
     captions = make_captions([["a dog"]] * 5)
     whole = fitted_on(captions, models["clip"], pictures).pictures

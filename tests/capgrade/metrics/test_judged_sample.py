@@ -342,7 +342,7 @@ def test_what_is_wrong_is_said() -> None:
             r"stand for 400 of 4,000 pairs \(100 x 40\)",
         ),
         (lambda: estimate(scores + np.nan, sample), "NaN"),
-        (lambda: estimate(scores, sample, ["asp"]), "'asp' is not known -> use one of: ndcg, "),
+        (lambda: estimate(scores, sample, ["asp"]), "'asp' is not known -> choose from: ndcg, "),
         (lambda: estimate(scores, sample, ["ndcg"]), "write ndcg@K"),
         (lambda: estimate(scores, sample, ["map@5"]), "'map' is not known"),
         (lambda: change_places(scores, scores[:9], JudgedSample(*columns), "map@r"), "outside"),

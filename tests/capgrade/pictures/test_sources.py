@@ -394,7 +394,9 @@ def test_columns_are_chosen(tmp_path: Path) -> None:
         ("11", 5),
         ("12", 4),
     ]
-    with pytest.raises(InputError, match="a.parquet: no column 'c' -> choose from: a, b, cocoid"):
+    with pytest.raises(
+        InputError, match="a.parquet: no column 'c' -> near it: cocoid; choose from: a, b, cocoid"
+    ):
         list_pictures(path, ImageColumns("c"))
     with pytest.raises(InputError, match="a.parquet: no column 'id' -> choose from: a, b, cocoid"):
         list_pictures(path, ImageColumns("a", "id"))

@@ -26,7 +26,7 @@ def test_no_text_names_an_option_that_no_command_has() -> None:
     known = (
         {option for _, options in commands() for option in options}
         | OTHERS
-        | {"--help", "--licence", "--version"}
+        | {"--help", "--version"}
     )
     unknown = [
         (path.name, option)

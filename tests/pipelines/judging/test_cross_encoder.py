@@ -35,7 +35,7 @@ def line(
         here / "captions",
         "--pairs",
         "all",
-        "--model",
+        "--judge-model",
         here / model,
         "--out",
         here / out,

@@ -76,7 +76,7 @@ def line(here: Path, chat: Chat, *more: str, **sets: object) -> list[str]:
         "--captions": here / "captions",
         "--pairs": "all",
         "--endpoint": chat.address,
-        "--model": "m",
+        "--judge-model": "m",
     }
     given["--out"] = here / "out.csv"
     own = [word for name, value in given.items() if name not in more for word in (name, str(value))]
@@ -134,10 +134,15 @@ def test_another_model_or_prompt_is_another_judge(here: Path) -> None:
         }
         chat.score = rated
         assert run(here, chat)["requests"] == ASKED
-        other = ["--set", f"judge.prompt={yes}", "--model", "m2", "--set", "judge.retries=0"]
+        other = ["--set", f"judge.prompt={yes}", "--judge-model", "m2", "--set", "judge.retries=0"]
         assert "is no table of capgrade judge by m2" in refusal(*line(here, chat, *other))
         assert run(here, chat, *other, "--out", str(here / "m2.csv"))["unanswered"] == N
-        named = ["--model", "@cf/meta/llama", "--out", str(here / "m3.csv")]  # as a formula begins
+        named = [
+            "--judge-model",
+            "@cf/meta/llama",
+            "--out",
+            str(here / "m3.csv"),
+        ]  # as a formula begins
         assert [run(here, chat, *named)["requests"] for _ in range(2)] == [ASKED, 0]
         assert {row["rater"] for row in rows(here / "m3.csv")} == {"'@cf/meta/llama"}, (
             "text in a spreadsheet"
@@ -278,7 +283,7 @@ def test_the_limit_of_cost_is_not_passed(
         assert run(here, chat, *prices)["left"] == 0
         assert len(chat.asked) == ASKED + requests - answered
         chat.usage = {}
-        more = ["--max-cost", "1", "--model", "m2", "--out", str(here / "m2.csv")]
+        more = ["--max-cost", "1", "--judge-model", "m2", "--out", str(here / "m2.csv")]
         assert "how many tokens" in refusal(*line(here, chat, *prices, *more))
 
 
@@ -433,7 +438,7 @@ def test_what_is_wrong_is_one_line(here: Path) -> None:
             f"--pairs {here}/none.jsonl": "no such file",
             "--endpoint ftp://x": "not an address",
             "--endpoint http://[": "not an address",
-            "--model \udcff": "the model's name is no text",
+            "--judge-model \udcff": "the model's name is no text",
             "--endpoint http://api..example.org/v1": "not an address",
             "--endpoint http://münchen..de/v1": "not an address",
             "--endpoint http://xn--/v1": "not an address",

@@ -125,7 +125,9 @@ def test_what_no_stage_would_take_is_refused_before_anything_is_written(
     assert "no such folder" in refusal(
         "init", project, "--template", "coco", "--data", tmp_path / "nothing"
     )
-    assert "choose from: scenes, flickr8k" in refusal("init", project, "--template", "flicker")
+    assert "near it: flickr8k, flickr30k; choose from: scenes, flickr8k" in refusal(
+        "init", project, "--template", "flicker"
+    )
     assert "give --template, or --source" in refusal("init", project)
     weights = ("--set", "regions.detector=bottom_up", "--set", "regions.weights=w.pth")
     assert "no such file -> check regions.weights" in refusal(*given, *weights)

@@ -223,11 +223,11 @@ def test_bad_input_is_one_line(line: str, message: str, small: Small, tmp_path: 
 
 
 def test_the_list_says_what_a_recipe_needs_and_where_its_network_is_not_the_papers(capsys) -> None:
-    found = printed("reproduce", "--list")
+    found = printed("list", "recipes")
     needed = {"needs": ["captions", "judgements", "spice"], "verified": "here", "network": None}
     assert found["sam-1"] == {"paper": "SAM", "table": "1", **needed}
     assert {one["verified"] for one in found.values()} == {"here", "scenes"}
-    assert call("reproduce", "--list") == 0
+    assert call("list", "recipes") == 0
     for line in capsys.readouterr().out.splitlines():
         assert ("InceptionResNet-V1 on 256 x 256" in line) == line.startswith("semanticmap-"), line
     table = table_json("semanticmap-3", load_recipe("semanticmap-3"), [], ["a note"], small=False)

@@ -106,7 +106,7 @@ def test_where_pictures_are_is_read_without_their_bytes(tmp_path: Path) -> None:
     assert [(c.image_id, c.image_file) for c in found[::2]] == [("0", "0.jpg"), ("1", "1.jpg")]
     with pytest.raises(
         InputError,
-        match="no column 'image_id' for the image_id -> .*=NAME; there are: image, caption",
+        match="no column 'image_id' for the image_id -> .*=NAME; near it: image; choose from: image, caption",
     ):
         read(tmp_path / "plain.parquet")
 

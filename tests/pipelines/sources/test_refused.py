@@ -97,7 +97,7 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
         ("", r" row 1: no header -> name the columns in the first row"),
         (
             "image\tcaption\n",
-            r" row 1: no column 'image_id' for the image_id -> .*; there are: image, caption",
+            r" row 1: no column 'image_id' for the image_id -> .*; near it: image; choose from: image, caption",
         ),
         (
             "image_id\ttext\n",
@@ -148,7 +148,7 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
         (JSONL + '["A"]', r" row 2: not a JSON object -> write one"),
         (
             '{"image_id": 7}',
-            r" row 1: no column 'caption' for the caption -> .*=NAME; there are: image_id",
+            r" row 1: no column 'caption' for the caption -> .*=NAME; choose from: image_id",
         ),
         ('{"image_id": 7, "caption": "A", "split": null}', r" row 1: 'split' is None, not an id"),
         (

@@ -108,7 +108,7 @@ def test_a_folder_of_a_model_is_on_this_machine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("tern", "'mean' is not known -> use one of: MrSw, "), ("vse", "no pooling to choose")],
+    [("tern", "'mean' is not known -> choose from: MrSw, "), ("vse", "no pooling to choose")],
 )
 def test_another_pooling_is_one_of_teran(name: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=problem):

@@ -347,7 +347,7 @@ def test_targets_of_a_judge_train(small, tmp_path, monkeypatch):
     """What `capgrade regrade` wrote is looked up: what nobody judged is masked."""
     monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
     np.save(tmp_path / "s.npy", np.random.default_rng(0).random((24, 48)).astype(np.float32))
-    line = ["regrade", "--captions", small.data.captions, "--split", "train", "--judge", "m"]
+    line = ["regrade", "--captions", small.data.captions, "--split", "train", "--judge-model", "m"]
     line += ["--similarity", tmp_path / "s.npy", "--budget", 200, "--out", tmp_path / "out"]
     with served(Chat(lambda body: str(len(str(body)) % 6))) as chat:
         assert call(*line, "--endpoint", chat.address) == 0

@@ -195,7 +195,7 @@ def test_options_are_checked() -> None:
             {"pooling": "mean"},
             r"train\.model\.options\.pooling is 'mean': Input should be 'MrSw'",
         ),
-        ("vse", {"embedd": 3}, "model 'vse' has no option 'embedd' -> known: embed, word"),
+        ("vse", {"embedd": 3}, "model 'vse' has no option 'embedd' -> near it: embed"),
         (
             "vse",
             {"embed": -4},
