@@ -242,6 +242,7 @@ def open_table(
     quotes, an empty row, and a row of more or fewer fields than the header.
     """
     tabs = separator == "\t"
+    rows: Iterator[tuple[int, list[str]]]
     if tabs:
         rows = ((row, line.split("\t")) for row, line in read_lines(path))
     else:

@@ -265,7 +265,7 @@ def _parts_of_datasets(datasets: Mapping[str, Dataset], name: str) -> Iterator[P
             paths = _picture_paths(dataset, picture) if picture in fields.values() else []
             rows = dataset.select_columns(sorted({*fields.values()} - {picture})).with_format(None)
             for k, row in enumerate(rows):
-                yield f"{split}[{k}]", {**row, picture: paths[k]} if paths else row
+                yield f"{split}[{k}]", {**row, str(picture): paths[k]} if paths else row
 
         labels = {
             key: kind.names for key, kind in dataset.features.items() if hasattr(kind, "int2str")
