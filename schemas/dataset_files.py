@@ -44,10 +44,11 @@ def tables_of(
     folder: Path, kinds: Collection[str], kind_of: Callable[[Path], str]
 ) -> tuple[list[Path], list[Path]]:
     """The files of these kinds in a folder and below it, sorted, and the others but for hidden
-    ones."""
+    ones and those that are for people: README and LICENSE."""
     tables, others = list[Path](), list[Path]()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if hidden or path.stem.upper() in ("README", "LICENSE"):
             continue
         is_table = kind_of(path) in kinds and path.name not in _ABOUT
         (tables if is_table else others).append(path)

@@ -13,9 +13,9 @@ _WORDS = {MISSING: "no picture", UNREADABLE: "picture not readable", NO_REGION: 
 
 
 # Files of an input that a source of captions does not read.
-OTHER_FILES, EMPTY_FILES = "files of another kind", "files without a row"
+OTHER_FILES, EMPTY_FILES = "files of another kind", "files or splits without a row"
 OTHER_CONFIGS = "tables that the dataset's card does not name"
-OTHER_SPLITS = "files of other splits"
+PICTURES = "pictures, which are given as --images"
 _SHOWN = 3  # names in one line
 
 

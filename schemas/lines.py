@@ -254,6 +254,8 @@ def open_table(
         )
     if len(header) == 1 and any(mark in header[0] for mark in ",;\t|"):
         remedy = f"part columns by {'tabs' if tabs else 'commas'}: csv has commas, tsv has tabs"
+        if ";" in header[0] and not tabs:
+            remedy += "; or write sep=; as the first line"
         if header[0].startswith("image_name|"):
             remedy = "this is Flickr30K's table: --source flickr"
         raise InputError(f"one column, '{header[0]}'", file=path, row=row, remedy=remedy)

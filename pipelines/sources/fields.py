@@ -77,24 +77,34 @@ CaptionTexts = Annotated[list[CaptionText], BeforeValidator(lambda value: _as_li
 IdList = Annotated[list[Id], BeforeValidator(_as_list)]
 # A string as Python writes it. `""` after `""` is then a list without commas.
 _TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_ARRAY = re.compile(r"\s*array\((.*?)(,\s*dtype=\S+)?\s*\)\s*", re.DOTALL)
 _WITHOUT_COMMA = re.compile(r'""\s*""')
 _Fields = TypeVar("_Fields", bound=BaseModel)
 
 
 def parse_list_cell(text: str) -> Any:
-    """The list that a cell holds as JSON or Python write one; other text unchanged.
+    """The list that a cell holds as JSON or Python write one, a tuple and numpy's array(...) too;
+    other text unchanged.
 
     Raises ValueError for what only looks like a list. That includes a list without commas, as numpy
     prints it: Python would join its strings into one.
     """
-    if not text.strip().startswith("["):
+    array = _ARRAY.fullmatch(text)
+    inner = (array[1] if array else text).strip()
+    if inner.startswith("("):
+        try:
+            values = ast.literal_eval(inner)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return text
+        return list(values) if isinstance(values, tuple) else text
+    if not inner.startswith("["):
         return text
     for read in (json.loads, ast.literal_eval):
         try:
-            values = read(text)
+            values = read(inner)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-        if read is ast.literal_eval and _WITHOUT_COMMA.search(_TEXT.sub('""', text)):
+        if read is ast.literal_eval and _WITHOUT_COMMA.search(_TEXT.sub('""', inner)):
             break
         return values
     raise ValueError("a list that neither JSON nor Python reads")

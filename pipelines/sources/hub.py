@@ -16,6 +16,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
+from capgrade.pictures.picture import SUFFIXES
 from capgrade.pipelines.sources.rows import KINDS, Record, kind_of, open_rows
 from capgrade.pipelines.sources.table import COLUMN, captions_of, columns_of, parse_cells
 from capgrade.schemas.captions import Caption
@@ -31,7 +32,7 @@ from capgrade.schemas.dataset_files import (
 from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.hub import hub_source
 from capgrade.schemas.image_matching import NAMES_SHOWN
-from capgrade.schemas.left_out import EMPTY_FILES, OTHER_CONFIGS, OTHER_FILES, leave_out
+from capgrade.schemas.left_out import EMPTY_FILES, OTHER_CONFIGS, OTHER_FILES, PICTURES, leave_out
 from capgrade.schemas.params import CaptionsParams, Columns
 from capgrade.schemas.say import tell
 
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 
 # Names of the columns that are made for a dataset which has no column of ids or of paths.
 ROW = "row of the split"
-_PATH = "path of the picture"
+_PATH, _SPLIT = "path of the picture", "split of the picture"
+_METADATA = "metadata"  # the name of a table of pictures in folders, as `imagefolder` reads it
 # Names of columns that hold ids.
 _IDS = re.compile(r"((img|image|coco|.*[_ ])?id)|key|__key__", re.IGNORECASE)
 _REMEDY = (
@@ -60,6 +62,7 @@ class Part:
     read: Callable[[Mapping[str, str]], Iterable[Record]]
     picture: str | None = None  # the column of pictures
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)  # column -> names of numbers
+    by_row: bool = False  # the folder of each row's picture tells its split, if anything does
 
 
 def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iterator[Caption]:
@@ -80,7 +83,12 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
         parts = _parts_of_files([(split, _fetched(name), kind_of(path))], left_out)
     elif path.is_dir() and not has_configs(path) and params.config is None:
         tables, others = tables_of(path, KINDS, kind_of)
-        leave_out(left_out, OTHER_FILES, [other.relative_to(path).as_posix() for other in others])
+        names = dict[str, list[str]]()
+        for other in others:
+            reason = PICTURES if other.suffix.lower() in SUFFIXES else OTHER_FILES
+            names.setdefault(reason, []).append(other.relative_to(path).as_posix())
+        for reason, found in names.items():
+            leave_out(left_out, reason, found)
         parts = _parts_of_files(_with_splits(tables, path, params), left_out)
     elif kind_of(path) in KINDS:
         here = Path(path.anchor or ".")
@@ -88,7 +96,7 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
         parts = _parts_of_files(_with_splits(tables, path, params), left_out)
     else:
         parts = _parts_told(name, params, left_out)
-    yield from _captions_of_parts(list(parts), params.columns, name)
+    yield from _captions_of_parts(list(parts), params.columns, name, left_out=left_out)
 
 
 def captions_of_datasets(
@@ -100,7 +108,11 @@ def captions_of_datasets(
 
 
 def _captions_of_parts(
-    parts: Sequence[Part], asked: Columns, name: str, how: str = COLUMN
+    parts: Sequence[Part],
+    asked: Columns,
+    name: str,
+    how: str = COLUMN,
+    left_out: Counter[str] | None = None,
 ) -> Iterator[Caption]:
     columns: list[dict[str, str]] = []
     for part in parts:
@@ -126,14 +138,20 @@ def _captions_of_parts(
     for part, fields in zip(parts, columns, strict=True):
         if part.picture and "image_file" not in fields:
             fields = {"image_file": _PATH, **fields}
+        if part.by_row and "split" not in fields and "image_file" in fields:
+            fields = {"split": _SPLIT, **fields}
+        before = rows.total()
         records = _records_of(part, fields, rows)
         yield from captions_of(records, fields, part.split, part.file, captions)
+        if rows.total() == before and left_out is not None:
+            leave_out(left_out, EMPTY_FILES, [part.file if part.file != name else part.split])
 
 
 def _records_of(part: Part, fields: Mapping[str, str], rows: Counter[str]) -> Iterator[Record]:
     """The rows of a part with the columns that are made, and with labels by their names; `rows`
     counts those of each split."""
-    asked = {name: column for name, column in fields.items() if column not in (ROW, _PATH)}
+    made = (ROW, _PATH, _SPLIT)
+    asked = {name: column for name, column in fields.items() if column not in made}
     if _PATH in fields.values() and part.picture:
         asked["picture"] = part.picture  # whose cells are paths
     named = [
@@ -142,9 +160,12 @@ def _records_of(part: Part, fields: Mapping[str, str], rows: Counter[str]) -> It
         if name in ("split", "caption") and column in part.labels
     ]
     for row, record in part.read(asked):
-        called = row_id(part.split, rows[part.split])
-        rows[part.split] += 1
-        values = {ROW: called, **record}
+        split = part.split
+        if _SPLIT in fields.values():
+            split = split_of(f"{record[fields['image_file']]}".rpartition("/")[0]) or split
+        called = row_id(split, rows[split])
+        rows[split] += 1
+        values = {ROW: called, _SPLIT: split, **record}
         if "picture" in asked:
             # A picture without a path is called by its row, as `row_id` calls the image.
             values[_PATH] = path_here(record[asked["picture"]]) or called
@@ -179,7 +200,10 @@ def _parts_of_files(
             records = rows.read(fields.values())
             return parse_cells(records, fields, str(path)) if kind in (".csv", ".tsv") else records
 
-        yield Part(split, str(path), 1, list(rows.columns), read, rows.picture, rows.labels)
+        is_untold = path.stem == _METADATA and split_of(path.name) is None
+        yield Part(
+            split, str(path), 1, list(rows.columns), read, rows.picture, rows.labels, is_untold
+        )
 
 
 def _fetched(name: str) -> Path:

@@ -28,7 +28,10 @@ Record = tuple[int | str, Mapping[str, Any]]  # the row's number or name, and it
 PACKED_ENDINGS = (".gz", ".bz2", ".xz")  # of tables of text that are read as they are
 _OF_TEXT = (".csv", ".tsv", ".jsonl")
 KINDS = (*_OF_TEXT, ".json", ".parquet", ".arrow")
-_LIST = "give a list of objects: [{...}, ...], or one object a row as .jsonl"
+_LIST = (
+    "give a list of objects: [{...}, ...], or one a row as .jsonl; COCO's and Karpathy's files have"
+    " sources of their own: --source coco, karpathy"
+)
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,7 @@ def open_rows(path: Path, kind: str) -> Rows | None:
         raise InputError(
             f"'{kind}' is not a kind of table", file=path, remedy=f"give {', '.join(KINDS)}"
         )
-    is_list = kind == ".json" and next(read_lines(path), (1, ""))[1].lstrip().startswith("[")
-    objects = _json_list(path) if is_list else _json_rows(path)
+    objects = _json_list(path) if kind == ".json" and _is_whole(path) else _json_rows(path)
     first = list(islice(objects, 1))
     return Rows(first[0][1], lambda _: chain(first, objects)) if first else None
 
@@ -85,8 +87,18 @@ def _json_rows(path: Path) -> Iterator[Record]:
         yield row, value
 
 
+def _is_whole(path: Path) -> bool:
+    """Whether a file is one piece of JSON: its first row is no object for itself."""
+    first = next(read_lines(path), (1, "{}"))[1].strip()
+    return not (first.startswith("{") and first.endswith("}"))
+
+
 def _json_list(path: Path) -> Iterator[Record]:
-    for k, value in enumerate(read_json(path, CORRECT)):
+    rows = read_json(path, CORRECT)
+    if not isinstance(rows, list):
+        keys = f" of {', '.join(list(rows)[:5])}" if isinstance(rows, dict) else ""
+        raise InputError(f"one object{keys}, no list of rows", file=path, remedy=_LIST)
+    for k, value in enumerate(rows):
         if not isinstance(value, dict):
             raise InputError("not a JSON object", file=path, row=f"[{k}]", remedy=_LIST)
         yield f"[{k}]", value

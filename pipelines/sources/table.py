@@ -42,14 +42,19 @@ _NAMES = {
 }
 # Fields that are in every row or in none.
 _OPTIONAL = ("caption_id", "split", "image_file")
-# A cell that holds a list: of texts, and of ids also one of whole numbers.
+# A cell that holds a list, or what Python or numpy write for one: of texts, and of ids also one of
+# whole numbers.
 _LISTS = {
-    "caption": re.compile(r"""\s*\[\s*['"].*['"]\s*,?\s*\]\s*$""", re.DOTALL),
+    "caption": re.compile(
+        r"""\s*(array\(\s*)?[\[(]\s*['"].*['"]\s*,?\s*[\])](,\s*dtype=\S+\s*\)|\s*\))?\s*$""",
+        re.DOTALL,
+    ),
     "caption_id": re.compile(
         r"""\s*\[\s*(['"].*['"]|-?\d+(\s*,\s*-?\d+)*)\s*,?\s*\]\s*$""", re.DOTALL
     ),
 }
 _FLOAT = re.compile(r"(-?\d{1,15})\.0")  # which float64 has to the last digit
+_NONE = re.compile(r"\s*(\[\s*\])?\s*")  # a cell without any
 IN_ALL = "give it in every row, or in none"
 _REMEDY = "give every row the fields of the first, an optional one in every row or in none"
 COLUMN = "name the right one with --column {field}=NAME"
@@ -153,7 +158,7 @@ def parse_cells(
     is read as 1, because pandas writes a column of integers with gaps so.
     """
     rows = list(islice(records, 1))
-    of_lists = columns_of_lists(rows, fields)
+    of_lists = columns_of_lists(rows, fields, may_be_empty=True)
     if of_lists:  # the others need not be in memory
         rows += records
         of_lists = columns_of_lists(rows, fields)
@@ -173,11 +178,15 @@ def parse_cells(
         yield row, values
 
 
-def columns_of_lists(records: Sequence[Record], fields: Mapping[str, str]) -> set[str]:
-    """The columns of captions and their ids whose every cell holds a list."""
+def columns_of_lists(
+    records: Sequence[Record], fields: Mapping[str, str], *, may_be_empty: bool = False
+) -> set[str]:
+    """The columns of captions and their ids whose every cell holds a list, but for those that hold
+    none or an empty one. With `may_be_empty` also those in which no cell holds anything."""
     found = set()
     for field, pattern in _LISTS.items():
-        name = fields.get(field)
-        if name and all(pattern.match(record[name]) for _, record in records):
-            found.add(name)
+        if name := fields.get(field):
+            cells = [record[name] for _, record in records if not _NONE.fullmatch(record[name])]
+            if all(map(pattern.match, cells)) and (cells or may_be_empty):
+                found.add(name)
     return found

@@ -224,6 +224,7 @@ def test_no_file_of_a_folder_is_dropped_silently(
     (folder / "train.jsonl").touch()
     (folder / "picture.jpg").touch()
     (folder / ".hidden.jsonl").touch()
+    (folder / "README.md").write_text("About.")
     (folder / "dataset_infos.json").write_text("{}")
     left_out = Counter[str]()
     params = CaptionsParams(source="hub", input=str(folder))
@@ -232,9 +233,50 @@ def test_no_file_of_a_folder_is_dropped_silently(
         ("a", "validation"), ("b", "validation"), ("c", "validation"), ("a", "validation"),
         ("e", "test"),
     ]  # fmt: skip
-    assert left_out == {"files of another kind": 2, "files without a row": 1}
-    said = capsys.readouterr().err
-    assert "left out: 2 files of another kind: dataset_infos.json, picture.jpg" in said
+    assert left_out == {
+        "files of another kind": 1,
+        "files or splits without a row": 1,
+        "pictures, which are given as --images": 1,
+    }
+    assert "left out: 1 files of another kind: dataset_infos.json" in capsys.readouterr().err
+
+
+def test_a_split_without_rows_is_counted(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    write_rows(folder / "train.jsonl", "a")
+    (folder / "test.csv").write_text("image_id,caption\n")
+    left_out = Counter[str]()
+    read_source(CaptionsParams(source="hub", input=str(folder)), left_out)
+    assert left_out == {"files or splits without a row": 1}
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_pictures_in_folders_of_splits_with_one_table(tmp_path: Path, ending: str) -> None:
+    """The layout of `imagefolder`: file names tell the splits."""
+    rows = [("train/0.jpg", "A dog."), ("test/0.jpg", "A cat."), ("train/1.jpg", "A bird.")]
+    text = "file_name,caption\n" + "".join(f"{name},{text}\n" for name, text in rows)
+    if ending == "jsonl":
+        lines = (json.dumps({"file_name": name, "caption": text}) for name, text in rows)
+        text = "\n".join(lines) + "\n"
+    for name, _ in rows:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / f"metadata.{ending}").write_text(text)
+    found = [(c.image_id, c.split, c.image_file) for c in read(tmp_path)]
+    assert found == [
+        ("train-0", "train", "train/0.jpg"),
+        ("test-0", "test", "test/0.jpg"),
+        ("train-1", "train", "train/1.jpg"),
+    ]
+
+
+def test_json_that_is_no_list_of_rows_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"images": [], "annotations": []}, indent=1))
+    with pytest.raises(InputError, match=r"a.json: one object of images, annotations, no list"):
+        read(path)
+    path.write_text('{"image_id": "007", "caption": "A dog."}\n')
+    assert [c.image_id for c in read(path)] == ["007"]
 
 
 def test_the_card_of_a_folder_tells_its_files(tmp_path: Path) -> None:

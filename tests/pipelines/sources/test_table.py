@@ -169,6 +169,23 @@ def test_a_column_of_lists_in_cells_is_lists(read: Read) -> None:
         read("tsv", "image_id\tcaption\n7\t['A dog.' 'A hound.']\n")  # as numpy prints it
 
 
+def test_lists_as_tuples_and_arrays_and_with_gaps(read: Read) -> None:
+    """A cell that pandas left empty does not make texts of the lists in the others."""
+    for cells in (
+        ["['A dog.', 'B']", "('A dog.', 'B')", "array(['A dog.', 'B'], dtype=object)"],
+        ["array(['A dog.', 'B'], dtype='<U6')", "array(['A dog.',\n 'B'])", '["A dog.", "B"]'],
+    ):
+        rows = "".join(
+            '{},"{}"\n'.format(k, cell.replace('"', '""')) for k, cell in enumerate(cells)
+        )
+        for gaps in ("", '8,\n9,"[]"\n'):
+            found = read("csv", f"image_id,caption\n{gaps}{rows}")
+            assert [c.text for c in found if c.text] == ["A dog.", "B"] * 3
+            assert len(found) == (8 if gaps else 6)
+    plain = read("csv", 'image_id,caption\n7,(A dog)\n8,"(A ""cat"")"\n')
+    assert [c.text for c in plain] == ["(A dog)", '(A "cat")']
+
+
 def test_ids_that_pandas_made_floats_are_ids(read: Read) -> None:
     for source, text in (
         ("csv", "image_id,caption\n1.0,A dog.\n"),
