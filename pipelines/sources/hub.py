@@ -33,6 +33,7 @@ from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.hub import hub_source
 from capgrade.schemas.image_matching import NAMES_SHOWN
 from capgrade.schemas.left_out import EMPTY_FILES, OTHER_CONFIGS, OTHER_FILES, PICTURES, leave_out
+from capgrade.schemas.lines import open_bytes
 from capgrade.schemas.params import CaptionsParams, Columns
 from capgrade.schemas.say import tell
 
@@ -320,6 +321,9 @@ def _load_saved(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
     """The splits of a folder that `save_to_disk` wrote. One without a name is `params.split`."""
     from datasets import DatasetDict, load_from_disk  # seconds to import
 
+    for path in Path(name).rglob("*"):
+        if path.is_file():
+            open_bytes(path).close()  # which refuses a pointer of Git LFS
     with _loading(name):
         loaded = load_from_disk(name)
     if isinstance(loaded, DatasetDict):

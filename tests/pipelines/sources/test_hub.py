@@ -54,6 +54,14 @@ def test_a_saved_dataset(tmp_path: Path) -> None:
     assert {c.split for c in read(tmp_path / "train")} == {"train"}, "it knows its split"
 
 
+def test_a_saved_dataset_of_which_git_lfs_has_the_files(tmp_path: Path) -> None:
+    folder = saved(tmp_path, train=ROWS)
+    (data,) = (folder / "train").glob("*.arrow")
+    data.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n")
+    with pytest.raises(InputError, match=rf"{data.name}: a pointer of Git LFS, .* -> git lfs pull"):
+        read(folder)
+
+
 def test_saved_splits(tmp_path: Path) -> None:
     folder = saved(tmp_path, train=ROWS, val=[BIRD], test=ROWS[1:])
     assert [c.split for c in read(folder)] == ["train", "train", "train", "val", "test"]
