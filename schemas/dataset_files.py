@@ -50,9 +50,13 @@ def tables_of(
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if hidden or path.stem.upper() in ("README", "LICENSE"):
             continue
-        is_table = kind_of(path) in kinds and path.name not in _ABOUT
-        (tables if is_table else others).append(path)
+        (tables if kind_of(path) in kinds and is_table(path.name) else others).append(path)
     return tables, others
+
+
+def is_table(name: str) -> bool:
+    """Whether a file of a dataset is not one that says something about it."""
+    return PurePath(name).name not in _ABOUT and not PurePath(name).name.startswith(".")
 
 
 def has_configs(folder: Path) -> bool:

@@ -14,7 +14,7 @@ _WORDS = {MISSING: "no picture", UNREADABLE: "picture not readable", NO_REGION: 
 
 # Files of an input that a source of captions does not read.
 OTHER_FILES, EMPTY_FILES = "files of another kind", "files or splits without a row"
-OTHER_CONFIGS = "tables that the dataset's card does not name"
+OTHER_CONFIGS = "tables that neither the card nor their names assign to a split"
 PICTURES = "pictures, which are given as --images"
 _SHOWN = 3  # names in one line
 

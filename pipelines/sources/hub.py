@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os.path import commonpath
-from pathlib import Path
+from pathlib import Path, PurePath
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from capgrade.schemas.captions import Caption
 from capgrade.schemas.dataset_files import (
     SAVED,
     has_configs,
+    is_table,
     order_of,
     path_here,
     row_id,
@@ -249,6 +250,7 @@ def _parts_told(name: str, params: CaptionsParams, left_out: Counter[str]) -> It
     """The parts of a dataset whose card, or whose names on the hub, tell `datasets` which file is
     of which split."""
     from datasets import DownloadManager, load_dataset, load_dataset_builder
+    from huggingface_hub import list_repo_files
 
     with _loading(name):
         source = hub_source(name, "dataset", params.revision)
@@ -263,13 +265,18 @@ def _parts_told(name: str, params: CaptionsParams, left_out: Counter[str]) -> It
             yield from _parts_of_datasets(datasets, name)
             return
         paths = DownloadManager().download([file for _, file in files])
+        if Path(source).is_dir():
+            tables, _ = tables_of(Path(source), KINDS, kind_of)
+            there = [path.relative_to(source).as_posix() for path in tables]
+        else:
+            every = list_repo_files(source, repo_type="dataset", revision=revision)
+            there = [file for file in every if kind_of(file) in KINDS and is_table(file)]
     features = builder.info.features or {}
     labels = {key: kind.names for key, kind in features.items() if hasattr(kind, "int2str")}
-    if Path(source).is_dir():
-        taken = {Path(path).resolve() for path in paths}
-        tables, _ = tables_of(Path(source), KINDS, kind_of)
-        names = [str(table) for table in tables if table.resolve() not in taken]
-        leave_out(left_out, OTHER_CONFIGS, names)
+    # A file is told by its path here, or by its URL.
+    taken = [PurePath(file).as_posix() for _, file in files]
+    others = [name for name in there if not any(one.endswith(f"/{name}") for one in taken)]
+    leave_out(left_out, OTHER_CONFIGS, others)
     found = [
         (split, Path(path), kind_of(file)) for (split, file), path in zip(files, paths, strict=True)
     ]

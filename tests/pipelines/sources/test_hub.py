@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import datasets
+import huggingface_hub
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -298,7 +299,7 @@ def test_the_card_of_a_folder_tells_its_files(tmp_path: Path) -> None:
     left_out = Counter[str]()
     params = CaptionsParams(source="hub", input=str(folder), config="mine")
     assert [(c.image_id, c.split) for c in read_source(params, left_out)] == [("a", "restval")]
-    assert left_out == {"tables that the dataset's card does not name": 1}
+    assert left_out == {"tables that neither the card nor their names assign to a split": 1}
 
 
 def test_files_of_the_hub_are_read_as_those_of_a_folder(
@@ -309,10 +310,13 @@ def test_files_of_the_hub_are_read_as_those_of_a_folder(
     builder = datasets.load_dataset_builder(str(tmp_path))
     monkeypatch.setattr("capgrade.pipelines.sources.hub.hub_source", lambda name, *_: name)
     monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, **__: builder)
-    assert [(c.image_id, c.split) for c in read("some-org/captions")] == [
-        ("007", "train"),
-        ("7", "train"),
-    ]
+    there = ["train.csv", "captions_part1.csv", ".gitattributes", "dataset_infos.json"]
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: there)
+    left_out = Counter[str]()
+    params = CaptionsParams(source="hub", input="some-org/captions")
+    found = [(c.image_id, c.split) for c in read_source(params, left_out)]
+    assert found == [("007", "train"), ("7", "train")]
+    assert left_out == {"tables that neither the card nor their names assign to a split": 1}
 
 
 def test_labels_are_their_names(tmp_path: Path) -> None:
