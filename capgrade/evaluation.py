@@ -543,8 +543,9 @@ def evaluate_lists(
     dicts.
 
     Metrics: ndcg@K, ndcg_exp@K, ncs@K, recall@K (any hit), r@K (share of the relevant),
-    precision@K, mrr@K, map@K, r_precision, map@r; relevant is what exceeds `above`. A judged query
-    without a list scores 0 (a warning says how many do); one without judgements does not count.
+    precision@K, mrr@K, map@K, r_precision, map@r; relevant is what exceeds `above`. Every metric
+    is a mean of all judged queries. One without a list, or without a relevant document, scores 0,
+    and a warning says how many do; a query without judgements does not count.
 
     Raises InputError for unknown metrics, `above` below 0, and judgements that are none.
 

@@ -15,7 +15,9 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
-from capgrade.pipelines.sources.table import Record, captions_of, captions_of_datasets, columns_of
+from capgrade.pipelines.sources.hub import captions_of_datasets
+from capgrade.pipelines.sources.rows import Record
+from capgrade.pipelines.sources.table import captions_of, columns_of
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import output_folder

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, create_model
 from capgrade.agreement.coefficients import coefficients, intervals
 from capgrade.agreement.judgements import Judgements
 from capgrade.pipelines.sources.fields import Text, TextList, parse_list_cell, validate_entry
-from capgrade.pipelines.sources.table import open_rows, parquet_rows
+from capgrade.pipelines.sources.rows import kind_of, open_rows
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.lines import LARGEST_FLOAT32
 from capgrade.schemas.params import JudgedColumns
@@ -87,13 +87,8 @@ def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[
     kinds: dict[str, Any] = {"candidate": Text, "references": References}
     rows: list[dict[str, Any]] = []
     fields: dict[str, Any] = {}
-    if table.suffix == ".parquet":
-        records = parquet_rows(table, chosen)
-    else:
-        present, records = open_rows(table, table.suffix)
-        if present is not None:
-            chosen(present)
-    for row, record in records:
+    found = open_rows(table, kind_of(table))
+    for row, record in [] if found is None else found.read(chosen(found.columns)):
         if not rows:
             for k, (field, name) in enumerate(column.items()):
                 fields[f"f{k}"] = kinds.get(field, Number), Field(alias=name)

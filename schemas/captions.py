@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from capgrade.schemas.arrow import ArrowFile, metadata_of
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import read_manifest
+from capgrade.schemas.image_matching import by_name
 
 CAPTIONS_FILE = "captions.arrow"
 MOST_ROWS = 2**31 - 1
@@ -105,14 +106,14 @@ class Captions:
         return self.refs[self.ref_ptr[image] : self.ref_ptr[image + 1]].tolist()
 
     @cached_property
-    def image_numbers(self) -> dict[str, int]:
-        """By image id."""
-        return {key: k for k, key in enumerate(self.image_ids)}
+    def image_numbers(self) -> Mapping[str, int]:
+        """By image id, as `by_name` compares them."""
+        return by_name({key: k for k, key in enumerate(self.image_ids)})
 
     @cached_property
-    def caption_numbers(self) -> dict[str, int]:
-        """By caption id."""
-        return {key: k for k, key in enumerate(self.caption_ids)}
+    def caption_numbers(self) -> Mapping[str, int]:
+        """By caption id, as `by_name` compares them."""
+        return by_name({key: k for k, key in enumerate(self.caption_ids)})
 
     @property
     def n_images(self) -> int:

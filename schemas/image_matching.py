@@ -2,13 +2,16 @@
 meet."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path, PurePath
+from typing import TypeVar
 
 from capgrade.schemas.errors import InputError, first_of
 
+_Value = TypeVar("_Value")
 NAMES_SHOWN = 3  # names in one line
 # .jpg, .jpg_large; of an id like v1.5 no part is an ending
 ENDING = re.compile(r"(?<=.)\.[A-Za-z]\w{0,9}$")
@@ -73,21 +76,30 @@ def match_images(
 ) -> ImageMatches:
     """The candidate of each image, by the first of these that fits: the id; the image file, with
     its folders, then without those that only one side has; the stem; COCO's number
-    (`COCO_val2014_000000391895.jpg` is image 391895).
+    (`COCO_val2014_000000391895.jpg` is image 391895). By each of them names are compared as they
+    are written, then as Unicode composes them: a Mac writes the e and the accent of `é` apart.
 
     `images` has the image file of each id, None where it is not recorded: the id is the name then.
     A candidate that is an id alone is a string. InputError, which shows both, for two candidates of
     one image, or two images of one.
     """
-    wanted = [_Name(image_id, file) for image_id, file in images.items()]
-    listed, names = [], []
-    for one in candidates:
-        candidate = Candidate(one) if isinstance(one, str) else one
-        listed.append(candidate)
-        names.append(_Name(candidate.image_id, candidate.path))
+    ids = list(images)
+    listed = [Candidate(one) if isinstance(one, str) else one for one in candidates]
+    # What images and candidates are called, as it is written and composed.
+    called = [(image_id, file) for image_id, file in images.items()]
+    found = [(candidate.image_id, candidate.path) for candidate in listed]
+    spellings = [tuple([_Name(*one) for one in names] for names in (called, found))]
+    if not all(name is None or name.isascii() for one in (*called, *found) for name in one):
+        spellings.append(
+            tuple(
+                [_Name(composed(one), path and composed(path)) for one, path in names]
+                for names in (called, found)
+            )
+        )
     owner: dict[int, int] = {}  # candidate -> image
-    rest, free = list(range(len(wanted))), list(range(len(names)))
-    for rule, fits in enumerate(_RULES):
+    rest, free = list(range(len(called))), list(range(len(found)))
+    for rule, (wanted, names) in ((rule, one) for rule in range(len(_RULES)) for one in spellings):
+        fits = _RULES[rule]
         by_key: dict[object, list[int]] = {}
         for c in free:
             if (key := names[c].keys[rule]) is not None:
@@ -103,7 +115,7 @@ def match_images(
             for c in fitting[:2]:
                 if (other := owner.setdefault(c, i)) != i:
                     problem = (
-                        f"{_shown(listed[c])} belongs to two images, {_both(wanted, other, i)}"
+                        f"{_shown(listed[c])} belongs to two images, {_both(called, other, i)}"
                     )
                     remedy = (
                         "give each image a picture or features of its own, named by the image id"
@@ -111,7 +123,7 @@ def match_images(
                     raise InputError(problem, file=source, remedy=remedy)
             if len(fitting) > 1:
                 problem = (
-                    f"image {wanted[i].id!r} has two,"
+                    f"image {ids[i]!r} has two,"
                     f" {' and '.join(_shown(listed[c]) for c in fitting[:2])}"
                 )
                 raise InputError(
@@ -120,8 +132,37 @@ def match_images(
         rest, free = unmatched, [c for c in free if c not in owner]
         if not rest or not free:
             break
-    numbers = {wanted[i].id: c for c, i in sorted(owner.items(), key=itemgetter(1))}
-    return ImageMatches(numbers, [wanted[i].id for i in rest], free, images, listed)
+    numbers = {ids[i]: c for c, i in sorted(owner.items(), key=itemgetter(1))}
+    return ImageMatches(numbers, [ids[i] for i in rest], free, images, listed)
+
+
+def composed(name: str) -> str:
+    """A name in Unicode's composed form, NFC. Names that are equal in it look the same."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def by_name(values: Mapping[str, _Value]) -> Mapping[str, _Value]:
+    """The same values, looked up by names as they are written, else as Unicode composes them.
+
+    >>> by_name({"cafe\u0301.jpg": 7})["caf\u00e9.jpg"]
+    7
+    """
+    return values if all(name.isascii() for name in values) else _ByName(values)
+
+
+class _ByName(Mapping[str, _Value]):
+    def __init__(self, values: Mapping[str, _Value]) -> None:
+        self._values = values
+        self._written = {composed(name): name for name in values if not name.isascii()}
+
+    def __getitem__(self, name: str) -> _Value:
+        return self._values[name if name in self._values else self._written[composed(name)]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 class _Name:
@@ -180,5 +221,5 @@ def _shown(candidate: Candidate) -> str:
     return named(candidate.image_id, path)
 
 
-def _both(names: Sequence[_Name], one: int, other: int) -> str:
-    return " and ".join(named(names[k].id, names[k].path) for k in (one, other))
+def _both(names: Sequence[tuple[str, str | None]], one: int, other: int) -> str:
+    return " and ".join(named(*names[k]) for k in (one, other))

@@ -8,28 +8,46 @@ first characters, "CSV Injection".
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import csv
 import fcntl
+import gzip
 import json
+import lzma
 import math
 import os
 import re
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from io import BufferedReader, StringIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NoReturn
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import OUT, writing
 
-GZIP = b"\x1f\x8b"  # which its files begin with
+# What files begin with -> the kind, how to unpack it at a shell, and the reader of text that is
+# packed so. Without a reader it is refused.
+PACKED: dict[bytes, tuple[str, str, Callable[[IO[bytes]], Any] | None]] = {
+    b"\x1f\x8b": ("gzip", "gunzip -c", lambda file: gzip.GzipFile(fileobj=file)),
+    b"BZh91AY&SY": ("bzip2", "bunzip2 -c", bz2.BZ2File),
+    b"\xfd7zXZ": ("xz", "xz -dc", lzma.LZMAFile),
+    b"\x28\xb5\x2f\xfd": ("zstandard", "zstd -dc", None),
+    b"PK\x03\x04": ("zip", "unzip -p", None),
+}
+_POINTER = b"version https://git-lfs.github.com/spec/"  # which a file of Git LFS begins with
+PULL = "git lfs pull, in the repository that it is of"
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+MOST_IN_A_ROW = 2**28  # bytes: no caption is longer, nor a picture written as text
 CORRECT = "correct this row; a file that ends early has to be downloaded or written again"
 EMPTY, DELETE = "an empty row", "delete it"
 TABS = "a tab inside a field? write a space for it, or make the table a csv"
 COMMAS = 'a comma or quote inside a field? put the field in "...", doubling quotes inside'
 LARGEST_FLOAT32 = 3.4e38  # of float32's numbers, about
+_SEPARATOR = re.compile(r'"?sep=([,;|\t])"?[,;]*')
 _MARK = "'"  # a spreadsheet takes what follows as text
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -39,12 +57,18 @@ def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, st
     r"""Rows of a text file, numbered from 1, read as they are asked for.
 
     A byte order mark is dropped, `\n` and `\r\n` end a row; U+2028, U+0085, form feeds and the like
-    are text, although `str.splitlines` would split there. Raises InputError for a file that cannot
-    be opened, for bytes that are not UTF-8, and for a file whose rows end with carriage returns
-    alone: it would be a single row.
+    are text, although `str.splitlines` would split there. A file packed by gzip, bzip2 or xz is
+    unpacked. Raises InputError for a file that cannot be opened or unpacked, for bytes that are not
+    UTF-8, for a row of more than MOST_IN_A_ROW bytes, and for a file whose rows end with carriage
+    returns alone: it would be a single row.
     """
-    with open_bytes(path) as f:
-        for row, raw in enumerate(f, start=1):
+    with open_bytes(path) as file:
+        start = file.peek(8)
+        kind, _, reader = next(
+            (one for mark, one in PACKED.items() if start.startswith(mark)), ("", "", None)
+        )
+        f = reader(file) if reader else file
+        for row, raw in enumerate(_raw_rows(f, path, kind), start=1):
             if row == 1 and b"\r" in (raw[:-2] if raw.endswith(b"\r\n") else raw) and not f.peek(1):
                 remedy = f"end them with line feeds: tr '\\r' '\\n' < {path.name} > converted"
                 raise InputError(
@@ -56,6 +80,23 @@ def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, st
             if not keep_ends and line.endswith("\n"):
                 line = line[:-1].removesuffix("\r")
             yield row, line
+
+
+def _raw_rows(file: Any, path: Path, kind: str) -> Iterator[bytes]:
+    """The rows of a file, which is packed by `kind`, if that is not empty."""
+    for row, raw in enumerate(iter(partial(_next_row, file, path, kind), b""), start=1):
+        if len(raw) > MOST_IN_A_ROW:
+            problem = f"a row of more than {MOST_IN_A_ROW // 2**20} MB"
+            raise InputError(problem, file=path, row=row, remedy=CORRECT)
+        yield raw
+
+
+def _next_row(file: Any, path: Path, kind: str) -> bytes:
+    try:
+        return bytes(file.readline(MOST_IN_A_ROW + 1))
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        problem = f"not whole, packed by {kind} ({error})" if kind else f"cannot be read ({error})"
+        raise InputError(problem, file=path, remedy="download or write it again") from error
 
 
 def append_line(path: Path, line: Mapping[str, Any], allow: str = OUT) -> None:
@@ -94,9 +135,14 @@ def appended_lines(path: Path, first: str) -> Iterator[tuple[int, bytes]]:
 
 
 def open_bytes(path: Path) -> BufferedReader:
-    """A file opened to read its bytes. InputError when it cannot be."""
+    """A file opened to read its bytes. InputError when it cannot be, and for a pointer of Git LFS
+    in place of the file."""
     try:
-        return path.open("rb")
+        file = path.open("rb")
+        if is_pointer(file.peek(len(_POINTER))):
+            file.close()
+            refuse_pointer(path)
+        return file
     except FileNotFoundError:
         raise InputError("no such file", file=path, remedy="check the path") from None
     except IsADirectoryError:
@@ -107,6 +153,16 @@ def open_bytes(path: Path) -> BufferedReader:
         raise InputError(
             f"cannot be read ({error.strerror})", file=path, remedy="check its permissions"
         ) from None
+
+
+def is_pointer(start: bytes) -> bool:
+    """Whether a file that begins so is a pointer of Git LFS, in place of the file."""
+    return start.startswith(_POINTER)
+
+
+def refuse_pointer(path: Path) -> NoReturn:
+    """The InputError of a pointer of Git LFS."""
+    raise InputError("a pointer of Git LFS, the file itself is not here", file=path, remedy=PULL)
 
 
 def decoded(raw: bytes, path: Path, *, first_row: int) -> str:
@@ -121,8 +177,13 @@ def decoded(raw: bytes, path: Path, *, first_row: int) -> str:
         column = error.start - before.rfind(b"\n")  # bytes, from 1
         problem = f"byte 0x{raw[error.start]:02x} at position {column} is not UTF-8"
         remedy = f"convert the file: iconv -f ENCODING -t UTF-8 {path.name} > converted"
-        if first_row == 1 and raw.startswith(GZIP):
-            problem, remedy = "compressed by gzip", f"gunzip -c {path.name} > converted"
+        if first_row == 1:
+            for mark, (kind, unpack, _) in PACKED.items():
+                if raw.startswith(mark):
+                    problem, remedy = f"compressed by {kind}", f"{unpack} {path.name} > converted"
+            if raw.startswith(UTF_16):
+                problem = "text in UTF-16, as spreadsheets write it"
+                remedy = f"convert the file: iconv -f UTF-16 -t UTF-8 {path.name} > converted"
         raise InputError(
             problem, file=path, row=first_row + before.count(b"\n"), remedy=remedy
         ) from None
@@ -175,12 +236,17 @@ def open_table(
     """The columns of a table, and its rows by column, each with the number of the line where it
     starts.
 
-    Between commas a field may be quoted as in RFC 4180, and span lines. A tab always separates: a
+    Between commas a field may be quoted as in RFC 4180, and span lines; a first line such as
+    `sep=;`, which Excel writes and reads, names another separator. A tab always separates: a
     quotation mark is text. InputError as `read_lines`; for no columns or one twice; for broken
     quotes, an empty row, and a row of more or fewer fields than the header.
     """
     tabs = separator == "\t"
-    rows = ((row, line.split("\t")) for row, line in read_lines(path)) if tabs else _csv_rows(path)
+    rows: Iterator[tuple[int, list[str]]]
+    if tabs:
+        rows = ((row, line.split("\t")) for row, line in read_lines(path))
+    else:
+        rows = _csv_rows(path, _declared_separator(path))
     row, header = next(rows, (1, []))
     if not header:
         raise InputError(
@@ -188,6 +254,8 @@ def open_table(
         )
     if len(header) == 1 and any(mark in header[0] for mark in ",;\t|"):
         remedy = f"part columns by {'tabs' if tabs else 'commas'}: csv has commas, tsv has tabs"
+        if ";" in header[0] and not tabs:
+            remedy += "; or write sep=; as the first line"
         if header[0].startswith("image_name|"):
             remedy = "this is Flickr30K's table: --source flickr"
         raise InputError(f"one column, '{header[0]}'", file=path, row=row, remedy=remedy)
@@ -198,10 +266,21 @@ def open_table(
     return header, _records(path, header, rows, TABS if tabs else COMMAS)
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((line for _, line in read_lines(path, keep_ends=True)), strict=True)
+def _declared_separator(path: Path) -> str | None:
+    """The separator that Excel's line `sep=;` names; None where the file begins otherwise."""
+    match = _SEPARATOR.fullmatch(next(read_lines(path), (1, ""))[1])
+    return match[1] if match else None
+
+
+def _csv_rows(path: Path, declared: str | None) -> Iterator[tuple[int, list[str]]]:
+    lines = (line for _, line in read_lines(path, keep_ends=True))
+    if declared:
+        next(lines)
+    csv.field_size_limit(MOST_IN_A_ROW)  # of all readers: the module has no other way
+    reader = csv.reader(lines, strict=True, delimiter=declared or ",")
     while True:
-        row = reader.line_num + 1  # where the record starts; reader.line_num is where it ends
+        # Where the record starts; reader.line_num is where it ends.
+        row = reader.line_num + (2 if declared else 1)
         try:
             values = next(reader)
         except StopIteration:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -167,7 +167,7 @@ def read_prompts(path: Path) -> tuple[list[list[float]], Limits]:
     return scores, scale
 
 
-def _number(numbers: dict[str, int], id: str, kind: str, path: Path, line: int) -> int:
+def _number(numbers: Mapping[str, int], id: str, kind: str, path: Path, line: int) -> int:
     if id not in numbers:
         remedy = "give the split that was judged, and captions with the ids of the judgements"
         raise InputError(

@@ -24,9 +24,9 @@ WITHOUT_K = ("r_precision", "map@r")
 
 
 def score_run(run: Run, qrels: Qrels, names: Sequence[str], above: float) -> np.ndarray:
-    """float64 [judged queries, names]: 0 for a judged query that the run lacks, which a warning
-    counts. InputError for an unknown metric, and where run and judgements share no query or no
-    document."""
+    """float64 [judged queries, names]: 0 for a judged query that the run lacks, and by every metric
+    but the graded ones for one without a relevant document; a warning counts both. InputError for
+    an unknown metric, and where run and judgements share no query or no document."""
     chosen = [_parse_metric(name) for name in names]
     asked, answered = (pa.array(queries, pa.string()) for queries in (qrels.queries, run.queries))
     run_of = pc.index_in(asked, answered).fill_null(-1).to_numpy()
@@ -48,6 +48,11 @@ def score_run(run: Run, qrels: Qrels, names: Sequence[str], above: float) -> np.
         )
     query, width = np.repeat(np.arange(len(run_of)), np.diff(qrels.start)), len(judged_ids) + 1
     positives = np.bincount(query, qrels.relevance > above, len(run_of)).astype(np.int64)
+    if bare := int((positives == 0).sum()):
+        warn(
+            f"{bare:,} of {len(run_of):,} judged queries have no document with relevance above"
+            f" {above:g}: they count as 0"
+        )
     deepest = min(max(k for _, k in chosen), len(run_ids))
     depth = np.where(
         any(kind in WITHOUT_K for kind, _ in chosen), np.maximum(positives, deepest), deepest
@@ -93,8 +98,9 @@ def _score_queries(
     positives: np.ndarray,
     above: float,
 ) -> np.ndarray:
-    """A metric of each query: `found` is its list, `ideal` all that is judged; `positives` says how
-    many count."""
+    """A metric of each query: `retrieved` is its list, `ideal` all that is judged; `positives` says
+    how many count. A query without any has 0, as in trec_eval, so that all metrics are means of the
+    same queries."""
 
     def total(documents: _RankedDocuments, terms: np.ndarray) -> np.ndarray:
         return np.bincount(documents.query, terms, len(positives))
@@ -116,13 +122,13 @@ def _score_queries(
     if kind == "precision":
         return count / k
     if kind in ("r", "r_precision"):
-        return share(count, positives, np.nan)
+        return share(count, positives)
     # The number of hits of the query at this place and before it.
     so_far = hits.cumsum() - (count.cumsum() - count)[retrieved.query]
     if kind in ("map", "map@r"):
-        return share(total(retrieved, hits * so_far / retrieved.place), positives, np.nan)
+        return share(total(retrieved, hits * so_far / retrieved.place), positives)
     best = total(retrieved, (hits & (so_far == 1)) / retrieved.place)  # of the first hit
-    return np.where(positives > 0, best if kind == "mrr" else best > 0, np.nan)
+    return best if kind == "mrr" else (best > 0).astype(np.float64)
 
 
 def _parse_metric(name: str) -> tuple[str, int]:

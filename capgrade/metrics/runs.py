@@ -29,17 +29,19 @@ class _QueryDocuments:
     queries: list[str]
     documents: pa.StringArray  # those of all queries, one after the other
     start: np.ndarray  # int64 [queries + 1]
-    values: np.ndarray  # float64
+    values: np.ndarray  # of the kind KIND; of lists float64
 
     COLUMNS: ClassVar[list[str]]  # of a line of a file
     VALUE: ClassVar[str]  # the one with the number
     LEAST: ClassVar[float]  # of a number
+    KIND: ClassVar[type]  # what it is held as
     WITHIN: ClassVar[list[tuple[str, str]]]  # how the documents of a query are sorted
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Mapping[str, float]]) -> Self:
-        """{query: {document: number}}, as ranx and ir_measures take it: scores of a run, whose ties
-        are the later id first, as trec_eval; the relevance of judgements, at least 0, whole or not.
+        """{query: {document: number}}, as ranx and ir_measures take it: scores of a run, which are
+        held as float32 and whose ties are the later id first, as in trec_eval; the relevance of
+        judgements, at least 0, whole or not.
 
         >>> Run.from_dict({"q": {"a": 0.1, "b": 0.9}}).documents.to_pylist()
         ['b', 'a']
@@ -58,8 +60,8 @@ class _QueryDocuments:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """A TREC file, a document a line. A run: "query Q0 document rank score tag", by score and
-        not by rank, as trec_eval reads it; ties: the later id first. Judgements: "query 0 document
-        relevance", below 0 counts as 0. Raises InputError with file and row."""
+        not by rank, as trec_eval reads it: in float32, ties the later id first. Judgements:
+        "query 0 document relevance", below 0 counts as 0. Raises InputError with file and row."""
         queries, documents, values = [], [], []
         for line, text in read_lines(Path(path)):
             fields = fields_of(text)
@@ -90,6 +92,8 @@ class _QueryDocuments:
         file: str | Path | None = None,
     ) -> Self:
         """`query` is the number of each document's."""
+        with np.errstate(over="ignore"):  # `_check` refuses what is infinite then
+            values = values.astype(cls.KIND)
         table = pa.table({"query": query, "value": values, "document": document})
         order = pc.sort_indices(table, sort_keys=[("query", "ascending"), *cls.WITHIN])
         start = np.searchsorted(query[order.to_numpy()], np.arange(len(queries) + 1))
@@ -135,10 +139,11 @@ class Run(_QueryDocuments):
 
     COLUMNS = ["query", "q0", "document", "rank", "score", "tag"]
     VALUE, LEAST, WITHIN = "score", -np.inf, [("value", "descending"), ("document", "descending")]
+    KIND = np.float32  # trec_eval's: scores that are equal in it are a tie
 
     @property
     def scores(self) -> np.ndarray:
-        """float64, never rising within a query."""
+        """float32, of `from_lists` float64; never rising within a query."""
         return self.values
 
     @classmethod
@@ -235,7 +240,7 @@ class Qrels(_QueryDocuments):
     by `from_labels`, `from_dict` or `read`."""
 
     COLUMNS = ["query", "zero", "document", "relevance"]
-    VALUE, LEAST, WITHIN = "relevance", 0.0, []
+    VALUE, LEAST, WITHIN, KIND = "relevance", 0.0, [], np.float64
 
     @property
     def relevance(self) -> np.ndarray:

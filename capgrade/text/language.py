@@ -34,6 +34,8 @@ _ENGLISH = frozenset(
         "into",
     ],
 )
+# What is known of such captions: English ones, such as labels, may have none of these words too.
+NO_ENGLISH = "none of the words that tell English (a, the, of, with, and, ...)"
 # The largest share of captions without these words that counts as English. It is .027 in Flickr30K,
 # .035 in Flickr8k, and .997 in German Flickr30K.
 MOST_OTHER = 0.15
@@ -59,12 +61,12 @@ def warn_of_scripts(texts: Sequence[str], tokenizer: str) -> None:
 
 
 def count_without_english(texts: Iterable[str]) -> int:
-    """How many texts have no common English word among their first _FIRST words."""
+    """How many texts have none of the words that tell English among their first _FIRST words."""
     return sum(_ENGLISH.isdisjoint(text.lower().split()[:_FIRST]) for text in texts)
 
 
 def describe_other_language(captions: Words, most: float = MOST_OTHER) -> str | None:
-    """A note on the number of captions without a common English word among their first _FIRST
+    """A note on the number of captions without a word that tells English among their first _FIRST
     words, where they are more than the share `most` of all; else None."""
     english = np.array([word.lower() in _ENGLISH for word in captions.vocabulary], bool)
     counts_before = np.concatenate([[0], np.cumsum(english[captions.word])])
@@ -76,7 +78,7 @@ def describe_other_language(captions: Words, most: float = MOST_OTHER) -> str | 
         most = max(most, 0.5)
     if without <= most * len(start):
         return None
-    return f"{without:,} of {len(start):,} captions have no common English word"
+    return f"{without:,} of {len(start):,} captions have {NO_ENGLISH}"
 
 
 def warn_unless_english(what: str, captions: Words) -> None:

@@ -35,7 +35,7 @@ from capgrade.schemas.params import (
     validated,
     with_preset,
 )
-from capgrade.text.language import count_without_english
+from capgrade.text.language import NO_ENGLISH, count_without_english
 
 PIPELINE = Path(__file__).with_name("pipeline.yaml")
 SCENES_PARAMS = Path(__file__).with_name("scenes.yaml")
@@ -105,7 +105,7 @@ class DatasetSummary:
     captions: int
     files: Mapping[str, str | None]  # image id -> the file that its source names
     split_captions: Mapping[str, int] = field(default_factory=dict)  # split -> captions
-    not_english: int = 0  # captions without a common English word, if they are most
+    not_english: int = 0  # captions without a word that tells English, if they are most
     with_picture: int = 0  # images with a picture
     looked_for: int = 0  # images for which a picture was looked for
     notes: list[str] = field(default_factory=list)  # lines about images without a picture
@@ -225,8 +225,8 @@ def params_of(
     """The tree of params.yaml, changed by `sets`. InputError for values that a stage refuses."""
     if summary.not_english and not language:
         counts = f"{summary.not_english:,} of {summary.captions:,} captions"
-        problem = f"{counts} have no common English word"
-        raise InputError(problem, remedy="say what they are in: --language de")
+        problem = f"{counts} have {NO_ENGLISH}"
+        raise InputError(problem, remedy="say what they are in: --language en, or de")
     if dataset is SCENES_DATASET:
         return _with_sets(read_yaml(SCENES_PARAMS), sets)
     captions, shards = dict(dataset.captions), ShardsParams()

@@ -179,12 +179,10 @@ def _languages(
         tokens = tokens_of(split.captions)
         if not languages and (reason := describe_other_language(tokens, 0.5)):
             remedy = (
-                "say which languages they are in: --set publish.language=de, or '--set"
+                "say which languages they are in: --set publish.language=en, or de, or '--set"
                 " publish.language=[en, de]'"
             )
-            problem = (
-                f"no language given, and these captions seem not to be English alone: {reason}"
-            )
+            problem = f"no language given, and these captions do not tell theirs: {reason}"
             raise InputError(problem, file=captions_dir, remedy=remedy)
         if english and (reason := describe_other_language(tokens)):
             warn(f"{captions_dir}: the card will say that these captions are English, but {reason}")

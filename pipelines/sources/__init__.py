@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from capgrade.pipelines.sources.divide import divide
+from capgrade.pipelines.sources.hub import read_hub
 from capgrade.pipelines.sources.json_files import read_coco, read_karpathy
-from capgrade.pipelines.sources.table import read_hub, read_table
+from capgrade.pipelines.sources.table import read_table
 from capgrade.pipelines.sources.text_files import read_flickr, read_precomp
 from capgrade.pipelines.sources.webdataset import read_webdataset
 from capgrade.schemas.captions import Caption, parts_of

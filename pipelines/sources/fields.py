@@ -7,13 +7,17 @@ import ast
 import json
 import re
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, ValidationError
 
 from capgrade.schemas.errors import InputError
+
+_EXACT = 2**53  # from here on not every whole number is a float
+_ROUNDED = re.compile(r"[+-]?\d+([.,]\d+)?[eE]\+\d+")  # 1.23457E+11
+_FLOAT = re.compile(r"\d+\.0")
 
 
 def _check_text(value: Any) -> str:
@@ -27,8 +31,15 @@ def _check_text(value: Any) -> str:
     return value
 
 
+def is_absent(value: Any) -> bool:
+    """None, or NaN, which pandas writes for it."""
+    return value is None or (isinstance(value, float) and value != value)
+
+
 def _check_id(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
+        if abs(value) >= _EXACT:
+            raise ValueError(f"a float, whose last digits are lost from {_EXACT:,} on")
         value = int(value)  # pandas turns a column of integer ids with a gap into floats
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -36,15 +47,18 @@ def _check_id(value: Any) -> str:
         raise ValueError("not an id, which is an integer or a text that is not empty")
     if value != value.strip():  # "7" and "7 " would be two images
         raise ValueError("with a space around it")
+    if _ROUNDED.fullmatch(value) or (_FLOAT.fullmatch(value) and float(value) >= _EXACT):
+        # Two ids may look the same then: 123456789012 and 123457000000 are 1.23457E+11.
+        raise ValueError("a number that a spreadsheet or a float has rounded; write ids as text")
     return _check_text(value)
 
 
 def _check_file(value: Any) -> str | None:
-    return (
-        None
-        if value in (None, "")
-        else _check_text(str(value) if isinstance(value, int) else value)
-    )
+    if is_absent(value) or value == "":
+        return None
+    if isinstance(value, Mapping) and {"bytes", "path"} <= set(value):
+        return _check_file(value["path"])  # a picture as `datasets` writes it
+    return _check_text(str(value) if isinstance(value, int) else value)
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -58,29 +72,39 @@ File = Annotated[str | None, PlainValidator(_check_file)]  # an image's file, wh
 # A single value is read as a list of one.
 TextList = Annotated[list[Text], BeforeValidator(_as_list), Field(min_length=1)]
 # An absent caption is read as an empty one, which the stage counts.
-CaptionText = Annotated[Text, BeforeValidator(lambda value: "" if value is None else value)]
+CaptionText = Annotated[Text, BeforeValidator(lambda value: "" if is_absent(value) else value)]
 CaptionTexts = Annotated[list[CaptionText], BeforeValidator(lambda value: _as_list(value) or [""])]
 IdList = Annotated[list[Id], BeforeValidator(_as_list)]
 # A string as Python writes it. `""` after `""` is then a list without commas.
 _TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_ARRAY = re.compile(r"\s*array\((.*?)(,\s*dtype=\S+)?\s*\)\s*", re.DOTALL)
 _WITHOUT_COMMA = re.compile(r'""\s*""')
 _Fields = TypeVar("_Fields", bound=BaseModel)
 
 
 def parse_list_cell(text: str) -> Any:
-    """The list that a cell holds as JSON or Python write one; other text unchanged.
+    """The list that a cell holds as JSON or Python write one, a tuple and numpy's array(...) too;
+    other text unchanged.
 
     Raises ValueError for what only looks like a list. That includes a list without commas, as numpy
     prints it: Python would join its strings into one.
     """
-    if not text.strip().startswith("["):
+    array = _ARRAY.fullmatch(text)
+    inner = (array[1] if array else text).strip()
+    if inner.startswith("("):
+        try:
+            values = ast.literal_eval(inner)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return text
+        return list(values) if isinstance(values, tuple) else text
+    if not inner.startswith("["):
         return text
     for read in (json.loads, ast.literal_eval):
         try:
-            values = read(text)
+            values = read(inner)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-        if read is ast.literal_eval and _WITHOUT_COMMA.search(_TEXT.sub('""', text)):
+        if read is ast.literal_eval and _WITHOUT_COMMA.search(_TEXT.sub('""', inner)):
             break
         return values
     raise ValueError("a list that neither JSON nor Python reads")

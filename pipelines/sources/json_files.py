@@ -11,6 +11,7 @@ from capgrade.coco_files import PRECANNED, REJECTED
 from capgrade.pipelines.sources.fields import CaptionText, Id, Text, read_entries
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.left_out import OTHER_FILES, leave_out
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.params import CaptionsParams
 
@@ -54,13 +55,18 @@ class KarpathyImage(BaseModel):
 
 def read_coco(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iterator[Caption]:
     """Captions of captions_train2014.json, or of all captions_*.json in a folder, in the order of
-    `annotations`; ids are COCO's.
+    `annotations`; ids are COCO's. Other .json files of the folder are counted.
 
     The split is the middle of the file name: captions_train2014.json is "train2014". For a single
     file, `params.split` comes first. Raises InputError for a malformed file, an image listed twice
     or without a caption, and a caption of an image that is not listed.
     """
-    paths = sorted(Path(name).glob("captions_*.json")) if Path(name).is_dir() else [Path(name)]
+    paths = [Path(name)]
+    if Path(name).is_dir():
+        every = sorted(Path(name).glob("*.json"))
+        paths = [path for path in every if path.name.startswith("captions_")]
+        others = [path.name for path in every if path not in paths]
+        leave_out(left_out, OTHER_FILES, others)
     if not paths:
         raise InputError("no captions_*.json in this folder", file=name, remedy=_COCO)
     for path in paths:

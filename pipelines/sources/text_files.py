@@ -11,6 +11,7 @@ from textwrap import shorten
 
 from capgrade.schemas.captions import Caption, parts_of
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.image_matching import by_name
 from capgrade.schemas.lines import open_table, read_lines
 from capgrade.schemas.params import CaptionsParams
 from capgrade.schemas.say import tell
@@ -34,19 +35,22 @@ def read_flickr(name: str, params: CaptionsParams, left_out: Counter[str]) -> It
     of the list that has the image, with or without its ending, and other captions are left out
     (460 of Flickr8k's). Raises InputError for a malformed row, an image in two lists, and a listed
     image without captions."""
-    listed = _read_lists(params.split_lists)
-    bare = dict(listed)  # listed images without a caption so far
+    lists = _read_lists(params.split_lists)
+    listed, found = by_name(lists), set[ListRow]()
     for caption in _read_flickr_rows(Path(name), params.split or "all"):
         if not params.split_lists:
             yield caption
             continue
-        image = caption.image_id if caption.image_id in listed else PurePath(caption.image_id).stem
-        bare.pop(image, None)
-        if image in listed:
-            yield replace(caption, split=listed[image][0])
+        row_of = listed.get(caption.image_id) or listed.get(PurePath(caption.image_id).stem)
+        if row_of is not None:
+            found.add(row_of)
+            yield replace(caption, split=row_of[0])
         else:
             left_out[_NOT_LISTED] += 1
-    for image, (_, file, row) in bare.items():
+    for image, row_of in lists.items():
+        if row_of in found:
+            continue
+        _, file, row = row_of
         remedy = f"drop it from the list, or name images as {Path(name).name} does"
         raise InputError(
             f"image '{image}' has no caption in {name}", file=file, row=row, remedy=remedy

@@ -205,3 +205,14 @@ def test_inputs_of_one_name_are_all_in_the_manifest(tmp_path: Path) -> None:
     assert (
         inputs["dev/list.txt"] == digest(tmp_path / "dev" / "list.txt") != inputs["train/list.txt"]
     )
+
+
+def test_numbers_of_images_and_captions_are_found_however_an_accent_is_spelt(
+    tmp_path: Path,
+) -> None:
+    """Judgements, scores and features name images so."""
+    one, other = "caf\u00e9.jpg", "cafe\u0301.jpg"
+    captions(tmp_path / "out", write(tmp_path / "c.tsv", f"image_id\tcaption\n{one}\tA cup.\n"))
+    table = read_captions(tmp_path / "out")
+    assert table.image_numbers[other] == table.image_numbers[one] == 0
+    assert table.caption_numbers.get(f"{other}#0") == 0 and "z" not in table.image_numbers

@@ -3,6 +3,7 @@ beside it."""
 
 import re
 import time
+import unicodedata
 from pathlib import PurePosixPath
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.image_matching import Candidate, match_images
+from capgrade.schemas.image_matching import Candidate, by_name, match_images
 
 
 def picture(path: str) -> Candidate:
@@ -76,6 +77,25 @@ def test_the_nearer_name_comes_first() -> None:
     found = match_images(images, there)
     assert found.numbers == {"1": 1, "2": 3, "a.jpg": 4} and found.missing == ["a.png"]
     assert found.not_asked == [0, 2]
+
+
+@pytest.mark.parametrize("stem", ["café", "Müller straße", "가", "ệ", "Å"])
+def test_names_are_compared_as_unicode_composes_them(stem: str) -> None:
+    """A Mac writes decomposed names; a name that is written as asked for comes first."""
+    one, other = (unicodedata.normalize(form, f"{stem}.jpg") for form in ("NFC", "NFD"))
+    assert one != other
+    for asked, there in ((one, other), (other, one)):
+        for candidate in (there, picture(there), picture(f"x/{there}"), there.removesuffix(".jpg")):
+            assert match_images({asked: None}, ["z", candidate]).numbers == {asked: 1}
+        assert match_images({"7": there}, [picture(asked)]).numbers == {"7": 0}
+        both = [picture(one), picture(other)]
+        assert match_images({asked: None}, both).numbers == {asked: both.index(picture(asked))}
+        assert match_images({one: None, other: None}, [picture(there)]).missing == [asked]
+        assert by_name({there: 1})[asked] == by_name({there: 2, asked: 1})[asked] == 1
+    assert match_images({one: None, other: None}, both[::-1]).numbers == {one: 1, other: 0}
+    with pytest.raises(InputError, match=rf"image '{one}' has two"):
+        match_images({one: None}, [picture(f"x/{other}"), picture(f"y/{other}")])
+    assert "z" not in by_name({one: 1})
 
 
 def test_two_of_one_are_an_error_that_shows_both() -> None:

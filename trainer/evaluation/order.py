@@ -12,7 +12,7 @@ from capgrade.metrics.catalogue import RECALL
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.image_matching import match_images
+from capgrade.schemas.image_matching import by_name, match_images
 from capgrade.schemas.lines import read_json, read_lines
 
 WRITE_IDS = (
@@ -79,7 +79,7 @@ def rows_of_images(ids: Sequence[str], captions: Captions, path: Path) -> Array:
 def columns_of_captions(ids: Sequence[str], captions: Captions, path: Path) -> Array:
     """The place among `ids` of each caption of the table, int64 [n_captions]. InputError where a
     caption has no id, or two."""
-    where = {name: k for k, name in enumerate(ids)}
+    where = by_name({name: k for k, name in enumerate(ids)})
     if len(where) < len(ids):
         twice = next(name for k, name in enumerate(ids) if where[name] != k)
         raise InputError(

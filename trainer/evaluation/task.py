@@ -338,19 +338,20 @@ def note_of_order(paths: Sequence[Path], matrix: Array, captions: Captions) -> s
 def read_similarity_of(path: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
     """A file with a row for each of these images and a column for each caption. Errors as
     `read_similarity`."""
-    matrix = _place_by_ids(
-        _read_matrix(path, captions.image_ids, "image_id", captions.caption_ids),
-        path,
-        captions,
-        ids,
-    )
+    matrix = _read_matrix(path, captions.image_ids, "image_id", captions.caption_ids)
+    expected = (captions.n_images, captions.n_captions)
+    # Before rows are counted: with five captions an image it has five rows an image.
+    if matrix.shape == expected[::-1] != expected:
+        problem = f"{matrix.shape} scores are captions x images, not {expected} (images x captions)"
+        raise InputError(problem, file=path, remedy="transpose it: numpy.save(file, scores.T)")
+    matrix = _place_by_ids(matrix, path, captions, ids)
     # A matrix with ids has one row an image already, and stays as it is.
     matrix = _drop_repeated_rows(matrix, captions.n_images, path)
-    expected = (captions.n_images, captions.n_captions)
     if matrix.shape != expected:
-        hint = "transpose it" if matrix.shape == expected[::-1] else "score the same captions table"
         raise InputError(
-            f"{matrix.shape} scores, not {expected} (images x captions)", file=path, remedy=hint
+            f"{matrix.shape} scores, not {expected} (images x captions)",
+            file=path,
+            remedy="score the same captions table",
         )
     # Row by row, as the matrix may lie in a file that is larger than memory.
     bad = np.flatnonzero([np.isnan(row).any() for row in matrix])

@@ -135,6 +135,7 @@ def test_ranx_computes_the_same():
     minute."""
     run, qrels = made(0, 60)
     qrels = {q: {d: r for d, r in found.items() if r > 0} for q, found in qrels.items()}
+    run, qrels = {**run, **BARE_RUN}, {**qrels, **BARE_QRELS}
     ours = evaluate_lists(run, qrels, list(RANX))
     given = json.dumps([run, qrels, list(RANX.values())])
     plain = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
@@ -176,11 +177,57 @@ def test_queries_that_only_one_side_has():
         with pytest.raises(InputError, match="no query in common"):
             evaluate_lists(run, {"b": {"x": 1}}, ["mrr@5"])
     nothing = evaluate_lists({"a": {"x": 1.0}}, {"a": {"x": 0}}, ["r@5", "ndcg@5"])
-    assert (
-        np.isnan(nothing.values["r@5"][0])
-        and nothing.values["ndcg@5"][0] == 0
-        and "r@5" in str(nothing)
+    assert nothing.mean == {"r@5": 0, "ndcg@5": 0}
+
+
+# One of three queries has judgements and no relevant document.
+BARE_RUN = {
+    "q1": {"d1": 1.0, "d2": 0.5},
+    "q2": {"d2": 1.0, "d1": 0.5},
+    "q3": {"d1": 2.0, "d3": 1.0},
+}
+BARE_QRELS = {"q1": {"d1": 0, "d2": 0}, "q2": {"d2": 1, "d1": 0}, "q3": {"d3": 2}}
+
+
+@pytest.mark.parametrize(
+    ("above", "without", "map_"), [(0.0, "1 of 3", 0.5), (1.0, "2 of 3", 1 / 6)]
+)
+def test_every_metric_is_a_mean_of_all_judged_queries(above, without, map_):
+    """Also of those without a relevant document, as ir_measures and ranx have it."""
+    said = f"{without} judged queries have no document with relevance above {above:g}"
+    with pytest.warns(CapgradeWarning, match=said):
+        ours = evaluate_lists(BARE_RUN, BARE_QRELS, list(IR_MEASURES), above=above)
+    assert ours.mean["map@4"] == pytest.approx(map_)
+    assert not any(np.isnan(values).any() for values in ours.values.values())
+    ir_measures = pytest.importorskip("ir_measures", reason="ir_measures is not installed")
+    for name, other in IR_MEASURES.items():
+        if name == "ndcg@5":  # nDCG takes grades, and no relevance above which one counts
+            parsed = ir_measures.parse_measure(other)
+        else:
+            measure, _, k = other.partition("@")
+            parsed = getattr(ir_measures, measure)(rel=int(above) + 1)
+            parsed = parsed @ int(k) if k else parsed
+        theirs = ir_measures.calc_aggregate([parsed], BARE_QRELS, BARE_RUN)[parsed]
+        assert ours.mean[name] == pytest.approx(theirs), name
+
+
+def test_scores_that_tie_in_float32_are_a_tie_as_in_trec_eval(tmp_path):
+    scores = {"q": {"d1": 0.912345679, "d2": 0.912345678, "d3": 0.1}}
+    path = tmp_path / "a.run"
+    path.write_text("".join(f"q Q0 {d} 1 {score!r} t\n" for d, score in scores["q"].items()))
+    judged = {"q": {"d1": 1, "d2": 0, "d3": 0}}
+    for run in (Run.read(path), Run.from_dict(scores)):
+        found = evaluate_lists(run, judged, ["ndcg@10", "map@10"]).mean
+        assert found == pytest.approx({"ndcg@10": 1 / np.log2(3), "map@10": 0.5})
+        run.write(tmp_path / "b.run", tag="b")
+        assert Run.read(tmp_path / "b.run").documents.to_pylist() == ["d2", "d1", "d3"]
+    with pytest.raises(InputError, match="a score of query 'q' is not finite"):
+        Run.from_dict({"q": {"a": 1e39}})
+    ir_measures = pytest.importorskip("ir_measures", reason="ir_measures is not installed")
+    theirs = ir_measures.calc_aggregate(
+        [ir_measures.nDCG @ 10, ir_measures.AP @ 10], judged, scores
     )
+    assert sorted(found.values()) == pytest.approx(sorted(theirs.values()))
 
 
 def test_lists_of_other_ids_are_refused_and_missing_lists_are_said(recwarn):

@@ -177,8 +177,9 @@ def test_captions_of_another_language_have_to_be_named(tmp_path: Path) -> None:
         tmp_path / "pictures",
         *SCENES,
     )
-    assert "captions have no common English word -> say what they are in" in refusal(
-        "init", tmp_path / "p", *given
+    assert (
+        "tell English (a, the, of, with, and, ...) -> say what they are in: --language en"
+        in refusal("init", tmp_path / "p", *given)
     )
     assert call("init", tmp_path / "p", *given, "--language", "de") == 0
     assert written(tmp_path / "p")["publish"]["language"] == "de"

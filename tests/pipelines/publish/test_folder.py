@@ -171,7 +171,10 @@ def test_captions_that_are_not_english_are_not_published_as_english(
     )
     params = PublishParams(name="tiny", license="cc-by-4.0", language=given)
     if given is None:
-        with pytest.raises(InputError, match="seem not to be English.*publish.language=de"):
+        with pytest.raises(
+            InputError,
+            match="do not tell theirs: .* none of the words .*publish.language=en, or de",
+        ):
             publish(captions, [tmp_path / "shards"], tmp_path / "out", params)
         assert not (tmp_path / "out").exists()
         return

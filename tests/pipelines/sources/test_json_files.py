@@ -59,8 +59,10 @@ def test_several_files_of_coco_each_with_its_split(read: Read, tmp_path: Path) -
     ] == ["train2014"]
     assert [c.file for c in read_source(CaptionsParams(source="coco", input=folder))] == [single]
     read("coco", WHOLE, name="annotations/captions_val2014.json")
-    found = list(read_source(CaptionsParams(source="coco", input=folder)))
+    left_out = Counter[str]()
+    found = list(read_source(CaptionsParams(source="coco", input=folder), left_out))
     assert [c.split for c in found] == ["train2014", *["val2014"] * 3]
+    assert left_out == {"files of another kind": 1}
     (tmp_path / "mine.json").write_text(json.dumps(other))
     with pytest.raises(
         InputError,

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -168,6 +169,23 @@ def test_a_column_of_lists_in_cells_is_lists(read: Read) -> None:
         read("tsv", "image_id\tcaption\n7\t['A dog.' 'A hound.']\n")  # as numpy prints it
 
 
+def test_lists_as_tuples_and_arrays_and_with_gaps(read: Read) -> None:
+    """A cell that pandas left empty does not make texts of the lists in the others."""
+    for cells in (
+        ["['A dog.', 'B']", "('A dog.', 'B')", "array(['A dog.', 'B'], dtype=object)"],
+        ["array(['A dog.', 'B'], dtype='<U6')", "array(['A dog.',\n 'B'])", '["A dog.", "B"]'],
+    ):
+        rows = "".join(
+            '{},"{}"\n'.format(k, cell.replace('"', '""')) for k, cell in enumerate(cells)
+        )
+        for gaps in ("", '8,\n9,"[]"\n'):
+            found = read("csv", f"image_id,caption\n{gaps}{rows}")
+            assert [c.text for c in found if c.text] == ["A dog.", "B"] * 3
+            assert len(found) == (8 if gaps else 6)
+    plain = read("csv", 'image_id,caption\n7,(A dog)\n8,"(A ""cat"")"\n')
+    assert [c.text for c in plain] == ["(A dog)", '(A "cat")']
+
+
 def test_ids_that_pandas_made_floats_are_ids(read: Read) -> None:
     for source, text in (
         ("csv", "image_id,caption\n1.0,A dog.\n"),
@@ -181,6 +199,57 @@ def test_ids_that_pandas_made_floats_are_ids(read: Read) -> None:
     ]
     with pytest.raises(InputError, match=r"row 1: 'image_id' is 1.5, not an id"):
         read("jsonl", '{"image_id": 1.5, "caption": "A dog."}')
+
+
+@pytest.mark.parametrize("cell", ["1.23457E+11", "1,23457E+11", "1e+15", "9007199254740993.0"])
+@pytest.mark.parametrize("source", ["csv", "tsv", "jsonl"])
+def test_an_id_that_a_spreadsheet_rounded_is_named(read: Read, source: str, cell: str) -> None:
+    """Two ids may have become one."""
+    text = {
+        "csv": f'image_id,caption\n"{cell}",A dog.\n',
+        "tsv": f"image_id\tcaption\n{cell}\tA dog.\n",
+        "jsonl": json.dumps({"image_id": cell, "caption": "A dog."}),
+    }[source]
+    problem = rf"row \d: 'image_id' is '{re.escape(cell)}', a number that a spreadsheet or a float"
+    with pytest.raises(InputError, match=problem):
+        read(source, text)
+
+
+def test_ids_that_look_like_numbers_are_kept(read: Read) -> None:
+    ids = ["1E5", "007", "12345678901234567890", "5e-05", "1.10", "NA", "None", "nan", "-1"]
+    rows = "".join(f"{one},A dog.\n" for one in ids)
+    assert [c.image_id for c in read("csv", f"image_id,caption\n{rows}")] == ids
+    assert [c.image_id for c in read("csv", "image_id,caption\n900719925474099.0,A\n")] == [
+        "900719925474099"
+    ]
+
+
+def test_nan_is_an_absent_caption_or_file(read: Read) -> None:
+    """pandas writes it for None. As an id it is refused."""
+    rows = (
+        '{"image_id": 1, "caption": NaN, "file_name": NaN}\n'
+        '{"image_id": 2, "caption": ["A dog.", NaN], "file_name": "2.jpg"}\n'
+    )
+    found = [(c.caption_id, c.text, c.image_file) for c in read("jsonl", rows)]
+    assert found == [("1#0", "", None), ("2#0", "A dog.", "2.jpg"), ("2#1", "", "2.jpg")]
+    coco = {
+        "annotations": [{"image_id": 1, "id": 1, "caption": float("nan")}],
+        "images": [{"id": 1}],
+    }
+    assert [c.text for c in read("coco", coco)] == [""]
+    sentences = [{"raw": float("nan"), "sentid": 1}]
+    karpathy = {"images": [{"filename": "a.jpg", "split": "test", "sentences": sentences}]}
+    assert [c.text for c in read("karpathy", karpathy)] == [""]
+    with pytest.raises(InputError, match="row 1: 'image_id' is nan, not an id"):
+        read("jsonl", '{"image_id": NaN, "caption": "A dog."}')
+
+
+def test_a_file_that_only_later_rows_name_is_not_lost(read: Read) -> None:
+    rows = (
+        '{"image_id": 1, "caption": "A"}\n{"image_id": 2, "caption": "B", "file_name": "2.jpg"}\n'
+    )
+    with pytest.raises(InputError, match="row 2: 'file_name', which rows before this one do not"):
+        read("jsonl", rows)
 
 
 def test_remedies_for_tables_of_another_kind(read: Read) -> None:

@@ -104,6 +104,14 @@ def test_lists_give_the_split_and_the_rest_is_counted(read: Read, tmp_path: Path
     assert [c.caption_id for c in flickr(read, tmp_path, split="train", **lists)] == ["b.jpg#0"]
 
 
+def test_lists_and_table_may_spell_an_accent_differently(read: Read, tmp_path: Path) -> None:
+    """A Mac's names are decomposed, those of a table mostly composed."""
+    one, other = "caf\u00e9.jpg", "cafe\u0301.jpg"
+    (tmp_path / "test.txt").write_text(f"{other}\n")
+    found = read("flickr", f"{one}#0\tA cup .\n", split_lists={"test": str(tmp_path / "test.txt")})
+    assert [(c.image_id, c.split) for c in found] == [(one, "test")]
+
+
 @pytest.mark.parametrize(
     ("lists", "message"),
     [

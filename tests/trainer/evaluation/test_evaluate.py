@@ -29,6 +29,7 @@ from capgrade.trainer.evaluation.task import (
     mean_similarity,
     read_csv,
     read_similarity,
+    read_similarity_of,
 )
 from capgrade.trainer.search.index import open_search
 from tests.conftest import call, caption_table, write_captions_folder, write_matrix
@@ -652,6 +653,21 @@ def test_quoted_ids_may_hold_commas_and_quotes(tmp_path):
     (tmp_path / "ids.csv").write_text(', "a,1", "say ""b"""\n"x, y",0.5,1\n\n z ,2,3\n')
     ids = ["x, y", " z "], ["a,1", 'say "b"']
     np.testing.assert_array_equal(read_csv(tmp_path / "ids.csv", *ids), [[0.5, 1], [2, 3]])
+
+
+def test_a_transposed_matrix_is_named_also_with_five_captions_an_image(tmp_path):
+    """As many rows as five an image, which VSE++ writes, but with a column an image."""
+    folder = captions_folder(tmp_path / "captions", np.repeat(np.arange(12), 5))
+    scores = np.random.default_rng(0).random((60, 12), np.float32)
+    np.save(tmp_path / "s.npy", scores)
+    table = read_captions(folder)
+    problem = r"\(60, 12\) scores are captions x images, not \(12, 60\) .* -> transpose it: numpy"
+    with pytest.raises(InputError, match=problem):
+        read_similarity_of(tmp_path / "s.npy", table)
+    np.save(tmp_path / "s.npy", scores.T)
+    np.testing.assert_array_equal(read_similarity_of(tmp_path / "s.npy", table), scores.T)
+    np.save(tmp_path / "s.npy", np.repeat(scores.T, 5, axis=0))
+    np.testing.assert_array_equal(read_similarity_of(tmp_path / "s.npy", table), scores.T)
 
 
 def test_a_similarity_that_does_not_fit_is_named_with_its_row(folders, captions, tmp_path):
