@@ -129,8 +129,10 @@ class Trained(Measure[TrainedParams]):
             store = self._open_images(config)
             require_dim(config["feature_dim"], store.metadata["dim"], store.folder)
             pairs = Pairs(captions, store, tokens.encode(captions))
-            encoded = encode_split(model, pairs)
-            vectors.append(tuple(side.vector.numpy() for side in encoded))
+            of_images, of_captions = (
+                np.asarray(side.vector) for side in encode_split(model, pairs)
+            )
+            vectors.append((of_images, of_captions))
         images, texts = (np.stack(side) for side in zip(*vectors, strict=True))
         return FittedTrained(captions.ref_ptr, captions.refs, False, images, texts, unseen)
 

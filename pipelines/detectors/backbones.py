@@ -67,6 +67,7 @@ def _load_transformers(model: str) -> Backbone:
         raise InputError(problem, remedy=_REMEDY)
     with torch.inference_mode():
         black_map = network(pixel_values=torch.zeros(1, 3, *sides)).last_hidden_state
+    make_map: Callable[[Tensor], Tensor]
     if black_map.ndim == 4:
         n_features, make_map = black_map.shape[1], _Convolutional(network)
     else:
