@@ -23,6 +23,7 @@ from typing import Any
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import OUT, writing
+from capgrade.schemas.reading import require_file
 
 GZIP = b"\x1f\x8b"  # which its files begin with
 CORRECT = "correct this row; a file that ends early has to be downloaded or written again"
@@ -86,7 +87,9 @@ def append_lines(path: Path, lines: Sequence[Mapping[str, Any]], allow: str = OU
 def appended_lines(path: Path, first: str) -> Iterator[tuple[int, bytes]]:
     """What `append_lines` wrote, numbered from 1, but for lines whose writing a crash stopped:
     those begin with the key `first` and do not end as an object."""
-    for row, text in enumerate(path.read_bytes().split(b"\n"), start=1):
+    with open_bytes(path) as file:
+        texts = file.read().split(b"\n")
+    for row, text in enumerate(texts, start=1):
         if text and (
             text.endswith(b"}") or not text.startswith(f'{{"{first}"'.encode()[: len(text)])
         ):
@@ -94,15 +97,10 @@ def appended_lines(path: Path, first: str) -> Iterator[tuple[int, bytes]]:
 
 
 def open_bytes(path: Path) -> BufferedReader:
-    """A file opened to read its bytes. InputError when it cannot be."""
+    """A file opened to read its bytes. InputError when it cannot be, and as `require_file`."""
+    require_file(path)
     try:
         return path.open("rb")
-    except FileNotFoundError:
-        raise InputError("no such file", file=path, remedy="check the path") from None
-    except IsADirectoryError:
-        raise InputError(
-            "a folder where a file is needed", file=path, remedy="name the file in it"
-        ) from None
     except OSError as error:
         raise InputError(
             f"cannot be read ({error.strerror})", file=path, remedy="check its permissions"
@@ -164,7 +162,9 @@ def parse_json(text: str, path: Path, *, first_row: int, remedy: str = CORRECT) 
         raise InputError(
             problem, file=path, row=first_row + error.lineno - 1, remedy=remedy
         ) from None
-    except (RecursionError, ValueError):  # brackets without end; a number of thousands of digits
+    except InputError:
+        raise
+    except Exception:  # brackets without end; a number of thousands of digits
         problem = "not valid JSON: nested too deep, or a number of more digits than any id has"
         raise InputError(problem, file=path, row=first_row, remedy=remedy) from None
 
