@@ -116,9 +116,10 @@ def read_torch(path: Path) -> Any:
     """
     names: list[Any] = [(value, name) for name, value in _NAMES.items()]
     open_bytes(path).close()
-    if zipfile.is_zipfile(path):
-        with reading(path, "torch file", remedy=_REMEDY), zipfile.ZipFile(path) as archive:
-            refuse_archive(archive, path)
+    with reading(path, "torch file", remedy=_REMEDY):
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                refuse_archive(archive, path)
     try:
         with torch.serialization.safe_globals(names), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it says that it ignores the encoding, but does not

@@ -97,13 +97,13 @@ def digest(path: Path) -> str:
 
 def digests(paths: Iterable[Path]) -> dict[str, str]:
     """SHA-256 of files by name, with as many of the folders above as tell it from the others."""
-    files = list({path.resolve(): None for path in paths})
+    files = {path.resolve(): path for path in paths}
     by_name = {}
-    for path in files:
+    for path, given in files.items():
         count = 1
         while [other.parts[-count:] for other in files].count(path.parts[-count:]) > 1:
             count += 1
-        by_name["/".join(path.parts[-count:])] = digest(path)
+        by_name["/".join(path.parts[-count:])] = digest(given)
     return by_name
 
 

@@ -515,11 +515,12 @@ def _list_rows(
         raise InputError(problem, file=file, remedy="write ids as texts or whole numbers")
     rows = [row_id(split, first + k) for k in range(table.num_rows)]
     paths: list[str | None] = [None] * len(rows)
-    if column in table.column_names and pa.types.is_struct(table.schema.field(column).type):
-        paths = pc.struct_field(table.column(column), "path").to_pylist()
     path_column = next((name for name in FILES if name in table.column_names), None)
-    files = table.column(path_column).to_pylist() if path_column else [None] * len(rows)
-    ids = table.column(id_column).to_pylist() if id_column else [None] * len(rows)
+    with reading(file, "table"):  # texts may be no UTF-8
+        if column in table.column_names and pa.types.is_struct(table.schema.field(column).type):
+            paths = pc.struct_field(table.column(column), "path").to_pylist()
+        files = table.column(path_column).to_pylist() if path_column else [None] * len(rows)
+        ids = table.column(id_column).to_pylist() if id_column else [None] * len(rows)
     if id_column and None in ids:
         k = ids.index(None)
         raise InputError(

@@ -26,8 +26,10 @@ from capgrade.schemas.captions import Caption
 from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hub import hub_source
-from capgrade.schemas.lines import DELETE, EMPTY, open_bytes, open_table, parse_json, read_lines
+from capgrade.schemas.lines import DELETE, EMPTY, open_table, parse_json, read_lines
 from capgrade.schemas.params import CaptionsParams, Columns
+from capgrade.schemas.parquet import PARQUET, open_parquet
+from capgrade.schemas.reading import reading
 from capgrade.schemas.say import tell
 
 if TYPE_CHECKING:
@@ -216,20 +218,18 @@ def parquet_rows(
 ) -> Iterator[Record]:
     """The rows of a Parquet file; `choose` gets the names of all columns, and those that it returns
     are read. InputError for a file that is not whole."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    open_bytes(path).close()
-    row = 1
-    try:
-        file = pq.ParquetFile(path)
-        columns = list(dict.fromkeys(choose(file.schema_arrow.names)))
-        for batch in file.iter_batches(columns=columns):
-            yield from enumerate(batch.to_pylist(), start=row)
-            row += batch.num_rows
-    except pa.ArrowException as error:
-        problem = f"not a whole Parquet file ({error})"
-        raise InputError(problem, file=path, remedy="write it again") from error
+    file, row = open_parquet(path), 1
+    columns = list(dict.fromkeys(choose(file.schema_arrow.names)))
+    with reading(path, PARQUET):
+        batches = file.iter_batches(columns=columns)
+    while True:
+        with reading(path, PARQUET):
+            batch = next(batches, None)
+            rows = batch.to_pylist() if batch is not None else None
+        if rows is None:
+            return
+        yield from enumerate(rows, start=row)
+        row += len(rows)
 
 
 def _json_rows(path: Path) -> Iterator[Record]:
