@@ -355,6 +355,32 @@ def test_files_made_to_do_harm(name: str, tmp_path: Path) -> None:
     assert any(part in str(error) for part in said.split("|")), error
 
 
+@pytest.mark.parametrize(("side", "fine"), [(6_000, True), (9_000, False), (60_000, False)])
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP"])
+def test_pixels_without_number(kind: str, side: int, fine: bool, tmp_path: Path) -> None:
+    """Of one colour, in a few thousand bytes; a large photograph has bytes for its pixels."""
+    data = io.BytesIO()
+    if kind == "WEBP":  # whose sides are of 14 bits
+        Image.new("RGB", (8, 8)).save(data, kind, lossless=True)
+        head = bytearray(data.getvalue())
+        head[21:25] = struct.pack("<I", min(side, 2**14) - 1 << 14 | min(side, 2**14) - 1)
+        data = io.BytesIO(bytes(head))
+    else:
+        how = {"compression": "group4"} if kind == "TIFF" else {}
+        Image.new("1", (side, side)).save(data, kind, **how)
+    (tmp_path / "x.png").write_bytes(data.getvalue())
+    (picture,) = list_pictures(tmp_path / "x.png")
+    with bounded():
+        if fine and kind == "WEBP":
+            assert picture.size() == (side, side)  # its few bytes may be decoded or not
+        elif fine:
+            assert picture.decode()[0].shape == (side, side, 3)
+        else:
+            with pytest.raises(InputError, match="x.png: (too many pixels|not a readable)"):
+                picture.decode()
+            assert side < 9_000 or picture.size() is None
+
+
 def damaged_zip(how: int) -> bytes:
     """The pixels of the first member are damaged, or the way in which it is packed is unknown."""
     content = bytearray(zipped({"a.png": PNG * 9, "b.png": PNG}, how if how < 90 else 8))

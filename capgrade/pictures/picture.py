@@ -3,9 +3,10 @@ its pixels as 8-bit RGB."""
 
 import hashlib
 import io
+import os
 import zipfile
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,6 +34,7 @@ FORMATS = {
 }
 SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffixes)
 STARTS_WITHIN = 16  # bytes by which a format is known
+_WEBP_HEAD = 30  # bytes of a WebP that have its sides
 _STARTS = (
     b"\xff\xd8\xff",
     b"\x89PNG\r\n\x1a\n",
@@ -66,6 +68,9 @@ _BRANDS = {
     b"jP  ": "JPEG 2000",
 }
 _OTHER_STARTS = {b"\xff\x0a": "JPEG XL", b"8BPS": "Photoshop", b"%!PS": "EPS"}
+# A picture may have so many pixels, and more where it has bytes for them: cameras write fewer than
+# ten a byte.
+FREE_PIXELS, _PIXELS_OF_A_BYTE = 40_000_000, 150
 # Row groups of Parquet files that stay in memory. A few suffice: pictures are mostly read in order.
 _GROUPS = 4
 
@@ -215,9 +220,34 @@ def format_not_read(start: bytes) -> str | None:
 
 
 def open_picture(source: BinaryIO) -> Image.Image:
-    """A picture whose header is read and whose pixels are not, of FORMATS only; errors are
-    Pillow's."""
-    return Image.open(source, formats=tuple(FORMATS))
+    """A picture whose header is read and whose pixels are not, of FORMATS only. Errors are
+    Pillow's; DecompressionBombError also for more pixels than so many bytes have."""
+    size = source.seek(0, os.SEEK_END)
+    source.seek(0)
+    # Pillow makes room for the pixels of a WebP as it opens one.
+    _require_bytes(*_webp_sides(source.read(_WEBP_HEAD)), size)
+    source.seek(0)
+    image = Image.open(source, formats=tuple(FORMATS))
+    _require_bytes(*image.size, size)
+    return image
+
+
+def _require_bytes(width: int, height: int, size: int) -> None:
+    if width * height > max(FREE_PIXELS, _PIXELS_OF_A_BYTE * size):
+        raise Image.DecompressionBombError(f"{width:,} x {height:,} in {size:,} bytes")
+
+
+def _webp_sides(start: bytes) -> tuple[int, int]:
+    """The width and height in a WebP's header (RFC 9649, section 2); 0 and 0 of another file."""
+    number = partial(int.from_bytes, byteorder="little")
+    if start[8:16] == b"WEBPVP8X":
+        return 1 + number(start[24:27]), 1 + number(start[27:30])
+    if start[8:16] == b"WEBPVP8L":
+        bits = number(start[21:25])
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    if start[8:16] == b"WEBPVP8 ":
+        return number(start[26:28]) & 0x3FFF, number(start[28:30]) & 0x3FFF
+    return 0, 0
 
 
 def orientation(image: Image.Image) -> int:
@@ -251,7 +281,7 @@ def decode_image(data: bytes, name: str | Path, row: int | str | None = None) ->
             turn = TURNS.get(orientation(image))
             turned = image if turn is None else image.transpose(turn)
             if not image.mode.startswith(("I", "F")):
-                return np.array(turned.convert("RGB"))
+                return np.array(turned if turned.mode == "RGB" else turned.convert("RGB"))
             # Pillow gives a TIFF's 12 bits as 16, and others' 32 as mode I.
             right = image.mode.startswith("I")
             if isinstance(image, TiffImageFile):
