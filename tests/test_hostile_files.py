@@ -355,7 +355,7 @@ def test_files_made_to_do_harm(name: str, tmp_path: Path) -> None:
     assert any(part in str(error) for part in said.split("|")), error
 
 
-@pytest.mark.parametrize(("side", "fine"), [(6_000, True), (9_000, False), (60_000, False)])
+@pytest.mark.parametrize(("side", "fine"), [(6_000, True), (7_000, False), (2**14, False)])
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP"])
 def test_pixels_without_number(kind: str, side: int, fine: bool, tmp_path: Path) -> None:
     """Of one colour, in a few thousand bytes; a large photograph has bytes for its pixels."""
@@ -363,7 +363,7 @@ def test_pixels_without_number(kind: str, side: int, fine: bool, tmp_path: Path)
     if kind == "WEBP":  # whose sides are of 14 bits
         Image.new("RGB", (8, 8)).save(data, kind, lossless=True)
         head = bytearray(data.getvalue())
-        head[21:25] = struct.pack("<I", min(side, 2**14) - 1 << 14 | min(side, 2**14) - 1)
+        head[21:25] = struct.pack("<I", (side - 1) << 14 | (side - 1))
         data = io.BytesIO(bytes(head))
     else:
         how = {"compression": "group4"} if kind == "TIFF" else {}
@@ -378,7 +378,7 @@ def test_pixels_without_number(kind: str, side: int, fine: bool, tmp_path: Path)
         else:
             with pytest.raises(InputError, match="x.png: (too many pixels|not a readable)"):
                 picture.decode()
-            assert side < 9_000 or picture.size() is None
+            assert picture.size() is None
 
 
 def damaged_zip(how: int) -> bytes:
