@@ -543,7 +543,7 @@ class JudgeParams(ParamsBlock):
     price_in: Annotated[float, Field(ge=0)] = 0.0  # of a million tokens sent
     price_out: Annotated[float, Field(ge=0)] = 0.0  # of a million tokens answered
     retries: Natural = 2  # of a connection that fails; what is answered is never asked again
-    timeout: Annotated[float, Field(ge=0.1)] = 60.0  # seconds to wait for an answer
+    timeout: Annotated[float, Field(ge=0.1)] = 60.0  # seconds that a whole answer may take
     device: MeasureDevice = "cpu"  # of a model in this process
 
 
