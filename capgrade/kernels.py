@@ -26,6 +26,7 @@ import numpy as np
 from numba.core import event
 from platformdirs import user_cache_path
 
+from capgrade.schemas.reading import reason_of
 from capgrade.schemas.say import tell, warn
 
 _PACKAGE = Path(__file__).parent
@@ -45,9 +46,34 @@ def njit(function: Callable | None = None, *, cache: bool = False, **options: An
     # numba reads the setting when a kernel is made, so the caller's own kernels are not affected.
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
     try:
-        return numba.njit(function, cache=True, **options)
+        kernel = numba.njit(function, cache=True, **options)
     finally:
         numba.config.CACHE_DIR = before
+    compile_or_load = kernel.compile
+
+    def compile_in_any_case(signature: Any) -> Any:
+        """Damaged files of the cache make numba raise anything, in every run."""
+        try:
+            return compile_or_load(signature)
+        except numba.errors.NumbaError:
+            raise
+        except Exception as error:
+            if not _delete_code(Path(kernel.stats.cache_path)):
+                raise
+            warn(f"kept code was damaged, and is compiled anew ({reason_of(error)})")
+            return compile_or_load(signature)
+
+    kernel.compile = compile_in_any_case
+    return kernel
+
+
+def _delete_code(folder: Path) -> int:
+    """Delete numba's files in a folder; returns how many there were. Processes that run find their
+    own code in memory."""
+    files = [*folder.glob("*.nbi"), *folder.glob("*.nbc")]
+    for file in files:
+        file.unlink(missing_ok=True)
+    return len(files)
 
 
 @lru_cache(maxsize=1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
+import zipfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ import numpy as np
 import torch
 
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import open_bytes
+from capgrade.schemas.reading import reading, reason_of, refuse_archive
 
 _REMEDY = "fetch the file again, from the place that published it"
 TEXT = "latin1"  # of Python 2, as detectron2's checkpointer reads it
@@ -97,8 +100,10 @@ def read_pickle(path: Path) -> Any:
     Text of Python 2 is read as Latin-1.
     """
     try:
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             return _Unpickler(file, encoding=TEXT).load()
+    except InputError:
+        raise
     except Exception as error:  # a damaged pickle can raise anything
         raise _unreadable("pickle", "arrays", error, path) from error
 
@@ -110,6 +115,11 @@ def read_torch(path: Path) -> Any:
     InputError for a file that holds anything else, or is damaged.
     """
     names: list[Any] = [(value, name) for name, value in _NAMES.items()]
+    open_bytes(path).close()
+    with reading(path, "torch file", remedy=_REMEDY):
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                refuse_archive(archive, path)
     try:
         with torch.serialization.safe_globals(names), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it says that it ignores the encoding, but does not
@@ -124,5 +134,7 @@ def _unreadable(kind: str, of: str, error: Exception, path: Path) -> InputError:
         why = f"it names {refused[1]}" if refused[1] else f"it holds an {refused[0]}"
         return InputError(f"a {kind} of more than {of}, not read: {why}", file=path, remedy=_REMEDY)
     return InputError(
-        f"not a whole {kind} ({type(error).__name__}: {message:.200})", file=path, remedy=_REMEDY
+        f"not a whole {kind} ({type(error).__name__}: {reason_of(error)})",
+        file=path,
+        remedy=_REMEDY,
     )

@@ -1,8 +1,8 @@
 """Tables in Arrow IPC files, uncompressed so that they can be memory-mapped."""
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MAKE_AGAIN, OUT, atomic, canonical, package_version
+from capgrade.schemas.lines import open_bytes
+from capgrade.schemas.reading import reading
 
 TABLE_FORMAT = 1
 _METADATA = b"capgrade"
@@ -34,7 +36,7 @@ def metadata_of(schema: pa.Schema, file: Path | None = None) -> dict[str, Any]:
     """What `with_metadata` stored, or an empty dict. InputError about `file` for damaged text."""
     try:
         metadata = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
-    except (ValueError, RecursionError) as error:
+    except Exception as error:
         problem = f"the metadata of an Arrow file are damaged ({error})"
         raise InputError(problem, file=file, remedy=MAKE_AGAIN) from error
     return metadata if isinstance(metadata, dict) else {}
@@ -68,8 +70,9 @@ class ArrowFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if not path.is_file():
+        if not path.exists():
             raise InputError("no such file", file=path, remedy=f"check the path, or {MAKE_AGAIN}")
+        open_bytes(path).close()
         with self.refuse_damaged():
             self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
             self.schema: pa.Schema = self._reader.schema
@@ -99,22 +102,9 @@ class ArrowFile:
             if key not in metadata_of(self.schema):
                 raise InputError(f"its metadata have no '{key}'", file=self.path, remedy=MAKE_AGAIN)
 
-    @contextmanager
-    def refuse_damaged(self) -> Iterator[None]:
+    def refuse_damaged(self) -> AbstractContextManager[None]:
         """Raise InputError for what the block raises over a damaged file."""
-        try:
-            yield
-        except (
-            pa.ArrowException,
-            OSError,
-            ValueError,
-            TypeError,
-            OverflowError,
-            MemoryError,
-        ) as error:
-            text = " ".join(str(error).split())
-            problem = f"not a whole Arrow file ({text})"
-            raise InputError(problem, file=self.path, remedy=MAKE_AGAIN) from error
+        return reading(self.path, "Arrow file", remedy=MAKE_AGAIN)
 
 
 def read_arrow(path: Path) -> pa.Table:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from platformdirs import user_cache_path
 
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.reading import require_file
 from capgrade.schemas.say import warn
 
 MANIFEST = "manifest.json"
@@ -88,20 +89,21 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+    """SHA-256 of a file, in hexadecimal. InputError as `require_file`."""
+    require_file(path)
     with path.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 def digests(paths: Iterable[Path]) -> dict[str, str]:
     """SHA-256 of files by name, with as many of the folders above as tell it from the others."""
-    files = list({path.resolve(): None for path in paths})
+    files = {path.resolve(): path for path in paths}
     by_name = {}
-    for path in files:
+    for path, given in files.items():
         count = 1
         while [other.parts[-count:] for other in files].count(path.parts[-count:]) > 1:
             count += 1
-        by_name["/".join(path.parts[-count:])] = digest(path)
+        by_name["/".join(path.parts[-count:])] = digest(given)
     return by_name
 
 
@@ -325,6 +327,7 @@ def parse_manifest(path: Path, remedy: str = MAKE_AGAIN) -> dict[str, Any]:
 
     Manifests of format 1 have no checksum. InputError otherwise.
     """
+    require_file(path)
     try:
         if path.stat().st_size > LARGEST_JSON:
             raise ValueError(f"{path.stat().st_size} bytes")
@@ -335,7 +338,9 @@ def parse_manifest(path: Path, remedy: str = MAKE_AGAIN) -> dict[str, Any]:
         for entry in manifest["files"].values():
             numbers = type(entry["bytes"]) is type(entry.get("rows", 0)) is int
             whole &= numbers and type(entry.get("sha256", "")) is str
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except OSError:  # a disk's, of a file that is not at fault
+        raise
+    except Exception as error:
         raise InputError(
             f"not a manifest ({type(error).__name__}: {error})", file=path, remedy=remedy
         ) from error

@@ -28,6 +28,7 @@ from typing import IO, Any, NoReturn
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import OUT, writing
+from capgrade.schemas.reading import require_file
 
 # What files begin with -> the kind, how to unpack it at a shell, and the reader of text that is
 # packed so. Without a reader it is refused.
@@ -127,7 +128,9 @@ def append_lines(path: Path, lines: Sequence[Mapping[str, Any]], allow: str = OU
 def appended_lines(path: Path, first: str) -> Iterator[tuple[int, bytes]]:
     """What `append_lines` wrote, numbered from 1, but for lines whose writing a crash stopped:
     those begin with the key `first` and do not end as an object."""
-    for row, text in enumerate(path.read_bytes().split(b"\n"), start=1):
+    with open_bytes(path) as file:
+        texts = file.read().split(b"\n")
+    for row, text in enumerate(texts, start=1):
         if text and (
             text.endswith(b"}") or not text.startswith(f'{{"{first}"'.encode()[: len(text)])
         ):
@@ -135,20 +138,15 @@ def appended_lines(path: Path, first: str) -> Iterator[tuple[int, bytes]]:
 
 
 def open_bytes(path: Path) -> BufferedReader:
-    """A file opened to read its bytes. InputError when it cannot be, and for a pointer of Git LFS
-    in place of the file."""
+    """A file opened to read its bytes. InputError when it cannot be, as `require_file`, and for a
+    pointer of Git LFS in place of the file."""
+    require_file(path)
     try:
         file = path.open("rb")
         if is_pointer(file.peek(len(_POINTER))):
             file.close()
             refuse_pointer(path)
         return file
-    except FileNotFoundError:
-        raise InputError("no such file", file=path, remedy="check the path") from None
-    except IsADirectoryError:
-        raise InputError(
-            "a folder where a file is needed", file=path, remedy="name the file in it"
-        ) from None
     except OSError as error:
         raise InputError(
             f"cannot be read ({error.strerror})", file=path, remedy="check its permissions"
@@ -225,7 +223,9 @@ def parse_json(text: str, path: Path, *, first_row: int, remedy: str = CORRECT) 
         raise InputError(
             problem, file=path, row=first_row + error.lineno - 1, remedy=remedy
         ) from None
-    except (RecursionError, ValueError):  # brackets without end; a number of thousands of digits
+    except InputError:
+        raise
+    except Exception:  # brackets without end; a number of thousands of digits
         problem = "not valid JSON: nested too deep, or a number of more digits than any id has"
         raise InputError(problem, file=path, row=first_row, remedy=remedy) from None
 

@@ -22,6 +22,7 @@ from pydantic import (
 from capgrade.schemas.errors import InputError, choose_from, nearest
 from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN_LICENCE
 from capgrade.schemas.lines import read_text
+from capgrade.schemas.reading import reason_of
 
 _Source = Literal[
     "scenes",
@@ -549,7 +550,7 @@ class JudgeParams(ParamsBlock):
     price_in: Annotated[float, Field(ge=0)] = 0.0  # of a million tokens sent
     price_out: Annotated[float, Field(ge=0)] = 0.0  # of a million tokens answered
     retries: Natural = 2  # of a connection that fails; what is answered is never asked again
-    timeout: Annotated[float, Field(ge=0.1)] = 60.0  # seconds to wait for an answer
+    timeout: Annotated[float, Field(ge=0.1)] = 60.0  # seconds that a whole answer may take
     device: MeasureDevice = "cpu"  # of a model in this process
 
 
@@ -658,6 +659,9 @@ def _choices(model: Any, place: Sequence[int | str]) -> list[str]:
     ]
 
 
+_MOST_VALUES = 1_000_000  # of a YAML file; a few lines of aliases may stand for more
+
+
 class _Loader(yaml.SafeLoader):
     """Of a key that stands twice in a mapping, YAML would keep the last."""
 
@@ -695,15 +699,26 @@ def read_yaml(path: Path) -> dict:
 
 def _parsed(text: str, what: str = "", file: Path | None = None) -> Any:
     try:
-        return yaml.load(text, _Loader)
-    except (
-        yaml.YAMLError,
-        ValueError,
-        RecursionError,
-    ) as error:  # of a date that no calendar has; nested without end
+        tree = yaml.load(text, _Loader)
+        if _count_values(tree, {}) > _MOST_VALUES:
+            raise ValueError(f"it stands for more than {_MOST_VALUES:,} values")
+    except Exception as error:  # a date that no calendar has, a tag of another type, no end
         raise InputError(
-            f"{what}not valid YAML: {' '.join(str(error).split())}", file=file, remedy=QUOTED
+            f"{what}not valid YAML: {reason_of(error)}", file=file, remedy=QUOTED
         ) from error
+    return tree
+
+
+def _count_values(tree: Any, counts: dict[int, int]) -> int:
+    """How many values a tree has when its aliases are written out; `counts` are those of parts that
+    are counted already."""
+    if not isinstance(tree, dict | list):
+        return 1
+    if id(tree) not in counts:
+        counts[id(tree)] = 1  # while its parts are counted, as it may contain itself
+        parts = [*tree, *tree.values()] if isinstance(tree, dict) else tree
+        counts[id(tree)] = 1 + sum(_count_values(part, counts) for part in parts)
+    return counts[id(tree)]
 
 
 def override(tree: dict, given: str) -> None:

@@ -9,7 +9,6 @@ been computed (compute_relevance.py). A CSV of judgements gives each judged pair
 from __future__ import annotations
 
 import math
-import tokenize
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,29 +16,17 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.measures.base import ArrayState, Fill, Measure, NoParams
+from capgrade.schemas.arrays import map_npy
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import file_digest
-from capgrade.schemas.lines import number, open_table, text_of_cell
+from capgrade.schemas.lines import number, open_bytes, open_table, text_of_cell
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import warn
 
 NPY_MAGIC = b"\x93NUMPY"
 ARROW_MAGIC = b"ARROW1"
 NOT_COMPUTED = -1.0
-# What numpy raises on a damaged header.
-_DAMAGED = (
-    ValueError,
-    OSError,
-    EOFError,
-    KeyError,
-    TypeError,
-    SyntaxError,
-    OverflowError,
-    MemoryError,
-    RecursionError,
-    tokenize.TokenError,
-)
 _COLUMNS = ("image_id", "caption_id", "score")  # of judgements
 
 
@@ -108,7 +95,7 @@ class FittedImported(ArrayState):
         if self.layout == "teran":
             matrix = np.memmap(self.path, np.float32, "r", shape=(self.n_captions, self.n_images)).T
         else:
-            matrix = np.load(self.path, mmap_mode="r", allow_pickle=False)
+            matrix = map_npy(Path(self.path))
             matrix = matrix.T if self.layout == "captions x images" else matrix
 
         def cells(images: np.ndarray, captions: slice | np.ndarray) -> np.ndarray:
@@ -155,7 +142,7 @@ class Imported(Measure[NoParams]):
 
 
 def _layout(path: Path, captions: Captions) -> str:
-    with path.open("rb") as f:
+    with open_bytes(path) as f:
         magic = f.read(6)
     if magic == ARROW_MAGIC:
         read_relevance(path).require(captions)
@@ -173,11 +160,7 @@ def _layout(path: Path, captions: Captions) -> str:
 
 
 def _npy_layout(path: Path, captions: Captions) -> str:
-    try:
-        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except _DAMAGED as error:
-        text = " ".join(str(error).split())
-        raise InputError(f"not a whole .npy file of numbers ({text})", file=path) from error
+    matrix = map_npy(path)
     shape = (captions.n_images, captions.n_captions)
     if matrix.dtype.kind not in "fiu" or matrix.shape not in (shape, shape[::-1]):
         problem = f"{matrix.dtype} of shape {matrix.shape}, "

@@ -5,32 +5,36 @@ name."""
 import mimetypes
 import os
 import re
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from io import TextIOWrapper
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from PIL import Image
 
 from capgrade.pictures.picture import (
     FORMATS,
     STARTS_WITHIN,
     Picture,
+    format_not_read,
     is_picture,
     open_table,
     open_zip,
 )
-from capgrade.schemas.arrow import read_arrow
+from capgrade.schemas.arrow import ArrowFile
 from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
 from capgrade.schemas.errors import InputError, choose_from, first_of
 from capgrade.schemas.hub import hub_source
 from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images
+from capgrade.schemas.lines import open_bytes
+from capgrade.schemas.parquet import PARQUET, open_parquet
 from capgrade.schemas.progress import progress
+from capgrade.schemas.reading import reading, reason_of, start_of_member
 from capgrade.schemas.regions import well_formed
 from capgrade.schemas.tars import is_tars, list_tars, tar_members
 
@@ -39,8 +43,10 @@ THUMBNAILS = {"@eaDir", "__MACOSX", "thumbs", ".thumbnails", ".ipynb_checkpoints
 # Members of a tar's sample with these endings are texts, and are not opened.
 _TEXTS = {"txt", "json", "cls", "caption", "csv", "tsv"}
 _NO_PICTURE, _OTHER, _HIDDEN = "no picture by content", "other files", "hidden"
+_POINTER, _POINTER_START = "pointers of Git LFS, not files (git lfs pull)", b"version https://"
 THUMBNAIL, UNREADABLE, _LINKED_BEFORE = "thumbnails", "cannot be read", "seen before by a link"
 ID, FILES = "image_id", ("filename", "file_name", "image_file")  # columns of ids and of file names
+_LONGEST_LINE = 2**16  # characters, of a list: a path has at most 4,096 bytes
 _SHOWN = 3  # names in one line of what was not taken
 _BESIDE = "pictures beside a dataset"
 _PARTS = re.compile(r".*-\d{5}-of-\d{5}")
@@ -65,11 +71,11 @@ class ImageColumns:
                     f"no column '{name}'", file=path, remedy=choose_from(name, schema.names)
                 )
         if self.image is not None:
-            return self.image
+            return _of_pictures(self.image, schema, path)
         structs, binary = _struct_columns(schema), _binary_columns(schema)
         columns = structs or binary
         if "image" in columns:
-            return "image"
+            return _of_pictures("image", schema, path)
         if len(columns) > 1:
             remedy = f"choose one: {self.option}={columns[0]}"
             if self.option is None:
@@ -83,13 +89,13 @@ class ImageColumns:
         if not columns:
             problem = f"no column of pictures among: {names}"
             raise InputError(problem, file=path, remedy="give Parquet files with a column `image`")
-        return columns[0]
+        return _of_pictures(columns[0], schema, path)
 
     def has_pictures(self, path: Path) -> bool:
         """Whether a Parquet file has pictures."""
         try:
-            schema = pq.read_schema(path)
-        except (pa.ArrowException, OSError):
+            schema = open_parquet(path).schema_arrow
+        except InputError:
             return False
         return (
             bool(_struct_columns(schema))
@@ -99,6 +105,37 @@ class ImageColumns:
 
 
 NO_COLUMNS = ImageColumns()
+
+
+def _of_pictures(name: str, schema: pa.Schema, path: Path) -> str:
+    """The name of a column; InputError where its type is not that of pictures."""
+    kind = schema.field(name).type
+    of_bytes, of_path = kind, pa.null()
+    if pa.types.is_struct(kind):
+        fields = {field.name: field.type for field in kind}
+        of_bytes, of_path = fields.get("bytes", kind), fields.get("path", pa.null())
+    if not (_is_binary(of_bytes) or pa.types.is_null(of_bytes)):
+        problem = f"column '{name}' is of type {of_bytes}, not of pictures' bytes"
+    elif not (_is_text(of_path) or pa.types.is_null(of_path)):
+        problem = f"the paths in column '{name}' are of type {of_path}, not texts"
+    else:
+        return name
+    remedy = "write it as {bytes: binary, path: string}, or name another column"
+    raise InputError(problem, file=path, remedy=remedy)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    of_values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(of_values) or pa.types.is_large_string(of_values)
+
+
+def _is_id(kind: pa.DataType) -> bool:
+    # Floats are those of whole numbers with gaps.
+    return _is_text(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
 
 def _struct_columns(schema: pa.Schema) -> list[str]:
@@ -111,11 +148,7 @@ def _struct_columns(schema: pa.Schema) -> list[str]:
 
 
 def _binary_columns(schema: pa.Schema) -> list[str]:
-    return [
-        field.name
-        for field in schema
-        if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)
-    ]
+    return [field.name for field in schema if _is_binary(field.type)]
 
 
 class PictureList(list[Picture]):
@@ -259,7 +292,12 @@ class _NotTaken(dict[str, list[str]]):
         if is_picture(start):
             return False
         kind = mimetypes.guess_type(name.lower())[0] or ""
-        self.add(_NO_PICTURE if kind.startswith("image/") or "." not in name else _OTHER, name)
+        reason = _NO_PICTURE if kind.startswith("image/") or "." not in name else _OTHER
+        if start.startswith(_POINTER_START):
+            reason = _POINTER
+        elif other := format_not_read(start):
+            reason = _in_format(other)
+        self.add(reason, name)
         return True
 
 
@@ -357,24 +395,18 @@ def _is_new_file(link: Path, seen: set[tuple[int, int]]) -> bool:
 
 def _list_zip(path: Path) -> PictureList:
     pictures, not_taken = list[Picture](), _NotTaken()
-    try:
-        archive = open_zip(str(path))
-        names = sorted(info.filename for info in archive.infolist() if not info.is_dir())
-        for name in names:
-            if not_taken.is_hidden(name):
-                continue
-            # These errors are of encrypted members, and of those packed in an unknown way.
-            with suppress(RuntimeError, NotImplementedError), archive.open(name) as member:
-                if not not_taken.is_other(name, member.read(STARTS_WITHIN)):
-                    pictures.append(
-                        Picture(PurePosixPath(name).stem, str(path), member=name, path=name)
-                    )
-                continue
+    archive = open_zip(str(path))
+    for name in sorted(info.filename for info in archive.infolist() if not info.is_dir()):
+        if not_taken.is_hidden(name):
+            continue
+        try:
+            with reading(path, row=name):
+                start = start_of_member(archive, name, STARTS_WITHIN)
+        except InputError:  # damaged, encrypted, or packed in an unknown way
             not_taken.add(UNREADABLE, name)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise InputError(
-            f"not a whole zip ({error})", file=path, remedy="download or write it again"
-        ) from error
+            continue
+        if not not_taken.is_other(name, start):
+            pictures.append(Picture(PurePosixPath(name).stem, str(path), member=name, path=name))
     return PictureList(pictures, not_taken)
 
 
@@ -384,8 +416,8 @@ def _list_tars(sources: Sequence[str]) -> PictureList:
     tars = list_tars(sources)
     with progress(f"looking for pictures in {len(tars):,} tars", len(tars), unit="tars") as advance:
         for tar in tars:
-            with tar.open("rb") as file:
-                for member in tar_members(tar):
+            with open_bytes(tar) as file:
+                for member in tar_members(tar, not_taken.add):
                     if member.ending in _TEXTS or not_taken.is_hidden(member.name):
                         continue
                     file.seek(member.offset)
@@ -411,22 +443,14 @@ def _list_parquet(files: Sequence[Path], folder: Path, columns: ImageColumns) ->
     counts: dict[str, int] = {}
     for path in files:
         split = split_of(path.relative_to(folder).as_posix()) or "train"
-        try:
-            file = pq.ParquetFile(path)
-            column = columns.picture_column(file.schema_arrow, path)
-            names = [
-                name for name in (columns.image_id or ID, *FILES) if name in file.schema_arrow.names
-            ]
-            paths = (
-                [f"{column}.path"]
-                if pa.types.is_struct(file.schema_arrow.field(column).type)
-                else []
-            )
-            table = file.read([*names, *paths])
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(
-                f"not a whole Parquet file ({error})", file=path, remedy="write it again"
-            ) from error
+        file = open_parquet(path)
+        column = columns.picture_column(file.schema_arrow, path)
+        names = [
+            name for name in (columns.image_id or ID, *FILES) if name in file.schema_arrow.names
+        ]
+        is_struct = pa.types.is_struct(file.schema_arrow.field(column).type)
+        with reading(path, PARQUET):
+            table = file.read([*names, *([f"{column}.path"] if is_struct else [])])
         first = counts.get(split, 0)
         yield from _list_rows(table, column, columns.image_id, str(path), split, first)
         counts[split] = first + file.metadata.num_rows
@@ -436,7 +460,8 @@ def _list_saved(folder: Path, columns: ImageColumns) -> Iterator[Picture]:
     """Rows of a dataset that `save_to_disk` wrote, mapped from its files."""
     from datasets import Dataset, DatasetDict, load_from_disk
 
-    loaded = load_from_disk(str(folder))
+    with reading(folder, "dataset of save_to_disk"):
+        loaded = load_from_disk(str(folder))
     assert isinstance(loaded, Dataset | DatasetDict)
     for split, dataset in (
         loaded.items()
@@ -449,16 +474,12 @@ def _list_saved(folder: Path, columns: ImageColumns) -> Iterator[Picture]:
 def _list_hub(name: str, columns: ImageColumns) -> Iterator[Picture]:
     """Rows of a dataset of the hub, which `datasets` fetches once and maps from its cache."""
     from datasets import DatasetDict, load_dataset
-    from datasets.exceptions import DatasetsError
 
     source = hub_source(name, "dataset")
     try:
         loaded = load_dataset(source)
-    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
-        problem = (
-            "no such file or folder, and no dataset of the hub"
-            f" ({' '.join(str(error).split())[:300]})"
-        )
+    except Exception as error:  # whatever a builder's reader raises of a damaged file
+        problem = f"no such file or folder, and no dataset of the hub ({reason_of(error)})"
         raise InputError(
             problem, file=name, remedy="check the path or the dataset's name"
         ) from error
@@ -490,14 +511,18 @@ def _list_rows(
 ) -> Iterator[Picture]:
     """A picture for each row. Its id is that of the column of ids, else the stem of its path; its
     path is the one beside its bytes, else that of a column of FILES, else `row_id`."""
+    id_column = id_column or (ID if ID in table.column_names else None)
+    if id_column and not _is_id(kind := table.schema.field(id_column).type):
+        problem = f"column '{id_column}' is of type {kind}, not of ids"
+        raise InputError(problem, file=file, remedy="write ids as texts or whole numbers")
     rows = [row_id(split, first + k) for k in range(table.num_rows)]
     paths: list[str | None] = [None] * len(rows)
-    if column in table.column_names and pa.types.is_struct(table.schema.field(column).type):
-        paths = pc.struct_field(table.column(column), "path").to_pylist()
     path_column = next((name for name in FILES if name in table.column_names), None)
-    files = table.column(path_column).to_pylist() if path_column else [None] * len(rows)
-    id_column = id_column or (ID if ID in table.column_names else None)
-    ids = table.column(id_column).to_pylist() if id_column else [None] * len(rows)
+    with reading(file, "table"):  # texts may be no UTF-8
+        if column in table.column_names and pa.types.is_struct(table.schema.field(column).type):
+            paths = pc.struct_field(table.column(column), "path").to_pylist()
+        files = table.column(path_column).to_pylist() if path_column else [None] * len(rows)
+        ids = table.column(id_column).to_pylist() if id_column else [None] * len(rows)
     if id_column and None in ids:
         k = ids.index(None)
         raise InputError(
@@ -519,34 +544,28 @@ def _list_rows(
 
 
 def _list_table(path: Path) -> list[Picture]:
-    table = read_arrow(path)
-    missing = {"image_id", "png"} - set(table.column_names)
-    if missing:
-        raise InputError(
-            f"no column {sorted(missing)[0]!r}",
-            file=path,
-            remedy="write it with `capgrade captions`",
-        )
-    return [
-        Picture(image_id, str(path), k) for k, image_id in enumerate(table["image_id"].to_pylist())
-    ]
+    file = ArrowFile(path)
+    file.need(pa.schema([("image_id", pa.string()), ("png", pa.binary())]))
+    ids = file.read_all()["image_id"].to_pylist()
+    return [Picture(image_id, str(path), k) for k, image_id in enumerate(ids)]
 
 
 def _list_lines(path: Path) -> PictureList:
     """Pictures of a text file: its lines are image_id<TAB>path, or paths of tars."""
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            lines = [line.removesuffix("\n") for line in file]
-    except FileNotFoundError:
-        raise InputError("no such file or folder", file=path, remedy="check the path") from None
-    except UnicodeDecodeError as error:
-        remedy = (
-            "give a folder of pictures, a zip, tars, Parquet files, or a text file of lines"
-            " image_id<TAB>path"
-        )
-        raise InputError(
-            f"no picture, and not text in UTF-8 ({error.reason})", file=path, remedy=remedy
-        ) from None
+    if not path.exists():
+        raise InputError("no such file or folder", file=path, remedy="check the path")
+    with open_bytes(path) as file:
+        if other := format_not_read(file.peek(STARTS_WITHIN)[:STARTS_WITHIN]):
+            return PictureList([], {_in_format(other): [path.name]})
+        try:
+            lines = list(_text_lines(TextIOWrapper(file, encoding="utf-8-sig"), path))
+        except UnicodeDecodeError as error:
+            remedy = (
+                "give a folder of pictures, a zip, tars, Parquet files, or a text file of lines"
+                " image_id<TAB>path"
+            )
+            problem = f"no picture, and not text in UTF-8 ({error.reason})"
+            raise InputError(problem, file=path, remedy=remedy) from None
     if lines and all(line.endswith(".tar") and "\t" not in line for line in lines):
         return _list_tars([str(path.parent / line) for line in lines])
     pictures = []
@@ -558,3 +577,15 @@ def _list_lines(path: Path) -> PictureList:
             )
         pictures.append(Picture(image_id, str(path.parent / name), path=name))
     return PictureList(pictures)
+
+
+def _text_lines(file: TextIOWrapper, path: Path) -> Iterator[str]:
+    for row, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), ""), start=1):
+        if len(line) == _LONGEST_LINE:
+            problem = f"a line of {_LONGEST_LINE:,} characters or more"
+            raise InputError(problem, file=path, row=row, remedy="write one picture a line")
+        yield line.removesuffix("\n")
+
+
+def _in_format(name: str) -> str:
+    return f"in {name}, which is not read"

@@ -3,19 +3,22 @@ its pixels as 8-bit RGB."""
 
 import hashlib
 import io
+import os
 import zipfile
-import zlib
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from PIL import Image, UnidentifiedImageError
 from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import open_bytes
+from capgrade.schemas.parquet import PARQUET, open_parquet
+from capgrade.schemas.reading import MOST_BYTES, read_member, reading, refuse_archive
 from capgrade.schemas.tars import Member
 
 # By Pillow's names. All others are refused: Pillow hands EPS to Ghostscript, and has decoders that
@@ -31,6 +34,7 @@ FORMATS = {
 }
 SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffixes)
 STARTS_WITHIN = 16  # bytes by which a format is known
+_WEBP_HEAD = 30  # bytes of a WebP that have its sides
 _STARTS = (
     b"\xff\xd8\xff",
     b"\x89PNG\r\n\x1a\n",
@@ -52,7 +56,21 @@ TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 SIDEWAYS = (5, 6, 7, 8)  # orientations that exchange width and height
-_MOST_BYTES = 2**28  # of a picture in a zip, which may be small packed and endless unpacked
+# Formats that are not read, by what stands in their fifth byte and after it, and for those without
+# any by how they begin.
+_BRANDS = {
+    b"ftypavi": "AVIF",
+    b"ftyphei": "HEIC",
+    b"ftyphev": "HEIC",
+    b"ftypmif": "HEIC",
+    b"ftypmsf": "HEIC",
+    b"JXL ": "JPEG XL",
+    b"jP  ": "JPEG 2000",
+}
+_OTHER_STARTS = {b"\xff\x0a": "JPEG XL", b"8BPS": "Photoshop", b"%!PS": "EPS"}
+# A picture may have so many pixels, and more where it has bytes for them: cameras write fewer than
+# ten a byte.
+FREE_PIXELS, _PIXELS_OF_A_BYTE = 40_000_000, 150
 # Row groups of Parquet files that stay in memory. A few suffice: pictures are mostly read in order.
 _GROUPS = 4
 
@@ -84,49 +102,35 @@ class Picture:
         return name if self.row is None else f"{name} row [{self.row}]"
 
     def read(self) -> bytes:
-        """Its bytes as stored. InputError when they cannot be read, or are in a zip and more than
-        MOST_BYTES."""
-        try:
-            if self.offset is not None:
-                return Member(self.file, str(self.member), self.offset, self.length).read()
-            if self.row is not None:
-                return self._read_cell(self.row)
-            if self.member is None:
-                return Path(self.file).read_bytes()
-            if open_zip(self.file).getinfo(self.member).file_size > _MOST_BYTES:
-                raise InputError(
-                    f"more than {_MOST_BYTES:,} bytes", file=self.file, row=self.member
-                )
-            return open_zip(self.file).read(self.member)
-        except (
-            OSError,
-            zipfile.BadZipFile,
-            zlib.error,
-            RuntimeError,
-            NotImplementedError,
-            EOFError,
-            pa.ArrowException,
-        ) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InputError(
-                f"cannot be read ({reason})", file=self.file, row=self.place
-            ) from error
+        """Its bytes as stored. InputError when they cannot be read, or are more than MOST_BYTES."""
+        if self.offset is not None:
+            return Member(self.file, str(self.member), self.offset, self.length).read()
+        if self.row is not None:
+            return self._read_cell(self.row)
+        if self.member is not None:
+            return read_member(open_zip(self.file), self.member, self.file)
+        return _read_file(Path(self.file))
 
     def _read_cell(self, row: int) -> bytes:
         """The bytes in a row of a table: bytes, or a struct with bytes or the path of a file."""
-        if self.file.endswith(".parquet"):
-            ends = _group_ends(self.file)
-            group = int(np.searchsorted(ends, row, side="right"))
-            row -= int(ends[group - 1]) if group else 0
-            cell = _group(self.file, self.column, group)[row].as_py()
-        else:
-            cell = open_table(self.file)[self.column][row].as_py()
+        kind = PARQUET if self.file.endswith(".parquet") else "Arrow file"
+        with reading(self.file, kind, row=self.place):
+            if self.file.endswith(".parquet"):
+                ends = _group_ends(self.file)
+                group = int(np.searchsorted(ends, row, side="right"))
+                row -= int(ends[group - 1]) if group else 0
+                cell = _group(self.file, self.column, group)[row].as_py()
+            else:
+                cell = open_table(self.file)[self.column][row].as_py()
         data = cell.get("bytes") if isinstance(cell, dict) else cell
         if data is None and isinstance(cell, dict) and cell.get("path"):
-            return (Path(self.file).parent / cell["path"]).read_bytes()
-        if data is None:
-            raise InputError("no picture in this row", file=self.file, row=self.place)
-        return bytes(data)
+            return _read_file(Path(self.file).parent / str(cell["path"]))
+        if not isinstance(data, bytes):
+            problem = "no picture in this row"
+            if data is not None:
+                problem = f"{type(data).__name__} in column '{self.column}', not a picture's bytes"
+            raise InputError(problem, file=self.file, row=self.place)
+        return data
 
     def decode(self) -> tuple[np.ndarray, str]:
         """uint8 (H, W, 3) RGB and the SHA-256 of the stored bytes. InputError for a picture that is
@@ -138,7 +142,8 @@ class Picture:
         """Width and height by the header, without decoding pixels; None when the header cannot be
         read."""
         try:
-            with open_picture(Path(self.file) if self.place is None else self.read()) as image:
+            source = open_bytes(Path(self.file)) if self.place is None else io.BytesIO(self.read())
+            with source, open_picture(source) as image:
                 return (image.height, image.width) if orientation(image) in SIDEWAYS else image.size
         except Exception:  # Decoding the picture reports the problem.
             return None
@@ -156,29 +161,44 @@ class Picture:
 @lru_cache(maxsize=4)
 def open_table(file: str) -> pa.Table:
     """A memory-mapped Arrow file: an IPC file as ours, or a stream as `datasets` writes it."""
-    mapped = pa.memory_map(file)
-    try:
-        return pa.ipc.open_file(mapped).read_all()
-    except pa.ArrowInvalid:
-        mapped.seek(0)
-        return pa.ipc.open_stream(mapped).read_all()
+    open_bytes(Path(file)).close()
+    with reading(file, "Arrow file"):
+        mapped = pa.memory_map(file)
+        try:
+            return pa.ipc.open_file(mapped).read_all()
+        except pa.ArrowInvalid:
+            mapped.seek(0)
+            return pa.ipc.open_stream(mapped).read_all()
 
 
 @lru_cache(maxsize=1)
 def open_zip(file: str) -> zipfile.ZipFile:
-    """An archive, which is kept open because its members are read one by one."""
-    return zipfile.ZipFile(file)
+    """An archive, which is kept open because its members are read one by one. InputError for a
+    damaged one, and for one that unpacks to more than `refuse_unpacked` lets pass."""
+    open_bytes(Path(file)).close()
+    with reading(file, "zip"):
+        archive = zipfile.ZipFile(file)
+        refuse_archive(archive, Path(file))
+        return archive
 
 
 @lru_cache(maxsize=1024)
 def _group_ends(file: str) -> np.ndarray:
-    metadata = pq.read_metadata(file)
+    metadata = open_parquet(Path(file)).metadata
     return np.cumsum([metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)])
 
 
 @lru_cache(maxsize=_GROUPS)
 def _group(file: str, column: str, group: int) -> pa.ChunkedArray:
-    return pq.ParquetFile(file).read_row_group(group, [column])[column]
+    return open_parquet(Path(file)).read_row_group(group, [column])[column]
+
+
+def _read_file(path: Path) -> bytes:
+    with open_bytes(path) as file, reading(path):
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise InputError(f"more than {MOST_BYTES:,} bytes", file=path)
+    return data
 
 
 def is_picture(start: bytes) -> bool:
@@ -192,12 +212,42 @@ def is_picture(start: bytes) -> bool:
     return start[:1] == b"P" and start[1:2] in b"123456" and start[2:3].isspace()
 
 
-def open_picture(source: Path | bytes) -> Image.Image:
-    """A picture whose header is read and whose pixels are not, of FORMATS only; errors are
-    Pillow's."""
-    return Image.open(
-        io.BytesIO(source) if isinstance(source, bytes) else source, formats=tuple(FORMATS)
-    )
+def format_not_read(start: bytes) -> str | None:
+    """The format of a picture that begins so, with STARTS_WITHIN bytes, if it is a known one that
+    is not read."""
+    named = {**_OTHER_STARTS, **{start[:4] + brand: name for brand, name in _BRANDS.items()}}
+    return next((name for mark, name in named.items() if start.startswith(mark)), None)
+
+
+def open_picture(source: BinaryIO) -> Image.Image:
+    """A picture whose header is read and whose pixels are not, of FORMATS only. Errors are
+    Pillow's; DecompressionBombError also for more pixels than so many bytes have."""
+    size = source.seek(0, os.SEEK_END)
+    source.seek(0)
+    # Pillow makes room for the pixels of a WebP as it opens one.
+    _require_bytes(*_webp_sides(source.read(_WEBP_HEAD)), size)
+    source.seek(0)
+    image = Image.open(source, formats=tuple(FORMATS))
+    _require_bytes(*image.size, size)
+    return image
+
+
+def _require_bytes(width: int, height: int, size: int) -> None:
+    if width * height > max(FREE_PIXELS, _PIXELS_OF_A_BYTE * size):
+        raise Image.DecompressionBombError(f"{width:,} x {height:,} in {size:,} bytes")
+
+
+def _webp_sides(start: bytes) -> tuple[int, int]:
+    """The width and height in a WebP's header (RFC 9649, section 2); 0 and 0 of another file."""
+    number = partial(int.from_bytes, byteorder="little")
+    if start[8:16] == b"WEBPVP8X":
+        return 1 + number(start[24:27]), 1 + number(start[27:30])
+    if start[8:16] == b"WEBPVP8L":
+        bits = number(start[21:25])
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    if start[8:16] == b"WEBPVP8 ":
+        return number(start[26:28]) & 0x3FFF, number(start[28:30]) & 0x3FFF
+    return 0, 0
 
 
 def orientation(image: Image.Image) -> int:
@@ -225,13 +275,13 @@ def decode_image(data: bytes, name: str | Path, row: int | str | None = None) ->
     than 16 bits, damaged, or oversized.
     """
     try:
-        with open_picture(data) as image:
+        with open_picture(io.BytesIO(data)) as image:
             image.info.pop("xmp", None)  # else Pillow would turn a TIFF by it
             image.load()  # which turns a TIFF
             turn = TURNS.get(orientation(image))
             turned = image if turn is None else image.transpose(turn)
             if not image.mode.startswith(("I", "F")):
-                return np.array(turned.convert("RGB"))
+                return np.array(turned if turned.mode == "RGB" else turned.convert("RGB"))
             # Pillow gives a TIFF's 12 bits as 16, and others' 32 as mode I.
             right = image.mode.startswith("I")
             if isinstance(image, TiffImageFile):
@@ -249,7 +299,9 @@ def decode_image(data: bytes, name: str | Path, row: int | str | None = None) ->
             f"too many pixels ({error})", file=name, row=row, remedy="make it smaller"
         ) from error
     except UnidentifiedImageError:
-        problem = f"not a readable picture (none of {', '.join(FORMATS)})"
+        other = format_not_read(data[:STARTS_WITHIN])
+        but = f", but {other}" if other else ""
+        problem = f"not a readable picture (none of {', '.join(FORMATS)}{but})"
         raise InputError(problem, file=name, row=row, remedy="convert it to one of these") from None
     except InputError:
         raise

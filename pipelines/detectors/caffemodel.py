@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
-from google.protobuf.message import DecodeError
 
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import open_bytes
+from capgrade.schemas.reading import reading
 
 # The messages of src/caffe/proto/caffe.proto that hold weights. Packed numbers are declared as
 # bytes, which numpy then reads.
@@ -39,16 +40,13 @@ def read_caffemodel(path: Path) -> dict[str, np.ndarray]:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(text_format.Parse(PROTO, descriptor_pb2.FileDescriptorProto(name="caffe.proto")))
     net: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("NetParameter"))()
-    try:
-        net.ParseFromString(path.read_bytes())
+    with open_bytes(path) as file, reading(path, "caffemodel"):
+        net.ParseFromString(file.read())
         weights = {
             f"{layer.name}.{k}": _array(blob)
             for layer in net.layer
             for k, blob in enumerate(layer.blobs)
         }
-    except (DecodeError, ValueError) as error:
-        problem = f"not a whole caffemodel ({error})"
-        raise InputError(problem, file=path, remedy="fetch the file again") from error
     if net.layers or not net.layer:
         remedy = "upgrade it with Caffe's upgrade_net_proto_binary"
         raise InputError("no layers of caffe.proto's present form", file=path, remedy=remedy)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import TypeAdapter, ValidationError
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -24,8 +24,9 @@ from capgrade.pipelines.detectors.caffemodel import read_caffemodel
 from capgrade.pipelines.detectors.layouts import REMEDY, build_published, layout_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, digest
-from capgrade.schemas.lines import read_lines
+from capgrade.schemas.lines import open_bytes, read_lines
 from capgrade.schemas.own_files import refuse_file
+from capgrade.schemas.reading import reading
 
 CHECKPOINT_LAYOUT = "capgrade"
 # Tensors in checkpoints of detectron2 that are not weights.
@@ -148,7 +149,7 @@ def read_checkpoint(
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a file by name, and its metadata, which only a safetensors has. The content
     decides the kind of file, not the ending."""
-    with path.open("rb") as file:
+    with open_bytes(path) as file:
         start = file.read(9)
     if start[8:] == b"{":
         return read_safetensors(path)
@@ -157,7 +158,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def read_content(path: Path) -> Any:
     """The content of a torch, pickle or Caffe file, whatever its ending. No code in it is run."""
-    with path.open("rb") as file:
+    with open_bytes(path) as file:
         start = file.read(len(OLD_TORCH))
     if start.startswith(b"PK") or start == OLD_TORCH:
         return read_torch(path)
@@ -193,13 +194,12 @@ def _collect_tensors(content: Any, path: Path) -> dict[str, Tensor]:
 
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Every tensor by name, and the file's metadata. InputError for a damaged file."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise InputError(
-            f"not a whole safetensors file ({error})", file=path, remedy="fetch or convert it again"
-        ) from error
+    open_bytes(path).close()
+    with (
+        reading(path, "safetensors file", remedy="fetch or convert it again"),
+        safe_open(path, framework="pt") as file,
+    ):
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
 
 def convert(

@@ -18,6 +18,7 @@ from capgrade.devices import precision_of
 from capgrade.pipelines.detectors.checkpoint import read_content
 from capgrade.pipelines.detectors.selection import DescribedProposals, ProposalDetector, RegionRule
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import read_text
 
 INSTALL = (
     "pip install --no-build-isolation 'git+https://github.com/facebookresearch/detectron2.git'"
@@ -94,9 +95,10 @@ def list_config_files(path: Path, above: tuple[Path, ...] = ()) -> list[Path]:
     InputError for YAML that names code, which detectron2 itself would run, and for a base that is
     not a file.
     """
+    text = read_text(path)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        content = yaml.safe_load(text)
+    except Exception as error:
         raise config_error("not a detectron2 config", path, error) from error
     bases = content.get("_BASE_", []) if isinstance(content, dict) else []
     bases = [bases] if isinstance(bases, str) else bases

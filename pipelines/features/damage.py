@@ -1,12 +1,6 @@
-"""What readers of feature files share: an image's place in its file, and InputError in place of
-what libraries raise on damaged files."""
+"""What readers of feature files share: an image's place in its file, and checks of its arrays."""
 
-import struct
-import tokenize
-import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,21 +14,6 @@ FETCH_AGAIN = "download or make the file again"
 KEYS_OF_LISTS = dict(
     zip(("objects_id", "objects_conf", "attrs_id", "attrs_conf"), LISTS, strict=True)
 )
-_RAISED = (
-    OSError,
-    ValueError,
-    KeyError,
-    EOFError,
-    RuntimeError,
-    MemoryError,
-    NotImplementedError,
-    SyntaxError,
-    TypeError,
-    struct.error,
-    tokenize.TokenError,
-    zlib.error,
-    zipfile.BadZipFile,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +24,6 @@ class ImageEntry:
     file: Path
     row: int | str | None
     read: Callable[[], Regions]
-
-
-@contextmanager
-def translate_errors(path: Path, row: int | str | None = None) -> Iterator[None]:
-    """Turn an error of numpy, zipfile, h5py or the system inside the block into InputError about
-    `path`."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise InputError("no such file", file=path, row=row, remedy="check the path") from None
-    except IsADirectoryError:
-        problem = "a folder where a file is needed"
-        raise InputError(problem, file=path, row=row, remedy="name the file in it") from None
-    except _RAISED as error:
-        text = " ".join(str(error).split()) or type(error).__name__
-        problem = f"cannot be read ({text})"
-        raise InputError(problem, file=path, row=row, remedy=FETCH_AGAIN) from None
 
 
 def quote_names(names: Iterable[object]) -> str:

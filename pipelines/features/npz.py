@@ -17,8 +17,9 @@ from capgrade.pipelines.features.damage import (
     files_in,
     quote_names,
     require_boxes,
-    translate_errors,
 )
+from capgrade.schemas.arrays import read_npy
+from capgrade.schemas.arrays import read_npz as read_arrays
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.regions import LISTS, Regions
@@ -117,7 +118,7 @@ def _read_teran(image_id: str, path: Path, box_path: Path | None) -> Regions:
             remedy = "an image needs both files: copy the rest, or delete the other"
             raise InputError(problem, file=file, remedy=remedy)
     if path.suffix == ".npy":
-        x = feature_array(_read_array(path), "the array", path)
+        x = feature_array(read_npy(path), "the array", path)
     else:
         loaded = _load_arrays(path, (), ("feat", "z"), "feat")
         key = "feat" if "feat" in loaded else "z"
@@ -126,15 +127,9 @@ def _read_teran(image_id: str, path: Path, box_path: Path | None) -> Regions:
         x = x.reshape(-1, x.shape[-1])
     if box_path is None:
         return Regions(image_id, None, None, None, x)
-    box = _read_array(box_path)
+    box = read_npy(box_path)
     wrong = box_path if x.ndim == 2 and box.shape[:1] != x.shape[:1] else path
     return Regions(image_id, None, None, box_array(box, "the array", box_path), x).check(file=wrong)
-
-
-def _read_array(path: Path) -> np.ndarray:
-    with translate_errors(path), path.open("rb") as f:
-        array: np.ndarray = np.lib.format.read_array(f, allow_pickle=False)
-        return array
 
 
 def pair_teran_folders(sources: Sequence[Path]) -> list[tuple[Path, Path | None]]:
@@ -165,7 +160,7 @@ def _has_boxes(folder: Path) -> bool:
     first = next(folder.glob("*.npy"), None)
     if first is None or any(folder.glob("*.npz")):
         return False
-    shape = _read_array(first).shape
+    shape = read_npy(first).shape
     return len(shape) == 2 and shape[1] == 4
 
 
@@ -195,26 +190,17 @@ def _load_arrays(
 ) -> dict[str, np.ndarray]:
     """The arrays of an npz file that `keys` and `optional` name; a pickled one is an error and is
     not loaded. With `either`, one of `optional` must be present, and the error calls it so."""
-    with (
-        translate_errors(path),
-        path.open("rb") as f,
-        np.lib.npyio.NpzFile(f, allow_pickle=False) as npz,
-    ):
-        missing = [key for key in keys if key not in npz]
-        missing += [either] if either and not any(key in npz for key in optional) else []
-        assert npz.zip is not None
-        size = sum(member.file_size for member in npz.zip.infolist())
-        if size > LARGEST_IMAGE:
-            raise ValueError(f"{size} bytes when unpacked")
+
+    def choose(names: list[str]) -> list[str]:
+        missing = [key for key in keys if key not in names]
+        missing += [either] if either and not any(key in names for key in optional) else []
         if missing:
-            problem = f"no key {missing[0]!r}: it has {quote_names(npz)}"
+            problem = f"no key {missing[0]!r}: it has {quote_names(names)}"
             remedy = f"this layout needs {', '.join(keys or [*missing])}; check --format"
             raise InputError(problem, file=path, remedy=remedy)
-        arrays = {key: npz[key] for key in (*keys, *optional) if key in npz}
-        # NpzFile returns the bytes of a member that is no array.
-        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-            raise ValueError("a key that is not a numpy array")
-    return arrays
+        return [key for key in (*keys, *optional) if key in names]
+
+    return read_arrays(path, choose, most=LARGEST_IMAGE)
 
 
 def _read_integer(arrays: dict[str, np.ndarray], key: str, path: Path) -> int:

@@ -14,10 +14,12 @@ from capgrade.pipelines.features.damage import (
     ImageEntry,
     feature_array,
     quote_names,
-    translate_errors,
 )
+from capgrade.schemas.arrays import map_npy, read_npz
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
+from capgrade.schemas.lines import open_bytes
+from capgrade.schemas.reading import reading
 from capgrade.schemas.regions import Regions
 from capgrade.schemas.scan_ids import match_ids, read_ids
 
@@ -40,7 +42,7 @@ def read_scan(path: Path) -> Iterator[ImageEntry]:
     and five rows that differ.
     """
     ids_path = ids_file(path, SUFFIX)
-    rows = _map_array(path)
+    rows = map_npy(path)
     yield from read_rows(rows, path, lambda: read_ids(ids_path, len(rows), WHAT))
 
 
@@ -51,7 +53,7 @@ def read_npy(path: Path, ids_path: Path | None = None) -> Iterator[ImageEntry]:
 
     Raises InputError as `read_scan` does, and where the ids are missing.
     """
-    rows, stored = _load_npz(path) if path.suffix == ".npz" else (_map_array(path), None)
+    rows, stored = _load_npz(path) if path.suffix == ".npz" else (map_npy(path), None)
     if (stored is None) == (ids_path is None):
         problem = "--ids beside a file that has ids"
         if stored is None:
@@ -73,26 +75,18 @@ def read_npy(path: Path, ids_path: Path | None = None) -> Iterator[ImageEntry]:
     yield from read_rows(rows[:, None] if rows.ndim == 2 else rows, path, ids_of)
 
 
-def _map_array(path: Path) -> np.ndarray:
-    """The array of a .npy file, memory-mapped; InputError for a file that is too short or too
-    long."""
-    with translate_errors(path):
-        rows = np.lib.format.open_memmap(path, mode="r")
-    extra = path.stat().st_size - rows.offset - rows.nbytes
-    if extra:
-        raise InputError(f"{extra} bytes after the end of the array", file=path, remedy=FETCH_AGAIN)
-    return rows
-
-
 def _load_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """The features and the ids of an .npz file."""
-    with translate_errors(path), np.load(path, allow_pickle=False) as npz:
-        others = [key for key in npz.files if key != "ids"]
-        if len(others) != 1 or "ids" not in npz.files:
+
+    def choose(names: list[str]) -> list[str]:
+        others = [key for key in names if key != "ids"]
+        if len(others) != 1 or "ids" not in names:
             remedy = "save it with np.savez(file, features=array, ids=ids)"
-            problem = f"not one array and `ids`: it has {quote_names(npz.files)}"
+            problem = f"not one array and `ids`: it has {quote_names(names)}"
             raise InputError(problem, file=path, remedy=remedy)
-        features, ids = npz[others[0]], npz["ids"]
+        return [*others, "ids"]
+
+    features, ids = read_npz(path, choose).values()
     if ids.ndim != 1 or ids.dtype.kind not in "iuU":
         problem = f"ids of shape {ids.shape} and type {ids.dtype}, not a list of numbers or texts"
         remedy = "save ids as one array of whole numbers or texts"
@@ -157,8 +151,9 @@ def read_rows(
 ) -> Iterator[ImageEntry]:
     """Images of an array-like [rows, n, d] that is read a few rows at a time; `ids_of` returns
     their ids, and how many equal rows each image has."""
-    if len(rows.shape) != 3 or 0 in rows.shape or math.prod(rows.shape[1:]) > _LARGEST:
-        problem = f"an array of shape {rows.shape}, not [images, regions, d]"
+    shape = rows.shape or ()  # None of an h5 dataset without numbers
+    if len(shape) != 3 or 0 in shape or math.prod(shape[1:]) > _LARGEST:
+        problem = f"an array of shape {shape}, not [images, regions, d]"
         raise InputError(problem, file=path, remedy=FETCH_AGAIN)
     # The type is checked here, before a row of it is read: Python objects could be in it.
     feature_array(np.empty(0, rows.dtype), "the array", path)
@@ -170,7 +165,7 @@ def read_rows(
 
 
 def _read_image(rows: Any, first: int, times: int, image_id: str, path: Path, row: str) -> Regions:
-    with translate_errors(path, row):
+    with reading(path, row=row):
         block = np.asarray(rows[first : first + times])
     block = feature_array(block, "the array", path)
     if np.isfinite(block[0]).all() and not (block == block[0]).all():
@@ -181,7 +176,7 @@ def _read_image(rows: Any, first: int, times: int, image_id: str, path: Path, ro
 
 
 DATASET = "feat"
-_MOST_BYTES = 2**30  # of an unpacked chunk, all of which is read for one row
+_MOST_BYTES = 2**28  # of an unpacked chunk, all of which is read for one row
 
 
 def read_h5(path: Path) -> Iterator[ImageEntry]:
@@ -195,11 +190,11 @@ def read_h5(path: Path) -> Iterator[ImageEntry]:
     import h5py  # Only this format needs h5py.
 
     ids_path = ids_file(path, ".h5")
-    with translate_errors(path):
-        path.open("rb").close()  # This raises a shorter error for a missing file than h5py does.
+    open_bytes(path).close()
+    with reading(path):
         file = h5py.File(path, "r")
     with file:
-        with translate_errors(path):
+        with reading(path):
             names = list(file)
             is_hard = isinstance(file.get(DATASET, getlink=True), h5py.HardLink)
             dataset = file.get(DATASET) if is_hard else None
@@ -212,7 +207,9 @@ def read_h5(path: Path) -> Iterator[ImageEntry]:
         if not isinstance(dataset, h5py.Dataset):
             problem = f"no dataset {DATASET!r}: it has {quote_names(names)}"
             raise InputError(problem, file=path, remedy="give the file that DAA's np2h.py writes")
-        if dataset.chunks and math.prod(dataset.chunks) * dataset.dtype.itemsize > _MOST_BYTES:
-            problem = f"chunks of shape {dataset.chunks}"
+        with reading(path):
+            chunks, of_number = dataset.chunks, dataset.dtype.itemsize
+        if chunks and math.prod(chunks) * of_number > _MOST_BYTES:
+            problem = f"chunks of shape {chunks}"
             raise InputError(problem, file=path, remedy="write it again in smaller chunks")
         yield from read_rows(dataset, path, lambda: read_ids(ids_path, len(dataset), WHAT))

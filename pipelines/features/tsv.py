@@ -20,11 +20,12 @@ from capgrade.pipelines.features.damage import (
     cast_exactly,
     feature_array,
     require_boxes,
-    translate_errors,
 )
 from capgrade.pipelines.features.numbers import FLOATS, float_types, size_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
+from capgrade.schemas.lines import open_bytes
+from capgrade.schemas.reading import reading
 from capgrade.schemas.regions import LISTS, Regions
 
 TSV = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
@@ -34,7 +35,7 @@ INTEGERS = ("<i4", "<i8")
 WIDTHS = {"boxes": 4, **dict.fromkeys(KEYS_OF_LISTS, 1)}  # how many numbers a region has
 _FIRST = 20  # how many rows decide the types of a file's numbers
 _AGAIN = "download or make the file again, or delete this row"
-LARGEST_ROW = 2**30  # bytes: no row has as many, but a file without line feeds may
+LARGEST_ROW = 2**25  # bytes: no row has as many, but a file without line feeds may
 Types = dict[str, tuple[str, int]]  # field -> numpy's code of its numbers, and bytes a region
 
 log = logging.getLogger(__name__)
@@ -80,9 +81,7 @@ def write_tsv(path: Path, images: Iterable[Regions]) -> int:
 
 
 def _read(path: Path, names: tuple[str, ...], input_dtype: str | None) -> Iterator[ImageEntry]:
-    with translate_errors(path):
-        f = path.open("rb")
-    with f:
+    with open_bytes(path) as f:
         lines = enumerate(iter(partial(_read_line, f, path), b""), 1)
         first = list(islice(lines, _FIRST))
         if not first:
@@ -97,10 +96,10 @@ def _read(path: Path, names: tuple[str, ...], input_dtype: str | None) -> Iterat
 
 def _read_line(f: BinaryIO, path: Path) -> bytes:
     """A row with its line feed, or nothing at the end of the file."""
-    with translate_errors(path):
+    with reading(path):
         line = f.readline(LARGEST_ROW)
-        if len(line) == LARGEST_ROW:
-            raise ValueError(f"a row of more than {LARGEST_ROW} bytes")
+    if len(line) == LARGEST_ROW:
+        raise InputError(f"a row of more than {LARGEST_ROW} bytes", file=path, remedy=_AGAIN)
     return line
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from threading import Thread
 from typing import Any, Literal, NoReturn
 from urllib.parse import urlsplit
 
@@ -20,6 +24,8 @@ with needs("judge"):
 TOKEN = "CAPGRADE_JUDGE_TOKEN"  # the environment variable that holds the endpoint's token
 RERANK = "/rerank"  # how an address ends that reranks
 _CHAT = "/chat/completions"
+MOST_ANSWERED = 2**24  # bytes of an answer: a hundred tokens with twenty others each have 200,000
+_MOST_TOKENS = 10**9  # that one answer may say it took; more is no count
 ANSWER_SHOWN = 200  # characters of an answer that are told
 _REFUSED = {401, 403, 404, 405}
 DOCUMENTS = 100  # of a request to rerank
@@ -65,38 +71,67 @@ class Endpoint:
         if token and parts.scheme == "http" and not is_loopback(str(parts.hostname)):
             remedy = f"give an https address, or unset {TOKEN}"
             raise InputError("the token would be sent unencrypted", file=address, remedy=remedy)
-        self.model, self._token = model, token or None
+        self.model, self._token, self._timeout = model, token or None, timeout
         self.address = (
             address if address.endswith(RERANK) else f"{address.removesuffix(_CHAT)}{_CHAT}"
         )
-        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        self._loop = _event_loop(os.getpid())
+        # Answers are short, and a packed one could unpack to anything.
+        headers = {"Accept-Encoding": "identity"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
         limits = httpx2.Limits(max_connections=None)
         # Given as `mounts`: with `transport` httpx2 ignores a proxy of the environment.
-        transports = {"all://": httpx2.HTTPTransport(retries=retries, limits=limits)}
-        self.client = httpx2.Client(
-            headers=headers, timeout=timeout, limits=limits, mounts=transports
+        transports = {"all://": httpx2.AsyncHTTPTransport(retries=retries, limits=limits)}
+        # httpx2's own timeout is of each read, so that one byte now and then would never end.
+        self.client = httpx2.AsyncClient(
+            headers=headers, timeout=None, limits=limits, mounts=transports
         )
 
     def __repr__(self) -> str:
         return f"Endpoint({self.address})"
 
     def post(self, body: dict[str, Any]) -> Any:
-        """The JSON that one request brings. Raises LostError, and InputError where the endpoint
-        refuses whoever asks."""
+        """The JSON that one request brings, whole, within the timeout. Raises LostError, and
+        InputError where the endpoint refuses whoever asks."""
+        asked = asyncio.run_coroutine_threadsafe(self._post(body), self._loop)
         try:
-            response = self.client.post(self.address, json={"model": self.model, **body})
+            response, content = asked.result()
+        except LostError:
+            raise
         except httpx2.ConnectError as error:
             raise LostError(f"cannot be reached ({self.clean(str(error))})") from None
-        except httpx2.HTTPError as error:
+        except TimeoutError:
+            problem = f"no whole answer within {self._timeout:g} seconds"
+            raise LostError(problem, charged=True) from None
+        except Exception as error:
             raise LostError(
                 f"{type(error).__name__}: {self.clean(str(error))}", charged=True
             ) from None
+        text = content.decode(errors="replace")
         if response.status_code != 200:
-            self._raise_refusal(response)
+            self._raise_refusal(response, text)
         try:
-            return response.json()
-        except (ValueError, RecursionError):
-            self.raise_unusable("no JSON", response.text)
+            return json.loads(content)
+        except Exception:  # of other bytes, brackets without end, a number of thousands of digits
+            self.raise_unusable("no JSON", text)
+
+    async def _post(self, body: dict[str, Any]) -> tuple[httpx2.Response, bytes]:
+        """A response and its bytes. LostError for more than MOST_ANSWERED, and for packed ones."""
+        content = bytearray()
+        asked = {"model": self.model, **body}
+        async with (
+            asyncio.timeout(self._timeout),
+            self.client.stream("POST", self.address, json=asked) as response,
+        ):
+            if (packed := response.headers.get("Content-Encoding", "identity")) != "identity":
+                raise LostError(f"an answer packed by {self.clean(packed)}", charged=True)
+            async for part in response.aiter_raw():
+                content += part
+                if len(content) > MOST_ANSWERED:
+                    problem = f"an answer of more than {MOST_ANSWERED:,} bytes"
+                    raise LostError(problem, charged=True)
+        return response, bytes(content)
 
     def clean(self, text: str) -> str:
         """An endpoint's text as it may be shown and kept: short, on one line, without the token."""
@@ -109,9 +144,9 @@ class Endpoint:
         """LostError for an answer, paid for, that cannot be read."""
         raise LostError(f"{what}: {self.clean(str(answer))}", charged=True) from None
 
-    def _raise_refusal(self, response: httpx2.Response) -> NoReturn:
+    def _raise_refusal(self, response: httpx2.Response, text: str) -> NoReturn:
         code = response.status_code
-        answer = self.clean(f"{code} {response.reason_phrase}: {response.text}")
+        answer = self.clean(f"{code} {response.reason_phrase}: {text}")
         if code in _REFUSED or code < 400:
             remedy = f"give the right --endpoint and --judge-model, and the token in {TOKEN}"
             raise InputError(f"the endpoint answers {answer}", file=self.address, remedy=remedy)
@@ -141,15 +176,11 @@ class ChatJudge:
         completion = self.endpoint.post({"messages": messages, **prompt.request})
         try:
             choice = completion["choices"][0]
-            text, logprobs = choice["message"]["content"], choice.get("logprobs") or {}
+            text = choice["message"]["content"]
             score = prompt.score(text)
-            expected = (
-                None
-                if score is None
-                else prompt.expected_grade(logprobs.get("content") or (), score)
-            )
-        except (KeyError, IndexError, TypeError, AttributeError):
+        except Exception:
             self.endpoint.raise_unusable("no chat completion", completion)
+        expected = None if score is None else _expected_grade(prompt, choice, score)
         grade = score if expected is None else expected
         return Reply(
             [grade], [self.endpoint.clean(text)], int(expected is not None), *_tokens(completion)
@@ -195,7 +226,7 @@ class RerankJudge:
                 int(result["index"]): float(result["relevance_score"])
                 for result in completion["results"]
             }
-        except (KeyError, TypeError, ValueError):
+        except Exception:
             self.endpoint.raise_unusable("no results of a reranker", completion)
         if scores.keys() != set(range(len(documents))):
             self.endpoint.raise_unusable(
@@ -218,10 +249,30 @@ class RerankJudge:
         return characters // CHARACTERS + OF_PICTURE * (questions[0].image is not None), 0
 
 
+def _expected_grade(prompt: ChatPrompt, choice: Any, score: float) -> float | None:
+    """The expected grade by a choice's log-probabilities. None where it has none or odd ones: the
+    answer itself counts then."""
+    try:
+        return prompt.expected_grade(choice["logprobs"]["content"], score)
+    except Exception:
+        return None
+
+
 def _tokens(completion: dict[str, Any]) -> tuple[int, int]:
     """Sent and answered, 0 where the endpoint does not count them; a reranker may count both
     together."""
-    usage = completion.get("usage") or {}
+    usage = completion.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
     counts = usage.get("prompt_tokens", usage.get("total_tokens")), usage.get("completion_tokens")
-    sent, answered = (count if type(count) is int else 0 for count in counts)
+    sent, answered = (
+        count if type(count) is int and 0 <= count <= _MOST_TOKENS else 0 for count in counts
+    )
     return sent, answered
+
+
+@lru_cache(maxsize=1)
+def _event_loop(process: int) -> asyncio.AbstractEventLoop:
+    """The loop that all requests of this process run in, in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, name="judge", daemon=True).start()
+    return loop

@@ -39,6 +39,7 @@ _RANGE = re.compile(r"(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
 ALL = "all"
+_ROUNDED = 1e-3  # the logarithm of a probability of 1, as endpoints round it
 
 
 @dataclass(eq=False)
@@ -170,14 +171,14 @@ class ChatPrompt(Prompt):
         """The expected grade: sum over grades g of p(g) g / sum of p(g), p the probabilities of
         tokens where the answer has its grade (Liu et al. 2023, G-Eval, section 2). `tokens` are the
         answer's, as `logprobs.content` of a chat completion. None where `answered` is no token of
-        it."""
+        it. ValueError for a logarithm that is of no probability."""
         for token in tokens:
             if self.grades.get(_as_word(token["token"])) != answered:
                 continue
             chance = defaultdict[float, float](float)
             for other in token.get("top_logprobs") or ():
                 if (grade := self.grades.get(_as_word(other["token"]))) is not None:
-                    chance[grade] += math.exp(other["logprob"])
+                    chance[grade] += _chance_of(other["logprob"])
             total = sum(chance.values())
             return sum(grade * p for grade, p in chance.items()) / total if total > 0 else None
         return None
@@ -227,6 +228,12 @@ class RankPrompt(Prompt):
 
 def _fill(template: str, values: Mapping[str, str]) -> str:
     return _PLACES.sub(lambda m: values.get(m[1], m[0]), template)
+
+
+def _chance_of(logarithm: float) -> float:
+    if not logarithm <= _ROUNDED:
+        raise ValueError(f"{logarithm} is no logarithm of a probability")
+    return math.exp(logarithm)
 
 
 def _as_word(token: str) -> str:

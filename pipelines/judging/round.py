@@ -7,6 +7,7 @@ spent, changes under one lock.
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -24,6 +25,7 @@ from capgrade.schemas.files import CACHE, cache_folder, canonical
 from capgrade.schemas.lines import append_lines, appended_lines
 from capgrade.schemas.params import JudgeParams
 from capgrade.schemas.progress import progress
+from capgrade.schemas.reading import reading
 
 _SIDE = 512  # pixels of a picture's longer side
 UNANSWERED_REQUESTS = 20  # in a row, after which nothing more is asked
@@ -77,14 +79,9 @@ class JudgingRound:
         """The answers of runs before, by the digest of the question."""
         known: dict[str, float] = {}
         for row, text in appended_lines(self.kept, "key") if self.kept.is_file() else ():
-            try:
+            with reading(self.kept, row=row, remedy="remove the line"):
                 line = json.loads(text)
                 known[str(line["key"])] = float(line["score"])
-            except (ValueError, KeyError, TypeError) as error:
-                problem = f"not an answer ({error})"
-                raise InputError(
-                    problem, file=self.kept, row=row, remedy="remove the line"
-                ) from error
         return known
 
     def _make_questions(
@@ -190,15 +187,6 @@ class JudgingRound:
         if isinstance(reply, LostError):
             for question in asked:
                 question.reason = str(reply)
-        else:
-            answers = []
-            for question, score, text in zip(asked, reply.scores, reply.texts, strict=True):
-                if score is None:
-                    question.reason = f"answered {text!r}"
-                else:
-                    question.score = score
-                    answers.append({"key": question.key, "score": score, "text": text})
-            append_lines(self.kept, answers, CACHE)  # on the disk on return
         with self._changed:
             answered = any(question.score is not None for question in batch)
             self._in_vain = 0 if answered else self._in_vain + bool(asked)
@@ -208,6 +196,18 @@ class JudgingRound:
                     f"{UNANSWERED_REQUESTS} requests in a row had no answer, the last: {last}"
                 )
         return len(batch)
+
+    def _keep(self, batch: Batch, reply: Reply) -> None:
+        """Give questions their scores, or the reason why there is none; scores are on the disk on
+        return."""
+        answers = []
+        for question, score, text in zip(batch, reply.scores, reply.texts, strict=True):
+            if score is None or not math.isfinite(score):
+                question.reason = f"answered {text or score!r}"
+            else:
+                question.score = score
+                answers.append({"key": question.key, "score": score, "text": text})
+        append_lines(self.kept, answers, CACHE)
 
     def _picture(self, image_id: str) -> bytes | None:
         """As JPEG, at most _SIDE pixels wide and high."""
@@ -239,6 +239,7 @@ class JudgingRound:
         reply: Reply | LostError
         try:
             reply = self.judge.ask(batch, pictures)
+            self._keep(batch, reply)  # before anything is computed of it: it is paid for
             if self._limit < np.inf and self.judge.counts_tokens and not reply.sent:
                 remedy = "leave --max-cost out, or ask an endpoint that counts tokens"
                 raise InputError("answers do not say how many tokens they cost", remedy=remedy)

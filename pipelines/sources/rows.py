@@ -14,12 +14,13 @@ from capgrade.schemas.lines import (
     CORRECT,
     DELETE,
     EMPTY,
-    open_bytes,
     open_table,
     parse_json,
     read_json,
     read_lines,
 )
+from capgrade.schemas.parquet import PARQUET, open_parquet
+from capgrade.schemas.reading import reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Record = tuple[int | str, Mapping[str, Any]]  # the row's number or name, and its values by column
 PACKED_ENDINGS = (".gz", ".bz2", ".xz")  # of tables of text that are read as they are
 _OF_TEXT = (".csv", ".tsv", ".jsonl")
+ARROW = "Arrow file"
 KINDS = (*_OF_TEXT, ".json", ".parquet", ".arrow")
 _LIST = (
     "give a list of objects: [{...}, ...], or one a row as .jsonl; COCO's and Karpathy's files have"
@@ -105,37 +107,24 @@ def _json_list(path: Path) -> Iterator[Record]:
 
 
 def _open_parquet(path: Path) -> Rows:
-    import pyarrow.parquet as pq
-
-    open_bytes(path).close()
-    try:
-        schema = pq.read_schema(path)
-    except Exception as error:  # whatever pyarrow raises of a damaged file
-        raise _not_whole(path, "Parquet", error) from error
+    file = open_parquet(path)
+    schema = file.schema_arrow
     picture = _picture_column(schema)
 
     def read(columns: Iterable[str]) -> Iterator[Record]:
         names = list(dict.fromkeys(columns))
         leaves = [f"{name}.path" if name == picture else name for name in names]
-        try:
-            # Without a buffer that holds all columns of a group of rows.
-            with pq.ParquetFile(path, pre_buffer=False) as file:
-                yield from _records(file.iter_batches(columns=leaves), names, picture)
-        except Exception as error:
-            raise _not_whole(path, "Parquet", error) from error
+        # Not opened with a buffer, which would hold all columns of a group of rows.
+        yield from _records(file.iter_batches(columns=leaves), names, picture, path, PARQUET)
 
-    return Rows(_distinct(schema, path), read, picture, _label_names(schema))
+    return Rows(schema.names, read, picture, _label_names(schema))
 
 
 def _open_arrow(path: Path) -> Rows:
     from capgrade.pictures.picture import open_table as open_mapped
 
-    open_bytes(path).close()
-    try:
-        table = open_mapped(str(path))
-        schema = table.schema
-    except Exception as error:  # whatever pyarrow raises of a damaged file
-        raise _not_whole(path, "Arrow", error) from error
+    table = open_mapped(str(path))
+    schema = table.schema
     picture = _picture_column(schema)
 
     def read(columns: Iterable[str]) -> Iterator[Record]:
@@ -145,17 +134,21 @@ def _open_arrow(path: Path) -> Rows:
             import pyarrow.compute as pc
 
             chosen = chosen.append_column(picture, pc.struct_field(table[picture], "path"))
-        yield from _records(chosen.to_batches(), names, picture)
+        yield from _records(iter(chosen.to_batches()), names, picture, path, ARROW)
 
     return Rows(_distinct(schema, path), read, picture, _label_names(schema))
 
 
 def _records(
-    batches: Iterable[pa.RecordBatch], names: list[str], picture: str | None
+    batches: Iterator[pa.RecordBatch], names: list[str], picture: str | None, path: Path, kind: str
 ) -> Iterator[Record]:
     row = 1
-    for batch in batches:
-        columns = {name: batch.column(name).to_pylist() for name in names}
+    while True:
+        with reading(path, kind):
+            batch = next(batches, None)
+            if batch is None:
+                return
+            columns = {name: batch.column(name).to_pylist() for name in names}
         if picture in columns:
             columns[picture] = [
                 cell.get("path") if isinstance(cell, dict) else cell for cell in columns[picture]
@@ -180,11 +173,6 @@ def _distinct(schema: pa.Schema, path: Path) -> list[str]:
     if twice := [name for k, name in enumerate(names) if name in names[:k]]:
         raise InputError(f"column '{twice[0]}' comes twice", file=path, remedy="rename one")
     return names
-
-
-def _not_whole(path: Path, kind: str, error: Exception) -> InputError:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return InputError(f"not a whole {kind} file ({reason})", file=path, remedy="write it again")
 
 
 def _label_names(schema: pa.Schema) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, create_model
 
 from capgrade.pictures.picture import SUFFIXES
-from capgrade.pipelines.sources.fields import TextList, validate_entry
+from capgrade.pipelines.sources.fields import TextList, is_absent, validate_entry
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import decoded, parse_json
@@ -26,19 +26,27 @@ def read_webdataset(name: str, params: CaptionsParams, left_out: Counter[str]) -
 
     The image id is the sample's KEY, its image_file the picture's name, caption ids KEY#0, KEY#1.
     The text is KEY.txt, a caption a line, or the key `params.columns.caption` of KEY.json, a text
-    or a list of them. Samples without a picture or without a caption are left out. InputError for a
-    tar that is not whole, a KEY that comes twice, and where no sample has a caption.
+    or a list of them. Samples without a picture or without a caption are left out, and members that
+    are no files (`tar_members`). InputError for a tar that is not whole, a KEY that comes twice,
+    and where no sample has a caption.
     """
     key_of_json = params.columns.caption
     ending = "txt" if key_of_json is None else "json"
     tar_of = dict[str, Path]()
     endings = Counter[str]()
     has_captions = False
+
+    def leave_out(reason: str, _: str) -> None:
+        left_out[reason] += 1
+
     for tar in list_tars([name]):
-        for key, members in groupby(tar_members(tar), key=lambda member: member.key):
+        for key, members in groupby(tar_members(tar, leave_out), key=lambda member: member.key):
             if key in tar_of:
                 problem = f"sample '{key}' is in {tar_of[key]} already"
                 remedy = "give every sample a key of its own"
+                if tar_of[key] == tar:
+                    problem = f"sample '{key}' is in two places: its members have to stand together"
+                    remedy = "write the tar again in order of name: tar --sort=name -cf ..."
                 raise InputError(problem, file=tar, row=key, remedy=remedy)
             tar_of[key] = tar
             sample = {member.ending: member for member in members}
@@ -67,7 +75,10 @@ def _read_texts(member: Member, key_of_json: str | None) -> list[str]:
         lines = (line.removesuffix("\r") for line in text.split("\n"))
         return [line for line in lines if line.strip()]
     value = parse_json(text, path, first_row=1)
-    if isinstance(value, dict) and value.get(key_of_json) in (None, "", []):
-        return []
+    if isinstance(value, dict):
+        given = value.get(key_of_json)
+        # NaN, which pandas writes for none, differs from itself.
+        if is_absent(given) or given in ("", []):
+            return []
     fields: Any = create_model("Fields", caption=(TextList, Field(alias=key_of_json)))
     return validate_entry(fields, value, member.tar, member.name, KEY_OF_JSON).caption

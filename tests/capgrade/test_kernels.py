@@ -115,6 +115,22 @@ def test_where_code_cannot_be_kept_each_run_compiles(
     assert not list(package.rglob("*.nbi"))
 
 
+def test_damaged_code_is_deleted_and_compiled_anew(package: Path, tmp_path: Path) -> None:
+    """Whatever stands in numba's files: nothing, no pickle, one of something else, one cut short."""
+    kept = {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+    said(package, **kept)
+    cases = {"nbi": [b"", b"garbage", b"cos\nnothing\n."], "nbc": [b"", None]}
+    for ending, content in [(ending, one) for ending, all_ in cases.items() for one in all_]:
+        files = list((tmp_path / "kept").rglob(f"*.{ending}"))
+        assert files
+        for file in files:
+            whole = file.read_bytes()
+            file.write_bytes(whole[: len(whole) // 2] if content is None else content)
+        out, err = said(package, **kept)
+        assert out == "3 0" and err.count("is compiled anew") <= 2, (ending, content, err)
+    assert said(package, **kept)[0] == "3 1", "and kept again"
+
+
 def test_several_processes_may_compile_at_once(package: Path, tmp_path: Path) -> None:
     kept = {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
     together = [started(package, **kept) for _ in range(3)]

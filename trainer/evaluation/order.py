@@ -10,6 +10,7 @@ import numpy as np
 from capgrade.evaluation import evaluate
 from capgrade.metrics.catalogue import RECALL
 from capgrade.metrics.ranking import Array
+from capgrade.schemas.arrays import read_npy
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.image_matching import by_name, match_images
@@ -38,14 +39,7 @@ def read_ids(path: Path) -> list[str]:
     """Ids from a text file, one a line, a JSON list, or a one-dimensional .npy. InputError for
     anything else."""
     if path.suffix == ".npy":
-        try:
-            ids = np.load(path)
-        except FileNotFoundError:
-            raise InputError("no such file", file=path, remedy="check the path") from None
-        # numpy raises anything for a damaged header, and ValueError for Python objects.
-        except Exception as error:
-            raise InputError(f"no ids ({error})", file=path, remedy=WRITE_IDS) from error
-        return ids_of(ids, path)
+        return ids_of(read_npy(path, WRITE_IDS), path)
     if path.suffix == ".json":
         return ids_of(read_json(path), path)
     lines = [line for _, line in read_lines(path)]

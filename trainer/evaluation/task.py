@@ -1,6 +1,7 @@
 """A retrieval task as the stage reads it: images x captions, with every label there is, each
 checked against them."""
 
+import codecs
 import csv
 import logging
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from capgrade.metrics.eccv import human_lists, original_images
 from capgrade.metrics.judged_sample import JudgedSample
 from capgrade.metrics.pmrp import coco_codes
 from capgrade.metrics.ranking import Array
+from capgrade.schemas.arrays import map_npy, read_npz
 from capgrade.schemas.arrow import ArrowFile
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -32,6 +34,7 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.left_out import counts_of, line_of
 from capgrade.schemas.lines import open_bytes, read_json
+from capgrade.schemas.reading import reading
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.scan_ids import REPEAT
 from capgrade.text.language import warn_unless_english
@@ -49,6 +52,8 @@ from capgrade.trainer.evaluation.order import (
 from capgrade.trainer.fit import MODEL
 
 _FORMATS = ".npy, .npz, .pt or .pth (torch), .arrow, .csv"
+_GIVE = f"give {_FORMATS}"
+_FIRST_LINE = 2**16  # bytes of a CSV that hold its first field
 COARSE_TOP = "top by a coarse similarity"  # of an index's params
 SAMPLED = ("shards", "publish")  # kinds of labels with weights
 INDEX, ITEMS = "embeddings", "items.json"  # of `capgrade evaluate --run`
@@ -577,11 +582,11 @@ def has_ids(path: Path) -> bool:
     """Whether a file's rows or columns were checked, or placed, by ids: one with ids, or of
     `evaluate --run`."""
     if path.suffix == ".npz":
-        with _open_npz(path) as arrays:
-            return any(name in arrays for name in _IDS)
+        return bool(read_npz(path, _names_of_ids, remedy=_GIVE))
     if path.suffix == ".csv":
-        with path.open(encoding="utf-8-sig") as file:
-            return not is_number(file.readline().partition(",")[0])
+        with open_bytes(path) as file:
+            first = file.readline(_FIRST_LINE).removeprefix(codecs.BOM_UTF8)
+        return not is_number(first.partition(b",")[0].decode("utf-8", "replace"))
     return path.suffix == ".arrow" or (path.parent / MANIFEST).is_file()
 
 
@@ -592,10 +597,10 @@ def _place_by_ids(matrix: Array, path: Path, captions: Captions, ids: MatrixIds 
     sources: list[Path | None] = [files.rows, files.columns]
     known = [None if source is None else read_ids(source) for source in sources]
     if path.suffix == ".npz":
-        with _open_npz(path) as arrays:
-            for axis, name in enumerate(_IDS):
-                if name in arrays and known[axis] is None:
-                    known[axis], sources[axis] = ids_of(arrays[name], path), path
+        arrays = read_npz(path, _names_of_ids, remedy=_GIVE)
+        for axis, name in enumerate(_IDS):
+            if name in arrays and known[axis] is None:
+                known[axis], sources[axis] = ids_of(arrays[name], path), path
     places = (rows_of_images, columns_of_captions)
     for axis, (names, source, place) in enumerate(zip(known, sources, places, strict=True)):
         if names is not None and source is not None:
@@ -604,33 +609,24 @@ def _place_by_ids(matrix: Array, path: Path, captions: Captions, ids: MatrixIds 
     return matrix
 
 
-def _open_npz(path: Path) -> Any:
-    """The arrays of an .npz. InputError for another file."""
-    try:
-        arrays = np.load(path)
-        if isinstance(arrays, np.lib.npyio.NpzFile):
-            return arrays
-        problem = "no .npz"
-    except Exception as error:  # a damaged header makes numpy raise anything
-        problem = f"cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
-    raise InputError(problem, file=path, remedy=f"give {_FORMATS}")
+def _names_of_ids(names: list[str]) -> list[str]:
+    return [name for name in _IDS if name in names]
 
 
 def _read_npz(path: Path) -> Array:
     """The one matrix of an .npz; of several, `similarity`."""
-    with _open_npz(path) as arrays:
-        try:
-            arrays_by_name = {name: arrays[name] for name in arrays.files if name not in _IDS}
-        except ValueError as error:
-            raise InputError(
-                f"cannot be read ({error})", file=path, remedy=f"give {_FORMATS}"
-            ) from error
-    if "similarity" not in arrays_by_name and len(arrays_by_name) != 1:
-        problem = f"arrays {', '.join(arrays_by_name) or 'none'}"
-        raise InputError(
-            problem, file=path, remedy="name one `similarity`, and ids image_ids and caption_ids"
-        )
-    return np.asarray(arrays_by_name.get("similarity", next(iter(arrays_by_name.values()))))
+
+    def choose(names: list[str]) -> list[str]:
+        others = [name for name in names if name not in _IDS]
+        if "similarity" in others:
+            return ["similarity"]
+        if len(others) != 1:
+            remedy = "name one `similarity`, and ids image_ids and caption_ids"
+            raise InputError(f"arrays {', '.join(others) or 'none'}", file=path, remedy=remedy)
+        return others
+
+    (matrix,) = read_npz(path, choose, remedy=_GIVE).values()
+    return matrix
 
 
 def _read_matrix(
@@ -641,20 +637,16 @@ def _read_matrix(
         return _read_arrow(path, ids, column)
     if path.suffix == ".csv":
         return read_csv(path, ids, names)
-    try:
-        if path.suffix in (".pt", ".pth"):
-            from capgrade.pickles import read_torch
+    if path.suffix in (".pt", ".pth"):
+        from capgrade.pickles import read_torch
 
-            matrix = as_numpy(read_torch(path))
-        elif path.suffix == ".npz":
-            matrix = _read_npz(path)
-        else:
-            matrix = np.load(path, mmap_mode="r")
-    except InputError:
-        raise
-    except Exception as error:  # a damaged header makes numpy raise anything
-        problem = f"cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
-        raise InputError(problem, file=path, remedy=f"give {_FORMATS}") from error
+        content = read_torch(path)
+        with reading(path, remedy=_GIVE):
+            matrix = as_numpy(content)
+    elif path.suffix == ".npz":
+        matrix = _read_npz(path)
+    else:
+        matrix = map_npy(path, _GIVE)
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
         raise InputError(
             "holds no matrix of numbers", file=path, remedy="save one two-dimensional array"

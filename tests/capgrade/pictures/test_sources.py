@@ -69,6 +69,8 @@ def test_the_content_decides_and_the_rest_is_counted_by_reason(tmp_path: Path) -
         "notes.txt": b"a note",
         "captions.csv": b"image,caption\n",
         "photo.heic": b"\0\0\0\x18ftypheic",
+        "photo.avif": b"\0\0\0\x1cftypavif",
+        "pointer.jpg": b"version https://git-lfs.github.com/spec/v1\noid sha256:",
         "@eaDir/a.jpg/SYNO_THUMB.jpg": picture(7),
         ".ipynb_checkpoints/a-checkpoint.jpg": picture(8),
         "__MACOSX/._a.jpg": picture(9),
@@ -88,7 +90,10 @@ def test_the_content_decides_and_the_rest_is_counted_by_reason(tmp_path: Path) -
         "e/f.txt",
     ]
     assert {reason: sorted(names) for reason, names in found.not_taken.items()} == {
-        "no picture by content": ["README", "gone.jpg", "photo.heic"],
+        "no picture by content": ["README", "gone.jpg"],
+        "in HEIC, which is not read": ["photo.heic"],
+        "in AVIF, which is not read": ["photo.avif"],
+        "pointers of Git LFS, not files (git lfs pull)": ["pointer.jpg"],
         "other files": ["captions.csv", "notes.txt"],
         "thumbnails": [".ipynb_checkpoints/", "@eaDir/", "__MACOSX/"],
         "hidden": ["._a.jpg", ".hidden/"],

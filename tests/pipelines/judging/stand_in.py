@@ -1,13 +1,14 @@
 """An endpoint on loopback that chats and reranks as it is told, with faults, and remembers what it
 was asked."""
 
+import gzip
 import json
 import math
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,14 +88,36 @@ def part(data: bytes, pause: float = 0.0) -> Fault:
 
     def fault(handler: Handler) -> None:
         handler.reply(200, headers={"Content-Length": "1000"})
-        for letter in data:
-            handler.wfile.write(bytes([letter]))
-            time.sleep(pause)
+        with suppress(OSError):  # whoever asked has gone
+            for letter in data:
+                handler.wfile.write(bytes([letter]))
+                time.sleep(pause)
 
     return fault
 
 
 cut = part(b'{"choices": [')
+
+
+def slow_head(handler: Handler) -> None:
+    """Headers that come letter by letter, for ever."""
+    with suppress(OSError):
+        for letter in b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 200:
+            handler.wfile.write(bytes([letter]))
+            time.sleep(0.05)
+
+
+def endless(handler: Handler) -> None:
+    """A body of 700 MB."""
+    handler.reply(200, headers={"Content-Length": str(700 * 2**20)})
+    with suppress(OSError):  # whoever asked has gone
+        for _ in range(700):
+            handler.wfile.write(bytes(2**20))
+
+
+def packed(handler: Handler) -> None:
+    """A few bytes that unpack to many, though nothing packed was asked for."""
+    handler.reply(200, gzip.compress(bytes(2**20)), {"Content-Encoding": "gzip"})
 
 
 @contextmanager

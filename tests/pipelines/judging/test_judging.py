@@ -36,7 +36,18 @@ from capgrade.pipelines.judging.reply import LostError
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from tests.conftest import call, caption_table, printed, refusal, write_captions_folder
-from tests.pipelines.judging.stand_in import Chat, Fault, cut, part, says, served, status
+from tests.pipelines.judging.stand_in import (
+    Chat,
+    Fault,
+    cut,
+    endless,
+    packed,
+    part,
+    says,
+    served,
+    slow_head,
+    status,
+)
 from tests.tools.commands import CAPGRADE
 from tests.tools.served import Handler
 
@@ -220,7 +231,7 @@ def test_a_killed_run_goes_on(here: Path) -> None:
         run(here, chat)
         assert (here / "out.csv").read_bytes() == first
         kept.write_text("5\n")
-        assert "row 1: not an answer" in refusal(*line(here, chat))
+        assert "row 1: cannot be read" in refusal(*line(here, chat))
 
 
 def test_what_is_paid_for_is_kept_when_another_is_refused_or_the_user_stops(
@@ -592,6 +603,62 @@ def test_the_expected_grade_is_that_of_g_eval() -> None:
     assert wide.expected_grade([token("1", **{"1": 1.0})], 1) is None, "it may have begun a 10"
 
 
+ODD_LOGPROBS: dict[str, Any] = {
+    "beyond every probability": [token("5", x=1.0) | {"top_logprobs": [{"token": "5", "logprob": 1e6}]}],
+    "a text": [{"token": "5", "top_logprobs": [{"token": "5", "logprob": "-0.1"}]}],
+    "no number": [{"token": "5", "top_logprobs": [{"token": "5", "logprob": math.nan}]}],
+    "without tokens": [{"logprob": 0.0}],
+    "a number": 7,
+    "numbers": [1, 2],
+    "tokens that are numbers": [{"token": 5, "top_logprobs": []}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", ODD_LOGPROBS.values(), ids=ODD_LOGPROBS)
+@pytest.mark.parametrize("inside", [True, False])
+def test_odd_log_probabilities_leave_the_answer(content: Any, inside: bool) -> None:
+    choice = {"message": {"content": "5"}, "logprobs": {"content": content} if inside else content}
+    fault = status(200, json.dumps({"choices": [choice]}))
+    with served(Chat(rated, faults=[fault])) as chat:
+        reply = ChatJudge(Endpoint(chat.address, "m", 5)).ask(
+            ChatPrompt(**PROMPT).questions("a", ["b"], None), {}
+        )
+    assert (reply.scores, reply.expected) == ([5.0], 0)
+
+
+@pytest.mark.parametrize("usage", [{"completion_tokens": 10**400}, {"prompt_tokens": -5}, [1], 7])
+def test_an_answer_is_kept_whatever_it_says_it_took(usage: Any, here: Path) -> None:
+    def answers(handler: Handler) -> None:
+        content = {"choices": [{"message": {"content": "3"}}], "usage": usage}
+        handler.reply(200, json.dumps(content).encode())
+
+    with served(Chat(rated, faults=[answers] * ASKED)) as chat:
+        assert run(here, chat, price_in=1, price_out=10)["answered"] == N
+        assert run(here, chat)["requests"] == 0, "all are kept"
+
+
+def test_an_answer_is_kept_before_its_cost_is_computed(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> float:
+        raise ZeroDivisionError
+
+    with served(Chat(rated)) as chat:
+        with monkeypatch.context() as patch:
+            ask = ChatJudge.ask
+
+            def ask_then_break(*given: Any) -> Any:
+                reply = ask(*given)
+                patch.setattr(at_round.JudgingRound, "_price", fail)
+                return reply
+
+            patch.setattr(ChatJudge, "ask", ask_then_break)
+            with pytest.raises(ZeroDivisionError):
+                call(*line(here, chat, "--set", "judge.parallel=1"))
+        assert len(chat.asked) == 1
+        assert run(here, chat)["requests"] == ASKED - 1
+
+
 def test_scores_are_expected_grades_where_the_endpoint_tells_probabilities(here: Path) -> None:
     with served(Chat(rated, lambda body: {rated(body): 0.75, "3": 0.25})) as chat:
         found = run(here, chat)
@@ -677,6 +744,7 @@ def test_a_reranker_gets_few_documents_at_once_and_the_picture(
     ({"results": [{"index": 0, "score": 0.5}, {"index": 1, "score": 0.5}]}, "no results of a reranker"),
     ([{"index": 0, "score": 0.5}], "no results of a reranker"),
     ({"results": [{"index": 0, "relevance_score": 0.5}, {"index": 1, "relevance_score": -3.2}]}, "-3.2, not 0 to 1"),
+    ({"results": [{"index": 0, "relevance_score": 10**400}]}, "no results of a reranker"),
 ])  # fmt: skip
 def test_what_is_no_answer_of_a_reranker(results: object, error: str) -> None:
     prompt = RankPrompt(query="{reference}")
@@ -715,7 +783,11 @@ def test_pairs_are_asked_once_in_their_order(here: Path) -> None:
     (status(429, wait="Wed, 21 Oct 2015 07:28:00 GMT"), "429", False, 0),
     (status(500, "x" * 999), "^500.{197}$", False, 0),
     (cut, "RemoteProtocolError", True, 0),
-    (part(b" ", 0.6), "ReadTimeout", True, 0),
+    (part(b" ", 0.6), "no whole answer within 0.3 seconds", True, 0),
+    (part(b" " * 99, 0.05), "no whole answer within 0.3 seconds", True, 0),
+    (slow_head, "no whole answer within 0.3 seconds", True, 0),
+    (endless, "an answer of more than 16,777,216 bytes", True, 0),
+    (packed, "an answer packed by gzip", True, 0),
     (status(200, "<html>"), "no JSON: <html>", True, 0),
     (status(200, "[" * 9999), "no JSON", True, 0),
     (status(200, '{"choices": []}'), "no chat completion", True, 0),
@@ -723,7 +795,7 @@ def test_pairs_are_asked_once_in_their_order(here: Path) -> None:
 ])  # fmt: skip
 def test_what_is_no_answer(fault: Fault, said: str, charged: bool, after: float) -> None:
     with served(Chat(rated, faults=[fault])) as chat, pytest.raises(LostError, match=said) as lost:
-        ChatJudge(Endpoint(chat.address, "m", 0.3)).ask(
+        ChatJudge(Endpoint(chat.address, "m", 60 if fault is endless else 0.3)).ask(
             ChatPrompt(**PROMPT).questions("a", ["b"], None), {}
         )
     assert (lost.value.charged, lost.value.after) == (charged, after)

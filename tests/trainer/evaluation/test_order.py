@@ -157,7 +157,7 @@ def test_files_of_ids_and_archives_that_are_none(shuffled, tmp_path):
     np.save(tmp_path / "objects.npy", np.array(["a", None], dtype=object))
     (tmp_path / "gap.txt").write_text("a\n\nb\n")
     for name, message in (
-        ("objects.npy", "no ids"),
+        ("objects.npy", "cannot be read .* -> write one id a line"),
         ("gap.txt", "row 2: an empty id"),
         ("no.npy", "no such file"),
     ):
