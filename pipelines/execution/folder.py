@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import fsspec
-from filelock import FileLock
 from fsspec.implementations.local import LocalFileSystem
 
 from capgrade.schemas.errors import InputError
@@ -31,6 +30,7 @@ from capgrade.schemas.files import (
     parse_manifest,
     writing,
 )
+from capgrade.schemas.locks import locked
 
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"}
 TEMPORARY = re.compile(r"(^|/)\.[^/]+\.tmp$")  # names of files that are being written
@@ -129,7 +129,7 @@ class Folder:
                     file=copy,
                     remedy="set TMPDIR to a folder of your own",
                 )
-            with FileLock(copy / ".lock"):
+            with locked(copy / ".lock"):
                 if not (copy / ".whole").exists():
                     with self._errors():
                         for name in folders:  # the slash at the end asks for what the folder holds
@@ -170,7 +170,7 @@ def fetch_finished(url: str, folder: Path, allow: str = TMPDIR) -> Path:
     source = Folder(url)
     with writing(folder, allow):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with FileLock(folder / ".lock"):
+        with locked(folder / ".lock"):
             if not source.exists(MANIFEST):
                 raise InputError(f"{source}: not a finished folder of a stage", remedy=COPY)
             source.get(MANIFEST, folder / MANIFEST, allow)
