@@ -92,7 +92,7 @@ def train(
         )
     if not first_process():
         return
-    scores = {name: value for name, value in done.get("best", {}).items() if name != "pairs_per_s"}
+    scores = dict(done.get("best", {}))
     best = "not validated"
     if epoch := scores.pop("epoch", None):
         values = (f"{k} {x:.{1 if k == 'rsum' else 3}f}" for k, x in scores.items())
