@@ -6,7 +6,7 @@ no other run does so. When it has ended, its files take the place of those of th
 Everything else is an InputError before anything is touched. `own_files` has the rule of files.
 
 Under DVC, which deletes a stage's outputs when the record of them was cut short, the work of a run
-that has ended is kept, with hard links to its files, until the next run or `clean`.
+that has ended is kept, with hard links to its files, until the next run or the stage `report`.
 """
 
 import glob
@@ -263,18 +263,17 @@ def _place(file: Path, to: Path, keep: bool) -> None:
     file.replace(to)
 
 
-def clean(root: Path) -> dict[str, int]:
+def delete_kept(root: Path) -> list[Path]:
     """Delete what runs that have ended kept at and below `root`, but where a run is at work.
 
-    Returns the bytes of each such folder.
+    Returns the folders.
     """
-    found, folders = {}, (path.parent for path in root.rglob(f"*{UNFINISHED}/{ENDED}"))
-    for folder in sorted(folders):
+    folders = sorted(path.parent for path in root.rglob(f"*{UNFINISHED}/{ENDED}"))
+    for folder in folders:
         with suppress(InputError), only_run(output_of(folder)):
             if ended_work(folder) and read_run(folder) and not (folder / MANIFEST).is_file():
-                found[str(folder)] = size_of(folder)
                 _delete(folder)
-    return found
+    return folders
 
 
 def _delete(folder: Path) -> None:

@@ -359,6 +359,10 @@ def _set_up_dvc(folder: Path) -> bool:
     options = ["--no-scm"] if git is None else [] if git == folder else ["--subdir"]
     command = [sys.executable, "-m", "dvc", "init", "--quiet", *options]
     subprocess.run(command, cwd=folder, check=True)
+    # Outputs are links to DVC's cache, and no second copy. Stages replace files, and never write
+    # into one that is there. Where a file system has no links, DVC copies.
+    command = [sys.executable, "-m", "dvc", "config", "--quiet", "cache.type", "hardlink,copy"]
+    subprocess.run(command, cwd=folder, check=True)
     return True
 
 
@@ -372,7 +376,9 @@ README = """# {name}
     dvc exp run -S shards.top=8
 
 `capgrade` and `dvc` are those of the active Python environment.
-What was done before a stop is kept in `data/STAGE.unfinished`, and goes into `data/STAGE` at the end.
+What was done before a stop is kept in `data/STAGE.unfinished`, and goes into `data/STAGE` at the end. There it
+stays until DVC has recorded the whole pipeline: the last stage, `report`, deletes it.
+Files in `data` are read-only links to DVC's cache: `dvc unprotect FILE` makes one yours to change.
 
 | file | what it has |
 |---|---|
