@@ -95,8 +95,11 @@ def _take(file: Path) -> int | None:
         raise
     kept = False
     try:
-        found, text = os.fstat(descriptor), os.pread(descriptor, 4096, 0)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not _OURS.fullmatch(text):
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise _foreign(file)
+        text = os.pread(descriptor, 4096, 0)
+        if not _OURS.fullmatch(text):
             raise _foreign(file)
         process, host = _parse(text)
         try:

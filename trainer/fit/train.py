@@ -240,6 +240,8 @@ def _open_folder(run: TrainingRun, out: Path) -> None:
             require_model(folder / name)
     # The run may have been stopped between the writing of its state and of its model.
     _save_best(run)
+    if history.is_finished(run.params):
+        return
     weights = sum(weight.numel() for weight in run.model.parameters())
     size = f"{weights:,} weights, {setup.plan.pairs_an_epoch:,} pairs an epoch"
     epochs = f"epochs {history.epoch + 1} to {run.params.epochs}"
