@@ -28,6 +28,7 @@ from capgrade.schemas.files import (
     cache_folder,
     digest,
     parse_manifest,
+    write_text,
     writing,
 )
 from capgrade.schemas.locks import locked
@@ -130,11 +131,13 @@ class Folder:
                     remedy="set TMPDIR to a folder of your own",
                 )
             with locked(copy / ".lock"):
-                if not (copy / ".whole").exists():
+                # It lists the files, as a machine may delete old ones from its temporary folder.
+                whole = copy / ".whole"
+                if not whole.is_file() or whole.read_text(encoding="utf-8") != _listing(copy):
                     with self._errors():
                         for name in folders:  # the slash at the end asks for what the folder holds
                             self.files.get(f"{self.root}/{name}/", str(copy / name), recursive=True)
-                    (copy / ".whole").touch()
+                    write_text(whole, _listing(copy), TMPDIR)
         return copy
 
     def delete_all(self) -> None:
@@ -159,6 +162,12 @@ class Folder:
                 "check the URL, who may read and write there, and run again: what is finished stays"
             )
             raise InputError(f"{self}: {text}", remedy=remedy) from error
+
+
+def _listing(folder: Path) -> str:
+    """Names and sizes of a folder's files, but for hidden ones."""
+    files = [path for path in folder.rglob("[!.]*") if path.is_file()]
+    return "".join(f"{path.relative_to(folder)} {path.stat().st_size}\n" for path in sorted(files))
 
 
 def fetch_finished(url: str, folder: Path, allow: str = TMPDIR) -> Path:
