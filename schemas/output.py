@@ -203,8 +203,8 @@ def _put_in_place(out: Path, folder: Path, keeps: Mapping[str, Any] | None) -> N
     With `keeps`, a note, `out` gets hard links, and the folder stays. InputError where another
     program's file is in the way.
     """
-    if found_manifest(out / MANIFEST):
-        (folder / BEFORE).unlink(missing_ok=True)  # of a run whose files are in their places
+    if (folder / BEFORE).is_file() and found_manifest(out / MANIFEST):
+        (folder / BEFORE).unlink()  # of a run whose files are in their places
     if not (folder / MANIFEST).is_file():
         return
     now = found_manifest(folder / MANIFEST)

@@ -47,7 +47,7 @@ def best_model_file(best_by: str) -> str:
 
 def best_files(params: TrainParams) -> dict[str, str]:
     """The files of a run's best epochs, by the measures that choose them."""
-    files = {params.best_by: MODEL}
+    files: dict[str, str] = {params.best_by: MODEL}
     if params.also_best_by:
         files[params.also_best_by] = best_model_file(params.also_best_by)
     return files
