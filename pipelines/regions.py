@@ -3,7 +3,8 @@
 A shard is a fixed run of the picture list. Its batches, its file and its receipt follow from the
 list and the settings alone, so a run that was stopped goes on with the shards that are missing,
 several processes may share the shards, and the bytes are the same. A receipt is a JSON file beside
-the shard, written after it: which pictures are in the shard, and what the manifest says of them.
+the shard, written after it: which pictures are in the shard, the digest of its file, and what the
+manifest says of them.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ from capgrade.processes import Process, join_processes
 from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.captions import read_captions, splits_of
 from capgrade.schemas.errors import InputError, first_of
-from capgrade.schemas.files import unfinished_folder, write_json, write_manifest
+from capgrade.schemas.files import digest, unfinished_folder, write_json, write_manifest
 from capgrade.schemas.image_matching import NAMES_SHOWN
 from capgrade.schemas.left_out import MISSING, NO_REGION, UNREADABLE
 from capgrade.schemas.lines import read_json
@@ -50,7 +51,7 @@ from capgrade.schemas.regions import (
 from capgrade.schemas.say import tell
 
 # Of shards and receipts: raise it when the same parameters give other ones.
-_FORMAT = 2
+_FORMAT = 3
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
 _NAMED = 20  # damaged pictures named in one message
 
@@ -190,6 +191,16 @@ class Shard:
         """SHA-256 of what tells the pictures of a shard from changed ones."""
         return _sha256([picture.stamp() for picture in self.pictures])
 
+    def is_done(self) -> bool:
+        """Whether the receipt is of these pictures, and the file is the one that it was written
+        for."""
+        try:
+            receipt = read_json(self.receipt)
+            stamp, written = receipt["stamp"], receipt["sha256"]
+        except (InputError, KeyError, TypeError):  # none, or damaged
+            return False
+        return stamp == self.stamp() and self.file.is_file() and digest(self.file) == written
+
 
 @dataclass(frozen=True)
 class PictureOutcome:
@@ -210,7 +221,7 @@ def detect_all(
     """
     todo, total, finished = list[Shard](), 0, 0
     for shard in shards:
-        if shard.receipt.is_file() and read_json(shard.receipt)["stamp"] == shard.stamp():
+        if shard.is_done():
             finished += len(shard.pictures)
         else:
             todo.append(shard)
@@ -276,6 +287,7 @@ def write_outcomes(
     rows = write_arrow(shard.file, shard.schema, batches)
     receipt = {
         "stamp": stamp,
+        "sha256": digest(shard.file),
         "rows": rows,
         # Of the pictures' bytes, where `stamp` is of what the file system says.
         "pictures": _sha256(digests),

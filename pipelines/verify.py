@@ -15,6 +15,7 @@ from capgrade.schemas.files import (
     altered,
     command_of,
     digest,
+    ended_work,
     made_again,
     output_of,
     parse_manifest,
@@ -95,9 +96,12 @@ def verify(root: Path) -> Report:
                 report.problems.append(InputError(error.problem, file=path, remedy=remedy))
         report.usable += [found] if found and not problems else []
         report.problems += problems + [
-            _printed(path) for path in sorted(folder.iterdir()) if _at_work(path)
+            _printed(path)
+            for path in sorted(folder.iterdir())
+            if _at_work(path) and not ended_work(path)
         ]
-    report.problems += [_printed(beside)] if _at_work(beside) and beside.parent != root else []
+    if _at_work(beside) and not ended_work(beside) and beside.parent != root:
+        report.problems.append(_printed(beside))
     if not report.usable and not report.problems:
         raise InputError(
             "nothing that capgrade wrote in it",
@@ -187,7 +191,8 @@ def _unlisted(folder: Path, listed: set[Path]) -> Iterator[tuple[Path, str]]:
     """Tables that no manifest lists, and their kinds: those that need none, such as judged pairs;
     and in a folder where nothing runs those beside a manifest, and ours whose manifest is gone.
     Tables of others elsewhere do not count."""
-    finished, at_work = (folder / MANIFEST).is_file(), unfinished_work(unfinished_folder(folder))
+    finished, beside = (folder / MANIFEST).is_file(), unfinished_folder(folder)
+    at_work = unfinished_work(beside) and not ended_work(beside)
     for path in sorted(folder.iterdir()):
         if (
             path.suffix in _TABLES

@@ -28,6 +28,7 @@ MANIFEST = "manifest.json"
 # Ends the name of the folder beside an output that a run writes to until it has ended.
 UNFINISHED = ".unfinished"
 RUN_FILE = "run.json"  # in that folder: which stage writes there, and what its parts depend on
+ENDED = "ended.json"  # there too, where the run has ended and its work is kept
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
 SELF = "sha256"  # the manifest's own digest, in the manifest
 _DIGITS = 5  # at least, of the numbers of numbered files
@@ -280,8 +281,13 @@ def unfinished_folder(out: Path) -> Path:
 
 
 def unfinished_work(folder: Path) -> bool:
-    """Whether a run writes to this folder, or did until it was stopped."""
+    """Whether a run writes to this folder, or did until it ended or was stopped."""
     return (folder / RUN_FILE).is_file()
+
+
+def ended_work(folder: Path) -> bool:
+    """Whether this folder has the work of a run that has ended."""
+    return (folder / ENDED).is_file()
 
 
 def output_of(folder: Path) -> Path:
@@ -316,7 +322,8 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
         raise InputError(
             f"a folder of {manifest['kind']} where one of {kind} is needed", file=folder
         )
-    if unfinished_work(unfinished_folder(folder)):
+    beside = unfinished_folder(folder)
+    if unfinished_work(beside) and not ended_work(beside):
         warn(f"{folder}: read as it was before a run that has not ended; {remedy}")
     check_sizes(folder, manifest["files"], remedy)
     return manifest

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_json
+from capgrade.schemas.files import write_json, write_text
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.say import first_process
 
@@ -75,6 +75,16 @@ def read_time(out: Path) -> Time | None:
         raise InputError(
             f"not a record of times ({error})", file=path, remedy="delete it"
         ) from None
+
+
+def write_epoch_time(out: Path, epoch: int, seconds: float, pairs: int) -> None:
+    """Write where times are kept what an epoch of a training took; it replaces later ones."""
+    if (file := _file(out)) is None:
+        return
+    path, head = file.with_suffix(".epochs.csv"), "epoch,seconds,pairs_per_s\n"
+    before = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+    line = f"{epoch},{seconds:.3f},{pairs / seconds:.1f}\n"
+    write_text(path, "".join([*(before[:epoch] or [head]), line]))
 
 
 def processor_seconds() -> float:

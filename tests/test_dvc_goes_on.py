@@ -4,6 +4,7 @@ left alone."""
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from capgrade.schemas.files import unfinished_folder
 from capgrade.schemas.regions import Regions, write_regions
 from tests.conftest import ROOT, caption_table, random_sets, write_captions_folder
 
@@ -58,6 +60,16 @@ KEPT = {
     "shards": r"goes on, (\d+) of 12 blocks are done",
     "train": r"goes on after epoch (\d+)",
 }
+
+
+# What is done of a run that has ended.
+WHOLE = {"regions": str(MANY), "relevance": "12", "shards": "12", "train": "60"}
+
+
+def kept_of(out: Path) -> list[Path]:
+    """What of a stage takes the time."""
+    folder = unfinished_folder(out)
+    return sorted([*folder.glob("parts/*"), *folder.glob("regions-*"), *folder.glob("state.pt")])
 
 
 @pytest.fixture
@@ -124,7 +136,14 @@ def test_a_stage_that_was_killed_goes_on(stage: str, project: Path) -> None:
     assert not out.exists(), "it was killed in the middle"
     kept = re.search(KEPT[stage], said := repro(project, stage, kill=False))
     assert kept and int(kept[1]) >= KILLED_AT[stage][1], said
-    assert not list(out.parent.glob("*.unfinished*"))
+    assert [path.name for path in out.parent.glob("*.unfinished*")] == [f"{stage}.unfinished"]
+    inodes = {path: path.stat().st_ino for path in kept_of(out)}
+    # As where DVC was killed before it had recorded the stage.
+    (project / "dvc.lock").unlink()
+    shutil.rmtree(project / ".dvc" / "cache" / "runs")
+    said = repro(project, stage, kill=False)
+    assert re.search(KEPT[stage].replace(r"(\d+)", WHOLE[stage]), said), said
+    assert {path: path.stat().st_ino for path in kept_of(out)} == inodes, "nothing is made twice"
     command = [
         sys.executable,
         "run.py",
@@ -154,4 +173,4 @@ def test_other_parameters_lose_what_depends_on_them(project: Path) -> None:
         said = repro(project, "shards", kill)
     assert "data/shards: unfinished work (" in said, said
     assert "other parameters or inputs: shards.top 5 -> 6; it is set aside" in said
-    assert not list(project.glob("data/*.unfinished*"))
+    assert not list(project.glob("data/*.unfinished.*"))

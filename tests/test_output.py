@@ -1,8 +1,10 @@
 """Nothing that capgrade did not write is deleted or written over: every command into every folder
 but its own."""
 
+import errno
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -395,6 +397,143 @@ def test_unfinished_work_goes_on_when_the_output_is_gone(tmp_path: Path) -> None
         finish(out, KEPT)
         assert [path.name for path in out.parent.iterdir()] == ["out"]
         shutil.rmtree(out)
+
+
+def test_under_dvc_an_ended_run_is_kept_until_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """DVC deletes the output where its record was cut short. By links nothing is there twice."""
+    monkeypatch.setenv(output.UNDER_DVC, "stage")
+    out, folder = tmp_path / "out", unfinished_folder(tmp_path / "out")
+
+    def run(made_of: dict, whole: dict | None = None) -> set[str]:
+        with output_folder(out, "tables", made_of, whole=whole) as work:
+            found = {path.name for path in (work / "parts").glob("*")}
+            write_text(work / "parts" / "0.json", "done")
+            write_text(work / "a.md", "new")
+            write_manifest(work, "tables", params={}, inputs={}, rows={"a.md": 0})
+        return found
+
+    assert run(KEPT) == set()
+    for _ in range(2):
+        assert (folder / "a.md").samefile(out / "a.md") and not (folder / MANIFEST).exists()
+        assert not verify(tmp_path).problems
+        assert read_manifest(out, "tables") and not capsys.readouterr().err
+        shutil.rmtree(out)
+        assert run(KEPT) == {"0.json"}
+    assert run(KEPT, {"epochs": 3}) == set(), "it ends elsewhere"
+    assert run({**KEPT, "format": 2}, {"epochs": 3}) == set()
+    assert run({**KEPT, "format": 2}, {"epochs": 3}) == {"0.json"}
+    with monkeypatch.context() as patch:
+        patch.setattr(output, "code_state", lambda: "of other code")
+        assert run({**KEPT, "format": 2}, {"epochs": 3}) == set()
+    assert not list(tmp_path.glob("out.unfinished.*")) and not capsys.readouterr().err
+    with only_run(out):
+        output.delete_kept(tmp_path)
+        assert (folder / "a.md").exists(), "a run is at work"
+    output.delete_kept(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (out / "a.md").read_text() == "new"
+    monkeypatch.delenv(output.UNDER_DVC)
+    assert run(KEPT) == set() and not folder.exists()
+
+
+def test_a_file_system_without_hard_links_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(output.UNDER_DVC, "stage")
+    refuse = Mock(side_effect=OSError(errno.EPERM, "Operation not permitted"))
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    finish(tmp_path / "out", KEPT)
+    finish(tmp_path / "out", KEPT)
+    assert (tmp_path / "out" / "a.md").read_text() == "new"
+    assert not (tmp_path / "out.unfinished" / "a.md").exists()
+
+
+def killed_at(number: int, work: Callable[[], object]) -> None:
+    """Do `work` in a fork that ends at once before this one of its moves and deletions."""
+    if child := os.fork():
+        os.waitpid(child, 0)
+        return
+    count = 0
+
+    def watch(event: str, _: tuple) -> None:
+        nonlocal count
+        count += event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
+        if count > number:
+            os._exit(9)
+
+    sys.addaudithook(watch)
+    with suppress(BaseException):
+        work()
+    os._exit(0)
+
+
+@pytest.mark.parametrize("at", range(0, 40, 3))
+def test_killed_while_work_is_set_aside_or_taken_back(at: int, tmp_path: Path) -> None:
+    """Whichever file operation it is killed before, all parts are there when they are asked for."""
+    out, other = tmp_path / "out", {"format": 1, "shards": {"top": 5}}
+    for name in ("0.json", "1.json"):
+        stop(out, KEPT, name)
+        write_text(unfinished_folder(out) / name, "beside")
+    killed_at(at, lambda: (stop(out, other, "2.json"), stop(out, KEPT, "3.json")))
+    stop(out, KEPT, "4.json")
+    found = {path.name for path in (unfinished_folder(out) / "parts").iterdir()}
+    assert {"0.json", "1.json", "4.json"} <= found
+    assert (unfinished_folder(out) / "1.json").read_text() == "beside"
+    finish(out, KEPT)
+    assert not list(tmp_path.glob("*.unfinished*"))
+
+
+def test_a_link_to_nothing_is_told_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "disk" / "there")
+    for made_of in (None, KEPT):
+        with (
+            pytest.raises(InputError, match="out: a link to what is not there -> make the folder"),
+            output_folder(tmp_path / "out", "tables", made_of),
+        ):
+            raise AssertionError("it was entered")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    (tmp_path / "disk" / "there").mkdir(parents=True)
+    finish(tmp_path / "out", KEPT)
+    assert (tmp_path / "disk" / "there" / "a.md").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "\0\0\0", '{"stage": 3}'])
+def test_damaged_notes_of_a_run(text: str, tmp_path: Path) -> None:
+    """Of run.json there is one remedy, and it helps; a manifest is written again."""
+    out, folder = tmp_path / "out", unfinished_folder(tmp_path / "out")
+    stop(out, KEPT, "0.json")
+    (folder / MANIFEST).write_text(text)
+    assert stop(out, KEPT, "1.json") == {"0.json"}
+    (folder / RUN_FILE).write_text(text)
+    before = [data for data, _ in everything(folder).values()]
+    said = f"run.json: damaged, .* in {folder} -> move that folder away, and run again"
+    with pytest.raises(InputError, match=said), output_folder(out, "tables", KEPT):
+        pass
+    assert [data for data, _ in everything(folder).values()] == before
+    folder.rename(tmp_path / "away")
+    finish(out, KEPT)
+
+
+def test_a_manifest_that_was_damaged_while_files_took_their_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some files of the new result are in place, and are still known as ours."""
+    out, folder = tmp_path / "out", unfinished_folder(tmp_path / "out")
+    with (
+        monkeypatch.context() as patch,
+        suppress(SystemExit),
+        output_folder(out, "tables", KEPT) as work,
+    ):
+        write_text(work / "a.md", "1")
+        write_manifest(work, "tables", params={}, inputs={}, rows={"a.md": 0})
+        patch.setattr(output, "_place", lambda file, to, keep: (file.replace(to), exit()))
+    assert (out / "a.md").read_text() == "1" and not (out / MANIFEST).exists()
+    (folder / MANIFEST).write_text("")
+    stop(out, KEPT, "0.json")
+    finish(out, KEPT)
+    assert (out / "a.md").read_text() == "new" and not folder.exists()
 
 
 def test_unfinished_work_of_other_parameters_is_said_and_set_aside(tmp_path: Path, capsys) -> None:

@@ -4,12 +4,15 @@ prints."""
 import inspect
 import logging
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -118,8 +121,8 @@ def _root(
 
 
 def _record_run(name: str, command: Callable[..., None]) -> Callable[..., None]:
-    """The command, which records its time and memory beside its output. When it is stopped it
-    prints one line."""
+    """The command, which records its time and memory beside its output. When it is stopped, by
+    Ctrl-C or SIGTERM, it prints one line."""
 
     @wraps(command)
     def run(**values: Any) -> None:
@@ -143,9 +146,36 @@ def _record_run(name: str, command: Callable[..., None]) -> Callable[..., None]:
                 without = " without --restart" if values.get("restart") else ""
                 message = f"stopped; the same command{without} goes on {unit}"
             typer.echo(message, err=True)
-            sys.exit(130)
+            sys.exit(128 + (signal.SIGTERM if _terminated else signal.SIGINT))
 
     return run
+
+
+_terminated = False  # whether SIGTERM came
+
+
+@contextmanager
+def _stop_on_sigterm() -> Iterator[None]:
+    """Within the block SIGTERM, which schedulers send, ends a command as Ctrl-C does."""
+    mine = os.getpid()
+
+    def stop(number: int, _: FrameType | None) -> None:
+        global _terminated
+        if os.getpid() != mine:  # a worker that was forked ends as it would have
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        _terminated = True
+        raise KeyboardInterrupt
+
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _record_time(name: str, out: Path) -> AbstractContextManager[None]:
@@ -194,7 +224,7 @@ def main() -> None:
     for handler in logging.getLogger().handlers:
         handler.addFilter(_is_worth_saying)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _stop_on_sigterm():
             warnings.showwarning = show_warning
             try:
                 app()

@@ -120,9 +120,7 @@ def train(
 
 
 def _line_of_run(folder: Path, summary: dict[str, Any]) -> str:
-    scores = {
-        name: value for name, value in summary.get("best", {}).items() if name != "pairs_per_s"
-    }
+    scores = dict(summary.get("best", {}))
     best = "not validated"
     if epoch := scores.pop("epoch", None):
         values = (f"{k} {x:.{1 if k == 'rsum' else 3}f}" for k, x in scores.items())

@@ -1,5 +1,6 @@
 """Commands that use labels: scores of captions, pages, and our time beside other libraries'."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
@@ -32,6 +33,7 @@ from capgrade.pipelines.cli.options import (
     require_all,
 )
 from capgrade.schemas.errors import InputError, choose_from
+from capgrade.schemas.output import UNDER_DVC, delete_kept
 
 
 def score(
@@ -188,6 +190,8 @@ def report(
     typer.echo(f"{done.sections} sections, {done.bytes / 1e6:.1f} MB -> {out}{also}")
     for what in done.missing:
         typer.echo(f"not here: {what}")
+    if UNDER_DVC in os.environ:  # it has recorded whatever the page shows
+        delete_kept(data)
 
 
 def audit(

@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import fsspec
-from filelock import FileLock
 from fsspec.implementations.local import LocalFileSystem
 
 from capgrade.schemas.errors import InputError
@@ -29,8 +28,10 @@ from capgrade.schemas.files import (
     cache_folder,
     digest,
     parse_manifest,
+    write_text,
     writing,
 )
+from capgrade.schemas.locks import locked
 
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"}
 TEMPORARY = re.compile(r"(^|/)\.[^/]+\.tmp$")  # names of files that are being written
@@ -129,12 +130,14 @@ class Folder:
                     file=copy,
                     remedy="set TMPDIR to a folder of your own",
                 )
-            with FileLock(copy / ".lock"):
-                if not (copy / ".whole").exists():
+            with locked(copy / ".lock"):
+                # It lists the files, as a machine may delete old ones from its temporary folder.
+                whole = copy / ".whole"
+                if not whole.is_file() or whole.read_text(encoding="utf-8") != _listing(copy):
                     with self._errors():
                         for name in folders:  # the slash at the end asks for what the folder holds
                             self.files.get(f"{self.root}/{name}/", str(copy / name), recursive=True)
-                    (copy / ".whole").touch()
+                    write_text(whole, _listing(copy), TMPDIR)
         return copy
 
     def delete_all(self) -> None:
@@ -161,6 +164,12 @@ class Folder:
             raise InputError(f"{self}: {text}", remedy=remedy) from error
 
 
+def _listing(folder: Path) -> str:
+    """Names and sizes of a folder's files, but for hidden ones."""
+    files = [path for path in folder.rglob("[!.]*") if path.is_file()]
+    return "".join(f"{path.relative_to(folder)} {path.stat().st_size}\n" for path in sorted(files))
+
+
 def fetch_finished(url: str, folder: Path, allow: str = TMPDIR) -> Path:
     """Copy a stage's finished folder from a URL: files that do not stand here as listed there.
 
@@ -170,7 +179,7 @@ def fetch_finished(url: str, folder: Path, allow: str = TMPDIR) -> Path:
     source = Folder(url)
     with writing(folder, allow):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with FileLock(folder / ".lock"):
+        with locked(folder / ".lock"):
             if not source.exists(MANIFEST):
                 raise InputError(f"{source}: not a finished folder of a stage", remedy=COPY)
             source.get(MANIFEST, folder / MANIFEST, allow)

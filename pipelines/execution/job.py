@@ -185,11 +185,12 @@ def run_blocks(
     wanted = blocks or range(job.n_blocks)
     files = [work / job.part(block) for block in wanted]
     folder = Folder(job.url)
-    apart, done = folder.local != work.resolve(), folder.names(PARTS)
+    apart = folder.local != work.resolve()
+    done = folder.names(PARTS) if apart else set()
     todo = [
         block
         for block, file in zip(wanted, files, strict=True)
-        if not file.is_file() and job.part(block) not in done
+        if not _is_whole(file) and job.part(block) not in done
     ]
     if kept := len(wanted) - len(todo):
         tell(f"{output_of(work)}: goes on, {kept:,} of {len(wanted):,} blocks are done")
@@ -219,6 +220,16 @@ def run_blocks(
     if apart:
         folder.delete_all()
     return files
+
+
+def _is_whole(part: Path) -> bool:
+    """Whether a part is there. One that somebody has damaged is deleted, and made again."""
+    try:
+        ArrowFile(part)
+    except InputError:
+        part.unlink(missing_ok=True)
+        return False
+    return True
 
 
 def share(work: Path, folder: Folder) -> None:

@@ -23,7 +23,7 @@ from capgrade.pipelines.features.convert import list_images
 from capgrade.pipelines.features.rows import GoodImages
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_text
+from capgrade.schemas.files import UNFINISHED, write_text
 from capgrade.schemas.image_matching import match_images
 from capgrade.schemas.params import (
     CaptionsParams,
@@ -329,10 +329,12 @@ def write_project(folder: Path, tree: Mapping[str, Any], about: str) -> list[str
     write_text(folder / PARAMS, "\n".join(_params_lines(tree)))
     write_text(folder / _STAGES, PIPELINE.read_text(encoding="utf-8"))
     write_text(folder / "README.md", README.format(name=folder.resolve().name, about=about))
-    ignored = folder / ".gitignore"
-    lines = ignored.read_text(encoding="utf-8").splitlines() if ignored.is_file() else []
-    lines += [line for line in IGNORED if line not in lines]
-    write_text(ignored, "".join(f"{line}\n" for line in lines))
+    # Unfinished work beside outputs would be a part of the folder that holds both.
+    for name, wanted in ((".gitignore", IGNORED), (".dvcignore", (f"*{UNFINISHED}*",))):
+        ignored = folder / name
+        lines = ignored.read_text(encoding="utf-8").splitlines() if ignored.is_file() else []
+        lines += [line for line in wanted if line not in lines]
+        write_text(ignored, "".join(f"{line}\n" for line in lines))
     written = [PARAMS, _STAGES, ".gitignore", "README.md"]
     return [*written, ".dvc"] if _set_up_dvc(folder) else written
 
@@ -359,6 +361,10 @@ def _set_up_dvc(folder: Path) -> bool:
     options = ["--no-scm"] if git is None else [] if git == folder else ["--subdir"]
     command = [sys.executable, "-m", "dvc", "init", "--quiet", *options]
     subprocess.run(command, cwd=folder, check=True)
+    # Outputs are links to DVC's cache, and no second copy. Stages replace files, and never write
+    # into one that is there. Where a file system has no links, DVC copies.
+    command = [sys.executable, "-m", "dvc", "config", "--quiet", "cache.type", "hardlink,copy"]
+    subprocess.run(command, cwd=folder, check=True)
     return True
 
 
@@ -372,7 +378,8 @@ README = """# {name}
     dvc exp run -S shards.top=8
 
 `capgrade` and `dvc` are those of the active Python environment.
-What was done before a stop is kept in `data/STAGE.unfinished`, and goes into `data/STAGE` at the end.
+What was done before a stop is kept in `data/STAGE.unfinished`, until the last stage, `report`, deletes it. Files in
+`data` are read-only links to DVC's cache: `dvc unprotect FILE` makes one yours to change.
 
 | file | what it has |
 |---|---|

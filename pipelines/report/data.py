@@ -16,7 +16,14 @@ from capgrade.pipelines.page.parts import Note
 from capgrade.schemas.arrow import numpy_type
 from capgrade.schemas.captions import CAPTIONS_FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, UNFINISHED, file_digest, read_manifest, unfinished_work
+from capgrade.schemas.files import (
+    MANIFEST,
+    UNFINISHED,
+    ended_work,
+    file_digest,
+    read_manifest,
+    unfinished_work,
+)
 from capgrade.schemas.judges import read_agreement
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.own_pairs import FILE as OWN_PAIRS
@@ -247,7 +254,11 @@ class ReportData:
         is. A run counts while it trains."""
         stage_folder = self.path(stage)
         paths = sorted(path.parent for path in stage_folder.glob(f"*/{file}"))
-        training = [path for path in paths if stage == RUNS and path.name.endswith(UNFINISHED)]
+        training = [
+            path
+            for path in paths
+            if stage == RUNS and path.name.endswith(UNFINISHED) and not ended_work(path)
+        ]
         paths = [path for path in paths if not unfinished_work(path)] + training
         by_name = {path.name.removesuffix(UNFINISHED): path for path in paths}
         matching = {name: path for name, path in by_name.items() if self.is_of_these_captions(path)}

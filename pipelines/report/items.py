@@ -3,7 +3,7 @@ words and regions."""
 
 import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,10 @@ from capgrade.pipelines.report.data import (
 )
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.left_out import line_of
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.regions import Regions, RegionStore
+from capgrade.trainer.evaluation.task import images_left_out
 
 REGIONS_INTRO = (
     "A model sees these regions of a picture, not its pixels. Boxes on the pictures are the surest"
@@ -195,30 +197,53 @@ def examples_section(data: ReportData, thumbnails: PageThumbnails) -> PageSectio
     if data.has(RELEVANCE, what="the relevance that answers are graded by"):
         folders = data.find_folders(EMBEDDINGS, _SIMILARITY, "answers of a trained run")
         graded = data.relevance[data.measure].matrix()
-        matrices = {run: _similarity(data, run) for run in folders} or {
+        without = {run: images_left_out(path / _SIMILARITY) for run, path in folders.items()}
+        matrices = {run: _similarity(data, run, without[run]) for run in folders} or {
             f"labels ({data.measure})": graded
         }
         maker = _ExampleMaker(data.captions, graded, thumbnails)
-        # Queries are spread over the split, without its ends.
-        images = data.captions.n_images
-        places = np.linspace(0, images - 1, min(_QUERIES, images) + 2)[1:-1]
-        queries = sorted({int(i) for i in places})
+        # Queries are spread over the images that all runs know, without the ends.
+        lost = {image_id for reasons in without.values() for image_id in reasons}
+        known = [i for i, image_id in enumerate(data.captions.image_ids) if image_id not in lost]
+        places = np.linspace(0, len(known) - 1, min(_QUERIES, len(known)) + 2)[1:-1]
+        queries = sorted({known[int(i)] for i in places})
         by_direction = zip(*(maker.make(image, matrices) for image in queries), strict=True)
         chosen = [example for direction in by_direction for example in direction]
         parts = [
             *([] if thumbnails.pictures else [Note(_NO_PICTURES)]),
+            *(Note(line) for line in _left_out_lines(data.captions, without)),
             Examples(data.measure, chosen),
         ]
     return PageSection("examples", "Retrieval examples", EXAMPLES_INTRO, parts)
 
 
-def _similarity(data: ReportData, run: str) -> np.ndarray:
-    path = data.path(EMBEDDINGS, run, _SIMILARITY)
+def _left_out_lines(captions: Captions, without: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """A line for each set of images that runs were evaluated without."""
+    runs: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for run, reasons in without.items():
+        if reasons:
+            runs.setdefault(tuple(sorted(reasons.items())), []).append(run)
+    for pairs, names in runs.items():
+        reasons = dict(pairs)
+        lost = sum(captions.image_ids[i] in reasons for i in captions.owner)
+        yield line_of(reasons, captions.n_images, lost, f"smaller gallery of {', '.join(names)}")
+
+
+def _similarity(data: ReportData, run: str, without: Mapping[str, str]) -> np.ndarray:
+    """Scores of a run, images x captions of the split; -inf for the images it was made without and
+    their captions. InputError for a matrix of others."""
+    path, captions = data.path(EMBEDDINGS, run, _SIMILARITY), data.captions
     S = np.load(path, mmap_mode="r", allow_pickle=False)
-    if S.shape != (data.captions.n_images, data.captions.n_captions):
+    images = np.array([image_id not in without for image_id in captions.image_ids])
+    rows = images[captions.owner]
+    if S.shape != (images.sum(), rows.sum()):
         problem = f"a matrix of {S.shape}, not of these captions"
         raise InputError(problem, file=path, remedy="run capgrade evaluate --run again")
-    return S
+    if images.all():
+        return S
+    full = np.full((captions.n_images, captions.n_captions), -np.inf, S.dtype)
+    full[np.ix_(images, rows)] = S
+    return full
 
 
 @dataclass(frozen=True)
@@ -234,7 +259,9 @@ class _ExampleMaker:
         has one), and the captions for the image."""
 
         def best(scores: np.ndarray) -> list[int]:
-            return np.argsort(-scores, kind="stable")[:_TOP].tolist()
+            # What a run has not scored is no answer of it.
+            order = np.argsort(-scores, kind="stable")[:_TOP]
+            return order[scores[order] > -np.inf].tolist()
 
         caption = int(np.flatnonzero(self.captions.owner == image)[:2][-1])
         images = {

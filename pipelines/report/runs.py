@@ -349,7 +349,7 @@ def _curve(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:
     return make_chart(f"against-k-{name}", CURVE_TITLES[name], alt, values, line, by_run=True)
 
 
-NO_VALIDATION = ("epoch", "loss", "pairs_per_s")
+NO_VALIDATION = ("epoch", "loss")
 _ACTIVE = "active_"  # shares of hinges in training
 VALIDATION = (
     "Validation is measured after every epoch. Runs of other lengths end at the same place."

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -313,6 +314,30 @@ def test_killed_run_goes_on_where_it_stopped(images: Path, tmp_path: Path) -> No
         == np.abs(features.astype(np.float16).astype(float) - features).max()
         > 0
     )
+
+
+@pytest.mark.parametrize("how", ["gone", "empty", "cut", "of the same size", "damaged receipt"])
+def test_a_receipt_is_not_believed_without_its_file(
+    how: str, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """As a kill within the clean-up leaves it, or somebody else: that shard is made again."""
+    folder, out = unfinished_folder(tmp_path / "out"), tmp_path / "out"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("capgrade.pipelines.regions.finish", Mock(side_effect=KeyboardInterrupt))
+        run(images, out)
+    file, receipt = folder / "regions-00001.arrow", folder / "parts" / "00001.json"
+    content = file.read_bytes()
+    if how == "gone":
+        file.unlink()
+    elif how == "damaged receipt":
+        receipt.write_text("")
+    else:
+        same = content[:-9] + b"\0" * 9
+        file.write_bytes({"empty": b"", "cut": content[:-9], "of the same size": same}[how])
+    run(images, out)
+    assert "goes on, 9 of 14 pictures are done" in capsys.readouterr().err
+    run(images, tmp_path / "whole")
+    assert contents(out) == contents(tmp_path / "whole")
 
 
 def test_two_processes_give_the_bytes_of_one(images: Path, tmp_path: Path) -> None:

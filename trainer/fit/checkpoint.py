@@ -1,6 +1,7 @@
 """A run's folder: the model with all that is needed to use it, the history of its epochs, and the
 state that a stopped run goes on from."""
 
+import json
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -51,6 +52,25 @@ Parts = Mapping[str, Any]
 def best_model_file(best_by: str) -> str:
     """The file of the best epoch by another measure than `train.best_by` (`train.also_best_by`)."""
     return f"model-{best_by}.safetensors"
+
+
+def best_files(params: TrainParams) -> dict[str, str]:
+    """The files of a run's best epochs, by the measures that choose them."""
+    files: dict[str, str] = {params.best_by: MODEL}
+    if params.also_best_by:
+        files[params.also_best_by] = best_model_file(params.also_best_by)
+    return files
+
+
+def require_model(file: Path) -> None:
+    """InputError where the model of an earlier epoch, which a run's state relies on, is missing or
+    damaged."""
+    try:
+        load_file(file)
+    except (SafetensorError, OSError) as error:
+        why = "damaged" if file.is_file() else "missing"
+        problem = f"the model of the best epoch is {why}"
+        raise InputError(problem, file=file, remedy=AFRESH) from error
 
 
 def save_model(out: Path, model: RetrievalModel, name: str = MODEL) -> None:
@@ -221,10 +241,9 @@ class History:
 
     def __init__(self, out: Path, folder: Path, key: str, state: dict[str, Any] | None) -> None:
         self.out, self.folder, self.key, self._state = out, folder, key, state
-        self.epochs: list[dict[str, float]] = state["epochs"] if state else []
-        self.steps: list[tuple[int, float, float]] = (
-            [tuple(row) for row in state["steps"]] if state else []
-        )
+        past = json.loads(state["history"]) if state else {"epochs": [], "steps": []}
+        self.epochs: list[dict[str, float]] = past["epochs"]
+        self.steps: list[tuple[int, float, float]] = [tuple(row) for row in past["steps"]]
 
     @property
     def epoch(self) -> int:
@@ -281,11 +300,14 @@ class History:
         write_text(self.folder / EPOCHS, epochs)
         # On a CPU the state is not asked for, because that would take a GPU's memory.
         cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        state: dict[str, Any] = {"key": self.key, "epochs": self.epochs, "steps": self.steps}
+        # As a text, because pickle tells names that were read from equal ones of this process.
+        history = json.dumps({"epochs": self.epochs, "steps": self.steps})
+        state: dict[str, Any] = {"key": self.key, "history": history}
         state |= {name: None if part is None else part.state_dict() for name, part in parts.items()}
         state |= {"rng": torch.get_rng_state(), "cuda_rng": cuda}
-        with atomic(self.folder / STATE) as temporary:
-            torch.save(state, temporary)
+        # By its path torch would put the name of the temporary file into the file.
+        with atomic(self.folder / STATE) as temporary, temporary.open("wb") as file:
+            torch.save(state, file)
 
     def summary(self, params: TrainParams) -> dict[str, Any]:
         """The number of epochs, the best of them, and the last loss."""
@@ -296,7 +318,6 @@ class History:
             "preset": params.preset,
             "epochs": self.epoch,
             "loss": self.epochs[-1]["loss"],
-            "pairs_per_s": self.epochs[-1]["pairs_per_s"],
             **({} if best is None else {"best": best}),
         }
 

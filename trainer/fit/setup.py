@@ -49,7 +49,7 @@ from capgrade.trainer.models.text_encoder import ENGLISH
 
 # The version of a stopped run's files. It is raised also where training gives other values for the
 # same parameters.
-_FORMAT = 5
+_FORMAT = 6
 _VALIDATION = TrainParams().validation  # the default split
 
 

@@ -32,22 +32,31 @@ from capgrade.processes import (
     run_on_first,
 )
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, package_version, parse_manifest, write_json, write_text
+from capgrade.schemas.files import (
+    MANIFEST,
+    atomic,
+    package_version,
+    parse_manifest,
+    write_json,
+    write_text,
+)
 from capgrade.schemas.output import output_folder, refuse_foreign, run_key
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.progress import FIRST, progress
 from capgrade.schemas.say import tell
+from capgrade.schemas.times import write_epoch_time
 from capgrade.trainer.data.pairs import Batch, Pairs, prefetch
 from capgrade.trainer.data.relevance import BatchRelevance
-from capgrade.trainer.fit import CONFIG, IMAGES, MODEL, STATE, SUMMARY, UNFIT, VOCABULARY
+from capgrade.trainer.fit import CONFIG, IMAGES, STATE, SUMMARY, UNFIT, VOCABULARY
 from capgrade.trainer.fit.checkpoint import (
     AFRESH,
     History,
     Parts,
-    best_model_file,
+    best_files,
     done_epochs,
     find_state,
     finish_run,
+    require_model,
     save_model,
 )
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
@@ -100,7 +109,11 @@ def train(
         setup = prepare(data, params, measures)
         for size in (params.batch_size, *setup.plan.rests):
             process.part(size)  # A batch that cannot be shared is refused before the first step.
-        with output_folder(out, "run", setup.made_of, afresh=restart, done=done_epochs) as folder:
+        # The work of a run that has ended serves none that is to end sooner.
+        whole = {"epochs": params.epochs, "patience": params.patience}
+        with output_folder(
+            out, "run", setup.made_of, whole=whole, afresh=restart, done=done_epochs
+        ) as folder:
             wait()  # The first process makes the folder.
             try:
                 summary = _train(setup, out, folder, params, restart, device, process)
@@ -178,8 +191,12 @@ def _train(
     with progress("training", params.epochs * pairs_an_epoch, "pairs") as advance:
         advance(history.epoch * pairs_an_epoch)
         while not history.is_finished(params):
-            history.epochs.append({"epoch": history.epoch + 1, **_train_epoch(run, advance)})
+            start = time.perf_counter()
+            metrics = _train_epoch(run, advance)
+            history.epochs.append({"epoch": history.epoch + 1, **metrics})
             run_on_first(_save_epoch, run)
+            seconds = time.perf_counter() - start
+            run_on_first(write_epoch_time, out, history.epoch, seconds, pairs_an_epoch)
     summary = history.summary(params)
     if "shards" in setup.inputs:  # Whoever compares runs needs to know their labels.
         labels = {"measure": params.measure, "sha256": setup.inputs["shards"]}
@@ -219,7 +236,8 @@ def _open_folder(run: TrainingRun, out: Path) -> None:
         names = parse_manifest(out / MANIFEST, AFRESH)["files"].keys() - {SUMMARY}
         # The state is copied last, because to `find_state` it means that all files are there.
         for name in sorted(names, key=STATE.__eq__):
-            shutil.copyfile(out / name, folder / name)
+            with atomic(folder / name) as temporary:
+                shutil.copyfile(out / name, temporary)
     setup.tokens.save(folder / VOCABULARY)
     captions = setup.pairs.captions
     learnt = np.unique(captions.owner[setup.pairs.rows])
@@ -232,12 +250,13 @@ def _open_folder(run: TrainingRun, out: Path) -> None:
         "package": package_version(),
     }
     write_json(folder / CONFIG, config)
-    is_last = history.best_is_last(run.params.best_by)
-    if history.epoch and not is_last and not (folder / MODEL).is_file():
-        problem = "the model of the best epoch is missing"
-        raise InputError(problem, file=folder / MODEL, remedy=AFRESH)
+    for best_by, name in best_files(run.params).items():
+        if history.epoch and not history.best_is_last(best_by):
+            require_model(folder / name)
     # The run may have been stopped between the writing of its state and of its model.
     _save_best(run)
+    if history.is_finished(run.params):
+        return
     weights = sum(weight.numel() for weight in run.model.parameters())
     size = f"{weights:,} weights, {setup.plan.pairs_an_epoch:,} pairs an epoch"
     epochs = f"epochs {history.epoch + 1} to {run.params.epochs}"
@@ -245,7 +264,7 @@ def _open_folder(run: TrainingRun, out: Path) -> None:
 
 
 def _train_epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]:
-    """Train an epoch; returns the first process's mean loss, validation and pairs per second."""
+    """Train an epoch; returns the first process's mean loss and validation."""
     plan, history = run.setup.plan, run.history
     is_first = history.epoch < run.params.all_negatives_first
     terms = run.setup.first_loss if is_first else run.setup.loss
@@ -275,7 +294,6 @@ def _train_epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, 
             may_tell = False
             if note := slow_remedy(run, trained, spent):
                 tell(note)
-    rate = plan.pairs_an_epoch / (time.perf_counter() - start)
     hinges = terms.active_hinges()
     if not all(weights.isfinite().all() for weights in run.kept.parameters()):
         problem = f"a weight is NaN or infinite after epoch {history.epoch + 1}"
@@ -285,7 +303,7 @@ def _train_epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, 
     options = run.params.validation_fold, (run.params.best_by, run.params.also_best_by)
     metrics = validate(run.kept, run.setup.validation, run.setup.validation_relevance, *options)
     # All processes go by what the first one found.
-    return run_on_first(dict, {"loss": total / len(rows), **hinges, **metrics, "pairs_per_s": rate})
+    return run_on_first(dict, {"loss": total / len(rows), **hinges, **metrics})
 
 
 def validate(
@@ -412,7 +430,7 @@ def epoch_lines(epochs: Sequence[Mapping[str, float]]) -> list[str]:
     hinges, and once, which terms have had none or all of them active for two epochs."""
     figures, hinges, notes = [], [], []
     for key, value in epochs[-1].items():
-        if key in ("epoch", "pairs_per_s"):
+        if key == "epoch":
             continue
         if not key.startswith(ACTIVE):
             figures.append(f"{key} {value:.4g}")
@@ -430,9 +448,6 @@ def epoch_lines(epochs: Sequence[Mapping[str, float]]) -> list[str]:
 
 def _save_best(run: TrainingRun) -> None:
     """Write the model of the last epoch, if it is the best by a metric of the parameters."""
-    names = {run.params.best_by: MODEL}
-    if run.params.also_best_by:
-        names[run.params.also_best_by] = best_model_file(run.params.also_best_by)
-    for best_by, name in names.items():
+    for best_by, name in best_files(run.params).items():
         if run.history.best_is_last(best_by):
             save_model(run.folder, run.kept, name)

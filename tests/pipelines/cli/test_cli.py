@@ -249,7 +249,8 @@ def test_captions_left_out_are_counted_by_reason(tmp_path: Path) -> None:
     assert (found["splits"], found["left_out"]) == ({"t": 1}, {"captions of images in no list": 2})
 
 
-def test_ctrl_c_leaves_the_finished_blocks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_leave_the_finished_blocks(number: int, tmp_path: Path) -> None:
     write_captions_folder(tmp_path / "c", [caption_table(random_sets(300, seed=3))])
     shards = (
         "shards",
@@ -265,11 +266,11 @@ def test_ctrl_c_leaves_the_finished_blocks(tmp_path: Path) -> None:
     )
     while not list(tmp_path.glob("s.unfinished/parts/*.arrow")) and process.poll() is None:
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     # Beam may say where it was stopped; the last line is ours.
     last = process.communicate()[1].splitlines()[-1]
     assert last == "stopped; the same command goes on where it was stopped"
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert not (tmp_path / "s" / "manifest.json").exists()
     for name in ("s", "whole"):
         assert call(*shards, "--out", f"{tmp_path}/{name}") == 0

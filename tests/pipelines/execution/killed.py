@@ -4,8 +4,9 @@
 
 FOLDER holds `captions`. Each run is a fork; every third starts from nothing, the others from what
 the one before has left. The end is every byte of a run left alone; until then what was finished
-stays as it is. Prints a line for each way to run: its name, how many runs were killed, and how many
-file operations a run from nothing has.
+stays as it is. Under DVC, which deletes the output before each run, it stays after the end too.
+Prints a line for each way to run: its name, how many runs were killed, and how many file operations
+a run from nothing has.
 """
 
 import os
@@ -24,14 +25,30 @@ os.environ |= {
     "NUMBA_NUM_THREADS": "1",
 }
 
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from PIL import Image  # noqa: E402
+
 from capgrade.measures.params import MeasuresParams  # noqa: E402
+from capgrade.params import load_params  # noqa: E402
+from capgrade.pipelines import regions as regions_stage  # noqa: E402
 from capgrade.pipelines.beam_shards import WriteBlock, WriteShards  # noqa: E402
 from capgrade.pipelines.execution import job as module  # noqa: E402
 from capgrade.pipelines.execution import runners  # noqa: E402
 from capgrade.pipelines.relevance import relevance  # noqa: E402
 from capgrade.pipelines.shards import ShardsPart, join_shards, shards  # noqa: E402
 from capgrade.schemas.arrow import ArrowFile  # noqa: E402
-from capgrade.schemas.params import RelevanceParams, ShardsParams, WindowsParams  # noqa: E402
+from capgrade.schemas.captions import read_captions  # noqa: E402
+from capgrade.schemas.output import UNDER_DVC  # noqa: E402
+from capgrade.schemas.params import (  # noqa: E402
+    RegionsParams,
+    RelevanceParams,
+    ShardsParams,
+    WindowsParams,
+)
+from capgrade.schemas.regions import Regions, write_regions  # noqa: E402
+from capgrade.trainer.fit.setup import Data  # noqa: E402
+from capgrade.trainer.fit.train import train  # noqa: E402
 from tests.conftest import contents  # noqa: E402
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}
@@ -84,7 +101,46 @@ def by_beam(folder: Path) -> None:
     transform.target.finish(files)
 
 
-WORK: tuple[Callable[[Path], None], ...] = (dense, sampled, exchanged, in_parts, by_beam)
+def detected(folder: Path) -> None:
+    """`capgrade regions`, in shards of two pictures."""
+    params = RegionsParams(detector="scenes", workers=0, boxes="10", device="cpu")
+    with patch.object(regions_stage, "MOST_IMAGES", 2):
+        regions_stage.regions(folder / "pictures", folder / "out", params)
+
+
+TRAINED = [
+    "train.split=test",
+    "train.validation=null",
+    "train.batch_size=8",
+    "train.epochs=3",
+    "train.device=cpu",
+    "train.measure=rouge_l",
+    "train.model={name: vse, options: {embed: 8, word: 4}}",
+]
+
+
+def trained(folder: Path) -> None:
+    """`capgrade train`."""
+    params = load_params(None, TRAINED)
+    data = Data(folder / "captions", folder / "features")
+    train(data, folder / "out", params.train, params.measures)
+
+
+STAGES: tuple[Callable[[Path], None], ...] = (dense, sampled, detected, trained)  # DVC runs them
+WORK = (*STAGES, exchanged, in_parts, by_beam)
+
+
+def prepare(folder: Path) -> None:
+    """Pictures, and features of the captions' images."""
+    random, boxes = np.random.default_rng(0), np.array([[0, 0, 9, 9]] * 2, np.float32)
+    (folder / "pictures").mkdir()
+    for k in range(8):
+        pixels = random.integers(0, 256, (40, 60, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / "pictures" / f"{k}.png")
+    ids = read_captions(folder / "captions").image_ids
+    draw = lambda: random.normal(size=(2, 8)).astype(np.float32)  # noqa: E731
+    images = [Regions(image_id, 20, 20, boxes, draw()) for image_id in ids]
+    write_regions(folder / "features", images, dtype="float32")
 
 
 def ended(work: Callable[[Path], None], folder: Path, after: int = NEVER) -> bool:
@@ -162,11 +218,44 @@ def killed(work: Callable[[Path], None], folder: Path, moments: int, seed: int) 
     return deaths, operations
 
 
+def killed_under_dvc(
+    work: Callable[[Path], None], folder: Path, moments: int, seed: int
+) -> tuple[int, int]:
+    """The same, where the output is gone before each run and no part may be made twice."""
+    draw, deaths = Random(seed), 0
+    afresh(folder)
+    operations = counted(work, folder)
+    whole = contents(folder / "out")
+
+    def again(after: int = NEVER) -> bool:
+        shutil.rmtree(folder / "out", ignore_errors=True)
+        before = finished(folder)
+        end = ended(work, folder, after)
+        assert before.items() <= finished(folder).items()
+        return end
+
+    for k in range(moments):
+        if k % 3 == 0:
+            afresh(folder)
+        deaths += not again(draw.randint(1, operations))
+        if k % 3 == 1:
+            assert again() and of_run(folder / "out") == whole
+            state = folder / "out.unfinished" / "state.pt"
+            inode = state.stat().st_ino if work is trained else 0
+            assert again() and of_run(folder / "out") == whole, (
+                "after the end, as a record was lost"
+            )
+            assert not inode or state.stat().st_ino == inode, "no epoch is trained again"
+    return deaths, operations
+
+
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     tempfile.tempdir = f"{sys.argv[1]}/machine"
+    prepare(Path(sys.argv[1]))
+    given = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     for work in WORK:
-        print(
-            work.__name__,
-            *killed(work, Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])),
-            flush=True,
-        )
+        print(work.__name__, *killed(work, *given), flush=True)
+    os.environ[UNDER_DVC] = "stage"
+    for work in STAGES:
+        print(work.__name__, *killed_under_dvc(work, *given), flush=True)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest.mock import ANY, patch
+from unittest.mock import ANY, Mock, patch
 
 import apache_beam as beam
 import pyarrow as pa
@@ -152,14 +152,39 @@ def together(count: int, work: Callable[[], object]) -> None:
         list(threads.map(one, range(count)))
 
 
+def test_a_copy_that_the_machine_has_tidied_away_is_fetched_again(job: Job) -> None:
+    """As where old files of the temporary folder are deleted, one by one."""
+    local = Worker(job).local
+    file = next(path for path in sorted((local / "fit").rglob("*")) if path.is_file())
+    content = file.read_bytes()
+    for damage in (Path.unlink, lambda path: path.write_bytes(b"")):
+        damage(file)
+        Worker(job)
+        assert file.read_bytes() == content
+
+
+def test_a_part_that_somebody_has_damaged_is_made_again(
+    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, stop = tmp_path / "out", Mock(side_effect=KeyboardInterrupt)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("capgrade.pipelines.shards.write_shards", stop)
+        made(captions_dir, out)
+    first, second, *_ = sorted((tmp_path / "out.unfinished" / "parts").glob("*.arrow"))
+    first.write_bytes(b"")
+    second.write_bytes(second.read_bytes()[:-40])
+    assert made(captions_dir, out) == expected
+
+
 def test_killed_and_handed_out_again(captions_dir: Path, tmp_path: Path) -> None:
-    """The end is the bytes of a run left alone."""
+    """The end is the bytes of a run left alone, and under DVC nothing is made twice."""
     shutil.copytree(captions_dir, tmp_path / "captions")
     command = [sys.executable, "-m", "tests.pipelines.execution.killed", str(tmp_path), "15", "7"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stdout + told.stderr
     lines = [line.split() for line in told.stdout.splitlines()]
-    assert [name for name, *_ in lines] == ["dense", "sampled", "exchanged", "in_parts", "by_beam"]
+    stages = ["dense", "sampled", "detected", "trained"]
+    assert [name for name, *_ in lines] == [*stages, "exchanged", "in_parts", "by_beam", *stages]
     for _, deaths, operations in lines:
         assert int(deaths) > 7 and int(operations) > 50, told.stdout
 

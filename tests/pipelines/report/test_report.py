@@ -23,6 +23,7 @@ from capgrade.pipelines.page import render_page
 from capgrade.pipelines.page.charts import MEAN, colour_of
 from capgrade.pipelines.page.parts import (
     Chart,
+    Examples,
     Facts,
     Headline,
     Note,
@@ -36,7 +37,7 @@ from capgrade.pipelines.report.agreement import agreement_section, mean_by_bin
 from capgrade.pipelines.report.cost import cost_section
 from capgrade.pipelines.report.data import ReportData, compare_own_and_other, read_columns
 from capgrade.pipelines.report.embedding_map import embedding_map_section, project_vectors
-from capgrade.pipelines.report.items import regions_section
+from capgrade.pipelines.report.items import examples_section, regions_section
 from capgrade.pipelines.report.labels import distributions_section, mined_section
 from capgrade.pipelines.report.runs import (
     DIRECTION_WORDS,
@@ -641,6 +642,35 @@ def test_bold_is_what_no_other_run_comes_near(
 ) -> None:
     cells = mark_best(values, ends, partial(format_metric, "recall@1"))
     assert [cell.best for cell in cells] == best and cells[0].text == "50.0%"
+
+
+def test_images_that_a_run_lacks_are_counted_and_are_no_answers(data: Path, tmp_path: Path) -> None:
+    """As `regions.unreadable: skip` leaves them out of the evaluated split: of one run's gallery."""
+    folder = Path(shutil.copytree(data, tmp_path / "data"))
+    captions = read_captions(folder / "captions")
+    lost = dict.fromkeys([captions.image_ids[k] for k in (0, 4, 7)], "unreadable")
+    images = np.array([image_id not in lost for image_id in captions.image_ids])
+    rows = images[captions.owner]
+    at = folder / "embeddings" / "first"
+    scores = np.load(at / "similarity.npy")
+    # The model's best answers would be those that are left out.
+    scores[~images], scores[:, ~rows] = 9, 9
+    np.save(at / "similarity.npy", scores[np.ix_(images, rows)])
+    left_out = [{"image_id": image_id, "reason": why} for image_id, why in lost.items()]
+    edit_manifest(at, left_out=left_out)
+    section = examples_section(ReportData(folder), PageThumbnails(folder / "captions"))
+    said = f"smaller gallery of first: 3 of {captions.n_images} images are left out, with their"
+    assert f"{said} {(~rows).sum()} captions: 3 picture not readable" in _words(section)
+    (examples,) = (part for part in section.parts if isinstance(part, Examples))
+    own = {captions.caption_ids[c]: captions.image_ids[i] for c, i in enumerate(captions.owner)}
+    assert len(examples.examples) == 8
+    for example in examples.examples:
+        answers = example.answers["first"]
+        assert own.get(example.query.id, example.query.id) not in lost and len(answers) == 5
+        assert not {own.get(answer.id, answer.id) for answer in answers} & set(lost)
+    np.save(at / "similarity.npy", scores)
+    with pytest.raises(InputError, match="not of these captions -> run capgrade evaluate --run"):
+        examples_section(ReportData(folder), PageThumbnails(folder / "captions"))
 
 
 def test_distributions_are_of_captions_left_out(data: Path) -> None:

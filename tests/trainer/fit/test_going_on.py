@@ -80,6 +80,59 @@ def test_a_stopped_run_ends_in_the_bytes_of_one_that_was_not(small, tmp_path, mo
     )
 
 
+def test_equal_weights_have_equal_digests_of_the_folder(small, tmp_path, monkeypatch):
+    """Run twice, in two processes' names of files, and stopped midway: every file is the same."""
+    from tests.conftest import contents
+
+    (tmp_path / ".times").mkdir()
+    sets = ("train.ema=0.9", "train.also_best_by=ndcg")
+    run(small.data, tmp_path / "one", *sets)
+    monkeypatch.setattr("os.getpid", lambda: 77)
+    run(small.data, tmp_path / "two", *sets)
+    stopped(monkeypatch, "scored_batch", 15, lambda: run(small.data, tmp_path / "three", *sets))
+    run(small.data, tmp_path / "three", *sets)
+    whole = contents(tmp_path / "one")
+    assert "state.pt" in whole and "manifest.json" in whole
+    for other in ("two", "three"):
+        again = contents(tmp_path / other)
+        assert [name for name in whole if whole[name] != again[name]] == []
+    times = (tmp_path / ".times" / "three.epochs.csv").read_text().splitlines()
+    assert times[0] == "epoch,seconds,pairs_per_s"
+    assert [line.partition(",")[0] for line in times[1:]] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model-ndcg.safetensors"])
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_the_state_is_not_believed_without_the_models_it_relies_on(
+    name, how, small, tmp_path, monkeypatch
+):
+    """The first epoch is the best by both measures, and its models have to be there to go on."""
+    sets = ("train.lr=1e-9", "train.also_best_by=ndcg")
+    again = lambda: run(small.data, tmp_path, *sets, epochs=3)  # noqa: E731
+    stopped(monkeypatch, "scored_batch", 13, again)
+    file = unfinished_folder(tmp_path) / name
+    file.unlink() if how == "missing" else file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(InputError, match=f"{name}: the model of the best epoch is {how} -> start"):
+        again()
+
+
+def test_a_kill_while_a_finished_run_is_copied_leaves_its_state(small, tmp_path, monkeypatch):
+    """More epochs are asked for, and the copy of the state is cut short."""
+    run(small.data, tmp_path, epochs=1)
+
+    def cut(source, target):
+        Path(target).write_bytes(Path(source).read_bytes()[:50])
+        if Path(source).name == "state.pt":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "copyfile", cut)
+        run(small.data, tmp_path, epochs=2)
+    assert run(small.data, tmp_path, epochs=2)["epochs"] == 2
+    run(small.data, tmp_path / "whole", epochs=2)
+    assert same(tmp_path, tmp_path / "whole")
+
+
 def test_patience_may_be_raised_as_well(small, tmp_path):
     # it learns nothing: the first epoch stays the best
     sets = (
