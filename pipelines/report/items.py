@@ -180,7 +180,8 @@ _SIDE = 160
 _SIMILARITY = "similarity.npy"
 EXAMPLES_INTRO = (
     "The colour of a border, and the number beside it, is the graded relevance of an answer to its"
-    " query; “own” marks what was written for it. Benchmarks count only those as right."
+    " query; “own” marks what was written for it. Benchmarks count only those as right. Beside each"
+    " caption is the image that it was written for, and below each image one of its captions."
 )
 _NO_PICTURES = (
     "These captions come without images (--images gives them): the first caption of an image stands"
@@ -263,9 +264,13 @@ class _ExampleMaker:
         return ExampleItem(image_id, text, picture, link=link, **self._grade(image, caption))
 
     def _caption(self, caption: int, image: int | None = None) -> ExampleItem:
+        image_id = self.captions.image_ids[self.captions.owner[caption]]
         return ExampleItem(
             self.captions.caption_ids[caption],
             self.captions.texts[caption],
+            self.thumbnails.uri(image_id, _SIDE),
+            link=self.thumbnails.link(image_id),
+            image_id=image_id,
             **self._grade(image, caption),
         )
 
