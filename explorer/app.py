@@ -9,15 +9,18 @@ import socket
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import numpy as np
 import uvicorn
-from fastapi import FastAPI, File, Form, Query, Response
+from fastapi import FastAPI, File, Form, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
+from starlette.exceptions import HTTPException
 
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.gate import add_gate
@@ -40,6 +43,14 @@ POLICY = (
 )
 _MEANINGS = ("nothing alike", "little", "some of it", "about half", "most of it", "exactly")
 COUNT, _SHOWN = 12, 5  # disagreements on a page, captions of an image
+_LONGEST = 60  # characters of what somebody gave, where a page repeats it
+# Kinds of values that an address or a form has wrong.
+_WRONG = {
+    "int_parsing": "not a whole number",
+    "int_parsing_size": "a number of too many digits",
+    "bool_parsing": "neither true nor false",
+    "missing": "nothing was given",
+}
 _SIDE, _QUALITY = 480, 85  # of a JPEG: pixels of the longer side, quality
 
 
@@ -49,6 +60,8 @@ def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
     site = Site(explorer, reviews)
     add_gate(app, host)
     app.add_exception_handler(InputError, lambda _, error: site.page("problem", problem=error))
+    app.add_exception_handler(RequestValidationError, site.refuse_values)
+    app.add_exception_handler(HTTPException, site.refuse_address)
     pages: dict[str, Callable[..., Response]] = {
         "/": site.search,
         "/disagreements": site.disagreements,
@@ -90,11 +103,34 @@ class Site:
             rank=RANK,
         )
 
-    def page(self, view: str, **values: Any) -> HTMLResponse:
+    def page(self, view: str, status: int = 200, **values: Any) -> HTMLResponse:
         """A template as HTML; a `problem` among the values stands above its content."""
         values = {"view": view, "problem": None, **values}
         html = self.templates.get_template(f"{view}.html.j2").render(values)
-        return HTMLResponse(html, headers={"Content-Security-Policy": POLICY})
+        return HTMLResponse(html, status, headers={"Content-Security-Policy": POLICY})
+
+    def refuse_values(self, _: Request, error: Exception) -> HTMLResponse:
+        """The page that names the values of an address or a form that are not of their kind."""
+        assert isinstance(error, RequestValidationError)
+        problems = []
+        for wrong in error.errors():
+            what = _WRONG.get(wrong["type"], wrong["msg"])
+            given = wrong["input"]
+            said = f" '{shorten(given, _LONGEST)}'" if isinstance(given, str) and given else ""
+            problems.append(f"{wrong['loc'][-1]}{said}: {what}")
+        return self.page("problem", 422, problem="; ".join(problems))
+
+    def refuse_address(self, request: Request, error: Exception) -> HTMLResponse:
+        """The page of an address that is none, or is not asked in this way."""
+        assert isinstance(error, HTTPException)
+        said = error.detail
+        if error.status_code == 404:
+            said = f"there is no page {shorten(request.url.path, _LONGEST)}"
+        elif error.status_code == 405:
+            said = f"{shorten(request.url.path, _LONGEST)} does not take {request.method}"
+        page = self.page("problem", error.status_code, problem=said)
+        page.headers.update(error.headers or {})
+        return page
 
     def _captions_of(self, image: int, without: int | None = None) -> list[str]:
         return [self.captions.texts[row] for row in self.captions.rows_of(image) if row != without][
@@ -176,7 +212,13 @@ class Site:
                 pairs=[],
                 problem="one measure has nobody to disagree with",
             )
-        kind = kind if kind in kinds else next(iter(kinds))
+        if kind and kind not in kinds:
+            problem = f"no list '{shorten(kind, _LONGEST)}' -> choose one of those here"
+            return self.page(
+                "disagreements", kinds=kinds, kind="", highs=[], lows=[], high="", low="", pairs=[],
+                problem=problem,
+            )  # fmt: skip
+        kind = kind or next(iter(kinds))
         highs, lows = sides[kind]
         high, low, pairs, problem = high or highs[0], low or lows[-1], [], None
         try:

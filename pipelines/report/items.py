@@ -2,6 +2,7 @@
 words and regions."""
 
 import io
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ from capgrade.pipelines.report.data import (
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
+from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.regions import Regions, RegionStore
 
 REGIONS_INTRO = (
@@ -181,7 +183,8 @@ _SIMILARITY = "similarity.npy"
 EXAMPLES_INTRO = (
     "The colour of a border, and the number beside it, is the graded relevance of an answer to its"
     " query; “own” marks what was written for it. Benchmarks count only those as right. Beside each"
-    " caption is the image that it was written for, and below each image one of its captions."
+    " caption is the image that it was written for, and beside each image one of its captions. An own"
+    " caption is compared with its image's other captions, not with itself."
 )
 _NO_PICTURES = (
     "These captions come without images (--images gives them): the first caption of an image stands"
@@ -195,7 +198,7 @@ def examples_section(data: ReportData, thumbnails: PageThumbnails) -> PageSectio
     parts: list[Part] = []
     if data.has(RELEVANCE, what="the relevance that answers are graded by"):
         folders = data.find_folders(EMBEDDINGS, _SIMILARITY, "answers of a trained run")
-        graded = data.relevance[data.measure].matrix()
+        graded = _without_themselves(data)
         matrices = {run: _similarity(data, run) for run in folders} or {
             f"labels ({data.measure})": graded
         }
@@ -211,6 +214,17 @@ def examples_section(data: ReportData, thumbnails: PageThumbnails) -> PageSectio
             Examples(data.measure, chosen),
         ]
     return PageSection("examples", "Retrieval examples", EXAMPLES_INTRO, parts)
+
+
+def _without_themselves(data: ReportData) -> np.ndarray:
+    """The relevance of the page's measure, float32 [images, captions], each own caption left out of
+    its image's references: NaN where no other remains. As it is for a measure without such values.
+    """
+    graded = data.relevance[data.measure].matrix().astype(np.float32)
+    left_out = data.own_pairs.get(data.measure + LEFT_OUT)
+    if left_out is not None:
+        graded[data.captions.owner, np.arange(data.captions.n_captions)] = left_out
+    return graded
 
 
 def _similarity(data: ReportData, run: str) -> np.ndarray:
@@ -252,10 +266,9 @@ class _ExampleMaker:
     def _grade(self, image: int | None, caption: int | None) -> dict[str, Any]:
         if image is None or caption is None:
             return {}
-        return {
-            "own": int(self.captions.owner[caption]) == image,
-            "relevance": float(self.graded[image, caption]),
-        }
+        value = float(self.graded[image, caption])
+        is_own = int(self.captions.owner[caption]) == image
+        return {"own": is_own, "relevance": None if math.isnan(value) else value}
 
     def _image(self, image: int, caption: int | None = None) -> ExampleItem:
         image_id = self.captions.image_ids[image]

@@ -156,7 +156,7 @@ def test_disagreements_say_what_they_are(page: Page, world: World) -> None:
     page.get_by_role("button", name="Show").click()
     expect(page.locator(".cg-problem")).to_contain_text("choose two different")
     page.get_by_text("Labels and people disagree").click()
-    expect(card.locator("h3")).to_contain_text("people: among the highest")
+    expect(card.locator("h3")).to_contain_text("judgements: among the highest")
     card.locator(".cg-image").click()
     expect(page.locator("#cg-answers header")).to_contain_text("Captions for image")
 
