@@ -2,12 +2,12 @@
 share of all that is right is listed. By a referee, who knows of some pairs whether they are right,
 or as P expects."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from capgrade.agreement.calibration import scale_of
 from capgrade.agreement.judgement_files import read_judgements
@@ -22,6 +22,7 @@ from capgrade.schemas.reviews import POOL, read_all_ratings, read_plan
 EVERY = "every"  # sampling of judgements that have every pair
 TRUTH_ACCEPT = 0.9  # true relevance of a right pair: nearly all that the caption says is so
 _Z = 1.96  # standard errors of a 95 % interval
+_LEAST_FREEDOM = 4  # of a variance between groups
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ def share_of(
 ) -> Share | None:
     """The weighted share of `yes`, bool [n]; None of no pairs. The interval of a sample is Wilson's
     (1927), for as many independent pairs as would have the variance between groups, int [n]: pairs
-    of one image are alike (Korn and Graubard 1998). Where all agree, a group counts as one pair."""
+    of one image are alike (Korn and Graubard 1998). A few groups tell little of that variance, so
+    Student's t is taken, as `share_interval` does. Where all agree, a group counts as one pair."""
     if not len(yes):
         return None
     total = weight.sum()
@@ -110,15 +112,16 @@ def share_of(
         return Share(share)
     groups = np.unique(group, return_inverse=True)[1]
     weight_of_group = np.bincount(groups, weight)
-    independent = total**2 / (weight_of_group**2).sum()
-    if 0 < share < 1 and len(weight_of_group) > 1:
-        n = len(weight_of_group)
-        gaps = np.bincount(groups, weight * (yes - share))
-        variance = n / (n - 1) * (gaps**2).sum() / total**2
-        # Chance may make groups less alike than independent pairs are: that is not counted.
-        most = total**2 / (weight**2).sum()
-        independent = min(share * (1 - share) / variance, most)
-    z = _Z**2 / independent
+    independent, width = total**2 / (weight_of_group**2).sum(), _Z
+    n = len(weight_of_group)
+    if 0 < share < 1 and n > 1:
+        squares = np.bincount(groups, weight * (yes - share)) ** 2
+        variance = n / (n - 1) * squares.sum() / total**2
+        # Chance may make pairs of a group less alike than independent ones: that is not counted.
+        independent = min(share * (1 - share) / variance, total**2 / (weight**2).sum())
+        kurtosis = n * (squares**2).sum() / squares.sum() ** 2
+        width = stdtrit(max(2 * n / max(kurtosis - 1, 1e-6), _LEAST_FREEDOM), 0.975)
+    z = width**2 / independent
     middle = (share + z / 2) / (1 + z)
     half = np.sqrt(z * share * (1 - share) + z**2 / 4) / (1 + z)
     return Share(share, float(max(middle - half, 0.0)), float(min(middle + half, 1.0)))
@@ -131,16 +134,20 @@ def expected_findings(
     is on random pairs; P of chosen ones is too high, by an unknown amount."""
     right = float(listed.expected_accepted().sum())
     all_right = right + float(others.expected_accepted().sum())
-    ends: Sequence[np.ndarray] = (np.array([]), np.array([]))
+    ends: list[list[float]] = [[], []]
     if is_random and n_listed and all_right:
-        drawn = listed.draw_sums(0).clip(0, n_listed)
-        drawn_others = others.draw_sums(1).clip(0)
-        ends = (
-            np.quantile(drawn / n_listed, (0.025, 0.975)),
-            np.quantile(drawn / np.maximum(drawn + drawn_others, 1e-9), (0.025, 0.975)),
-        )
-    precision = Share(right / n_listed, *ends[0].tolist()) if n_listed else None
-    found = Share(right / all_right, *ends[1].tolist()) if all_right else None
+        drawn, beside = listed.draw_sums(0).clip(0, n_listed), others.draw_sums(1).clip(0)
+        wholes = n_listed, np.maximum(drawn + beside, 1e-9)
+        # Pairs are whole: half a pair more at either end (Yates 1934).
+        ends = [
+            [
+                float(np.quantile(((drawn + half) / whole).clip(0, 1), tail))
+                for half, tail in ((-0.5, 0.025), (0.5, 0.975))
+            ]
+            for whole in wholes
+        ]
+    precision = Share(right / n_listed, *ends[0]) if n_listed else None
+    found = Share(right / all_right, *ends[1]) if all_right else None
     return Findings(n_listed, n_listed, right, all_right, precision, found)
 
 

@@ -65,7 +65,7 @@ _SAMPLED_HOW = {
 SAMPLED = (
     "Lists have the pairs that the shards kept; counts of pairs are estimated by their weights."
 )
-_NO_PICTURES = "No pictures were given (--images): an image's own captions stand for it."
+_NO_PICTURES = "No pictures were given (--images): captions stand for images."
 
 
 @dataclass(frozen=True)
@@ -263,10 +263,8 @@ def _reliability(result: AuditResult) -> Chart:
 def _likely(result: AuditResult, thumbnails: PageThumbnails) -> PageSection:
     likely_pairs = _likely_pairs(result, result.likely_pairs, result.measures, thumbnails, _SHOWN)
     intro = (
-        "The likeliest first: an image, beside it the image that the caption was written for, and"
-        " the caption. P is the probability that a person accepts the caption for the first image."
-        " Captions of an image that say the same stand once. One that its own captions have too is"
-        " left out. All listed pairs are in likely.csv."
+        "The likeliest first, with the image that a caption may fit and the one that it was written"
+        " for. P is the probability that a person accepts it. All are in likely.csv."
     )
     least = [LIKELY, 0.6, 0.7, 0.8, 0.9]
     parts: list[Part] = [LikelyPairs(likely_pairs, result.measures, least)]
@@ -277,7 +275,7 @@ def _likely(result: AuditResult, thumbnails: PageThumbnails) -> PageSection:
         )
         parts = [Note(same if listed else "No pair is likely.")]
     elif not thumbnails.pictures:
-        parts.insert(0, Note(_NO_PICTURES))
+        parts.insert(0, Note(_NO_PICTURES, small=True))
     return PageSection("likely", "Likely false negatives", intro, parts, open=True)
 
 

@@ -217,7 +217,7 @@ def write_table(table: pa.Table, folder: str, split: str, out: Path) -> Publishe
 def write_batches(
     batches: Iterator[pa.RecordBatch], expected: int, folder: str, split: str, out: Path
 ) -> PublishedTable:
-    """Write at least one batch, with about `expected` rows in all, over as many files as they need."""
+    """Write one batch or more, of about `expected` rows in all, over as many files as they need."""
     n_files = max(1, -(-expected // PARQUET_ROWS))
     first = next(batches)
     batches, files = chain([first], batches), {}

@@ -183,8 +183,8 @@ _SIMILARITY = "similarity.npy"
 EXAMPLES_INTRO = (
     "The colour of a border, and the number beside it, is the graded relevance of an answer to its"
     " query; “own” marks what was written for it. Benchmarks count only those as right. Beside each"
-    " caption is the image that it was written for, and beside each image one of its captions. An own"
-    " caption is compared with its image's other captions, not with itself."
+    " caption is the image that it was written for, and beside each image one of its captions. An"
+    " own caption is compared with its image's other captions, not with itself."
 )
 _NO_PICTURES = (
     "These captions come without images (--images gives them): the first caption of an image stands"
