@@ -38,6 +38,7 @@ from capgrade.schemas.judges import CHOSEN, RANDOM
 
 _DIRECTIONS = {"i2t": "image to caption", "t2i": "caption to image"}
 _SHOWN, _ERRORS = 100, 20  # likely pairs and errors that are shown
+_FEW_RIGHT = 100  # pairs, below which expected numbers have a decimal
 _LISTED = 500  # rows of a table
 _SIDE = 240  # pixels of a picture
 _FEW = 4  # ids in a cell, and rows of a table that is open at first
@@ -92,8 +93,8 @@ def format_accepted(mean: Mapping[str, Any]) -> str:
     return f"{mean['accepted']:.2f} ({mean['low']:.2f} to {mean['high']:.2f})"
 
 
-def _count(pairs: float) -> str:
-    return f"{round(pairs):,}"
+def _count(pairs: float, decimals: int = 0) -> str:
+    return f"{pairs:,.{decimals}f}"
 
 
 def _interval(share: Mapping[str, Any]) -> str:
@@ -115,7 +116,10 @@ def answers(figures: dict[str, Any]) -> list[tuple[str, str]]:
     )
     found = [(f"{listed:,}", text)]
     about = "" if judged_by is not None else "about "
-    right = f"{about}{_count(findings['right'])}"
+    # Few expected pairs are no whole numbers, and what is printed adds up.
+    decimals = 1 if findings["all_right"] < _FEW_RIGHT and about else 0
+    right_pairs, missed = (round(findings[key], decimals) for key in ("right", "missed"))
+    right = f"{about}{_count(right_pairs, decimals)}"
     whose, of_all = "of the listed pairs are right", "of all right pairs are listed"
     is_sample = judged_by is not None and judged_by["sampling"] != EVERY
     if judged_by is not None and judged_by["sampling"] == CHOSEN:
@@ -125,9 +129,9 @@ def answers(figures: dict[str, Any]) -> list[tuple[str, str]]:
         text = f"{whose}: {right} of {_count(findings['examined'])}{_interval(share)}."
         found.append((f"{about}{format_percent(share['share'])}", text))
     if share := findings["share_found"]:
-        text = f"{of_all}: {right} of {about}{_count(findings['all_right'])}{_interval(share)}."
-        missed = findings["missed"]
-        text += f" The list misses {about}{_count(missed)}"
+        of = f"{about}{_count(right_pairs + missed, decimals)}"
+        text = f"{of_all}: {right} of {of}{_interval(share)}."
+        text += f" The list misses {about}{_count(missed, decimals)}"
         text += "." if is_sample else f", {missed / n_images:.2f} an image."
         found.append((f"{about}{format_percent(share['share'])}", text))
     return found
