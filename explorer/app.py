@@ -9,7 +9,6 @@ import socket
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from textwrap import shorten
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -82,6 +81,11 @@ def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
     return app
 
 
+def _begin(text: str) -> str:
+    """What somebody gave, or its beginning."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
 class Site:
     """The handlers of the pages' addresses."""
 
@@ -116,7 +120,7 @@ class Site:
         for wrong in error.errors():
             what = _WRONG.get(wrong["type"], wrong["msg"])
             given = wrong["input"]
-            said = f" '{shorten(given, _LONGEST)}'" if isinstance(given, str) and given else ""
+            said = f" '{_begin(given)}'" if isinstance(given, str) and given else ""
             problems.append(f"{wrong['loc'][-1]}{said}: {what}")
         return self.page("problem", 422, problem="; ".join(problems))
 
@@ -125,9 +129,9 @@ class Site:
         assert isinstance(error, HTTPException)
         said = error.detail
         if error.status_code == 404:
-            said = f"there is no page {shorten(request.url.path, _LONGEST)}"
+            said = f"there is no page {_begin(request.url.path)}"
         elif error.status_code == 405:
-            said = f"{shorten(request.url.path, _LONGEST)} does not take {request.method}"
+            said = f"{_begin(request.url.path)} does not take {request.method}"
         page = self.page("problem", error.status_code, problem=said)
         page.headers.update(error.headers or {})
         return page
@@ -213,7 +217,7 @@ class Site:
                 problem="one measure has nobody to disagree with",
             )
         if kind and kind not in kinds:
-            problem = f"no list '{shorten(kind, _LONGEST)}' -> choose one of those here"
+            problem = f"no list '{_begin(kind)}' -> choose one of those here"
             return self.page(
                 "disagreements", kinds=kinds, kind="", highs=[], lows=[], high="", low="", pairs=[],
                 problem=problem,

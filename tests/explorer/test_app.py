@@ -120,7 +120,7 @@ def test_cards_show_both_images_with_their_ids(page: Page, world: World) -> None
         assert ([] if hit.own else [whose]) == card.locator(".cg-named").all_inner_texts()
     page.goto("/disagreements")
     for pair, card in zip(
-        world.explorer.disagreements("measures", "cider", "another", 12),
+        world.explorer.disagreements("measures", "cider", "rouge_l", 12),
         page.locator("#cg-pairs article").all(),
         strict=True,
     ):
@@ -181,7 +181,7 @@ def test_disagreements_say_what_they_are(page: Page, world: World) -> None:
     expect(page.locator(".cg-problem")).to_contain_text("choose two different")
     page.get_by_text("Labels and people disagree").click()
     expect(card.locator("h3")).to_contain_text("judgements: among the highest")
-    card.locator(".cg-image").click()
+    card.locator(".cg-image").first.click()
     expect(page.locator("#cg-answers header")).to_contain_text("Captions for image")
 
 
