@@ -217,10 +217,10 @@ class Site:
                 problem="one measure has nobody to disagree with",
             )
         if kind and kind not in kinds:
-            problem = f"no list '{_begin(kind)}' -> choose one of those here"
+            unknown = f"no list '{_begin(kind)}' -> choose one of those here"
             return self.page(
                 "disagreements", kinds=kinds, kind="", highs=[], lows=[], high="", low="", pairs=[],
-                problem=problem,
+                problem=unknown,
             )  # fmt: skip
         kind = kind or next(iter(kinds))
         highs, lows = sides[kind]

@@ -54,7 +54,7 @@ class MeasureVoice:
         """[n_captions]: every caption for an image, each own one by the others."""
         scores = self.fitted.score(np.array([image]))[0]
         if self.leaves_out:
-            own = self.captions.rows_of(image)
+            own = np.array(self.captions.rows_of(image))
             scores[own] = self._own_left_out(np.full(len(own), image), own)
         return scores
 

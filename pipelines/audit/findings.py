@@ -94,7 +94,8 @@ class Referee:
             share_of(values[rows], self.weight[rows], self.image[rows], is_sample)
             for values, rows in ((self.right, on_list), (on_list, self.right))
         )
-        return Findings(len(codes), *sums, precision, found)
+        examined, right, all_right = sums
+        return Findings(len(codes), examined, right, all_right, precision, found)
 
 
 def share_of(

@@ -190,7 +190,10 @@ def _order_line(figures: dict[str, Any]) -> str:
 
 def page_sections(result: AuditResult, thumbnails: PageThumbnails) -> list[PageSection]:
     """The answer, then the likely pairs and how many there are, which are open; then the others."""
-    parts = [Answers(answers(result.figures)), Note(how_known(result.figures), small=True)]
+    parts: list[Part] = [
+        Answers(answers(result.figures)),
+        Note(how_known(result.figures), small=True),
+    ]
     opening = PageSection("opening", "", "", parts)
     model = [_model(result, thumbnails)] if result.errors else []
     lists = [_duplicates(result), _suspects(result), _figures(result)]
@@ -308,11 +311,11 @@ def _likely_pairs(
             for measure, probabilities in p.items()
             if np.isfinite(probabilities[row])
         }
-        both = (
+        shown, other = (
             _shown_image(captions, k, thumbnails) for k in (image, int(captions.owner[caption]))
         )
         said = captions.caption_ids[caption], captions.texts[caption]
-        likely_pairs.append(LikelyPair(*both, *said, p_of_pair, times))
+        likely_pairs.append(LikelyPair(shown, other, *said, p_of_pair, times))
     return likely_pairs
 
 
