@@ -23,7 +23,12 @@ from capgrade.explorer.pairs import (
     LabelledPairs,
     find_disagreements,
 )
-from capgrade.explorer.voices import MatrixVoice, MeasureVoice
+from capgrade.explorer.voices import (
+    MatrixVoice,
+    MeasureVoice,
+    leave_themselves_out,
+    rows_saying,
+)
 from capgrade.pictures.lookup import PictureLookup
 from capgrade.pictures.picture import decode_image
 from capgrade.schemas.errors import InputError, choose_from
@@ -36,6 +41,10 @@ Voice: TypeAlias = MeasureVoice | MatrixVoice
 _LONGEST = 2000  # characters of a typed caption
 TIE_DECIMALS = 5  # scores that agree to so many decimals are tied
 TYPED_NOTE = "answers captions of the corpus, not typed ones"
+LONELY_NOTE = (
+    "does not rank the own caption of an image that has no other one, as captions are not compared"
+    " with themselves"
+)
 UNKNOWN_NOTE = "does not know this item: it is not in its index"
 
 
@@ -61,14 +70,14 @@ class Answer:
     seconds: float
     note: str = ""
     more: int = 0  # items that are not shown and have the last hit's score
-    low: float = 0.0  # the voice's scores lie between `low` and `high`
-    high: float = 1.0
 
     def bar_fill(self, score: float) -> float:
-        """How full the bar of a score is, 0 to 1. A bar begins at 0, or at `low` where all scores
-        are below 0 or all are above it, and is full at `high`."""
-        zero = max(self.low, 0.0) if self.high > 0 else self.low
-        return min(max((score - zero) / (self.high - zero), 0.0), 1.0) if self.high > zero else 0.0
+        """How full the bar of a hit's score is, 0 to 1: it is full at the highest score of the hits
+        and empty at 0, or at their lowest where none is above 0."""
+        shown = [hit.score for hit in self.hits if np.isfinite(hit.score)]
+        highest = max(shown, default=0.0)
+        empty = 0.0 if highest > 0 else min(shown, default=0.0)
+        return max((score - empty) / (highest - empty), 0.0) if highest > empty else 0.0
 
 
 def rank_best(scores: np.ndarray, count: int, own: set[int]) -> tuple[tuple[RankedItem, ...], int]:
@@ -136,8 +145,7 @@ class Explorer:
         a caption that is empty or too long, and for a name that no voice has."""
         if not text.strip() or len(text) > _LONGEST:
             raise InputError(f"a caption of {len(text)} characters", remedy=f"type 1 to {_LONGEST}")
-        twins = [k for k, known_text in enumerate(self.corpus.captions.texts) if known_text == text]
-        own = self.corpus.captions.owner[twins]
+        own = self.corpus.captions.owner[rows_saying(self.corpus.captions, text)]
         return self._ask(
             lambda voice: voice.score_text(text), own, count, self.choose_voices(names)
         )
@@ -203,9 +211,9 @@ class Explorer:
             hits, more = ((), 0) if scores is None else rank_best(scores, count, set(own.tolist()))
             note = TYPED_NOTE if scores is None else "" if hits else UNKNOWN_NOTE
             seconds = time.perf_counter() - start
-            answers.append(
-                Answer(voice.name, voice.kind, hits, seconds, note, more, voice.low, voice.high)
-            )
+            if scores is not None and voice.kind == "measure" and np.isnan(scores[own]).any():
+                note = LONELY_NOTE
+            answers.append(Answer(voice.name, voice.kind, hits, seconds, note, more))
             scores_of_voices.append(scores)
         if len(answers) == 2:
             pairs = zip(answers, reversed(scores_of_voices), strict=True)
@@ -248,8 +256,9 @@ class Explorer:
 
     @cached_property
     def _labelled(self) -> LabelledPairs:
-        """The labelled pairs, with the scores of the models."""
-        pairs = self.corpus.pairs
+        """The labelled pairs, with the scores of the models. Own captions are compared with the
+        others of their image, not with themselves."""
+        pairs = leave_themselves_out(self.corpus.pairs, self.measures, self.corpus.params)
         scores = {
             model.name: model.score_pairs(pairs.image, pairs.caption)
             for model in self._matrix_voices

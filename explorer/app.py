@@ -14,10 +14,12 @@ from urllib.parse import urlencode
 
 import numpy as np
 import uvicorn
-from fastapi import FastAPI, File, Form, Query, Response
+from fastapi import FastAPI, File, Form, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
+from starlette.exceptions import HTTPException
 
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.gate import add_gate
@@ -40,6 +42,14 @@ POLICY = (
 )
 _MEANINGS = ("nothing alike", "little", "some of it", "about half", "most of it", "exactly")
 COUNT, _SHOWN = 12, 5  # disagreements on a page, captions of an image
+_LONGEST = 60  # characters of what somebody gave, where a page repeats it
+# Kinds of values that an address or a form has wrong.
+_WRONG = {
+    "int_parsing": "not a whole number",
+    "int_parsing_size": "a number of too many digits",
+    "bool_parsing": "neither true nor false",
+    "missing": "nothing was given",
+}
 _SIDE, _QUALITY = 480, 85  # of a JPEG: pixels of the longer side, quality
 
 
@@ -49,6 +59,8 @@ def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
     site = Site(explorer, reviews)
     add_gate(app, host)
     app.add_exception_handler(InputError, lambda _, error: site.page("problem", problem=error))
+    app.add_exception_handler(RequestValidationError, site.refuse_values)
+    app.add_exception_handler(HTTPException, site.refuse_address)
     pages: dict[str, Callable[..., Response]] = {
         "/": site.search,
         "/disagreements": site.disagreements,
@@ -67,6 +79,11 @@ def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
     if explorer.looks_at_pictures:
         app.add_api_route(UPLOAD, site.upload, methods=["POST"], response_model=None)
     return app
+
+
+def _begin(text: str) -> str:
+    """What somebody gave, or its beginning."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 class Site:
@@ -90,11 +107,34 @@ class Site:
             rank=RANK,
         )
 
-    def page(self, view: str, **values: Any) -> HTMLResponse:
+    def page(self, view: str, status: int = 200, **values: Any) -> HTMLResponse:
         """A template as HTML; a `problem` among the values stands above its content."""
         values = {"view": view, "problem": None, **values}
         html = self.templates.get_template(f"{view}.html.j2").render(values)
-        return HTMLResponse(html, headers={"Content-Security-Policy": POLICY})
+        return HTMLResponse(html, status, headers={"Content-Security-Policy": POLICY})
+
+    def refuse_values(self, _: Request, error: Exception) -> HTMLResponse:
+        """The page that names the values of an address or a form that are not of their kind."""
+        assert isinstance(error, RequestValidationError)
+        problems = []
+        for wrong in error.errors():
+            what = _WRONG.get(wrong["type"], wrong["msg"])
+            given = wrong["input"]
+            said = f" '{_begin(given)}'" if isinstance(given, str) and given else ""
+            problems.append(f"{wrong['loc'][-1]}{said}: {what}")
+        return self.page("problem", 422, problem="; ".join(problems))
+
+    def refuse_address(self, request: Request, error: Exception) -> HTMLResponse:
+        """The page of an address that is none, or is not asked in this way."""
+        assert isinstance(error, HTTPException)
+        said = error.detail
+        if error.status_code == 404:
+            said = f"there is no page {_begin(request.url.path)}"
+        elif error.status_code == 405:
+            said = f"{_begin(request.url.path)} does not take {request.method}"
+        page = self.page("problem", error.status_code, problem=said)
+        page.headers.update(error.headers or {})
+        return page
 
     def _captions_of(self, image: int, without: int | None = None) -> list[str]:
         return [self.captions.texts[row] for row in self.captions.rows_of(image) if row != without][
@@ -176,7 +216,13 @@ class Site:
                 pairs=[],
                 problem="one measure has nobody to disagree with",
             )
-        kind = kind if kind in kinds else next(iter(kinds))
+        if kind and kind not in kinds:
+            unknown = f"no list '{_begin(kind)}' -> choose one of those here"
+            return self.page(
+                "disagreements", kinds=kinds, kind="", highs=[], lows=[], high="", low="", pairs=[],
+                problem=unknown,
+            )  # fmt: skip
+        kind = kind or next(iter(kinds))
         highs, lows = sides[kind]
         high, low, pairs, problem = high or highs[0], low or lows[-1], [], None
         try:

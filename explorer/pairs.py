@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 from capgrade.schemas.captions import Captions
 
-PEOPLE_SCORES, RANK = "people", "rank"
+PEOPLE_SCORES, RANK = "judgements", "rank"  # no names of measures: `people` is one
 APART, JUDGED, ERRORS = "measures", "people", "errors"
 KINDS = {
     APART: "Measures and models disagree",

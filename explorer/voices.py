@@ -5,8 +5,7 @@ Scores are float32, higher ones for better matches, and NaN where a voice has no
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,27 +27,58 @@ class MeasureVoice:
     name: str
     fitted: Fitted
     score_unseen: Scorer | None  # for captions that are not of the corpus, if the measure can
-    low: float  # values lie between `low` and `high`
-    high: float
+    captions: Captions  # that it was fitted to
+    leaves_out: bool = True  # as `Measure.leaves_out`
     kind: str = "measure"
 
     def score_text(self, text: str) -> np.ndarray | None:
         """[n_images]: every image for a typed caption; None where the measure scores only captions
-        of the corpus."""
-        return self.score_unseen(text) if self.score_unseen else None
+        of the corpus. A text of the corpus is left out of the captions of its images."""
+        if self.score_unseen is None:
+            return None
+        scores, twins = np.array(self.score_unseen(text)), rows_saying(self.captions, text)
+        owner = self.captions.owner[twins]
+        if len(twins) and self.leaves_out:
+            scores[owner] = self._own_left_out(owner, twins)
+        return scores
 
     def score_caption(self, caption: int) -> np.ndarray:
-        """[n_images]: every image for a caption of the corpus."""
-        images = len(self.fitted.ref_ptr) - 1  # type: ignore[attr-defined]
-        return self.fitted.score(np.arange(images), np.array([caption]))[:, 0]
+        """[n_images]: every image for a caption of the corpus, its own by its other captions."""
+        scores = self.fitted.score(np.arange(self.captions.n_images), np.array([caption]))[:, 0]
+        owner = self.captions.owner[[caption]]
+        if self.leaves_out:
+            scores[owner] = self._own_left_out(owner, np.array([caption]))
+        return scores
 
     def score_image(self, image: int) -> np.ndarray:
-        """[n_captions]: every caption for an image."""
-        return self.fitted.score(np.array([image]))[0]
+        """[n_captions]: every caption for an image, each own one by the others."""
+        scores = self.fitted.score(np.array([image]))[0]
+        if self.leaves_out:
+            own = np.array(self.captions.rows_of(image))
+            scores[own] = self._own_left_out(np.full(len(own), image), own)
+        return scores
 
     def score_pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
-        """[n]: single pairs."""
-        return self.fitted.pairs(image, caption)
+        """[n]: single pairs, own captions by the others of their image."""
+        scores = np.array(self.fitted.pairs(image, caption))
+        own = np.flatnonzero(self.captions.owner[caption] == image)
+        if len(own) and self.leaves_out:
+            scores[own] = self._own_left_out(image[own], caption[own])
+        return scores
+
+    def _own_left_out(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
+        """[n]: captions of these images by the others of their image, NaN where there is none."""
+        images = np.unique(image).astype(np.int64)
+        values = np.full(self.captions.n_captions, np.nan, np.float32)
+        rows = np.concatenate([self.captions.rows_of(k) for k in images.tolist()])
+        values[rows] = self.fitted.own_left_out(images)
+        return values[caption]
+
+
+def rows_saying(captions: Captions, text: str) -> np.ndarray:
+    """The captions of this text, int64, whatever spaces are between its words."""
+    words = text.split()
+    return np.array([k for k, known in enumerate(captions.texts) if known.split() == words], int)
 
 
 @dataclass(frozen=True)
@@ -61,26 +91,6 @@ class MatrixVoice:
     image: np.ndarray  # int64 [n_images]: the row of each image, -1 for none
     caption: np.ndarray  # int64 [n_captions]: the column of each caption, -1 for none
     kind: str = "matrix"
-
-    @cached_property
-    def low(self) -> float:
-        """Its lowest score."""
-        return self._range[0]
-
-    @cached_property
-    def high(self) -> float:
-        """Its highest score."""
-        return self._range[1]
-
-    @cached_property
-    def _range(self) -> tuple[float, float]:
-        ends = [(np.inf, -np.inf)]
-        for start in range(0, len(self.matrix), _BLOCK):
-            block = np.asarray(self.matrix[start : start + _BLOCK], np.float32)
-            finite = block[np.isfinite(block)]  # Pairs that the model did not score have -inf.
-            ends.append((finite.min(initial=np.inf), finite.max(initial=-np.inf)))
-        lowest, highest = zip(*ends, strict=True)
-        return float(min(lowest)), float(max(highest))
 
     def score_text(self, text: str) -> np.ndarray | None:
         """None: a matrix scores only captions of the corpus."""
@@ -199,8 +209,26 @@ def fit_measure_voices(
             name,
             fitted_measure,
             chosen[name].unseen(fitted_measure, captions),
-            chosen[name].low,
-            chosen[name].high,
+            captions,
+            chosen[name].leaves_out,
         )
         for name, fitted_measure in fitted.items()
     ]
+
+
+def leave_themselves_out(
+    pairs: LabelledPairs, voices: Sequence[MeasureVoice], params: MeasuresParams
+) -> LabelledPairs:
+    """The pairs with values of own captions by the others of their image. They are not known, NaN,
+    of a measure that cannot be computed here at once."""
+    own = np.flatnonzero(pairs.original)
+    voices_by_name, values = {voice.name: voice for voice in voices}, dict(pairs.values)
+    measures = choose([name for name in values if name in names_of(params)], params)
+    for name, measure in measures.items():
+        if measure.leaves_out:
+            values[name] = values[name].copy()
+            voice = voices_by_name.get(name)
+            values[name][own] = (
+                np.nan if voice is None else voice.score_pairs(pairs.image[own], pairs.caption[own])
+            )
+    return replace(pairs, values=values)

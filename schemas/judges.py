@@ -29,6 +29,12 @@ SAID = {
 }
 
 
+def truth_file(captions_dir: Path, split: str) -> Path | None:
+    """The true relevance beside generated captions of a split; None where there is none."""
+    path = captions_dir / f"{TRUTH}-{split}.arrow"
+    return path if path.is_file() else None
+
+
 def scale_text(low: float, high: float) -> str:
     """A scale as a column or an option has it: `0..5`."""
     return f"{low:g}..{high:g}"

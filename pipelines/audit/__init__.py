@@ -10,10 +10,12 @@ import numpy as np
 
 from capgrade.agreement.calibration import SHIPPED, Calibration, load
 from capgrade.agreement.curve import Curve
+from capgrade.agreement.judgement_files import judged_digest
 from capgrade.labels import Labels
 from capgrade.lists import LIKELY
 from capgrade.pipelines.audit.errors import DIRECTIONS, ModelErrors
 from capgrade.pipelines.audit.estimate import ProbabilityBands
+from capgrade.pipelines.audit.findings import expected_findings, read_referee
 from capgrade.pipelines.audit.lists import (
     find_equal_captions,
     find_near_duplicates,
@@ -32,9 +34,11 @@ from capgrade.schemas.files import (
     write_manifest,
     write_text,
 )
+from capgrade.schemas.judges import truth_file
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.own_files import refuse_file
 from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
+from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.shards import read_shards
 
 _STAGE, _GENERATOR = "audit", "capgrade audit"
@@ -65,6 +69,8 @@ def audit(
     split: str | None = None,
     measure: str | None = None,
     calibration: Path | None = None,
+    judgements: Path | None = None,
+    agree: AgreeParams | None = None,
     similarity: Sequence[Path] = (),
     stand_in: int | None = None,
 ) -> dict[str, Any]:
@@ -72,7 +78,8 @@ def audit(
     CSV and a file of positives (`write_lists`).
 
     Values come from dense relevance, or from shards by their weights; `measure` is the first that
-    values and `calibration` (by default the one shipped, on Crisscrossed Captions) share. A model's
+    values and `calibration` (by default the one shipped, on Crisscrossed Captions) share. What is
+    right, `judgements` say, read as `agree` has it, or the truth of generated scenes. A model's
     errors are audited with `similarity` or `stand_in`, as `load_task` takes them. Returns the
     figures, whose keys are explained where they are filled in. Raises InputError where inputs do
     not fit one another, or where something else stands at `out` or in its folder."""
@@ -94,6 +101,11 @@ def audit(
         inputs = found_digests(**input_files)
         labels = _load_labels(relevance, shards, captions_dir, split)
         captions, fitted = labels.table, load(calibration_file).fitting(labels.owner)
+        judged_file = judgements or truth_file(captions_dir, captions.split)
+        referee = None
+        if judged_file is not None:
+            inputs["judgements"] = judged_digest(judged_file)
+            referee = read_referee(judged_file, captions, agree or AgreeParams())
         measures = _choose_measures(labels, fitted, measure, calibration_file)
         curve = fitted.curves[measures[0]]
         thumbnails = PageThumbnails(captions_dir, images, out.parent)
@@ -115,7 +127,14 @@ def audit(
         if captions.n_captions == captions.n_images:
             suspects_unknown = "every image has one caption"
         duplicates, equal = find_near_duplicates(pairs, captions), find_equal_captions(captions)
+        expected = expected_findings(
+            bands.listed, bands.unlisted(), len(pairs.image), fitted.random
+        )
         figures: dict[str, Any] = {
+            # What P expects of the list, and what judgements or the truth say of it, if there are.
+            "expected": expected.json(),
+            "judged": None if referee is None else referee.examine(pairs, captions).json(),
+            "judgements": None if referee is None else referee.facts(),
             "accepted_captions_per_image": bands.accepted_range(
                 _observed_per_image(fitted, captions)
             ),
@@ -126,6 +145,7 @@ def audit(
             # Other captions per image by P; None where the calibration's pairs were chosen.
             "bands": bands.summarise(),
             "likely_pairs": len(pairs.image),  # those listed; of shards, the kept ones
+            "images": captions.n_images,
             "near_duplicates": len(duplicates),
             # Own captions that fit nothing; None where that is not known, for the reason below.
             "suspect_pairs": None if suspect_rows is None else len(suspect_rows),

@@ -102,12 +102,15 @@ class PairCounts:
 
 class ProbabilityBands:
     """Counts of pairs by their probability, from EDGES[k] on and below EDGES[k + 1]; the last band
-    has the likely pairs. `random`: whether the calibration is on random pairs, not chosen ones."""
+    has the likely pairs. `random`: whether the calibration is on random pairs, not chosen ones.
+    `listed` are the likely pairs that were added, each as one pair; `behind` what they stand for
+    beside themselves."""
 
     def __init__(self, curve: Curve, n_images: int, owner: np.ndarray, random: bool) -> None:
         self.curve, self.random, self.n_images = curve, random, n_images
         self.tenths = np.zeros(10)  # pairs by P, from k / 10 on
         self.counts = [PairCounts(curve, n_images, owner) for _ in range(_LAST + 1)]
+        self.listed, self.behind = (PairCounts(curve, n_images, owner) for _ in range(2))
 
     def add(self, pairs: ValuedPairs) -> None:
         p = self.curve.probability(pairs.value)
@@ -115,6 +118,15 @@ class ProbabilityBands:
         band = np.minimum(np.searchsorted(EDGES, p, side="right") - 1, _LAST)
         for k, counts in enumerate(self.counts):
             counts.add(pairs.take(band == k))
+        likely = pairs.take(band == _LAST)
+        self.listed.add(likely._replace(weight=np.ones(len(likely.weight))))
+        sampled = likely.take(likely.weight != 1)
+        self.behind.add(sampled._replace(weight=sampled.weight - 1))
+
+    def unlisted(self) -> PairCounts:
+        """The counts of all pairs that are not listed."""
+        first, *others, _ = self.counts
+        return first.combine([*others, self.behind])
 
     def by_tenth(self) -> list[float]:
         """Number of captions per image with P from k / 10 to (k + 1) / 10, for k of 0 to 9."""

@@ -13,28 +13,32 @@ from capgrade.labels import Labels
 from capgrade.labels.stored import ValuedPairs
 from capgrade.lists import LIKELY
 from capgrade.pipelines.audit.errors import ModelErrors
+from capgrade.pipelines.audit.findings import EVERY
 from capgrade.pipelines.audit.lists import select_distinct
 from capgrade.pipelines.page.charts import channel, inline_data, make_chart, make_layer
 from capgrade.pipelines.page.parts import (
+    Answers,
     Chart,
-    ExampleItem,
     Facts,
-    Headline,
     LikelyPair,
     LikelyPairs,
     Note,
     PageSection,
     PageTable,
     Part,
+    ShownImage,
     Value,
+    format_percent,
     share_cell,
 )
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import first_of
+from capgrade.schemas.judges import CHOSEN, RANDOM
 
 _DIRECTIONS = {"i2t": "image to caption", "t2i": "caption to image"}
 _SHOWN, _ERRORS = 100, 20  # likely pairs and errors that are shown
+_FEW_RIGHT = 100  # pairs, below which expected numbers have a decimal
 _LISTED = 500  # rows of a table
 _SIDE = 240  # pixels of a picture
 _FEW = 4  # ids in a cell, and rows of a table that is open at first
@@ -46,15 +50,23 @@ _MEANING = (
     " judged pairs of {which} captions: {file}. "
 )
 OF_RANDOM = "Any pair was as likely to be judged, so P holds for all pairs. Intervals are 95%."
-OF_CHOSEN = (
-    "The judged pairs were chosen because they looked similar. People accept more of such pairs"
-    " than of other pairs with the same value. So P is too high, by an unknown amount. Numbers of"
-    " accepted pairs are told as “at most”."
+RATHER_TOO_HIGH = (
+    "People accept more of pairs that were chosen for being alike than of other pairs with the same"
+    " value, so P is rather too high."
 )
+OF_CHOSEN = f"The judged pairs were chosen. {RATHER_TOO_HIGH}"
+_SAMPLED_HOW = {
+    EVERY: "which are all there are.",
+    RANDOM: "drawn at random, so this holds for all pairs. Intervals are 95%.",
+    CHOSEN: (
+        "which somebody chose. How many of the other pairs are right is not known. Intervals are"
+        " 95%."
+    ),
+}
 SAMPLED = (
     "Lists have the pairs that the shards kept; counts of pairs are estimated by their weights."
 )
-_NO_PICTURES = "No pictures were given (--images): an image's own captions stand for it."
+_NO_PICTURES = "No pictures were given (--images): captions stand for images."
 
 
 @dataclass(frozen=True)
@@ -81,38 +93,77 @@ def format_accepted(mean: Mapping[str, Any]) -> str:
     return f"{mean['accepted']:.2f} ({mean['low']:.2f} to {mean['high']:.2f})"
 
 
-def _accepted_range(figures: dict[str, Any], page: bool = False) -> tuple[str, str]:
-    """The range of captions per image beside its own that people accept, shorter for the page, and
-    the sentence that goes on from it."""
-    accepted, half = figures["accepted_captions_per_image"], f"{LIKELY:g}".lstrip("0")
-    least, most = f"{accepted['at_least'] or 0:.2f}", f"{accepted['at_most']:.2f}"
-    figure = f"Up to {most}"
-    if least != "0.00":
-        figure = f"{least} to {most}" if page else f"At least {least} and at most {most}"
+def _count(pairs: float, decimals: int = 0) -> str:
+    return f"{pairs:,.{decimals}f}"
+
+
+def _interval(share: Mapping[str, Any]) -> str:
+    """A share's interval in brackets, where it has one."""
+    if share["low"] is None:
+        return ""
+    return f" ({100 * share['low']:.1f} to {100 * share['high']:.1f}%)"
+
+
+def answers(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a person asks first, as figures with the sentences that go on from them: how many pairs
+    are listed, what share of them is right, and what share of all that is right is listed. A share
+    that is not known is left out."""
+    findings, judged_by = figures["judged"] or figures["expected"], figures["judgements"]
+    listed, n_images, half = findings["listed"], figures["images"], f"{LIKELY:g}".lstrip("0")
     text = (
-        "captions per image beside their own are right too, up to"
-        f" {accepted['below_half']:.2f} of them with P below {half}."
+        f"{'pair is' if listed == 1 else 'pairs are'} listed, {listed / n_images:.2f} an image:"
+        f" captions of other images that a person probably accepts, P at least {half}."
     )
-    return figure, text
+    found = [(f"{listed:,}", text)]
+    about = "" if judged_by is not None else "about "
+    # Few expected pairs are no whole numbers, and what is printed adds up.
+    decimals = 1 if findings["all_right"] < _FEW_RIGHT and about else 0
+    right_pairs, missed = (round(findings[key], decimals) for key in ("right", "missed"))
+    right = f"{about}{_count(right_pairs, decimals)}"
+    whose, of_all = "of the listed pairs are right", "of all right pairs are listed"
+    is_sample = judged_by is not None and judged_by["sampling"] != EVERY
+    if judged_by is not None and judged_by["sampling"] == CHOSEN:
+        whose = "of the listed pairs that were judged are right"
+        of_all = "of the judged pairs that are right are listed"
+    if share := findings["share_right"]:
+        text = f"{whose}: {right} of {_count(findings['examined'])}{_interval(share)}."
+        found.append((f"{about}{format_percent(share['share'])}", text))
+    if share := findings["share_found"]:
+        of = f"{about}{_count(right_pairs + missed, decimals)}"
+        text = f"{of_all}: {right} of {of}{_interval(share)}."
+        text += f" The list misses {about}{_count(missed, decimals)}"
+        text += "." if is_sample else f", {missed / n_images:.2f} an image."
+        found.append((f"{about}{format_percent(share['share'])}", text))
+    return found
 
 
-def _likely_line(figures: dict[str, Any]) -> str:
-    mean, half = figures["likely_captions_per_image"], f"{LIKELY:g}".lstrip("0")
-    return (
-        f"{mean['pairs']:.2f} captions per image are likely positives, P at least {half}, beside"
-        f" the {figures['given_captions_per_image']:.2f} own captions. People would accept"
-        f" {format_accepted(mean)} of them."
+def how_known(figures: dict[str, Any]) -> str:
+    """The sentences that say who knows what is right."""
+    judged_by, calibration = figures["judgements"], figures["calibration"]
+    if judged_by is None:
+        images = f", where images had {calibration['references']} captions"
+        text = (
+            "Nobody judged these pairs: what is right is expected from P, which was learnt from"
+            f" {calibration['sampling']} pairs of {calibration['file']}"
+            f"{images if calibration['references'] else ''}."
+        )
+        return text if calibration["sampling"] == RANDOM else f"{text} {RATHER_TOO_HIGH}"
+    bar = f"{judged_by['accept']:g} on a scale of {judged_by['low']:g} to {judged_by['high']:g}"
+    if judged_by["truth"]:
+        return f"The truth of the scenes says what is right: a true relevance of at least {bar}."
+    text = (
+        f"{judged_by['file']} says what is right: a score of at least {bar}. It has"
+        f" {judged_by['pairs']:,} pairs of other captions, "
     )
+    none = "" if figures["judged"]["share_right"] else " None of the listed pairs is among them."
+    return text + _SAMPLED_HOW[judged_by["sampling"]] + none
 
 
 def summary_lines(figures: dict[str, Any]) -> list[str]:
-    """The audit's findings, one line each: captions that are right, likely positives, suspects, a
-    model's errors."""
-    calibration = figures["calibration"]
-    learnt = f"P was learnt from {calibration['sampling']} pairs"
-    if references := calibration["references"]:
-        learnt += f", with {references} caption{'s' * (references > 1)} an image"
-    lines = [f"{' '.join(_accepted_range(figures))} ({learnt}.)", _likely_line(figures)]
+    """The audit's findings, one line each: the list and how good it is, suspects, a model's
+    errors."""
+    lines = [" ".join(answer) for answer in answers(figures)]
+    lines = [line[0].upper() + line[1:] for line in [*lines, how_known(figures)]]
     if figures["suspect_pairs"] is None:
         lines.append(f"Captions that fit nothing are not known: {figures['suspects_unknown']}.")
     else:
@@ -139,9 +190,11 @@ def _order_line(figures: dict[str, Any]) -> str:
 
 def page_sections(result: AuditResult, thumbnails: PageThumbnails) -> list[PageSection]:
     """The answer, then the likely pairs and how many there are, which are open; then the others."""
-    opening = PageSection(
-        "opening", "", "", [Headline(*_accepted_range(result.figures, page=True))]
-    )
+    parts: list[Part] = [
+        Answers(answers(result.figures)),
+        Note(how_known(result.figures), small=True),
+    ]
+    opening = PageSection("opening", "", "", parts)
     model = [_model(result, thumbnails)] if result.errors else []
     lists = [_duplicates(result), _suspects(result), _figures(result)]
     return [opening, _likely(result, thumbnails), _trust(result), *model, *lists]
@@ -217,9 +270,8 @@ def _reliability(result: AuditResult) -> Chart:
 def _likely(result: AuditResult, thumbnails: PageThumbnails) -> PageSection:
     likely_pairs = _likely_pairs(result, result.likely_pairs, result.measures, thumbnails, _SHOWN)
     intro = (
-        "The likeliest first: a caption of another image, with the image. P is the probability that"
-        " a person accepts it. A caption of several images stands once; one that the image's own"
-        " captions have too is left out. All likely pairs are in likely.csv."
+        "The likeliest first, with the image that a caption may fit and the one that it was written"
+        " for. P is the probability that a person accepts it. All are in likely.csv."
     )
     least = [LIKELY, 0.6, 0.7, 0.8, 0.9]
     parts: list[Part] = [LikelyPairs(likely_pairs, result.measures, least)]
@@ -230,7 +282,7 @@ def _likely(result: AuditResult, thumbnails: PageThumbnails) -> PageSection:
         )
         parts = [Note(same if listed else "No pair is likely.")]
     elif not thumbnails.pictures:
-        parts.insert(0, Note(_NO_PICTURES))
+        parts.insert(0, Note(_NO_PICTURES, small=True))
     return PageSection("likely", "Likely false negatives", intro, parts, open=True)
 
 
@@ -254,20 +306,27 @@ def _likely_pairs(
     likely_pairs = []
     images, rows = chosen_pairs.image.tolist(), chosen_pairs.caption.tolist()
     for row, (image, caption, (_, times)) in enumerate(zip(images, rows, chosen, strict=True)):
-        image_id = captions.image_ids[image]
-        own = [captions.texts[c] for c in captions.rows_of(image)]
-        picture, link = thumbnails.uri(image_id, _SIDE), thumbnails.link(image_id)
-        image_item = ExampleItem(image_id, own[0], picture, link=link)
         p_of_pair = {
             measure: round(float(probabilities[row]), 4)
             for measure, probabilities in p.items()
             if np.isfinite(probabilities[row])
         }
-        whose = captions.image_ids[captions.owner[caption]], captions.caption_ids[caption]
-        likely_pairs.append(
-            LikelyPair(image_item, captions.texts[caption], own, p_of_pair, times, *whose)
+        shown, other = (
+            _shown_image(captions, k, thumbnails) for k in (image, int(captions.owner[caption]))
         )
+        said = captions.caption_ids[caption], captions.texts[caption]
+        likely_pairs.append(LikelyPair(shown, other, *said, p_of_pair, times))
     return likely_pairs
+
+
+def _shown_image(captions: Captions, image: int, thumbnails: PageThumbnails) -> ShownImage:
+    image_id = captions.image_ids[image]
+    return ShownImage(
+        image_id,
+        [captions.texts[row] for row in captions.rows_of(image)],
+        thumbnails.uri(image_id, _SIDE),
+        thumbnails.link(image_id),
+    )
 
 
 def values_of(labels: Labels, measure: str, wanted: ValuedPairs) -> np.ndarray:
@@ -388,17 +447,20 @@ def _suspects(result: AuditResult) -> PageSection:
 def _figures(result: AuditResult) -> PageSection:
     figures = result.figures
     suspects, images = figures["suspect_pairs"], figures["likely_images_per_caption"]
-    right = figures["accepted_captions_per_image"]
-    least = "not known" if right["at_least"] is None else f"{right['at_least']:.2f}"
+    bounds, expected = figures["accepted_captions_per_image"], figures["expected"]
+    least, n_images = bounds["at_least"], figures["images"]
     facts = {
-        "captions per image beside their own that are right, at least": least,
-        "at most": f"{right['at_most']:.2f}",
-        f"at most, with P below {LIKELY:g}": f"{right['below_half']:.2f}",
+        "listed pairs, all in likely.csv": f"{figures['likely_pairs']:,}",
+        "of these right, as P expects": _count(expected["right"]),
+        "right pairs in all, as P expects": _count(expected["all_right"]),
+        "the same per image, beside own captions": f"{expected['all_right'] / n_images:.2f}",
+        "its lower bound": "not known" if least is None else f"{least:.2f}",
+        "its upper bound": f"{bounds['at_most']:.2f}",
+        f"upper bound of those with P below {LIKELY:g}": f"{bounds['below_half']:.2f}",
         "likely captions per image": f"{figures['likely_captions_per_image']['pairs']:.2f}",
         "of these accepted by people": format_accepted(figures["likely_captions_per_image"]),
         "likely images per caption": f"{images['pairs']:.2f}",
         "of these images accepted": format_accepted(images),
-        "likely pairs, all listed in likely.csv": f"{figures['likely_pairs']:,}",
         "near-duplicate pairs of images": f"{figures['near_duplicates']:,}",
         "own captions that fit nothing": "not known" if suspects is None else f"{suspects:,}",
     }

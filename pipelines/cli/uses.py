@@ -16,8 +16,8 @@ from capgrade.pipelines.cli.options import (
     FILE,
     FOLDER,
     NAME,
+    PATH,
     TEXT,
-    AsJson,
     CaptionsDir,
     CommonOptions,
     ImagesOption,
@@ -218,6 +218,13 @@ def audit(
         Path | None,
         Option(metavar=FILE, help="What `agree --calibrate` wrote, or crisscrossed, the default."),
     ] = None,
+    judgements: Annotated[
+        Path | None,
+        Option(
+            metavar=PATH,
+            help="Who says what is right, as of `agree`. Default: the truth of scenes, if any.",
+        ),
+    ] = None,
     similarity: Annotated[
         list[Path] | None,
         Option(
@@ -233,11 +240,14 @@ def audit(
         Option(metavar=N, help="As a model: caption N of each image stands for the image."),
     ] = None,
     split: Split = None,
-    as_json: AsJson = False,
+    common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
-    """Which negatives are likely positives: how many captions per image and images per caption
-    beside the own captions, and which ones; near-duplicates, and own captions that fit nothing; of
-    a model, how many of its R@1 errors."""
+    """Which negatives are likely positives: a list of pairs, what share of it is right, and what
+    share of all that is right it has; near-duplicates, and own captions that fit nothing; of a
+    model, how many of its R@1 errors."""
+    agree = load(common.params, common.sets).agree
+    if judgements is None and agree.judgements is not None:
+        judgements = Path(agree.judgements)
     require_all("vl_convert", *([ENCODER] if stand_in is not None else []))
     from capgrade.agreement.calibration import named
     from capgrade.pipelines.audit import audit as stage
@@ -253,12 +263,14 @@ def audit(
         split=split,
         measure=measure,
         calibration=named(calibration) if calibration else None,
+        judgements=judgements,
+        agree=agree,
         similarity=similarity or (),
         stand_in=stand_in,
     )
     print_result(
         figures,
-        as_json,
+        common.as_json,
         "\n".join([*summary_lines(figures), f"{out}, lists in {lists_folder(out)}"]),
     )
 

@@ -15,6 +15,13 @@ class Headline:
 
 
 @dataclass(frozen=True)
+class Answers:
+    """A page's answers to several questions, each as a headline, beside one another."""
+
+    values: Sequence[tuple[str, str]]  # a figure, and the sentence that it begins
+
+
+@dataclass(frozen=True)
 class Facts:
     """Figures as text, each under its name."""
 
@@ -27,6 +34,7 @@ class Note:
 
     text: str
     command: str | None = None
+    small: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,7 +135,8 @@ class PageTable:
 
 @dataclass(frozen=True)
 class ExampleItem:
-    """A caption, an image, or both: what is asked, or what is found."""
+    """A caption with the image that it was written for, or an image with a caption: what is asked,
+    or what is found. The picture is that of the image."""
 
     id: str
     text: str
@@ -135,6 +144,7 @@ class ExampleItem:
     own: bool = False
     relevance: float | None = None
     link: str | None = None  # to the whole picture
+    image_id: str = ""  # of a caption
 
 
 @dataclass(frozen=True)
@@ -155,16 +165,25 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class LikelyPair:
-    """An image, and a caption of another image that probably fits it."""
+class ShownImage:
+    """An image with its own captions."""
 
-    image: ExampleItem
+    id: str
+    captions: Sequence[str]
+    image: str | None = None  # data URI
+    link: str | None = None  # to the whole picture
+
+
+@dataclass(frozen=True)
+class LikelyPair:
+    """An image, and a caption of another image that probably fits it, with that image."""
+
+    image: ShownImage
+    other: ShownImage
+    caption_id: str
     caption: str
-    own: Sequence[str]  # the image's own captions
     p: Mapping[str, float]  # measure -> probability that a person accepts the pair
     times: int = 1  # captions that say the same
-    of: str = ""  # id of the image that the caption was written for
-    caption_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -177,7 +196,7 @@ class LikelyPairs:
     most: int = 20
 
 
-Part = Headline | Facts | Note | Chart | PagePicture | PageTable | Examples | LikelyPairs
+Part = Headline | Answers | Facts | Note | Chart | PagePicture | PageTable | Examples | LikelyPairs
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class PageThumbnails:
         self, captions_dir: Path, images: str | Path | None = None, beside: Path = Path()
     ) -> None:
         self.images, self.beside, self.left = images, beside, MOST_BYTES
-        self.uri = lru_cache(maxsize=None)(self._uri)
+        self._encode = lru_cache(maxsize=None)(self._encoded)
         self.pictures = PictureLookup()
         if images is not None or (captions_dir / PICTURES_TABLE).is_file():
             splits = read_manifest(captions_dir, "captions").get("splits") or {}
@@ -34,12 +34,17 @@ class PageThumbnails:
         """Where the full-size picture is, as the page links to it; None without `images`."""
         return None if self.images is None else self.pictures.link(image_id, self.beside)
 
-    def _uri(self, image_id: str, side: int) -> str | None:
+    def uri(self, image_id: str, side: int) -> str | None:
         """A data URI of a WebP of at most `side` pixels a side; None where there is no picture, or
-        the page is full."""
-        image = self.pictures.image(image_id) if self.left > 0 else None
-        if image is None:
+        the page is full. A picture that is shown twice counts twice."""
+        text = self._encode(image_id, side) if self.left > 0 else None
+        if text is None:
             return None
-        text = data_uri(encode_image(image, side, "WEBP", _QUALITY), "webp")
         self.left -= len(text)
         return text if self.left >= 0 else None
+
+    def _encoded(self, image_id: str, side: int) -> str | None:
+        image = self.pictures.image(image_id)
+        return (
+            None if image is None else data_uri(encode_image(image, side, "WEBP", _QUALITY), "webp")
+        )

@@ -2,8 +2,8 @@
 grades of one measure.
 
 Subsets are t2i and i2t, each with configs corpus, queries and qrels (query-id, corpus-id, score
-int32), and gains (query-id, corpus-id, gain float64), the values themselves:
-github.com/embeddings-benchmark/mteb/pull/5516.
+int32), and gains (query-id, corpus-id, gain float64), the values themselves of all known pairs,
+which no grade cuts: github.com/embeddings-benchmark/mteb/pull/5516.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,6 +21,7 @@ from capgrade.pipelines.publish.tables import (
     PublishedTable,
     introduce,
     meaning,
+    write_batches,
     write_table,
 )
 from capgrade.schemas.params import PublishParams
@@ -33,7 +34,11 @@ _MEANINGS = {
     "corpus-id": "id of the item of the corpus",
     "score": "the grade: how many thresholds the value reaches",
 }
-_BELOW = "A pair that is absent is below the first threshold, and mteb counts it as 0."
+_PAIR = ("query-id", "corpus-id")
+_BELOW = (
+    "A pair that is absent of qrels is below the first threshold, and mteb counts it as 0. One that"
+    " is absent of gains has the gain 0."
+)
 _NOT_SAMPLED = (
     "mteb counts a pair that is absent as 0, also one that was not sampled: scores are of the"
     " sampled pairs alone, and dense labels are the right source."
@@ -65,7 +70,7 @@ def benchmark(splits: Sequence[PublishedSplit], out: Path, params: PublishParams
         ),
         kept=(
             f"pairs that reach the first threshold ({next(iter(params.grades.values())):g}) were"
-            " kept"
+            " kept in qrels, and all pairs with a gain in gains"
         ),
         absent=absent,
         meanings=_MEANINGS | {"gain": f"the value, at least 0: {meaning(measure, made_with)}"},
@@ -89,24 +94,42 @@ def _tables(
     texts = write_table(text, "texts", split.name, out)
     image_row, caption_row, values, _ = _pairs(split.labels, params)
     grades = grades_of(values, list(params.grades.values())).astype(np.int32)
-    values = values.astype(np.float64)
-    ids = (
-        image["id"].combine_chunks().take(pa.array(image_row)),
-        text["id"].combine_chunks().take(pa.array(caption_row)),
-    )
+    ids = image["id"].combine_chunks(), text["id"].combine_chunks()
+    taken = ids[0].take(pa.array(image_row)), ids[1].take(pa.array(caption_row))
+    n_gains = sum(len(gained.value) for gained in _gains(split.labels, params))
     for way, queries, corpus in (("t2i", texts, images), ("i2t", images, texts)):
         yield f"{way}-corpus", corpus
         yield f"{way}-queries", queries
         order = pa.array(
             np.argsort(caption_row, kind="stable") if way == "t2i" else np.arange(len(values))
         )
-        pair = dict(zip(("query-id", "corpus-id"), ids[::-1] if way == "t2i" else ids, strict=True))
-        for config, column in (
-            ("qrels", {"score": grades}),
-            ("gains", {"gain": np.maximum(values, 0.0)}),
-        ):
-            table = pa.table({**pair, **column}).take(order).combine_chunks()
-            yield f"{way}-{config}", write_table(table, f"{way}-{config}", split.name, out)
+        columns = [*(taken[::-1] if way == "t2i" else taken), pa.array(grades)]
+        table = pa.table(columns, [*_PAIR, "score"])
+        yield (
+            f"{way}-qrels",
+            write_table(table.take(order).combine_chunks(), f"{way}-qrels", split.name, out),
+        )
+        batches = _gain_batches(split.labels, params, ids, way)
+        yield f"{way}-gains", write_batches(batches, n_gains, f"{way}-gains", split.name, out)
+
+
+def _gains(labels: Labels, params: PublishParams) -> Iterator[ValuedPairs]:
+    """The known pairs of some images after others, with their gains as values: of dense labels the
+    pairs with a gain, as a pair that is absent has none; of sampled ones all, as one that is absent
+    is unknown."""
+    for known in labels.stored.pairs(labels.choose_measure(params.measure)):
+        gained = known._replace(value=np.maximum(known.value, 0))
+        yield gained if labels.stored.sampled else gained.take(gained.value > 0)
+
+
+def _gain_batches(
+    labels: Labels, params: PublishParams, ids: tuple[pa.Array, pa.Array], way: str
+) -> Iterator[pa.RecordBatch]:
+    """Rows of gains, one image after the other both ways."""
+    for gained in _gains(labels, params):
+        pair = [ids[0].take(pa.array(gained.image)), ids[1].take(pa.array(gained.caption))]
+        columns = [*(pair[::-1] if way == "t2i" else pair), pa.array(gained.value, pa.float64())]
+        yield pa.RecordBatch.from_arrays(columns, [*_PAIR, "gain"])
 
 
 def _pairs(labels: Labels, params: PublishParams) -> ValuedPairs:

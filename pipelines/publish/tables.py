@@ -206,11 +206,29 @@ def introduce(params: PublishParams, row: str) -> str:
 
 
 def write_table(table: pa.Table, folder: str, split: str, out: Path) -> PublishedTable:
+    """Write a small table, in one file."""
     name = f"{folder}/{split}-00000-of-00001.parquet"
     rows, nbytes = write_parquet(out / name, table.schema, iter(table.to_batches(ROW_GROUP)))
     return PublishedTable(
         split, table.schema, {name: entry_of(out / name, rows=rows)}, rows, nbytes
     )
+
+
+def write_batches(
+    batches: Iterator[pa.RecordBatch], expected: int, folder: str, split: str, out: Path
+) -> PublishedTable:
+    """Write one batch or more, of about `expected` rows in all, over as many files as they need."""
+    n_files = max(1, -(-expected // PARQUET_ROWS))
+    first = next(batches)
+    batches, files = chain([first], batches), {}
+    written = nbytes = 0
+    for k in range(n_files):
+        name = f"{folder}/{split}-{of_all(k, n_files)}.parquet"
+        most = None if k == n_files - 1 else PARQUET_ROWS
+        rows, size = write_parquet(out / name, first.schema, batches, most)
+        files[name] = entry_of(out / name, rows=rows)
+        written, nbytes = written + rows, nbytes + size
+    return PublishedTable(split, first.schema, files, written, nbytes)
 
 
 def write_pairs(
@@ -229,20 +247,12 @@ def write_pairs(
     if taken := sorted(set(beside) & set(labels.measures)):
         remedy = "call the imported measure otherwise, or leave --calibration out"
         raise InputError(f"measure '{taken[0]}' has the name of a column", remedy=remedy)
-    n_files = max(1, -(-pairs // PARQUET_ROWS))
-    batches, files = _pair_batches(split, own, calibrated), {}
-    first = next(batches)
-    batches = chain([first], batches)
-    written = nbytes = 0
-    for k in range(n_files):
-        name = f"relevance/{split.name}-{of_all(k, n_files)}.parquet"
-        most = None if k == n_files - 1 else PARQUET_ROWS
-        rows, size = write_parquet(out / name, first.schema, batches, most)
-        files[name] = entry_of(out / name, rows=rows)
-        written, nbytes = written + rows, nbytes + size
-    if written != pairs:
-        raise InputError(f"{written} pairs where the manifest says {pairs}", file=labels.file)
-    return PublishedTable(split.name, first.schema, files, pairs, nbytes)
+    batches = _pair_batches(split, own, calibrated)
+    written = write_batches(batches, pairs, "relevance", split.name, out)
+    if written.rows != pairs:
+        problem = f"{written.rows} pairs where the manifest says {pairs}"
+        raise InputError(problem, file=labels.file)
+    return written
 
 
 def _pair_batches(

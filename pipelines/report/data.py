@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from capgrade.pipelines.page.parts import Note
-from capgrade.schemas.arrow import numpy_type
+from capgrade.schemas.arrow import metadata_of, numpy_type, read_arrow
 from capgrade.schemas.captions import CAPTIONS_FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
@@ -24,7 +24,7 @@ from capgrade.schemas.files import (
     read_manifest,
     unfinished_work,
 )
-from capgrade.schemas.judges import read_agreement
+from capgrade.schemas.judges import PEOPLE, read_agreement, truth_file
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.own_pairs import FILE as OWN_PAIRS
 from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
@@ -234,6 +234,42 @@ class ReportData:
             name: compare_own_and_other(matrix, owner, pairs[name], pairs.get(name + LEFT_OUT))
             for name, matrix in self.relevance.items()
         }
+
+    @cached_property
+    def truth(self) -> OwnAndOther | None:
+        """How the truth of generated scenes values own and other captions; None of other data."""
+        path = truth_file(self.path(CAPTIONS_KIND), self.captions.split)
+        if path is None:
+            return None
+        matrix, owner = read_relevance(path), self.captions.owner
+        matrix.require(self.captions)
+        own = np.concatenate(
+            [
+                matrix.rows(np.array([image]))[0, self.captions.rows_of(image)]
+                for image in range(self.captions.n_images)
+            ]
+        )
+        order = np.argsort(self.captions.refs, kind="stable")
+        return compare_own_and_other(matrix, owner, own[order], None)
+
+    @cached_property
+    def judged_rivals(self) -> np.ndarray | None:
+        """Of each caption that people judged with its own image and with another one, whether a
+        judged other image has at least the own image's score: bool. None without such judgements of
+        these captions."""
+        of_people = self.agreement is not None and self.agreement["judgements"]["by"] == PEOPLE
+        if not of_people or not self.has(JUDGED_PAIRS):
+            return None
+        table = read_arrow(self.path(JUDGED_PAIRS))
+        if metadata_of(table.schema)["captions"] != self.captions.digest:
+            return None
+        own = table["original"].to_numpy()
+        caption, score = table["caption"].to_numpy(), table["score"].to_numpy()
+        scores = np.full((2, self.captions.n_captions), -np.inf)
+        for row, rows in zip(scores, (own, ~own), strict=True):
+            np.maximum.at(row, caption[rows], score[rows])
+        both = np.isfinite(scores).all(axis=0)
+        return np.asarray(scores[1, both] >= scores[0, both])
 
     def is_of_these_captions(self, folder: Path) -> bool:
         """Whether an output was made from these captions: whether it has the digest of their table

@@ -2,6 +2,7 @@
 words and regions."""
 
 import io
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.left_out import line_of
 from capgrade.schemas.lines import read_json
+from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.regions import Regions, RegionStore
 from capgrade.trainer.evaluation.task import images_left_out
 
@@ -182,7 +184,9 @@ _SIDE = 160
 _SIMILARITY = "similarity.npy"
 EXAMPLES_INTRO = (
     "The colour of a border, and the number beside it, is the graded relevance of an answer to its"
-    " query; “own” marks what was written for it. Benchmarks count only those as right."
+    " query; “own” marks what was written for it. Benchmarks count only those as right. Beside each"
+    " caption is the image that it was written for, and beside each image one of its captions. An"
+    " own caption is compared with its image's other captions, not with itself."
 )
 _NO_PICTURES = (
     "These captions come without images (--images gives them): the first caption of an image stands"
@@ -196,7 +200,7 @@ def examples_section(data: ReportData, thumbnails: PageThumbnails) -> PageSectio
     parts: list[Part] = []
     if data.has(RELEVANCE, what="the relevance that answers are graded by"):
         folders = data.find_folders(EMBEDDINGS, _SIMILARITY, "answers of a trained run")
-        graded = data.relevance[data.measure].matrix()
+        graded = _without_themselves(data)
         without = {run: images_left_out(path / _SIMILARITY) for run, path in folders.items()}
         matrices = {run: _similarity(data, run, without[run]) for run in folders} or {
             f"labels ({data.measure})": graded
@@ -227,6 +231,17 @@ def _left_out_lines(captions: Captions, without: Mapping[str, Mapping[str, str]]
         reasons = dict(pairs)
         lost = sum(captions.image_ids[i] in reasons for i in captions.owner)
         yield line_of(reasons, captions.n_images, lost, f"smaller gallery of {', '.join(names)}")
+
+
+def _without_themselves(data: ReportData) -> np.ndarray:
+    """The relevance of the page's measure, float32 [images, captions], each own caption left out of
+    its image's references: NaN where no other remains. As it is for a measure without such values.
+    """
+    graded = data.relevance[data.measure].matrix().astype(np.float32)
+    left_out = data.own_pairs.get(data.measure + LEFT_OUT)
+    if left_out is not None:
+        graded[data.captions.owner, np.arange(data.captions.n_captions)] = left_out
+    return graded
 
 
 def _similarity(data: ReportData, run: str, without: Mapping[str, str]) -> np.ndarray:
@@ -278,10 +293,9 @@ class _ExampleMaker:
     def _grade(self, image: int | None, caption: int | None) -> dict[str, Any]:
         if image is None or caption is None:
             return {}
-        return {
-            "own": int(self.captions.owner[caption]) == image,
-            "relevance": float(self.graded[image, caption]),
-        }
+        value = float(self.graded[image, caption])
+        is_own = int(self.captions.owner[caption]) == image
+        return {"own": is_own, "relevance": None if math.isnan(value) else value}
 
     def _image(self, image: int, caption: int | None = None) -> ExampleItem:
         image_id = self.captions.image_ids[image]
@@ -290,9 +304,13 @@ class _ExampleMaker:
         return ExampleItem(image_id, text, picture, link=link, **self._grade(image, caption))
 
     def _caption(self, caption: int, image: int | None = None) -> ExampleItem:
+        image_id = self.captions.image_ids[self.captions.owner[caption]]
         return ExampleItem(
             self.captions.caption_ids[caption],
             self.captions.texts[caption],
+            self.thumbnails.uri(image_id, _SIDE),
+            link=self.thumbnails.link(image_id),
+            image_id=image_id,
             **self._grade(image, caption),
         )
 

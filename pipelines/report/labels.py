@@ -1,6 +1,7 @@
 """Sections about captions and labels: the corpus, how a measure values own and other captions, what
 it mines."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -46,25 +47,56 @@ AUDIT = "audit --captions {captions} --relevance {relevance} --out {audit.html}"
 
 
 def headline_parts(data: ReportData) -> list[Part]:
-    """The share of captions that have another image which fits at least as well, by the measure
-    that is nearest to people, and a chart of the numbers of such images."""
-    captions = data.captions
+    """The share of captions that have another image which fits at least as well: by the truth of
+    scenes, or by people where they judged enough captions, else by the measure that is nearest to
+    people. And a chart of the numbers of such images."""
+    captions, truth, judged = data.captions, data.truth, data.judged_rivals
     counted = f"captions of {captions.n_images:,} images in split {captions.split}"
-    if not data.has(RELEVANCE):
+    by_measure, share_by_measure = None, math.nan
+    if data.has(RELEVANCE):
+        by_measure = data.own_and_other[data.measure]
+        share_by_measure = by_measure.share_with_rival
+    rivals, by = (None, "") if by_measure is None else (by_measure.rivals, data.measure)
+    if truth is not None and len(truth.rivals):
+        rivals, by = truth.rivals, "the truth of the scenes"
+        share, text = truth.share_with_rival, f"{_FITS} their own, by {by}."
+    elif judged is not None and len(judged) >= _LEAST_JUDGED:
+        share = float(judged.mean())
+        text = (
+            f"of the {len(judged):,} captions that people judged with their own image and with"
+            " another one have such another image that people score at least as high."
+        )
+    elif not math.isnan(share_by_measure):
+        share, text = share_by_measure, f"{_FITS} their own, by the measure {by}."
+    elif by_measure is not None:  # no image has a second caption
+        text = f"{counted}, graded by the measure {by}."
+        return [Headline(f"{captions.n_captions:,}", text)]
+    else:
         return [Headline(f"{captions.n_captions:,}", f"{counted}.")]
-    by, rivals = f"the measure {data.measure}", data.own_and_other[data.measure].rivals
-    if not len(rivals):  # no image has a second caption
-        return [Headline(f"{captions.n_captions:,}", f"{counted}, graded by {by}.")]
-    share = (rivals > 0).mean()
-    # A share that is not quite 0 or 1 does not print as 0% or 100%.
-    figure = f"{share:.0%}" if 0.005 <= share < 0.995 else format_percent(share)
-    text = f"of captions have another image that fits at least as well as their own, by {by}."
-    trust = data.note(
-        "To fit as well is not yet to be right: a caption may be vague, and its own image fit"
-        " badly. How many pairs people would accept is what the audit estimates:",
-        AUDIT,
-    )
-    return [Headline(figure, text), _rivals(by, rivals), trust]
+    parts: list[Part] = [Headline(_rounded(share), text)]
+    if rivals is not None and len(rivals):
+        parts.append(_rivals(by, rivals))
+    if by_measure is not None:
+        known = text.startswith(_FITS) and truth is None
+        said = "" if known or math.isnan(share_by_measure) else (
+            f"By the measure {data.measure} it would be {_rounded(share_by_measure)}. "
+        )  # fmt: skip
+        parts.append(data.note(said + (_NOT_YET_RIGHT if known else _LISTS), AUDIT))
+    return parts
+
+
+_FITS = "of captions have another image that fits at least as well as"
+_NOT_YET_RIGHT = (
+    "To fit as well is not yet to be right: a caption may be vague, and its own image fit badly."
+    " Which pairs are probably right, and how many, is what the audit estimates:"
+)
+_LISTS = "The audit lists pairs that are probably right:"
+_LEAST_JUDGED = 30  # captions; fewer say little
+
+
+def _rounded(share: float) -> str:
+    """A share in whole percent; one that is not quite 0 or 1 does not print as 0% or 100%."""
+    return f"{share:.0%}" if 0.005 <= share < 0.995 else format_percent(share)
 
 
 def _rivals(measure: str, rivals: np.ndarray) -> Chart:
@@ -77,7 +109,7 @@ def _rivals(measure: str, rivals: np.ndarray) -> Chart:
         f" {measure}: "
     )
     alt += ", ".join(f"{name}: {n / len(rivals):.1%}" for name, n in counts.items()) + "."
-    title = "Other images that fit a caption at least as well as its own"
+    title = f"Other images that fit a caption at least as well as its own, by {measure}"
     y = channel("images:N", title=None, sort=names)
     height = 22 * len(names)
     return make_share_bars(

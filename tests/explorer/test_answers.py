@@ -12,13 +12,22 @@ import torch
 from PIL import Image
 from scipy import stats
 
-from capgrade.explorer.answers import TYPED_NOTE, UNKNOWN_NOTE, Answer, Explorer, rank_best
+from capgrade.explorer.answers import (
+    LONELY_NOTE,
+    TYPED_NOTE,
+    UNKNOWN_NOTE,
+    Answer,
+    Explorer,
+    RankedItem,
+    rank_best,
+)
 from capgrade.explorer.models import ModelVoice, open_model_voice
 from capgrade.explorer.pairs import PEOPLE_SCORES, RANK
 from capgrade.explorer.voices import DEPTH, make_matrix_voice
 from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.detectors.catalogue import make_detector
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
 from tests.conftest import make_captions, random_sets
@@ -55,6 +64,7 @@ def test_images_for_captions_typed_and_known(explorer: Explorer) -> None:
     typed, known = explorer.answer_text(CAPTIONS.texts[7]), explorer.answer_caption(7)
     for name, asked, picked in zip(NAMES, typed, known, strict=False):
         scores = choose([name], MeasuresParams())[name].fit(CAPTIONS).score(np.arange(14))[:, 7]
+        scores[CAPTIONS.owner[7]] = _left_out(name, CAPTIONS, int(CAPTIONS.owner[7]), 7)
         first = np.argsort(-scores, kind="stable")[:8].tolist()
         assert [hit.number for hit in picked.hits] == first
         np.testing.assert_allclose([hit.score for hit in asked.hits], scores[first], atol=1e-5)
@@ -91,7 +101,7 @@ def test_ranks_and_ties_by_loops(seed: int) -> None:
 
 
 def test_measures_apart(explorer: Explorer) -> None:
-    pairs = explorer.corpus.pairs
+    pairs = explorer._labelled
     first = explorer.disagreements("measures", "cider", "rouge_l", 5)[0]
     high, low = ((stats.rankdata(pairs.values[name]) - 0.5) / len(pairs) for name in NAMES)
     row = np.flatnonzero((pairs.image == first.image) & (pairs.caption == first.caption))[0]
@@ -142,23 +152,53 @@ def test_two_models_apart_and_side_by_side(tmp_path: Path) -> None:
         explorer.answer_caption(7, names=["a", "c"])
 
 
-@pytest.mark.parametrize(("low", "high", "score", "filled"), [
-    (0, 10, 2.5, 0.25), (-1, 1, 0.503, 0.503), (-1, 1, 0.976, 0.976), (-1, 1, -0.3, 0), (-8, -2, -5, 0.5),
-    (-8, -2, -2, 1), (0, 0, 0, 0), (-3, 4, 5, 1), (0, 1, -np.inf, 0),
+@pytest.mark.parametrize(("shown", "filled"), [
+    ([10, 5, 2.5, 0], [1, 0.5, 0.25, 0]), ([0.422, 0.211], [1, 0.5]), ([0.9, -0.3], [1, 0]),
+    ([-2, -5, -8], [1, 0.5, 0]), ([0, 0], [0, 0]), ([4, -np.inf], [1, 0]), ([-1, -np.inf], [0, 0]),
 ])  # fmt: skip
-def test_a_bar_is_filled_by_the_range_of_its_scores(
-    low: float, high: float, score: float, filled: float
-) -> None:
-    """.503 and .976 of Sentence-BERT differ, each the first of its column; a matrix may be of
-    distances below 0."""
-    assert Answer("a", "measure", (), 0.0, low=low, high=high).bar_fill(score) == pytest.approx(
-        filled
-    )
+def test_a_bar_follows_the_values_shown(shown: list[float], filled: list[float]) -> None:
+    """The longest is full, whatever a measure could give; a matrix may be of distances below 0."""
+    hits = tuple(RankedItem(k, score, k + 1, False, False) for k, score in enumerate(shown))
+    answer = Answer("a", "measure", hits, 0.0)
+    assert [answer.bar_fill(score) for score in shown] == pytest.approx(filled)
 
 
-def test_a_matrix_is_between_its_scores_but_those_that_were_left_out() -> None:
-    voice = make_matrix_voice("a", np.array([[0.5, -np.inf], [-2, 7]], np.float32))
-    assert (voice.low, voice.high) == (-2, 7)
+def _left_out(name: str, captions: Captions, image: int, caption: int) -> float:
+    """A caption for its own image without itself among the references: as if the image had had one
+    caption less, with the document frequencies and words of all."""
+    fitted = choose([name], MeasuresParams())[name].fit(captions)
+    sets = [captions.rows_of(k) for k in range(captions.n_images)]
+    sets[image] = [row for row in sets[image] if row != caption]
+    pointer = np.concatenate([[0], np.cumsum([len(some) for some in sets])])
+    regrouped = fitted.regroup(pointer, np.array([row for some in sets for row in some]))
+    return float(regrouped.pairs(np.array([image]), np.array([caption]))[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_caption_is_not_compared_with_itself(name: str, explorer: Explorer) -> None:
+    """On every road to a score: a caption, its words, an image, judged pairs, labelled pairs."""
+    image, caption = 5, CAPTIONS.rows_of(5)[1]
+    right = pytest.approx(_left_out(name, CAPTIONS, image, caption), abs=1e-5)
+    voice = next(voice for voice in explorer.measures if voice.name == name)
+    pairs = np.array([image, image + 1]), np.array([caption, caption])
+    assert voice.score_caption(caption)[image] == right
+    assert voice.score_text(f"  {CAPTIONS.texts[caption]} ")[image] == right
+    assert voice.score_image(image)[caption] == right
+    assert voice.score_pairs(*pairs)[0] == right
+    labelled = explorer._labelled
+    row = np.flatnonzero((labelled.image == image) & (labelled.caption == caption))[0]
+    assert labelled.values[name][row] == right
+    assert explorer.corpus.pairs.values[name][row] > labelled.values[name][row]
+    other = ~labelled.original
+    assert (labelled.values[name][other] == explorer.corpus.pairs.values[name][other]).all()
+
+
+def test_an_image_with_one_caption_is_said_to_be_left_out(tmp_path: Path) -> None:
+    captions = make_captions([["a dog runs"], *random_sets(13, seed=9, least=2)])
+    explorer = explorer_of(captions, tmp_path)
+    for answer in (explorer.answer_caption(0)[0], explorer.answer_image(0)[0]):
+        assert answer.note == LONELY_NOTE and not any(hit.own for hit in answer.hits)
+    assert explorer.answer_caption(1)[0].note == ""
 
 
 def test_labels_and_people(explorer: Explorer) -> None:
@@ -168,6 +208,8 @@ def test_labels_and_people(explorer: Explorer) -> None:
         for i, c, s in zip(people.image, people.caption, people.score, strict=True)
     }
     fitted = choose(["cider"], MeasuresParams())["cider"].fit(CAPTIONS).score(np.arange(14))
+    for c, i in enumerate(CAPTIONS.owner.tolist()):
+        fitted[i, c] = _left_out("cider", CAPTIONS, i, c)
     for one in explorer.disagreements("people", PEOPLE_SCORES, "cider", 5):
         assert one.values[PEOPLE_SCORES] == judged[one.image, one.caption]
         assert one.values["cider"] == pytest.approx(float(fitted[one.image, one.caption]), abs=1e-5)

@@ -36,12 +36,13 @@ def test_a_first_page_answers_a_caption_of_the_corpus_and_shuffle_another(
     seen = set()
     for _ in range(8):
         caption = world.captions.caption_ids.index(
-            page.locator("#cg-answers header code").inner_text()
+            page.locator("#cg-answers header h2 code").inner_text()
         )
         expect(page.locator("#cg-query")).to_have_value(
             " ".join(world.captions.texts[caption].split())
         )
-        expect(page.locator("#cg-answers .cg-own").first).to_be_visible()
+        owner = world.captions.image_ids[world.captions.owner[caption]]
+        expect(page.locator("#cg-answers .cg-written")).to_contain_text(owner)
         seen.add(caption)
         page.get_by_text("Shuffle").click()
     assert len(seen) > 2
@@ -67,10 +68,8 @@ def test_a_caption_is_answered_by_every_measure_while_it_is_typed(page: Page, wo
         links = [link.get_attribute("href") for link in hits.locator("a").all()]
         assert links == [f"/?image={hit.number}" for hit in answer.hits]
         widths = [float(bar.get_attribute("width") or "") for bar in hits.locator("rect").all()]
-        highest = {"cider": 10, "rouge_l": 1}[name]
-        assert widths == pytest.approx(
-            [max(0, 100 * h.score / highest) for h in answer.hits], abs=0.06
-        )
+        highest = answer.hits[0].score
+        assert widths == pytest.approx([100 * h.score / highest for h in answer.hits], abs=0.06)
     page.locator("#cg-answers ol > li a").first.click()
     expect(page.locator("#cg-answers header")).to_contain_text("Captions for image")
     page.locator("#cg-answers ol > li a").first.click()
@@ -104,6 +103,31 @@ def test_two_that_are_chosen_stand_side_by_side(page: Page, world: World) -> Non
     expect(page.locator(".cg-column")).to_have_count(2)
     page.goto("/?caption=3&voice=nobody")
     expect(page.locator(".cg-problem")).to_contain_text("nobody is named 'nobody'")
+
+
+def test_cards_show_both_images_with_their_ids(page: Page, world: World) -> None:
+    """Of a caption the image that it was written for, beside each image that is found; the same of
+    captions found for an image, and of disagreements."""
+    ids, captions = world.captions.image_ids, world.captions
+    page.goto(f"/?caption={captions.rows_of(3)[0]}")
+    expect(page.locator(".cg-written")).to_contain_text(f"written for image {ids[3]}")
+    expect(page.locator('header .cg-written img[alt="image i3"]')).to_be_visible()
+    page.goto("/?image=3")
+    answer = world.explorer.answer_image(3)[0]
+    cards = page.locator(f'[data-voice="{answer.voice}"] ol > li').all()
+    for hit, card in zip(answer.hits, cards, strict=True):
+        whose = f"written for {ids[captions.owner[hit.number]]}"
+        assert ([] if hit.own else [whose]) == card.locator(".cg-named").all_inner_texts()
+    page.goto("/disagreements")
+    for pair, card in zip(
+        world.explorer.disagreements("measures", "cider", "rouge_l", 12),
+        page.locator("#cg-pairs article").all(),
+        strict=True,
+    ):
+        named = [f"for image {ids[pair.image]}"]
+        if not pair.original:
+            named.append(f"written for {ids[captions.owner[pair.caption]]}")
+        assert card.locator(".cg-named").all_inner_texts() == named
 
 
 def test_an_id_is_answered_with_the_picture_of_the_image(page: Page) -> None:
@@ -156,8 +180,8 @@ def test_disagreements_say_what_they_are(page: Page, world: World) -> None:
     page.get_by_role("button", name="Show").click()
     expect(page.locator(".cg-problem")).to_contain_text("choose two different")
     page.get_by_text("Labels and people disagree").click()
-    expect(card.locator("h3")).to_contain_text("people: among the highest")
-    card.locator(".cg-image").click()
+    expect(card.locator("h3")).to_contain_text("judgements: among the highest")
+    card.locator(".cg-image").first.click()
     expect(page.locator("#cg-answers header")).to_contain_text("Captions for image")
 
 

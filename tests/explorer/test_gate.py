@@ -1,5 +1,6 @@
 """What the running server answers to strangers: other pages, programs, other reviewers."""
 
+import html
 import io
 import logging
 from pathlib import Path
@@ -51,6 +52,45 @@ def test_only_pages_are_served(world: World) -> None:
     assert {name: ask.get(f"/picture/{name}").status_code for name in pictures} == pictures
     assert "script-src 'self'" in ask.get("/").headers["content-security-policy"]
     assert sorted(Path().iterdir()) == before
+
+
+@pytest.mark.parametrize(("method", "address", "status", "said"), [
+    ("GET", "/?caption=abc", 422, "caption 'abc': not a whole number"),
+    ("GET", "/?caption=", 422, "caption: not a whole number"),
+    ("GET", "/?caption=1.5&image=<b>", 422, "caption '1.5': not a whole number; image '<b>': not a"),
+    ("GET", "/?image=" + "9" * 5000, 422, "999…': a number of too many digits"),
+    ("GET", "/?caption=99999999999999999999", 200, "no such item"),
+    ("GET", "/?caption=1&voice=nobody", 200, "nobody is named 'nobody'"),
+    ("GET", "/disagreements?kind=nothing", 200, "no list 'nothing' -> choose one of those here"),
+    ("GET", "/disagreements?high=nobody", 200, "choose two different"),
+    ("GET", "/picture/abc", 422, "number 'abc': not a whole number"),
+    ("GET", "/nothing", 404, "there is no page /nothing"),
+    ("DELETE", "/review", 405, "/review does not take DELETE"),
+    ("POST", "/review", 422, "item 'x': not a whole number; score 'y': not a whole number; back 'z'"),
+])  # fmt: skip
+def test_what_is_refused_is_a_page_of_the_explorer(
+    world: World, method: str, address: str, status: int, said: str
+) -> None:
+    """Every parameter of every route: HTML with the links of the explorer, no JSON."""
+    form = {"reviewer": "ann", "item": "x", "score": "y", "back": "z"} if method == "POST" else None
+    answer = client(world).request(method, address, data=form)
+    assert answer.status_code == status
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "script-src 'self'" in answer.headers["content-security-policy"]
+    problem = html.unescape(answer.text.partition('role="alert">')[2].partition("</p>")[0])
+    assert said in problem and len(problem) < 400
+    assert '<a href="/disagreements"' in answer.text and "<b>" not in answer.text
+
+
+def test_an_upload_without_a_picture_is_refused_by_a_page(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capgrade.explorer.answers.Explorer.looks_at_pictures", True)
+    ask = client(world)
+    for given, status in (({}, 422), ({"data": {"picture": "words"}}, 200)):
+        answer = ask.post("/picture", **given)
+        assert answer.status_code == status and 'role="alert">' in answer.text
+    assert "picture: nothing was given" in ask.post("/picture").text
 
 
 def test_the_handlers_of_the_process_stay_open(

@@ -10,6 +10,7 @@ import pytest
 from datasets import load_dataset
 
 from capgrade.labels import Labels
+from capgrade.metrics import ndcg
 from capgrade.params import load_params
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import publish
@@ -58,12 +59,22 @@ def test_the_tables_are_those_of_plain_loops(made: Path, benchmark: Path) -> Non
         assert list(texts["id"]) == labels.caption_ids and list(texts["text"]) == labels.texts
         assert list(images["id"]) == labels.image_ids
         assert (qrels.features["score"].dtype, gains.features["gain"].dtype) == ("int32", "float64")
-        found = {}
-        for row, gain in zip(qrels, gains, strict=True):
-            ids = row["query-id"], row["corpus-id"]
-            assert ids == (gain["query-id"], gain["corpus-id"])
-            found[ids if way == "i2t" else ids[::-1]] = row["score"], gain["gain"]
-        assert found == {ids: (int(v >= 0.3) + int(v >= 0.5), float(v)) for ids, v in pairs.items()}
+        found, gain_of = (
+            {
+                ids if way == "i2t" else ids[::-1]: row[column]
+                for row in table
+                for ids in [(row["query-id"], row["corpus-id"])]
+            }
+            for table, column in ((qrels, "score"), (gains, "gain"))
+        )
+        assert found == {ids: int(v >= 0.3) + int(v >= 0.5) for ids, v in pairs.items()}
+        every = {
+            (image, caption): float(values[i, c])
+            for i, image in enumerate(labels.image_ids)
+            for c, caption in enumerate(labels.caption_ids)
+        }
+        assert gain_of == {ids: gain for ids, gain in every.items() if gain > 0}, "no grade cuts"
+        assert sum(gain < 0.3 for gain in gain_of.values()) > 0 and len(gains) == len(gain_of)
         order = {name: k for k, name in enumerate(queries["id"])}
         assert (np.diff([order[name] for name in qrels["query-id"]]) >= 0).all()
 
@@ -76,6 +87,24 @@ def test_no_query_is_lost_where_its_own_pair_is_of_grade_0(made: Path, tmp_path:
     assert (
         qrels["query-id"].to_pylist() == pq.read_table(tmp_path / "out" / "texts")["id"].to_pylist()
     )
+
+
+def test_ndcg_by_gains_is_that_of_all_values(made: Path, benchmark: Path) -> None:
+    """A tool that reads float gains and takes what is absent as 0 has the NDCG of the matrix."""
+    labels = Labels.load(made / "dense", captions=made / "captions", measures=["rouge_l"])
+    values = labels.block(labels.image_ids, labels.caption_ids).relevance
+    scores = np.random.default_rng(0).permuted(np.arange(values.size)).reshape(values.shape)
+    gain_of: dict[str, dict[str, float]] = {}
+    for row in pq.read_table(benchmark / "i2t-gains" / "train-00000-of-00001.parquet").to_pylist():
+        gain_of.setdefault(row["query-id"], {})[row["corpus-id"]] = row["gain"]
+    discounts = 1 / np.log2(np.arange(2, 12))
+    for image, scored, true in zip(labels.image_ids, scores, values, strict=True):
+        gains = gain_of[image]
+        ranked = [gains.get(labels.caption_ids[c], 0.0) for c in np.argsort(-scored)[:10]]
+        best = sorted(gains.values(), reverse=True)[:10]
+        best += [0.0] * (10 - len(best))
+        theirs = (ranked * discounts).sum() / (best * discounts).sum()
+        assert theirs == pytest.approx(ndcg(scored[None].astype(float), true[None], 10)[0])
 
 
 def test_card_croissant_and_manifest_hold_for_it(
@@ -129,6 +158,11 @@ def test_sampled_labels_say_what_mteb_makes_of_them(made: Path, tmp_path: Path) 
     assert call("publish", *given, *grades, "--out", str(tmp_path / "out")) == 0
     said = (tmp_path / "out" / "README.md").read_text()
     assert "dense labels are the right source" in said
+    sampled = Labels.load(made / "train", captions=made / "captions", measures=["rouge_l"])
+    kept = np.concatenate([some.value for some in sampled.stored.pairs("rouge_l")])
+    for way in ("i2t", "t2i"):  # also those with the gain 0: a pair that is absent is unknown
+        gains = pq.read_table(tmp_path / "out" / f"{way}-gains")["gain"].to_numpy()
+        assert gains.tolist() == kept.astype(float).tolist() and (gains == 0).sum() > 0
     (tmp_path / "params.yaml").write_text(said.split("```yaml\n")[1].split("```")[0])
     assert load_params(tmp_path / "params.yaml").shards.top == 3
     with pytest.raises(InputError, match="a benchmark in the layout of mteb"):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,10 +36,19 @@ from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.report import opening_section, report, sections_of
 from capgrade.pipelines.report.agreement import agreement_section, mean_by_bin
 from capgrade.pipelines.report.cost import cost_section
-from capgrade.pipelines.report.data import ReportData, compare_own_and_other, read_columns
+from capgrade.pipelines.report.data import (
+    OwnAndOther,
+    ReportData,
+    compare_own_and_other,
+    read_columns,
+)
 from capgrade.pipelines.report.embedding_map import embedding_map_section, project_vectors
 from capgrade.pipelines.report.items import examples_section, regions_section
-from capgrade.pipelines.report.labels import distributions_section, mined_section
+from capgrade.pipelines.report.labels import (
+    distributions_section,
+    headline_parts,
+    mined_section,
+)
 from capgrade.pipelines.report.runs import (
     DIRECTION_WORDS,
     SHORT_METRICS,
@@ -841,3 +851,35 @@ def test_times_are_kept_where_they_are_wanted_and_drawn(data: Path, tmp_path: Pa
         assert ((time := read_time(out)) is not None) == kept
         assert time is None or (time.command == "train" and time.peak_mb > 1)
     assert not (tmp_path / "plain" / ".times").exists()
+
+
+@pytest.mark.parametrize(("truth", "judged", "figure", "said"), [
+    ([1, 0, 0, 0, 0], None, "20%", "by the truth of the scenes"),
+    ([1, 0, 0, 0, 0], [True] * 40, "20%", "by the truth of the scenes"),
+    (None, [True, False] * 20, "50%", "of the 40 captions that people judged with their own image"),
+    (None, [True] * 29, "60%", "by the measure sbert"),
+    (None, None, "60%", "by the measure sbert"),
+])  # fmt: skip
+def test_the_truth_or_people_lead(
+    truth: list[int] | None, judged: list[bool] | None, figure: str, said: str
+) -> None:
+    """Else the line names the measure that counts; it is a note where another leads."""
+
+    def rivals(numbers: list[int]) -> OwnAndOther:
+        return OwnAndOther(0, 0, 0, 0, 0, np.array(numbers))
+
+    data: Any = SimpleNamespace(
+        captions=SimpleNamespace(n_images=3, n_captions=5, split="test"),
+        truth=None if truth is None else rivals(truth),
+        judged_rivals=None if judged is None else np.array(judged),
+        own_and_other={"sbert": rivals([2, 1, 1, 0, 0])},
+        measure="sbert",
+        has=lambda *_: True,
+        note=Note,
+    )
+    headline, chart, note = headline_parts(data)
+    assert isinstance(headline, Headline) and isinstance(chart, Chart) and isinstance(note, Note)
+    assert headline.figure == figure and said in headline.text
+    by = "the truth of the scenes" if truth else "sbert"
+    assert chart.title.endswith(f"as its own, by {by}")
+    assert ("By the measure sbert it would be 60%." in note.text) == (figure != "60%")
