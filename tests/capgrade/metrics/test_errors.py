@@ -65,7 +65,7 @@ def holed(row, column, value=np.nan):
         ),
         (lambda: metrics.pmrp(S, np.ones((4, 3)), np.ones((7, 3))), "candidate class vectors"),
         (lambda: metrics.pmrp(S, 2 * np.ones((4, 3)), np.ones((8, 3))), "query class vectors"),
-        (lambda: find_metric("precision@5"), "ndcg@K"),
+        (lambda: find_metric("precision@5"), "near it: r_precision"),
         (lambda: find_metric("ndcg"), "write ndcg@K"),
         (lambda: find_metric("sr@5"), r"write sr@K\(m=M\)"),
         (lambda: find_metric("asp@5"), "write asp"),
