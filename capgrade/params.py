@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from capgrade.measures.params import MeasuresParams
+from capgrade.schemas.natures import PartOf, resolved
 from capgrade.schemas.params import (
     AgreeParams,
     AlignParams,
@@ -39,7 +40,8 @@ class Params(ParamsBlock):
     regions: RegionsParams = RegionsParams()
     shards: ShardsParams = ShardsParams()
     train: TrainParams = TrainParams()
-    presets: dict[str, dict[str, Any]] = {}  # more of them, see schemas/presets.yaml
+    # more of them, see schemas/presets.yaml
+    presets: dict[str, Annotated[dict[str, Any], PartOf(TrainParams)]] = {}
     runs: tuple[str, ...] = ()  # presets that the pipeline trains and compares
     evaluate: EvaluateParams = EvaluateParams()
     publish: PublishParams = PublishParams()
@@ -59,10 +61,11 @@ def load_params(
     """Read params.yaml (None: every default), then apply overrides and options.
 
     Overrides are texts such as `measures.sbert.references=mean`; options are values by such keys.
+    Paths in the file are relative to it, those of overrides and options to the current folder.
     Raises InputError with the file (unless the fault was in an override or option), the key, what
     is wrong with it and what would be right.
     """
-    tree = {} if path is None else read_yaml(path)
+    tree = {} if path is None else resolved(Params, read_yaml(path), path.resolve().parent, path)
     for text in overrides:
         override(tree, text)
     for key, value in (options or {}).items():

@@ -3,7 +3,7 @@ dense relevance."""
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -31,6 +31,7 @@ class LabelledCorpus:
     pairs: LabelledPairs
     params: MeasuresParams
     folder: Path
+    inputs: Mapping[str, str] = field(default_factory=dict)  # digests of files that measures read
 
     @cached_property
     def fingerprint(self) -> str:
@@ -66,7 +67,11 @@ def read_labels(
     }
     pairs = LabelledPairs.of(captions, image, caption, values)
     return LabelledCorpus(
-        captions, pairs, params_of(made_with, Path(labels.file)), captions_dir or Path(labels.file)
+        captions,
+        pairs,
+        params_of(made_with, Path(labels.file)),
+        captions_dir or Path(labels.file),
+        labels.inputs,
     )
 
 

@@ -13,7 +13,7 @@ from capgrade.explorer.answers import Explorer
 from capgrade.explorer.corpus import LabelledCorpus, read_labels, sample_pairs
 from capgrade.explorer.voices import MatrixVoice, fit_measure_voices, make_matrix_voice
 from capgrade.labels.params import params_to_refit
-from capgrade.measures import choose
+from capgrade.measures import choose, names_of, require_same_files
 from capgrade.measures.params import MeasuresParams
 from capgrade.pictures.listing import PICTURES_TABLE
 from capgrade.pictures.lookup import PictureLookup, find_pictures
@@ -101,6 +101,9 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
     people = read_judgements(folders.judgements, captions) if folders.judgements else None
     params = params_to_refit(corpus.params, folders.params, corpus.folder)
     names = list(corpus.pairs.values)
+    if corpus.inputs:
+        own = [name for name in names if name in names_of(params)]
+        require_same_files(own, params, corpus.inputs, corpus.folder)
     with if_silent(f"fitting {', '.join(names)} to {captions.n_captions:,} captions"):
         measures = fit_measure_voices(captions, names, params)
     detector = None

@@ -14,6 +14,7 @@ from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_manifest
+from capgrade.schemas.natures import recorded
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import CaptionsParams
 from capgrade.schemas.say import warn
@@ -94,7 +95,7 @@ def write_table(
         **(extra or {}),
     }
     return write_manifest(
-        out, "captions", params=params.model_dump(mode="json"), inputs=inputs, rows=rows, **facts
+        out, "captions", params=recorded(params), inputs=inputs, rows=rows, **facts
     )
 
 

@@ -3,6 +3,7 @@
 Without a network the libraries would ask again and again for more than a minute.
 """
 
+from functools import cache
 from pathlib import Path
 
 from capgrade.schemas.errors import InputError
@@ -49,3 +50,30 @@ def hub_source(
         tell(f"the hub does not answer: the {kind} '{name}' is as an earlier run fetched it")
         return str(folder)
     return name
+
+
+@cache
+def hub_revision(name: str, kind: str = "model", revision: str | None = None) -> str | None:
+    """The commit that a model or dataset of the hub has now, or, where the hub does not answer, the
+    one that an earlier run has fetched; None where nothing is known of it."""
+    from huggingface_hub import HfApi, constants, get_session, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.utils import httpx, validate_repo_id
+
+    try:
+        validate_repo_id(name)
+        if not constants.is_offline_mode():
+            get_session().head(constants.ENDPOINT, timeout=WAIT)
+            found = HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=WAIT)
+            return found.sha
+    except (HFValidationError, HfHubHTTPError):  # no name, or none that the hub shows to this user
+        return None
+    except httpx.TransportError:
+        pass
+    try:
+        fetched = snapshot_download(
+            name, repo_type=kind, revision=revision, local_files_only=True, allow_patterns=[]
+        )
+    except LocalEntryNotFoundError:
+        return None
+    return Path(fetched).name

@@ -16,12 +16,30 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from capgrade.schemas.errors import InputError, choose_from, nearest
 from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN_LICENCE
 from capgrade.schemas.lines import read_text
+from capgrade.schemas.natures import (
+    DatasetAt,
+    Extent,
+    How,
+    ModelAt,
+    PartOf,
+    PicturesAt,
+    Place,
+    Scratch,
+    Split,
+    Where,
+    WhereOrName,
+    nature_of,
+    of_parts,
+)
 from capgrade.schemas.reading import reason_of
 
 _Source = Literal[
@@ -59,6 +77,28 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def refuse_truth(kind: Any, value: Any) -> Any:
+    """The value. A pydantic error where a type takes numbers and the value is true or false, or
+    holds such: YAML reads yes and on as true, which would be taken for 1."""
+    if _takes(kind, int, float) and not _takes(kind, bool, Any) and _has_bool(value):
+        message = "Input should be a number, and YAML reads yes, no, on and off as true and false"
+        raise PydanticCustomError("no_number", message)
+    return value
+
+
+def _takes(kind: Any, *types: Any) -> bool:
+    """Whether a type is one of these, or has one of them at any depth."""
+    return kind in types or any(_takes(arg, *types) for arg in get_args(kind))
+
+
+def _has_bool(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_bool, value.values()))
+    return (
+        any(map(_has_bool, value)) if isinstance(value, list | tuple) else isinstance(value, bool)
+    )
+
+
 LanguageTag = Annotated[str, Field(pattern=r"^[A-Za-z]{2,}(-[A-Za-z0-9]+)*$")]
 Positive = Annotated[int, Field(gt=0), AfterValidator(_in_64_bits)]
 Natural = Annotated[int, Field(ge=0), AfterValidator(_in_64_bits)]
@@ -70,6 +110,7 @@ Precision = Literal["float32", "tf32", "bf16"]  # of convolutions and products
 # gain rel or 2^rel - 1.
 BestBy = Literal["rsum", "ndcg", "ndcg_exp", "ncs", "ncs_ordered"]
 MeasureDevice = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
+AnyDevice = Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
 # YAML reads 1.0, no and a: b as something else
 QUOTED = """give text in quotes, "TEXT", and to a shell '"TEXT"'"""
 # the papers' values by name; params.yaml adds others
@@ -86,6 +127,11 @@ class ParamsBlock(BaseModel):
     @classmethod
     def _an_empty_block_changes_nothing(cls, values: Any) -> Any:
         return {} if values is None else values
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_number_is_true(cls, value: Any, info: ValidationInfo) -> Any:
+        return refuse_truth(cls.model_fields[str(info.field_name)].annotation, value)
 
 
 class Columns(ParamsBlock):
@@ -116,11 +162,11 @@ class CaptionsParams(ParamsBlock):
 
     source: _Source = "scenes"
     # a file, a folder, a list of them or, for `hub`, a dataset id
-    input: str | tuple[str, ...] | None = None
+    input: DatasetAt | tuple[DatasetAt, ...] | None = None
     split: str | None = None  # keep this split; or the name of the split where the source has none
     config: str | None = None  # of a Hugging Face dataset that has several
     revision: str | None = None  # of a dataset on the hub: a commit makes the run repeatable
-    split_lists: dict[str, str] = {}  # split -> file of image ids (Flickr)
+    split_lists: dict[str, Where] = {}  # split -> file of image ids (Flickr)
     # splits of a source that has none: a share, or so many images; the rest is train
     divide: dict[str, SplitSize] = {}
     columns: Columns = Columns()
@@ -170,13 +216,13 @@ class CaptionsParams(ParamsBlock):
 class RelevanceParams(ParamsBlock):
     """`capgrade relevance`: the dense matrix of each measure for an evaluation split."""
 
-    split: str | None = None
+    split: Split | None = None
     measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
     dtype: Literal["float32", "float16"] = "float32"
-    device: MeasureDevice = "cpu"  # of blocks; on a GPU values differ by up to 1e-5
-    block_images: Positive = 64  # images that a worker scores together
+    device: How[MeasureDevice] = "cpu"  # of blocks; on a GPU values differ by up to 1e-5
+    block_images: How[Positive] = 64  # images that a worker scores together
     # URL that workers on other machines exchange files by; None: they see --out
-    exchange: str | None = None
+    exchange: How[str | None] = None
 
 
 class WindowsParams(ParamsBlock):
@@ -225,28 +271,14 @@ class Sampling(ParamsBlock):
 class ShardsParams(Sampling):
     """`capgrade shards`: the sampled subset of captions that each training image keeps."""
 
-    split: str | None = None
+    split: Split | None = None
     measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
     # of blocks; on a GPU values differ by up to 1e-5, and pairs at edges of windows
-    device: MeasureDevice = "cpu"
-    target_mb: Positive = 64  # size of a shard, about
-    block_images: Positive = 64  # images that a worker scores together
+    device: How[MeasureDevice] = "cpu"
+    target_mb: Extent[Positive] = 64  # size of a shard, about
+    block_images: How[Positive] = 64  # images that a worker scores together
     # URL that workers on other machines exchange files by; None: they see --out
-    exchange: str | None = None
-
-
-# Of `regions`: where files lie, and how the work is spread.
-NOT_OF_FEATURES = {
-    "images",
-    "image_id",
-    "features",
-    "weights",
-    "boxes_of",
-    "device",
-    "workers",
-    "unreadable",
-    "split",
-}
+    exchange: How[str | None] = None
 
 
 class FeaturesParams(ParamsBlock):
@@ -254,9 +286,10 @@ class FeaturesParams(ParamsBlock):
     they are stored."""
 
     format: str
-    input: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]  # or one alone
+    # or one alone
+    input: Annotated[tuple[Where, ...], BeforeValidator(_listed), Field(min_length=1)]
     # of npy: a text file of image ids for each input
-    ids: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    ids: Annotated[tuple[Where, ...], BeforeValidator(_listed)] = ()
     # of tsv and lxmert; None: told by the values
     input_dtype: Literal["float16", "float32", "float64"] | None = None
     dtype: Literal["float16", "float32"] = "float32"
@@ -266,20 +299,21 @@ class RegionsParams(ParamsBlock):
     """`capgrade regions`: pictures or features, the detector, the boxes it keeps, how it runs and
     what is stored."""
 
-    images: str | None = None  # pictures, as --images takes them
+    images: PicturesAt | None = None  # pictures, as --images takes them
     features: FeaturesParams | None = None  # instead of pictures and a detector
     image_column: str | None = None  # of Parquet files or a dataset that has several of pictures
     # the column of ids there; None: image_id, else the picture's path or row
-    image_id: str | None = None
+    image_id: Extent[str | None] = None
     # or bottom_up, detectron2, patches; asked for where the pictures are no scenes
     detector: str = "scenes"
-    weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
-    config: str | None = None  # of detectron2: a file, or a name of its model zoo
+    # a checkpoint, or "random": seeded, for tests of speed and limits
+    weights: WhereOrName | None = None
+    config: WhereOrName | None = None  # of detectron2: a file, or a name of its model zoo
     # of patches: efficientnet-lite2, or a vision transformer or convolutional network of
     # transformers, its folder or hub id
-    model: str | None = None
+    model: ModelAt | None = None
     # of patches: a regions folder whose boxes are pooled over, instead of a grid
-    boxes_of: str | None = None
+    boxes_of: Where | None = None
     seed: Natural = 0  # of random weights
     # N, or MIN-MAX
     boxes: Annotated[str, BeforeValidator(str), Field(pattern=r"^[1-9]\d*(-[1-9]\d*)?$")] = "36"
@@ -291,12 +325,13 @@ class RegionsParams(ParamsBlock):
     proposals: Positive | None = None  # None: as many as the checkpoint was made with
     # of convolutions and products; None: bf16 on a GPU, else float32
     precision: Precision | None = None
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    device: How[AnyDevice] = "auto"
     batch: Positive = 8  # pictures of one size at a time
-    workers: Natural = 2  # processes that decode and resize; 0: none beside the model's
+    workers: How[Natural] = 2  # processes that decode and resize; 0: none beside the model's
     # pictures that are missing or damaged; skip: left out and counted
-    unreadable: Literal["fail", "skip"] = "fail"
-    split: str | None = None  # with captions: of these splits, such as val+test; None: all
+    unreadable: Extent[Literal["fail", "skip"]] = "fail"
+    # with captions: of these splits, such as val+test; None: all
+    split: Extent[Split | None] = None
     dtype: Literal["float16", "float32"] = "float16"
     target_mb: Positive = 64  # a shard at most, about; what a stop can lose
 
@@ -318,15 +353,33 @@ class RegionsParams(ParamsBlock):
         return int(low), int(high or low)
 
     def result(self) -> dict[str, Any]:
-        """What the features depend on: not where files lie nor how the work is spread."""
-        return self.model_dump(mode="json", exclude=NOT_OF_FEATURES)
+        """What a picture's features depend on, beside the picture and the detector's files."""
+        return of_parts(self)
+
+
+class ModelFiles(ParamsBlock):
+    """Those options of the models that name files: their other options stand in trainer/models."""
+
+    text_model: ModelAt | None = None
+    sentence_model: ModelAt | None = None
+    pretrained: ModelAt | None = None
+    words: WhereOrName | None = None
+    stop_words: WhereOrName | None = None
+
+
+# Those that name a pretrained encoder.
+ENCODERS = tuple(
+    name
+    for name, field in ModelFiles.model_fields.items()
+    if isinstance(nature := nature_of(field), Place) and nature.name == "model"
+)
 
 
 class ModelParams(ParamsBlock):
     """A model of trainer/models and what its configuration changes."""
 
     name: str = "vse"
-    options: dict[str, Any] = {}
+    options: Annotated[dict[str, Any], PartOf(ModelFiles)] = {}
 
 
 class TrainParams(ParamsBlock):
@@ -342,8 +395,8 @@ class TrainParams(ParamsBlock):
     unknown: Literal["estimate", "mask", "bound"] = "estimate"
     # to all captions of the image, or to the paired one
     relevance_of: Literal["image_set", "caption"] = "image_set"
-    split: str = "train"
-    validation: str | None = "val"  # None: no validation, the last epoch is kept
+    split: Split = "train"
+    validation: Split | None = "val"  # None: no validation, the last epoch is kept
     images: Share = 1.0  # share of the images of the split
     captions_per_image: Positive | None = None  # None: all
     # so many models, each trained without one part of the images; for the measure `trained`
@@ -356,7 +409,7 @@ class TrainParams(ParamsBlock):
     # false: the pairs that are left over at the end of an epoch make a smaller batch
     drop_last: bool = True
     min_count: Positive = 1  # of a word in the training captions
-    epochs: Positive = 20
+    epochs: Extent[Positive] = 20
     lr: Annotated[float, Field(gt=0)] = 5e-4
     encoder_lr: Annotated[float, Field(gt=0)] | None = None  # of a pretrained encoder; None: lr
     # of its rate, from each layer to the one below; None: one rate for all
@@ -364,7 +417,7 @@ class TrainParams(ParamsBlock):
     accumulate: Positive = 1  # batches whose mean gradient makes a step
     # decay of averaged weights, which are validated and kept
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
-    init: str | None = None  # a run's folder: its weights to start from, and its vocabulary
+    init: Where | None = None  # a run's folder: its weights to start from, and its vocabulary
     init_strict: bool = True  # false: weights that do not match start afresh, and are named
     decay_after: tuple[Positive, ...] = ()  # epochs after which the rate falls to a tenth
     warmup: Natural = 0  # steps of linear rise
@@ -379,11 +432,11 @@ class TrainParams(ParamsBlock):
     validation_fold: Positive | None = None
     best_by: BestBy = "rsum"
     also_best_by: BestBy | None = None  # the best epoch by this one too, beside the other
-    patience: Positive | None = None  # epochs without a better validation
-    unreadable: Literal["fail", "skip"] = "fail"  # of pictures, as regions.unreadable
-    workers: Natural = 1  # threads that read batches ahead; 0: none
+    patience: Extent[Positive | None] = None  # epochs without a better validation
+    unreadable: Extent[Literal["fail", "skip"]] = "fail"  # of pictures, as regions.unreadable
+    workers: How[Natural] = 1  # threads that read batches ahead; 0: none
     seed: Natural = 0
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    device: How[AnyDevice] = "auto"
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainParams:
@@ -407,7 +460,7 @@ class TrainParams(ParamsBlock):
 class EvaluateParams(ParamsBlock):
     """`capgrade evaluate`: what stands for the images, and which metrics at which depths."""
 
-    split: str | None = None
+    split: Split | None = None
     # this caption of each image stands for the image and leaves the gallery
     stand_in: Natural | None = None
     k: tuple[Positive, ...] = (1, 5, 10)
@@ -420,14 +473,14 @@ class EvaluateParams(ParamsBlock):
     ties: Literal["expected", "reference"] = "expected"
     samples: Natural = 1000  # bootstrap draws of the intervals; 0: none
     seed: Natural = 0
-    instances: str | None = None  # COCO's instances json, for PMRP
+    instances: Where | None = None  # COCO's instances json, for PMRP
     # with --run: score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own
     pooling: str | None = None
     # with --run: the best epoch by train.also_best_by; None: by train.best_by
     best_by: BestBy | None = None
     unreadable: Literal["fail", "skip"] = "fail"  # with --run on pictures, as regions.unreadable
     # with --run: similarity of another model; only what it ranks first is scored
-    coarse: str | None = None
+    coarse: Where | None = None
     coarse_top: Positive = 100  # captions per image and images per caption that `coarse` keeps
     test: Literal["permutation", "bootstrap"] = "permutation"  # of --compare with two evaluations
 
@@ -495,7 +548,7 @@ class AgreeParams(ParamsBlock):
     """`capgrade agree`: the judgements and how they are read."""
 
     # as --judgements takes them; null in a params.yaml: there are none
-    judgements: str | None = None
+    judgements: WhereOrName | None = None
     # score from which a person accepts a pair; None: 3 of 5, or half of the shares of yes
     accept: float | None = None
     # LOW..HIGH, where the file does not say
@@ -526,9 +579,9 @@ class ExploreParams(ParamsBlock):
 
     # for uploaded pictures: scenes or bottom_up, with the settings of `regions`
     detector: str | None = None
-    judgements: str | None = None  # people's scores, as `agree` reads them
-    host: str = "127.0.0.1"  # address to listen on; the default is this machine only
-    port: Annotated[int, Field(ge=0, le=65535)] = 7860  # 0 takes a free one
+    judgements: WhereOrName | None = None  # people's scores, as `agree` reads them
+    host: How[str] = "127.0.0.1"  # address to listen on; the default is this machine only
+    port: How[Annotated[int, Field(ge=0, le=65535)]] = 7860  # 0 takes a free one
     count: Positive = 100  # --sample: pairs; with --run, missed queries of ten pairs each
     # --sample --run: whose misses: i2t of images, t2i of captions
     direction: Literal["i2t", "t2i"] = "i2t"
@@ -536,7 +589,7 @@ class ExploreParams(ParamsBlock):
     seed: Natural = 0  # --sample: of the drawing and of each reviewer's order
     # --sample: so many best of each label and similarity, unsure and random pairs
     pool: Positive | None = None
-    similarity: tuple[str, ...] = ()  # models' similarity matrices: on the pages, or of a pool
+    similarity: tuple[Where, ...] = ()  # models' similarity matrices: on the pages, or of a pool
 
 
 class JudgeParams(ParamsBlock):
@@ -544,27 +597,28 @@ class JudgeParams(ParamsBlock):
 
     # YAML files of what is asked, or names of those that come with capgrade; of several each is a
     # row of the table
-    prompt: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
-    parallel: Annotated[int, Field(ge=1, le=256)] = 4  # requests at a time
-    per_minute: Annotated[float, Field(ge=0.01)] | None = None  # most requests per minute
+    prompt: Annotated[tuple[WhereOrName, ...], BeforeValidator(_listed)] = ()
+    parallel: How[Annotated[int, Field(ge=1, le=256)]] = 4  # requests at a time
+    # most requests per minute
+    per_minute: How[Annotated[float, Field(ge=0.01)] | None] = None
     price_in: Annotated[float, Field(ge=0)] = 0.0  # of a million tokens sent
     price_out: Annotated[float, Field(ge=0)] = 0.0  # of a million tokens answered
-    retries: Natural = 2  # of a connection that fails; what is answered is never asked again
-    timeout: Annotated[float, Field(ge=0.1)] = 60.0  # seconds that a whole answer may take
-    device: MeasureDevice = "cpu"  # of a model in this process
+    retries: How[Natural] = 2  # of a connection that fails; what is answered is never asked again
+    timeout: How[Annotated[float, Field(ge=0.1)]] = 60.0  # seconds that a whole answer may take
+    device: How[MeasureDevice] = "cpu"  # of a model in this process
 
 
 class BenchParams(ParamsBlock):
     """`capgrade bench NAME`: sizes and inputs of the benchmarks, named in brackets."""
 
     split: str | None = None
-    out: str | None = None  # folder to write (corpus)
+    out: Scratch | None = None  # folder to write (corpus)
     images: Positive | None = None  # to make (corpus)
     vectors: bool = False  # also vectors.npy, stand-ins for sentence embeddings (corpus)
-    embeddings: str | None = None  # such a vectors.npy, if encoding would take too long (shards)
+    embeddings: Where | None = None  # such a vectors.npy, if encoding would take too long (shards)
     # random pairs of the peer beside own ones; METEOR's: one an image (relevance, gates)
     pairs: Natural = 20_000
-    flickr: str | None = None  # captions folder of Flickr30K's train split (gates)
+    flickr: Where | None = None  # captions folder of Flickr30K's train split (gates)
 
 
 def with_preset(

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from capgrade.pipelines.cli import COMMANDS
+from capgrade.pipelines.project.inputs import STAGES
 from tests.conftest import ROOT
 
 TEXT = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
@@ -59,12 +60,19 @@ def test_what_a_stage_reads_is_made_by_another(
 ) -> None:
     made = [out for other, one, _ in stages() for out in outputs(one) if other != name]
     for dep in stage.get("deps", []):
-        assert any(dep == out or out.startswith(f"{dep}/") for out in made), dep
+        assert any(f"{dep}/".startswith(f"{out}/") or out.startswith(f"{dep}/") for out in made), (
+            dep
+        )
 
 
 def test_a_stage_depends_on_the_parameters_it_is_given() -> None:
-    """Blocks that its command reads beside its own: what `--params` is for."""
-    blocks = set(yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8")))
+    """By the file that `inputs` writes of them."""
+    files = {f"data/inputs/{stage}.json" for stage in STAGES} | {
+        "data/inputs/runs/${item.run}.json"
+    }
     for name, stage, command in stages():
         if "--params" in command and name != "inputs":
-            assert {key.split(".")[0] for key in stage["params"]} <= blocks, name
+            assert files & {*stage["deps"]}, name
+            assert "params" not in stage, "a path or a device would run it again"
+    assert PIPELINE["params"] == ["params.yaml"], "dvc params diff shows them"
+    assert files <= {dep for _, stage, _ in stages() for dep in stage.get("deps", [])}

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from capgrade.measures.base import Fill, Measure, OfPictures, own_pairs
-from capgrade.measures.image_text import require_param
+from capgrade.measures.image_text import digest_of_pictures, require_param
 from capgrade.measures.sbert import FittedSbert
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest, parse_manifest
+from capgrade.schemas.natures import PicturesAt, Where
 from capgrade.schemas.params import ParamsBlock
 from capgrade.trainer.fit import IMAGES
 
@@ -93,9 +94,9 @@ class FittedTrained(OfPictures):
 class TrainedParams(ParamsBlock):
     """A trained model: its run, and the regions or pictures that it reads."""
 
-    run: str | None = None  # folder of `train`, of one model or, with train.folds, of several
-    regions: str | None = None  # folder of the images' regions
-    images: str | None = None  # pictures, of a model that reads them
+    run: Where | None = None  # folder of `train`, of one model or, with train.folds, of several
+    regions: Where | None = None  # folder of the images' regions
+    images: PicturesAt | None = None  # pictures, of a model that reads them
 
 
 class Trained(Measure[TrainedParams]):
@@ -103,7 +104,7 @@ class Trained(Measure[TrainedParams]):
     image."""
 
     name, parameters, block, pictures = "trained", TrainedParams, "trained", "images"
-    opened, modules = ("run", "regions", "images"), ("torch",)
+    modules = ("torch",)
     low, high = -1.0, 1.0
 
     def fit(self, captions: Captions) -> FittedTrained:
@@ -154,8 +155,7 @@ class Trained(Measure[TrainedParams]):
         return Path(require_param(self.name, "run", self.params.run, "the folder of a run"))
 
     def meaning(self) -> str:
-        models = len(runs_of(self.run))
-        by = "a model" if models == 1 else f"that of {models} models"
+        by = "a model" if self.params.run is None else _told(runs_of(self.run))
         return f"cosine of caption and picture, -1..1, by {by} that was not trained on the image"
 
     def files(self) -> dict[str, str]:
@@ -163,7 +163,13 @@ class Trained(Measure[TrainedParams]):
         found = {name: digest(run / MANIFEST) for name, run in runs.items()}
         if self.params.regions is not None:
             found["measures.trained.regions"] = digest(Path(self.params.regions) / MANIFEST)
+        if self.params.images is not None:
+            found["measures.trained.images"] = digest_of_pictures(self.params.images)
         return found
+
+
+def _told(runs: list[Path]) -> str:
+    return "a model" if len(runs) == 1 else f"that of {len(runs)} models"
 
 
 def runs_of(folder: Path) -> list[Path]:
@@ -189,10 +195,8 @@ def unseen_images(runs: list[Path], captions: Captions) -> np.ndarray:
     seen = np.flatnonzero(~unseen.any(0))
     if len(seen):
         problem = f"trained on {len(seen):,} of these {captions.n_images:,} images"
-        problem += (
-            f", '{captions.image_ids[seen[0]]}' the first: its scores repeat whose captions are"
-        )
-        problem += " whose"
+        first = captions.image_ids[seen[0]]
+        problem += f", '{first}' the first: its scores repeat which captions are whose"
         remedy = "train it by parts: capgrade train --set train.folds=5"
         raise InputError(problem, file=runs[0], remedy=remedy)
     return unseen

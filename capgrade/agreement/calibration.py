@@ -12,11 +12,13 @@ import numpy as np
 
 from capgrade.agreement.curve import Curve, Scale, reliability
 from capgrade.agreement.judgements import Judgements
+from capgrade.measures.params import OWNERS
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, write_json
 from capgrade.schemas.judges import CHOSEN, ONE_TO_FOUR, RANDOM, YES_OR_NO, ZERO_TO_FIVE
 from capgrade.schemas.lines import read_json
+from capgrade.schemas.natures import Manner, keys_of
 from capgrade.schemas.own_files import json_with, refuse_file
 
 # of Crisscrossed Captions, score at least 4.5
@@ -31,12 +33,6 @@ ACCEPTED_FROM = {
     YES_OR_NO: 0.5,
 }
 SCORE, ACCEPTED = "_score", "_accepted"  # ends of the names of what a measure means
-# of no effect on pairs that were not given, and where pictures lie
-_NOT_MEANT = {
-    "device",
-    "self_reference",
-    "images",
-}
 
 
 @dataclass(frozen=True)
@@ -123,10 +119,17 @@ def random_pairs(captions: Captions, seed: int = 0) -> tuple[np.ndarray, np.ndar
 
 
 def _meant(params: Any) -> Any:
-    """Parameters without those that do not matter here."""
+    """Parameters without what has no effect on pairs that were not given, and without the pictures,
+    which are others there."""
     if isinstance(params, dict):
-        return {key: _meant(value) for key, value in params.items() if key not in _NOT_MEANT}
+        return {key: _meant(value) for key, value in params.items() if key not in _not_meant()}
     return params
+
+
+def _not_meant() -> set[str]:
+    kinds = OWNERS.values()
+    how = {key for kind in kinds for key in keys_of(kind.parameters, Manner)}
+    return {"self_reference", *how, *(kind.pictures for kind in kinds if kind.pictures)}
 
 
 def named(path: Path) -> Path:

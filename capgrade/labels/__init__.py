@@ -19,6 +19,7 @@ from capgrade.measures.params import OWNERS, MeasuresParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.extras import needs
+from capgrade.schemas.natures import Place, keys_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -215,10 +216,10 @@ class Labels:
         product on `device`, from embeddings that are computed once and kept in the cache of
         capgrade. Dense labels know everything already. Labels of another encoder than the default
         one name it, and so does `model` (a hub id or folder): no other is opened.
-        `document_frequency` is where CIDEr's file lies, if not below the current folder; `images`
-        where the pictures are, of a measure that looks at them. Of a measure of some pairs, such as
-        `reranker`, each block is computed pair by pair. Raises InputError for an imported measure,
-        without the captions, and for an encoder, file or pictures that are not named.
+        `document_frequency` is where CIDEr's file lies, `images` where the pictures are, of a
+        measure that looks at them. Of a measure of some pairs, such as `reranker`, each block is
+        computed pair by pair. Raises InputError for an imported measure, without the captions, and
+        for an encoder, file or pictures that are not named or have another content.
 
         >>> labels = Labels.load("dataset")
         >>> bool(labels.exact("rouge_l").block(range(4), range(60)).known.all())
@@ -238,7 +239,9 @@ class Labels:
         named_files = {"model": model, "document_frequency": document_frequency, "images": images}
         given = {
             block: {
-                key: named_files[key] for key in kind.opened if named_files.get(key) is not None
+                key: named_files[key]
+                for key in keys_of(kind.parameters, Place)
+                if named_files.get(key) is not None
             }
             for block, kind in OWNERS.items()
         }

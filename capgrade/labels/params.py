@@ -1,27 +1,23 @@
-"""The parameters that labels were made with: as the block of params.yaml, without the folders of a
-machine, and for fitting the measures again with the encoder, files and device that the user names.
+"""The parameters that labels were made with: as the block of params.yaml, and for fitting the
+measures again with the encoder, files and device that the user names.
 
 Labels say what they were made with, and may come from anybody. An encoder is a hub id or a folder,
-so their word alone would have us ask the hub for whatever they name. Published labels call paths by
-their last names: where things lie on one machine is nobody else's business.
+so their word alone would have us ask the hub for whatever they name. Of a path they have the last
+name and the digest: where things lie is the user's to say.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 from capgrade.measures import MEASURES
 from capgrade.measures.params import OWNERS, MeasuresParams
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import inside
+from capgrade.schemas.natures import Manner, Place, keys_of
 from capgrade.schemas.params import validated
 
 SET, EXACT = "--set measures.{block}.{key}={value}", "exact(..., {key}='{value}')"
-# Parameters that hold a path, or several by name. A hub's id, USER/NAME, stays.
-_PATHS = {"input", "imported", "document_frequency", "model", "cache", "split_lists", "images"}
-HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def params_of(measures: dict[str, Any], folder: Path) -> MeasuresParams:
@@ -68,59 +64,25 @@ def params_to_refit(
     made: MeasuresParams, given: MeasuresParams, folder: Path, option: str = SET
 ) -> MeasuresParams:
     """The parameters that the labels in `folder` were made with, except what `given` has to say:
-    how a measure is computed (`Measure.how`), and the paths of files that published labels call by
-    their last names.
+    how a measure is computed, and where its files lie.
 
-    `option` is how a user names one. InputError for a model or file (`Measure.opened`) that is
-    neither the default nor named by `given`; document frequencies below the current folder are
-    opened.
+    `option` is how a user names one. InputError for a model or file that is neither the default nor
+    named by `given`. `require_same_files` tells whether it has the right content.
     """
     changes = {}
     for block, kind in OWNERS.items():
         users, makers = getattr(given, block), getattr(made, block)
-        changed = {key: getattr(users, key) for key in kind.how}
-        for key in kind.opened:
-            if getattr(makers, key) != kind.parameters.model_fields[key].default:
-                changed[key] = _require_named(block, key, made, given, folder, option)
+        changed = {key: getattr(users, key) for key in keys_of(kind.parameters, Manner)}
+        for key in keys_of(kind.parameters, Place):
+            default, value = kind.parameters.model_fields[key].default, getattr(makers, key)
+            if value == default:
+                continue
+            changed[key] = getattr(users, key)
+            # Of a path the labels have its last name alone, so what has folders is a name.
+            if changed[key] == default or ("/" in value and changed[key] != value):
+                problem = f"its labels were made with {block}.{key} '{value}', which is not opened"
+                named = option.format(block=block, key=key, value=value)
+                remedy = f"if you trust it, name it: {named}"
+                raise InputError(f"{problem} unasked", file=folder, remedy=remedy)
         changes[block] = makers.model_copy(update=changed)
     return made.model_copy(update=changes)
-
-
-def _require_named(
-    block: str, key: str, made: MeasuresParams, given: MeasuresParams, folder: Path, option: str
-) -> str:
-    value_made, named = str(getattr(getattr(made, block), key)), getattr(getattr(given, block), key)
-    if named is not None and value_made in (named, base_names({key: named})[key]):
-        return str(named)
-    why, value, file = "is not opened unasked", value_made, value_made.partition("#")[0]
-    if key == "document_frequency" and inside(file):
-        if Path(file).exists():
-            return value_made
-        why, value = "is not here", "FILE"
-    problem = f"its labels were made with {block}.{key} '{value_made}', which {why}"
-    remedy = f"if you trust it, name it: {option.format(block=block, key=key, value=value)}"
-    raise InputError(problem, file=folder, remedy=remedy)
-
-
-def base_names(params: Any, source: str | None = None) -> Any:
-    """The same parameters, every path by its last name, at any depth; `source` is that of
-    captions."""
-    if not isinstance(params, dict):
-        return params
-    source = params.get("source", source)
-    return {
-        key: _last_name(key, value, source) if key in _PATHS else base_names(value)
-        for key, value in params.items()
-    }
-
-
-def _last_name(key: str, value: Any, source: str | None) -> Any:
-    if isinstance(value, dict):
-        return {name: _last_name(key, path, source) for name, path in value.items()}
-    if not isinstance(value, str):
-        return value
-    may_be_hub = key == "model" or (key == "input" and source == "hub")
-    if may_be_hub and HUB_ID.fullmatch(value) and not Path(value).exists():
-        return value
-    folder, hash_, split = value.partition("#") if key == "document_frequency" else (value, "", "")
-    return f"{Path(folder).name}{hash_}{split}"

@@ -7,19 +7,21 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import Any, ParamSpec, get_type_hints
+from typing import Annotated, Any, ParamSpec, get_type_hints
 
 import torch
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
 from capgrade.losses.base import ScoredBatch
 from capgrade.schemas.errors import InputError, choose_from
-from capgrade.schemas.params import Finite
+from capgrade.schemas.params import Finite, refuse_truth
 
 _P = ParamSpec("_P")
 ACTIVE = "active_"
-_WEIGHT: TypeAdapter[float] = TypeAdapter(Finite)
+_WEIGHT: TypeAdapter[float] = TypeAdapter(
+    Annotated[Finite, BeforeValidator(partial(refuse_truth, float))]
+)
 _ROUNDING = 1e-5  # by how much a measure may leave its range
 
 
@@ -66,10 +68,10 @@ def declared(
             )
             return function(*args, **given)
 
-        kinds = {
-            key: TypeAdapter(hints[key], config=ConfigDict(arbitrary_types_allowed=True))
-            for key in defaults
-        }
+        kinds: dict[str, TypeAdapter[Any]] = {}
+        for key in defaults:
+            kind: Any = Annotated[hints[key], BeforeValidator(partial(refuse_truth, hints[key]))]
+            kinds[key] = TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True))
         LOSSES[name] = Loss(loss, kinds, defaults, needs, check, within, divides)
         return loss
 

@@ -190,10 +190,6 @@ class Measure(ABC, Generic[P]):
     block: ClassVar[str | None] = None
     # Values of that block which this form of a measure decides, as the mean of `sbert_mean`.
     fixed: ClassVar[Mapping[str, Any]] = {}
-    # Parameters that say how it is computed, and change no value but its last bits.
-    how: ClassVar[tuple[str, ...]] = ()
-    # Parameters that name a model or file. Only a user may decide which are opened.
-    opened: ClassVar[tuple[str, ...]] = ()
     # The parameter that says where the images' pictures are, of a measure that looks at them.
     pictures: ClassVar[str | None] = None
     modules: ClassVar[tuple[str, ...]] = ()  # packages of an extra that it needs

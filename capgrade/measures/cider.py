@@ -48,6 +48,7 @@ from capgrade.measures.ngrams import (
 from capgrade.schemas.captions import CAPTIONS_FILE, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import file_digest
+from capgrade.schemas.natures import Where
 from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.tokens import number_words, split_at_white_space, tokens_of_text
 
@@ -204,7 +205,7 @@ class CiderParams(ParamsBlock):
     """CIDEr-D: corpus of the document frequencies, width of the length penalty, own captions."""
 
     # None: this split; else a captions folder, FOLDER#split, or a saved file
-    document_frequency: str | None = None
+    document_frequency: Where | None = None
     sigma: Annotated[float, Field(gt=0)] = SIGMA
     self_reference: SelfReference = "included"
 
@@ -212,7 +213,7 @@ class CiderParams(ParamsBlock):
 class CiderPlainParams(ParamsBlock):
     """CIDEr without clipping and length penalty: the corpus of the document frequencies."""
 
-    document_frequency: str | None = None
+    document_frequency: Where | None = None
     self_reference: SelfReference = "included"
 
 
@@ -223,7 +224,7 @@ class CiderPlain(Measure[Any]):
     1-3; pycocoevalcap computes CIDEr-D alone.
     """
 
-    name, opened = "cider_plain", ("document_frequency",)
+    name = "cider_plain"
     parameters: ClassVar[type[ParamsBlock]] = CiderPlainParams
     low, high = 0.0, 10.0
     title = "CIDEr without clipping and length penalty"
@@ -265,13 +266,15 @@ class CiderPlain(Measure[Any]):
         return f"{self.title}, 0..10: {over}, document frequencies of {corpus}"
 
     def files(self) -> dict[str, str]:
-        """As `Measure.files`. Of FOLDER#split it is the folder's captions file."""
+        """As `Measure.files`. Of FOLDER#split it is the folder's captions file, with the split."""
         source = self.params.document_frequency
         if source is None:
             return {}
-        folder = Path(source.partition("#")[0])
-        path = folder / CAPTIONS_FILE if folder.is_dir() else Path(source)
-        return {f"measures.{self.name}.document_frequency": file_digest(path)}
+        folder, hash_, split = source.partition("#")
+        key = f"measures.{self.name}.document_frequency"
+        if Path(folder).is_dir():
+            return {key: f"{file_digest(Path(folder) / CAPTIONS_FILE)}{hash_}{split}"}
+        return {key: file_digest(Path(source))}
 
     def unseen(self, fitted: FittedCider, captions: Captions) -> Scorer:
         return UnseenCider(self, fitted, captions)

@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -39,12 +38,14 @@ from capgrade.measures.embeddings import (
     store,
 )
 from capgrade.measures.sbert import FittedSbert
-from capgrade.pictures.listing import list_pictures, match_pictures
+from capgrade.pictures.listing import list_pictures, match_pictures, pictures_digest
 from capgrade.pictures.picture import Picture
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import cache_folder
+from capgrade.schemas.hub import hub_revision
+from capgrade.schemas.natures import How, ModelAt, PicturesAt
 from capgrade.schemas.params import MeasureDevice, ParamsBlock, SelfReference
 from capgrade.schemas.progress import Advance, progress
 
@@ -149,12 +150,13 @@ class ImageTextParams(ParamsBlock):
     """A dual encoder of captions and pictures: CLIP, SigLIP, or another of transformers or
     sentence-transformers."""
 
-    model: str | None = None  # hub id or folder; it has to be named
-    images: str | None = None  # where the pictures are, as --images takes it; it has to be named
+    model: ModelAt | None = None  # hub id or folder; it has to be named
+    # where the pictures are, as --images takes it; it has to be named
+    images: PicturesAt | None = None
     form: Literal["cosine", "clipscore", "refclipscore"] = "cosine"
     prompt: str | None = None  # before each caption; null: "A photo depicts", of cosine nothing
     self_reference: SelfReference = "included"  # of refclipscore; the others have no references
-    device: MeasureDevice = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
+    device: How[MeasureDevice] = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
 
     @property
     def before(self) -> str:
@@ -167,7 +169,7 @@ class ImageText(Measure[ImageTextParams]):
     """Cosine, CLIPScore or RefCLIPScore of a caption and a picture; the last has references too."""
 
     name, parameters, block, pictures = "image_text", ImageTextParams, "image_text", "images"
-    how, opened, modules = ("device",), ("model", "images"), ("sentence_transformers",)
+    modules = ("sentence_transformers",)
 
     def __init__(self, params: ImageTextParams | None = None) -> None:
         super().__init__(params)
@@ -194,10 +196,10 @@ class ImageText(Measure[ImageTextParams]):
         }[self.params.form]
 
     def files(self) -> dict[str, str]:
-        """The model's, and of the pictures a digest of their names and sizes. Their embeddings are
-        kept by the bytes, so those of a changed picture are never those of before."""
-        model, images = fingerprint(self.model), listing_digest(self.images)
-        return {"measures.image_text.model": model, "measures.image_text.images": images}
+        return {
+            "measures.image_text.model": fingerprint(self.model),
+            "measures.image_text.images": digest_of_pictures(self.images),
+        }
 
     def unseen(self, fitted: FittedImageText, captions: Captions) -> Scorer | None:
         return UnseenImageText(self, fitted)
@@ -311,13 +313,9 @@ def load_dual_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
     return encoder
 
 
-def listing_digest(source: str) -> str:
-    """SHA-256 of the names and sizes of a source's pictures."""
-    listed = (
-        f"{picture.image_id}\0{picture.path or picture.place}\0{_size(picture)}"
-        for picture in list_pictures(source)
-    )
-    return hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()
+def digest_of_pictures(source: str) -> str:
+    """The digest of their content; of a dataset of the hub its name and commit."""
+    return pictures_digest(source) or f"{source} {hub_revision(source, 'dataset')}"
 
 
 def require_param(measure: str, key: str, value: str | None, example: str) -> str:
@@ -329,8 +327,3 @@ def require_param(measure: str, key: str, value: str | None, example: str) -> st
             f"{measure} needs measures.{measure}.{key}", remedy=remedy, keys=(argument,)
         )
     return value
-
-
-def _size(picture: Picture) -> int:
-    """Bytes of it, or of the file that it is in."""
-    return picture.length or Path(picture.file).stat().st_size

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, create_model
+from pydantic import BaseModel, Field, create_model
 
 from capgrade.measures.base import NoParams
 from capgrade.measures.catalogue import MEASURES
 from capgrade.measures.mixture import MIXTURES
 from capgrade.measures.shortlist import Shortlist
+from capgrade.schemas.natures import Where, recorded
 from capgrade.schemas.params import Finite, ParamsBlock
 
 
 class _Shared(ParamsBlock):
     """Parameters of every measure, shared by the stages that compute relevance."""
 
-    imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
+    imported: dict[str, Where] = {}  # name -> a relevance matrix that someone else computed
     # name -> measure -> weight
     mixtures: dict[str, Annotated[dict[str, Finite], Field(min_length=1)]] = {}
 
@@ -32,23 +33,26 @@ class _Shared(ParamsBlock):
         """Those given, and the named ones where none given has their name."""
         return {**MIXTURES, **self.mixtures}
 
-    def used(self, names: Sequence[str]) -> dict[str, Any]:
-        """The parameters of the named measures, for metadata.
+    def used(
+        self, names: Sequence[str], view: Callable[[BaseModel], dict[str, Any]] = recorded
+    ) -> dict[str, Any]:
+        """The parameters of the named measures, as `view` tells each block.
 
         An imported one is known by its file, a mixture by its weights and its parts' parameters.
         With a measure of a `Shortlist` stand those of the one that ranks.
         """
         used_params: dict[str, Any] = {}
+        imported = view(self)["imported"]
         for name in names:
-            if name in self.imported:
-                used_params[name] = {"imported": self.imported[name]}
+            if name in imported:
+                used_params[name] = {"imported": imported[name]}
             elif weights := self.all_mixtures.get(name):
-                used_params[name] = {"weights": weights, "measures": self.used(list(weights))}
+                used_params[name] = {"weights": weights, "measures": self.used(list(weights), view)}
             else:
                 block = self.of(name)
-                used_params[name] = block.model_dump()
+                used_params[name] = view(block)
                 if isinstance(block, Shortlist):
-                    used_params[name]["measures"] = self.used([block.of])
+                    used_params[name]["measures"] = self.used([block.of], view)
         return used_params
 
 

@@ -23,12 +23,13 @@ from capgrade.measures.base import (
     OfReferences,
     reference_sets,
 )
-from capgrade.measures.image_text import SOURCES, listing_digest, pictures_of, require_param
+from capgrade.measures.image_text import SOURCES, digest_of_pictures, pictures_of, require_param
 from capgrade.measures.shortlist import Shortlist
 from capgrade.pictures.picture import Picture
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.natures import How, ModelAt, PicturesAt
 from capgrade.schemas.params import MeasureDevice, SelfReference
 from capgrade.schemas.progress import count_part
 
@@ -125,18 +126,19 @@ def by_image(
 class RerankerParams(Shortlist):
     """A cross-encoder that reads a reference and a caption, and the measure that ranks for it."""
 
-    model: str | None = None  # hub id or folder of a CrossEncoder of one score; it has to be named
+    # hub id or folder of a CrossEncoder of one score; it has to be named
+    model: ModelAt | None = None
     references: Literal["max", "mean", "first"] = "max"
     self_reference: SelfReference = "included"
     prompt: str | None = None  # the model's instruction; null: its own
-    device: MeasureDevice = "cpu"  # of the model; a GPU's values differ in the last bits
+    device: How[MeasureDevice] = "cpu"  # of the model; a GPU's values differ in the last bits
 
 
 class Reranker(Measure[RerankerParams]):
     """Sigmoid of a cross-encoder's score of a reference and a caption, 0..1."""
 
     name, parameters, low, high = "reranker", RerankerParams, 0.0, 1.0
-    how, opened, modules = ("device",), ("model",), ("sentence_transformers",)
+    modules = ("sentence_transformers",)
     at_once = False
 
     def fit(self, captions: Captions) -> FittedReranker:
@@ -178,17 +180,19 @@ class FittedImageReranker(OfPictures):
 class ImageRerankerParams(Shortlist):
     """A cross-encoder that reads a picture and a caption, and the measure that ranks for it."""
 
-    model: str | None = None  # hub id or folder of a CrossEncoder of one score; it has to be named
-    images: str | None = None  # where the pictures are, as --images takes it; it has to be named
+    # hub id or folder of a CrossEncoder of one score; it has to be named
+    model: ModelAt | None = None
+    # where the pictures are, as --images takes it; it has to be named
+    images: PicturesAt | None = None
     prompt: str | None = None  # the model's instruction; null: its own
-    device: MeasureDevice = "cpu"  # of the model; a GPU's values differ in the last bits
+    device: How[MeasureDevice] = "cpu"  # of the model; a GPU's values differ in the last bits
 
 
 class ImageReranker(Measure[ImageRerankerParams]):
     """Sigmoid of a cross-encoder's score of a picture and a caption, 0..1, without references."""
 
     name, parameters, low, high = "image_reranker", ImageRerankerParams, 0.0, 1.0
-    how, opened, modules = ("device",), ("model", "images"), ("sentence_transformers",)
+    modules = ("sentence_transformers",)
     pictures, at_once, leaves_out = "images", False, False
 
     def fit(self, captions: Captions) -> FittedImageReranker:
@@ -215,7 +219,7 @@ class ImageReranker(Measure[ImageRerankerParams]):
         images = require_param(self.name, "images", self.params.images, SOURCES)
         return {
             "measures.image_reranker.model": fingerprint(model),
-            "measures.image_reranker.images": listing_digest(images),
+            "measures.image_reranker.images": digest_of_pictures(images),
         }
 
 

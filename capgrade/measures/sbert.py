@@ -39,6 +39,7 @@ from capgrade.measures.products import ONE, largest, padded
 from capgrade.pretrained import EMBEDDED, fingerprint
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.natures import How, ModelAt
 from capgrade.schemas.params import MeasureDevice, ParamsBlock, SelfReference
 from capgrade.schemas.say import warn
 from capgrade.text.language import warn_unless_english
@@ -158,10 +159,10 @@ class FittedSbert(OfReferences):
 class SbertParams(ParamsBlock):
     """Sentence-BERT: the model (embedded name, hub id or folder), how references are combined."""
 
-    model: str = "all-MiniLM-L6-v2"
+    model: ModelAt = "all-MiniLM-L6-v2"
     references: Literal["max", "mean", "first"] = "max"
     self_reference: SelfReference = "included"
-    device: MeasureDevice = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
+    device: How[MeasureDevice] = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
 
 
 class Sbert(Measure[SbertParams]):
@@ -172,7 +173,6 @@ class Sbert(Measure[SbertParams]):
     """
 
     name, parameters, block, modules = "sbert", SbertParams, "sbert", ("sentence_transformers",)
-    how, opened = ("device",), ("model",)
     low, high = -1.0, 1.0
 
     def fit(self, captions: Captions) -> FittedSbert:

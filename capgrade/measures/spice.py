@@ -26,6 +26,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import package_folder
 from capgrade.schemas.files import file_digest
+from capgrade.schemas.natures import How, Scratch
 from capgrade.schemas.params import ParamsBlock, Positive, SelfReference
 from capgrade.text.language import warn_unless_english
 from capgrade.text.tokens import tokens_of
@@ -81,9 +82,9 @@ class FittedSpice(OfReferences):
 class SpiceParams(ParamsBlock):
     """SPICE by its Java scorer: its memory, where it keeps parsed references, and pairs per run."""
 
-    memory: Annotated[str, Field(pattern=r"^[1-9]\d*[MG]$")] = "8G"  # of the Java heap
-    cache: str | None = None  # a folder; None: references are parsed again in every run
-    batch: Positive = 20_000
+    memory: How[Annotated[str, Field(pattern=r"^[1-9]\d*[MG]$")]] = "8G"  # of the Java heap
+    cache: Scratch | None = None  # a folder; None: references are parsed again in every run
+    batch: How[Positive] = 20_000
     self_reference: SelfReference = "included"
 
 
@@ -95,7 +96,7 @@ class Spice(Measure[SpiceParams]):
     """
 
     name, parameters, modules = "spice", SpiceParams, ("pycocoevalcap",)
-    how, at_once = ("memory", "cache"), False  # a Java process scores pairs one by one
+    at_once = False  # a Java process scores pairs one by one
     low, high = 0.0, 1.0
 
     def fit(self, captions: Captions) -> FittedSpice:

@@ -27,11 +27,13 @@ from capgrade.pictures.picture import (
     open_zip,
 )
 from capgrade.schemas.arrow import ArrowFile
+from capgrade.schemas.contents import content_digest, walk_files
 from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
 from capgrade.schemas.errors import InputError, choose_from, first_of
 from capgrade.schemas.hub import hub_source
 from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images
 from capgrade.schemas.lines import open_bytes
+from capgrade.schemas.natures import exists
 from capgrade.schemas.parquet import PARQUET, open_parquet
 from capgrade.schemas.progress import progress
 from capgrade.schemas.reading import reading, reason_of, start_of_member
@@ -207,6 +209,20 @@ def make_opener(source: Path, images: Mapping[str, str | None]) -> Callable[[str
         return Image.fromarray(pictures[numbers[image_id]].decode()[0])
 
     return open_image
+
+
+def pictures_digest(source: str, columns: ImageColumns = NO_COLUMNS) -> str | None:
+    """`content_digest` of pictures, with the files that a list or the rows of a table name."""
+    path, named = Path(source), dict[str, None]()
+    tables = (".parquet", ".arrow")
+    is_list = path.is_file() and path.suffix.lower() != ".tar" and not is_picture(_start(path))
+    if is_list or (path.is_dir() and any(one.suffix in tables for one in walk_files(path))):
+        # What cannot be listed is refused by whoever reads it.
+        with suppress(InputError):
+            for picture in list_pictures(source, columns):
+                named |= dict.fromkeys([picture.file, str(picture.named_file or "")])
+    files = (Path(name) for name in named if name and name != source)
+    return content_digest(source, [file for file in files if exists(file)])
 
 
 def list_pictures(source: str | Path, columns: ImageColumns = NO_COLUMNS) -> PictureList:
@@ -540,7 +556,7 @@ def _list_rows(
             if path or file_name
             else rows[k]
         )
-        yield Picture(own_id, file, k, path=str(name), column=column)
+        yield Picture(own_id, file, k, path=str(name), column=column, named=path or None)
 
 
 def _list_table(path: Path) -> list[Picture]:

@@ -87,6 +87,7 @@ class Picture:
     offset: int | None = None  # of the bytes of a tar's member
     length: int = 0  # of the bytes of a tar's member
     column: str = "png"  # of a table
+    named: str | None = None  # the file that a row of a table may name in place of bytes
 
     @property
     def place(self) -> str | None:
@@ -100,6 +101,11 @@ class Picture:
         if self.member is not None:
             return f"{name} {self.member}"
         return name if self.row is None else f"{name} row [{self.row}]"
+
+    @property
+    def named_file(self) -> Path | None:
+        """The file that a row names; of its bytes, where the row has none itself."""
+        return None if self.named is None else Path(self.file).parent / self.named
 
     def read(self) -> bytes:
         """Its bytes as stored. InputError when they cannot be read, or are more than MOST_BYTES."""
@@ -123,8 +129,8 @@ class Picture:
             else:
                 cell = open_table(self.file)[self.column][row].as_py()
         data = cell.get("bytes") if isinstance(cell, dict) else cell
-        if data is None and isinstance(cell, dict) and cell.get("path"):
-            return _read_file(Path(self.file).parent / str(cell["path"]))
+        if data is None and self.named_file is not None:
+            return _read_file(self.named_file)
         if not isinstance(data, bytes):
             problem = "no picture in this row"
             if data is not None:
@@ -149,13 +155,19 @@ class Picture:
             return None
 
     def stamp(self) -> str:
-        """A text that changes with the picture and with its access rights: id, place, and the
-        file's size and change time."""
-        try:
-            stat = Path(self.file).stat()
-        except OSError:
-            return f"{self.image_id} missing"
-        return f"{self.image_id} {stat.st_size} {stat.st_ctime_ns} {self.place}"
+        """A text that changes with the picture and with its access rights: id, place, and of each
+        file that may have its bytes size, change time and inode."""
+        named = self.named_file
+        files = [Path(self.file)] if named is None else [Path(self.file), named]
+        return f"{self.image_id} {self.place} {' '.join(map(_state, files))}"
+
+
+def _state(file: Path) -> str:
+    try:
+        stat = file.stat()
+    except (OSError, ValueError):  # not there, or no path
+        return "missing"
+    return f"{stat.st_size} {stat.st_ctime_ns} {stat.st_ino}"
 
 
 @lru_cache(maxsize=4)

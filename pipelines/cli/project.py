@@ -1,9 +1,11 @@
 """Commands around a project of DVC: its files, and what its stages are made of."""
 
+from __future__ import annotations
+
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
@@ -23,7 +25,11 @@ from capgrade.pipelines.cli.options import (
     refuse_half,
     refuse_options,
 )
+from capgrade.pipelines.cli.regions import keys_for_options
 from capgrade.schemas.errors import InputError, choose_from
+
+if TYPE_CHECKING:
+    from capgrade.schemas.params import TrainParams
 
 
 def init(
@@ -78,7 +84,13 @@ def init(
     It reads the captions and finds pictures for them before it writes. On a terminal it asks for
     what is not given.
     """
-    from capgrade.pipelines.project.init import inspect_dataset, params_of, stages_that_stop
+    from capgrade.pipelines.project.init import (
+        in_project,
+        inspect_dataset,
+        params_of,
+        stages_that_stop,
+        with_sets,
+    )
     from capgrade.pipelines.project.init import write_project as write
     from capgrade.schemas.extras import require
 
@@ -103,11 +115,12 @@ def init(
     else:
         refuse_options("without --template", data=data)
         dataset = _dataset_of_options(options)
-    facts = inspect_dataset(dataset)
-    name, presets = folder.resolve().name, preset or ["triplet"]
-    tree = params_of(
-        dataset, facts, name, presets, licence or "unknown", language, common.sets or []
-    )
+    sets = common.sets or []
+    with keys_for_options("--set "):
+        dataset = with_sets(dataset, sets)
+        facts = inspect_dataset(dataset)
+    name = folder.resolve().name
+    tree = params_of(dataset, facts, name, preset or [], licence, language, sets)
     lines = [facts.line(), *facts.notes]
     if sizes := tree["captions"].get("divide"):
         lines.append(
@@ -121,6 +134,7 @@ def init(
     lines += stages_that_stop(tree, facts)
     for line in lines:
         typer.echo(line, err=common.as_json)
+    tree = in_project(tree, folder)
     made = write(folder, tree, f"{facts.line()}.")
     print_result(
         {"files": made, "params": tree},
@@ -147,15 +161,15 @@ def _dataset_of_template(template: str, data: Path | None, features: list[str] |
 
 
 def _dataset_of_options(options: dict[str, Any]) -> Any:
-    """A dataset by its own options. Paths become absolute, as experiments run in other folders."""
-    from capgrade.pipelines.project.init import Dataset, absolute_path
+    """A dataset by its own options."""
+    from capgrade.pipelines.project.init import Dataset
 
     captions: dict[str, Any] = {"source": options["source"]}
     if options["input"]:
-        inputs = [absolute_path(path) for path in options["input"]]
-        captions["input"] = inputs if len(inputs) > 1 else inputs[0]
+        inputs = options["input"]
+        captions["input"] = list(inputs) if len(inputs) > 1 else inputs[0]
     if lists := parse_pairs(options["split-list"], "--split-list"):
-        captions["split_lists"] = {split: absolute_path(path) for split, path in lists.items()}
+        captions["split_lists"] = lists
     if columns := parse_pairs(options["column"], "--column"):
         captions["columns"] = columns
     if (options["images"] is None) == (not options["features"]):
@@ -163,17 +177,15 @@ def _dataset_of_options(options: dict[str, Any]) -> Any:
             "pictures or features, one of them", remedy="give --images, or --features FORMAT=PATH"
         )
     if options["images"] is not None:
-        return Dataset(captions, images=absolute_path(options["images"]))
+        return Dataset(captions, images=options["images"])
     return Dataset(captions, features=_parse_features(options["features"]))
 
 
 def _parse_features(texts: list[str]) -> dict[str, Any]:
     """The block `regions.features` of texts FORMAT=PATH. InputError for another form."""
-    from capgrade.pipelines.project.init import absolute_path
-
     refuse_half(texts, "--features")
     formats = {text.partition("=")[0] for text in texts}
-    paths = [absolute_path(text.partition("=")[2]) for text in texts if "=" in text]
+    paths = [text.partition("=")[2] for text in texts if "=" in text]
     if len(formats) != 1 or len(paths) != len(texts):
         raise InputError(f"--features {' '.join(texts)}: not FORMAT=PATH, all of one format")
     return {"format": formats.pop(), "input": paths if len(paths) > 1 else paths[0]}
@@ -208,14 +220,10 @@ def inputs(out: Out, common: CommonOptions = COMMON_OPTIONS) -> None:
     --params names."""
     from capgrade.pipelines.project.inputs import write_inputs
 
-    files_by_part = write_inputs(load(common.params, common.sets), out)
-    files = sum(
-        len(names) if isinstance(names, dict) else 1
-        for part in files_by_part.values()
-        for names in part.values()
-    )
-    print_result(
-        files_by_part,
-        common.as_json,
-        f"capgrade {files_by_part['code']['capgrade']}, {files:,} names and files -> {out}",
-    )
+    def of_run(name: str) -> TrainParams:
+        return load(common.params, common.sets, train={"preset": name}).train
+
+    found = write_inputs(load(common.params, common.sets), out, of_run)
+    places = {key for state in found.values() for key in state.get("contents", {})}
+    told = f"{len(found) - 1:,} stages and runs, {len(places):,} parameters of places looked at"
+    print_result(found, common.as_json, f"capgrade {found['code']['capgrade']}, {told} -> {out}")

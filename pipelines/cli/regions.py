@@ -137,14 +137,16 @@ def regions(
 
 
 @contextmanager
-def keys_for_options() -> Iterator[None]:
+def keys_for_options(before: str = "") -> Iterator[None]:
     """Name parameters where an error names the options of `regions import`, which the block
-    `regions.features` stands for."""
+    `regions.features` stands for; with `before` as a command takes them, --set KEY=VALUE."""
     try:
         yield
     except InputError as error:
         problem, remedy = error.problem, error.remedy or ""
         for option, key in KEYS.items():
+            if before and not key.startswith(before):
+                remedy = re.sub(rf"{option} (?=[A-Z])", f"{before}{key}=", remedy)
             problem, remedy = (re.sub(rf"{option}\b", f"{key}", text) for text in (problem, remedy))
         raise InputError(problem, file=error.file, row=error.row, remedy=remedy or None) from error
 

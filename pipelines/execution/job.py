@@ -30,6 +30,7 @@ from capgrade.schemas.arrow import ArrowFile, write_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import output_of, package_version, write_manifest
+from capgrade.schemas.natures import of_parts, recorded
 from capgrade.schemas.output import PARTS, run_key
 from capgrade.schemas.params import RelevanceParams, ShardsParams
 from capgrade.schemas.progress import Advance, counted_work, progress
@@ -39,7 +40,6 @@ from capgrade.schemas.say import if_silent, tell
 # folder of the run, where the stage may have saved more. Small, as it is sent to every worker.
 TableMaker = Callable[[np.ndarray, list[str], Mapping[str, Fitted], Path], pa.RecordBatch]
 FORMAT = 2  # of parts: raise it when the same parameters give other values
-NEUTRAL = {"target_mb"}  # parameters that parts do not depend on
 # Blocks of one process are made one after the other: the kernels of one block use all its cores.
 _ONE_BLOCK = threading.Lock()
 SHARED = ("fit", "keys")  # folders of a run that workers read
@@ -63,12 +63,17 @@ def open_run(
     require_device(params.device)
     if params.exchange:
         Folder(params.exchange)
-    own = params.model_dump(exclude={"exchange"})
-    made_with = {stage: own, "measures": measures.used(params.measures), **rule}
+    made_with = {stage: recorded(params), "measures": measures.used(params.measures), **rule}
     captions = read_captions(captions_dir, params.split)
     files = file_digests(chosen.values())
     inputs = {"captions": captions.digest, "split": captions.split, **files}
-    of_parts = {stage: params.model_dump(exclude={"exchange", *NEUTRAL})}
+    of_blocks = {
+        stage: of_parts(params),
+        "measures": measures.used(params.measures, of_parts),
+        # Parts are of so many images, and a GPU's values differ in their last bits.
+        "block_images": params.block_images,
+        "device": params.device,
+    }
     return ScoringRun(
         stage=stage,
         captions=captions,
@@ -77,7 +82,7 @@ def open_run(
         made_with=made_with,
         files=files,
         inputs=inputs,
-        made_of={"format": FORMAT, **made_with, **of_parts, "inputs": inputs},
+        made_of={"format": FORMAT, **rule, **of_blocks, "inputs": inputs},
         facts={
             "captions": captions.digest,
             "split": captions.split,

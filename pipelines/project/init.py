@@ -5,39 +5,60 @@ Captions are read and pictures are looked for before anything is written.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import yaml
 
 from capgrade.measures.sbert import SbertParams
 from capgrade.params import Params
-from capgrade.pictures.listing import list_pictures, match_pictures
+from capgrade.pictures.listing import (
+    NO_COLUMNS,
+    ImageColumns,
+    list_pictures,
+    match_pictures,
+)
 from capgrade.pipelines.features.convert import list_images
 from capgrade.pipelines.features.rows import GoodImages
+from capgrade.pipelines.project.inputs import PIPELINE, outputs
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import UNFINISHED, write_text
 from capgrade.schemas.image_matching import match_images
+from capgrade.schemas.natures import (
+    Manner,
+    Nature,
+    OfSplit,
+    Place,
+    changed,
+    each,
+    is_path,
+    leaves_of,
+    mark_of,
+)
 from capgrade.schemas.params import (
     CaptionsParams,
     FeaturesParams,
+    ParamsBlock,
     ShardsParams,
     TrainParams,
     override,
+    put,
     read_yaml,
     validated,
     with_preset,
 )
 from capgrade.text.language import NO_ENGLISH, count_without_english
 
-PIPELINE = Path(__file__).with_name("pipeline.yaml")
 SCENES_PARAMS = Path(__file__).with_name("scenes.yaml")
 PARAMS, _STAGES, IGNORED = "params.yaml", "dvc.yaml", ("/data/", "/dvc_plots/")
 # The usual names of splits by their use: the first that a dataset has is taken.
@@ -47,19 +68,6 @@ _SPLIT_NAMES = {
     "test": ("test", "val2014", "val2017"),
 }
 _DIVIDED = {"val": 0.1, "test": 0.1}  # shares of the images, where a source has no splits
-# Parameters that name a file or folder. They are made absolute, because a project's commands run
-# in its own folder.
-_PATHS = {
-    "regions.weights",
-    "regions.config",
-    "regions.model",
-    "regions.boxes_of",
-    "agree.judgements",
-    "evaluate.instances",
-    "measures.sbert.model",
-    "measures.cider.document_frequency",
-    "train.init",
-}
 _MEASURES = ("cider", "rouge_l", "sbert")
 _FIRST = 20  # how many images of a feature file are checked: to read all may take an hour
 _TITLES = {
@@ -85,16 +93,79 @@ class Dataset:
     captions: dict[str, Any]
     images: str | None = None
     features: dict[str, Any] | None = None
+    columns: ImageColumns = NO_COLUMNS  # of pictures in a table
 
 
 SCENES_DATASET = Dataset({"source": "scenes"}, images="data/captions")
 
 
-def absolute_path(name: str) -> str:
-    """An absolute path, because an experiment may run in another folder. What is no path, such as a
-    dataset's name on the hub, is returned unchanged."""
-    path = Path(name).expanduser()
-    return str(path.resolve()) if path.exists() or "{" in name else name
+def with_sets(dataset: Dataset, sets: Sequence[str]) -> Dataset:
+    """The dataset as `--set` changes it, its places as absolute paths. InputError for what is no
+    KEY=VALUE."""
+    regions = {"images": dataset.images, "features": dataset.features}
+    tree = _put_sets(_from_here({"captions": dataset.captions, "regions": regions}), sets)
+    regions = tree["regions"]
+    columns = ImageColumns(
+        regions.get("image_column"), regions.get("image_id"), "--set regions.image_column"
+    )
+    return Dataset(tree["captions"], regions["images"], regions["features"], columns)
+
+
+def _put_sets(tree: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
+    """A tree changed by `sets`, whose places become absolute paths."""
+    given: dict[str, Any] = {}
+    for text in sets:
+        override(given, text)
+    given = _from_here(given)
+    for text in sets:
+        key, value = text.partition("=")[0], given
+        for name in key.split("."):
+            value = value[name]
+        put(tree, key, value)
+    return tree
+
+
+def _from_here(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A tree of parameters with absolute paths, where the current folder is what they are relative
+    to; but what the pipeline itself makes in the project stays as it is."""
+
+    def absolute(key: str, nature: Nature | None, value: Any) -> Any:
+        if isinstance(nature, Place) or (isinstance(nature, Manner) and nature.path):
+            place = nature if isinstance(nature, Place) else Place()
+            return each(value, lambda one: _absolute(place, one))
+        return value
+
+    return changed(Params, tree, absolute)
+
+
+def _absolute(place: Place, value: str) -> str:
+    path = Path(value).expanduser()
+    is_made = path.parts[:1] == ("data",) and path.parts[1:2] and path.parts[1] in outputs()
+    if not is_path(place, value) or (is_made and not path.exists()):
+        return value
+    return os.path.normpath(Path.cwd() / path)
+
+
+def in_project(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A tree with paths as a project's params.yaml has them: relative to it where they lie in the
+    project or beside it, absolute elsewhere."""
+    project = folder.resolve()
+    root = project.parent if project.parent != project.parent.parent else project
+
+    def relative(value: str) -> str:
+        path = Path(value)
+        if not path.is_absolute():
+            return value
+        for one in (path, path.parent.resolve() / path.name):
+            if one.is_relative_to(root):
+                return os.path.relpath(one, project)
+        return value
+
+    def written(key: str, nature: Nature | None, value: Any) -> Any:
+        is_place = isinstance(nature, Place) or (isinstance(nature, Manner) and nature.path)
+        return each(value, relative) if is_place else value
+
+    return changed(Params, tree, written)
 
 
 @dataclass(frozen=True)
@@ -144,12 +215,12 @@ def inspect_dataset(dataset: Dataset) -> DatasetSummary:
         not_english=not_english if not_english > len(captions) / 2 else 0,
     )
     if dataset.images:
-        return _match_pictures(summary, dataset.images)
+        return _match_pictures(summary, dataset.images, dataset.columns)
     return _match_features(summary, dataset.features) if dataset.features else summary
 
 
-def _match_pictures(summary: DatasetSummary, images: str) -> DatasetSummary:
-    pictures = list_pictures(images)
+def _match_pictures(summary: DatasetSummary, images: str, columns: ImageColumns) -> DatasetSummary:
+    pictures = list_pictures(images, columns)
     matches = match_pictures(summary.files, pictures, images)
     if not matches.numbers:
         first = next(iter(summary.files))
@@ -218,23 +289,31 @@ def params_of(
     summary: DatasetSummary,
     name: str,
     presets: Sequence[str],
-    license: str,
+    license: str | None,
     language: str | None,
     sets: Sequence[str],
 ) -> dict[str, Any]:
-    """The tree of params.yaml, changed by `sets`. InputError for values that a stage refuses."""
+    """The tree of params.yaml, changed by `sets`. InputError for values that a stage refuses, and
+    for splits and presets that are not there."""
     if summary.not_english and not language:
         counts = f"{summary.not_english:,} of {summary.captions:,} captions"
         problem = f"{counts} have {NO_ENGLISH}"
         raise InputError(problem, remedy="say what they are in: --language en, or de")
-    if dataset is SCENES_DATASET:
-        return _with_sets(read_yaml(SCENES_PARAMS), sets)
+    if presets and any(text.partition("=")[0] == "runs" for text in sets):
+        raise InputError("--preset and --set runs name two lists", remedy="give one of them")
+    told = {"license": license, "language": language}
+    told = {key: value for key, value in told.items() if value is not None}
+    if dataset.captions["source"] == "scenes":
+        tree = read_yaml(SCENES_PARAMS)
+        tree["publish"] |= told
+        tree["runs"] = list(presets) or tree["runs"]
+        return _checked(_put_sets(tree, sets), summary.splits)
     captions, shards = dict(dataset.captions), ShardsParams()
-    if len(summary.splits) == 1:
+    splits = list(summary.splits)
+    if len(splits) == 1 and not captions.get("split"):
         captions["divide"] = _DIVIDED
-        summary = replace(summary, splits={"train": 0, "val": 0, "test": 0})
-    teran = next((preset for preset in presets if preset.startswith("teran")), None)
-    tree: dict[str, Any] = {
+        splits = ["train", *_DIVIDED]
+    tree = {
         "captions": captions,
         "regions": {
             "images": dataset.images,
@@ -246,34 +325,38 @@ def params_of(
         "relevance": {"measures": list(_MEASURES)},
         "shards": {"measures": list(_MEASURES), "top": shards.top, "uniform": shards.uniform},
         "train": {},
-        "runs": list(presets),
+        "runs": list(presets) or ["triplet"],
         "presets": {},
         "evaluate": {},
         "agree": {"judgements": None},
-        "align": {"run": teran if dataset.images else None},
-        "publish": {
-            "name": name,
-            "license": license,
-            **({"language": language} if language else {}),
-        },
+        "align": {"run": None},
+        "publish": {"name": name, "license": "unknown", **told},
     }
-    names = choose_splits(summary, sets)
+    for key, _, value in (text.partition("=") for text in sets):
+        if key in _split_keys(Params) and value != "null":  # others follow from it
+            _require_split(key, value, splits)
+    names = choose_splits(replace(summary, splits=dict.fromkeys(splits, 0)), sets)
     tree["relevance"]["split"] = tree["evaluate"]["split"] = names["test"]
     tree["shards"]["split"] = tree["train"]["split"] = names["train"]
     tree["train"]["validation"] = names["validation"]
-    return _with_sets(tree, sets)
+    tree = _put_sets(tree, sets)
+    given = {text.partition("=")[0].partition(".")[0] for text in sets}
+    if dataset.images and "align" not in given and isinstance(tree["runs"], list):
+        teran = (run for run in tree["runs"] if str(run).startswith("teran"))
+        tree["align"]["run"] = next(teran, None)
+    return _checked(tree, splits)
 
 
-def _with_sets(tree: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
-    """The tree changed by `sets`. InputError for values that a stage refuses, and for pictures
-    without a detector."""
-    for text in sets:
-        key, _, value = text.partition("=")
-        override(tree, f"{key}={absolute_path(value)}" if key in _PATHS else text)
+def _checked(tree: dict[str, Any], splits: Iterable[str]) -> dict[str, Any]:
+    """The tree. InputError for values that a stage refuses, for splits that the captions do not
+    have, for pictures without a detector, and for a missing checkpoint."""
     train, presets = tree["train"], tree["presets"]
     params = validated(Params, {**tree, "train": with_preset(train, presets)})
+    known = list(splits)
+    _require_splits(params, known)
     for preset in params.runs:
-        validated(TrainParams, with_preset({**train, "preset": preset}, presets))
+        block = validated(TrainParams, with_preset({**train, "preset": preset}, presets))
+        _require_splits(block, known, f" of preset {preset}")
     if params.regions.images and "detector" not in params.regions.model_fields_set:
         options = ("bottom_up --set regions.weights=FILE", "patches --set regions.model=MODEL")
         remedy = "give " + ", or ".join(f"--set regions.detector={option}" for option in options)
@@ -284,6 +367,30 @@ def _with_sets(tree: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     if weights not in (None, "random") and not Path(str(weights)).is_file():
         raise InputError("no such file", file=weights, remedy="check regions.weights")
     return tree
+
+
+def _require_splits(block: ParamsBlock, splits: Sequence[str], of: str = "") -> None:
+    """InputError for a parameter that names a split which is none of these."""
+    for key in _split_keys(type(block)):
+        value: Any = block
+        for name in key.split("."):  # presets are looked at one by one
+            value = getattr(value, name, None)
+        if value is not None:
+            _require_split(f"{key}{of}", value, splits)
+
+
+def _split_keys(block: type[ParamsBlock]) -> list[str]:
+    return [key for key, leaf in leaves_of(block) if mark_of(leaf, OfSplit)]
+
+
+def _require_split(key: str, value: str, splits: Sequence[str]) -> None:
+    for name in value.split("+"):
+        if name not in splits:
+            near = get_close_matches(name, splits, n=1)
+            remedy = f"choose from: {', '.join(splits)}"
+            remedy = f"did you mean {near[0]}? {remedy}" if near else remedy
+            problem = f"{key} is '{value}': the captions have no split '{name}'"
+            raise InputError(problem, remedy=remedy)
 
 
 def stages_that_stop(tree: Mapping[str, Any], summary: DatasetSummary) -> list[str]:
@@ -328,15 +435,17 @@ def write_project(folder: Path, tree: Mapping[str, Any], about: str) -> list[str
             raise InputError("it is there", file=folder / name, remedy=remedy)
     write_text(folder / PARAMS, "\n".join(_params_lines(tree)))
     write_text(folder / _STAGES, PIPELINE.read_text(encoding="utf-8"))
-    write_text(folder / "README.md", README.format(name=folder.resolve().name, about=about))
     # Unfinished work beside outputs would be a part of the folder that holds both.
     for name, wanted in ((".gitignore", IGNORED), (".dvcignore", (f"*{UNFINISHED}*",))):
         ignored = folder / name
         lines = ignored.read_text(encoding="utf-8").splitlines() if ignored.is_file() else []
         lines += [line for line in wanted if line not in lines]
         write_text(ignored, "".join(f"{line}\n" for line in lines))
-    written = [PARAMS, _STAGES, ".gitignore", "README.md"]
-    return [*written, ".dvc"] if _set_up_dvc(folder) else written
+    made = _set_up_dvc(folder)
+    experiments = EXPERIMENTS if _has_experiments(folder) else ""
+    text = README.format(name=folder.resolve().name, about=about, experiments=experiments)
+    write_text(folder / "README.md", text)
+    return [PARAMS, _STAGES, ".gitignore", "README.md", *made]
 
 
 def _params_lines(tree: Mapping[str, Any]) -> Iterator[str]:
@@ -350,14 +459,17 @@ def _params_lines(tree: Mapping[str, Any]) -> Iterator[str]:
     yield ""
 
 
-def _set_up_dvc(folder: Path) -> bool:
-    """Set DVC up in a folder, and in the git repository around it if there is one. False where it
-    is set up already."""
+def _set_up_dvc(folder: Path) -> list[str]:
+    """Set DVC up in a folder, unless it is set up already, and git where there is none: DVC's
+    experiments need it. Returns the names of what was made."""
     folder = folder.resolve()
     folders = [folder, *folder.parents]
     if any((path / ".dvc").is_dir() for path in folders):
-        return False
-    git = next((path for path in folders if (path / ".git").exists()), None)
+        return []
+    git, made = next((path for path in folders if (path / ".git").exists()), None), []
+    if git is None and (program := which("git")) is not None:
+        subprocess.run([program, "init", "--quiet"], cwd=folder, check=True)
+        git, made = folder, [".git"]
     options = ["--no-scm"] if git is None else [] if git == folder else ["--subdir"]
     command = [sys.executable, "-m", "dvc", "init", "--quiet", *options]
     subprocess.run(command, cwd=folder, check=True)
@@ -365,9 +477,26 @@ def _set_up_dvc(folder: Path) -> bool:
     # into one that is there. Where a file system has no links, DVC copies.
     command = [sys.executable, "-m", "dvc", "config", "--quiet", "cache.type", "hardlink,copy"]
     subprocess.run(command, cwd=folder, check=True)
-    return True
+    return [*made, ".dvc"]
 
 
+def _has_experiments(folder: Path) -> bool:
+    """Whether DVC knows a git repository here."""
+    config = next(
+        path / ".dvc" / "config"
+        for path in (folder.resolve(), *folder.resolve().parents)
+        if (path / ".dvc").is_dir()
+    )
+    return "no_scm = true" not in config.read_text(encoding="utf-8").lower()
+
+
+EXPERIMENTS = """
+An experiment stands upon a commit:
+
+    git add . && git commit -m "Project"
+    dvc exp run -S shards.top=8
+    dvc exp show
+"""
 README = """# {name}
 
 {about}
@@ -375,8 +504,7 @@ README = """# {name}
     dvc repro           # everything; type it again after a stop, or after a change of params.yaml
     dvc dag             # the stages, and what needs what
     dvc metrics show    # metrics of each run
-    dvc exp run -S shards.top=8
-
+{experiments}
 `capgrade` and `dvc` are those of the active Python environment.
 What was done before a stop is kept in `data/STAGE.unfinished`, until the last stage, `report`, deletes it. Files in
 `data` are read-only links to DVC's cache: `dvc unprotect FILE` makes one yours to change.

@@ -1,47 +1,214 @@
-"""Stage `inputs`: the state of the other stages' inputs, in small files that DVC can compare.
+"""Stage `inputs`: what the other stages are made of, in a small file for each, which DVC compares.
 
-The state of a picture is its name and size. To read a hundred thousand pictures at every run would
-take too long, and their dates change with every copy.
+A file has the parameters that decide the stage's result, and digests of the content of the places
+that they name: no path, and nothing that says how the work is done. So moving data, or giving a
+stage more workers, runs nothing again.
 """
 
-import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from capgrade.measures import MEASURES, parts_of
+from capgrade.measures.params import MeasuresParams
 from capgrade.params import Params
-from capgrade.schemas.files import file_digest, folder_digest, package_version, write_json
+from capgrade.pictures.listing import NO_COLUMNS, ImageColumns, pictures_digest
+from capgrade.pipelines.features.scan import SUFFIX, ids_file
+from capgrade.schemas.contents import content_digest, walk_files
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import folder_digest, package_version, write_json
+from capgrade.schemas.hub import hub_revision
+from capgrade.schemas.natures import LEFT_OUT, Manner, Nature, Place, changed, each, exists, is_path
+from capgrade.schemas.params import RegionsParams, TrainParams
 from capgrade.schemas.times import TIMES
 
-_READ = 2**30  # bytes: the state of a larger file is its size, not its digest
 CODE = {".py", ".yaml", ".j2", ".js", ".css", ".json", ".txt", ".safetensors"}
 PACKAGE = Path(__file__).parents[2]
+PIPELINE = Path(__file__).with_name("pipeline.yaml")
+# The blocks and keys that each stage's command reads beside `measures`.
+STAGES = {
+    "captions": ("captions",),
+    "regions": ("regions",),
+    "relevance": ("relevance",),
+    "shards": ("shards",),
+    "agree": ("agree", "relevance.split", "relevance.measures"),
+    "publish": ("publish",),
+    "evaluate": ("evaluate",),
+    "align": ("align", "evaluate.split", "regions.images"),
+    "report": ("publish.name", "regions.images"),
+}
+RUNS = "runs"  # folder of what each of `params.runs` is made of
 
 
-def write_inputs(params: Params, out: Path) -> dict[str, Any]:
-    """Write code.json, captions.json, images.json and judgements.json, and make the folder in which
-    times are kept."""
-    captions, features = params.captions, params.regions.features
-    images = [params.regions.images, params.regions.weights, *(features.input if features else ())]
-    outputs = out.resolve().parent  # DVC already knows the files below this folder as outputs.
+def write_inputs(
+    params: Params, out: Path, of_run: Callable[[str], TrainParams] | None = None
+) -> dict[str, Any]:
+    """Write code.json, a file STAGE.json for each of STAGES and runs/RUN.json for each of
+    `params.runs`, whose parameters `of_run` tells (None: those of `params`); and make the folder in
+    which times are kept.
 
-    def states_of(names: Iterable[str | None], read: bool) -> dict[str, Any]:
-        paths = {name: Path(name) for name in names if name is not None}
-        return {
-            name: None if path.resolve().is_relative_to(outputs) else state_of(path, read)
-            for name, path in paths.items()
-        }
-
-    states: dict[str, Any] = {
-        "code": {"capgrade": package_version(), **checkout_digest()},
-        "captions": states_of([*captions.inputs, *captions.split_lists.values()], read=True),
-        "images": states_of(images, read=False),
-        "judgements": states_of([params.agree.judgements], read=True),
+    Paths of `params` are seen from the current folder. InputError for a file that may not be read.
+    """
+    look = _Look(params, out.resolve().parent)
+    used = {
+        "relevance": params.relevance.measures,
+        "shards": params.shards.measures,
+        "agree": params.relevance.measures,
     }
-    for name, state in states.items():
+    tree = params.model_dump(mode="json")
+    found: dict[str, Any] = {
+        "code": {"capgrade": package_version(), **checkout_digest()},
+        **{
+            stage: look.at(_picked(tree, keys), used.get(stage, ()))
+            for stage, keys in STAGES.items()
+        },
+    }
+    for run in params.runs:
+        train = params.train if of_run is None else of_run(run)
+        with_run = {"train": train.model_dump(mode="json")}
+        if params.regions.images and _reads_pictures(train.model.name):
+            with_run |= _picked(tree, ["regions.images"])
+        found[f"{RUNS}/{run}"] = look.at(with_run, [train.measure])
+    (out / RUNS).mkdir(parents=True, exist_ok=True)
+    for name, state in found.items():
         write_json(out / f"{name}.json", state)
     (out.parent / TIMES).mkdir(exist_ok=True)
-    return states
+    return found
+
+
+def _picked(tree: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """The blocks and single keys of a tree that these name."""
+    picked: dict[str, Any] = {}
+    for key in keys:
+        block, _, name = key.partition(".")
+        if name:
+            picked.setdefault(block, {})[name] = tree[block][name]
+        else:
+            picked[block] = tree[block]
+    return picked
+
+
+class _Look:
+    """A look at the places that parameters name, each once."""
+
+    def __init__(self, params: Params, outputs: Path) -> None:
+        self.params, self.outputs = params, outputs
+        self.seen: dict[tuple[Place, str, ImageColumns], str | None] = {}
+
+    def at(self, tree: Mapping[str, Any], measures: Iterable[str] = ()) -> dict[str, Any]:
+        """What a stage of these blocks and measures is made of: the parameters that decide its
+        result, and the digests of what lies at its places."""
+        contents: dict[str, Any] = {}
+
+        def look(key: str, nature: Nature | None, value: Any) -> Any:
+            if isinstance(nature, Place):
+                columns = _columns(self.params.regions) if key == "regions.images" else NO_COLUMNS
+                contents[key] = each(value, lambda one: self._state(nature, one, columns))
+                return each(value, lambda one: one if self._is_name(nature, one) else None)
+            return LEFT_OUT if isinstance(nature, Manner) else value
+
+        if names := list(measures):
+            tree = {**tree, "measures": _blocks_of(self.params.measures, names)}
+        params = changed(Params, tree, look)
+        if "regions" in tree:
+            contents |= _found_beside(tree["regions"])
+        return {"params": params, "contents": {k: v for k, v in contents.items() if v}}
+
+    def _state(self, place: Place, value: str, columns: ImageColumns) -> str | None:
+        """The digest of what lies at a place; of a name of the hub its commit; None where nothing
+        is there. What the pipeline makes itself is named, as DVC compares its content."""
+        if (made := self._made_here(value)) is not None:
+            return made
+        key = place, value, columns
+        if key not in self.seen:
+            self.seen[key] = self._looked_up(place, value, columns)
+        return self.seen[key]
+
+    def _looked_up(self, place: Place, value: str, columns: ImageColumns) -> str | None:
+        if not self._is_name(place, value):
+            if place.pictures:
+                return pictures_digest(value, columns)
+            digest, split = content_digest(value), value.partition("#")[2]
+            return f"{digest}#{split}" if split and not exists(value) else digest
+        if place.name in ("model", "dataset") and value.count("/") == 1:
+            of_captions = value in self.params.captions.inputs
+            return hub_revision(
+                value, place.name, self.params.captions.revision if of_captions else None
+            )
+        return None
+
+    def _is_name(self, place: Place, value: str) -> bool:
+        return not (is_path(place, value) or self._made_here(value))
+
+    def _made_here(self, value: str) -> str | None:
+        """The place below data/ of what a stage of this pipeline makes, which may not be there yet;
+        None for another place."""
+        path = Path(value).resolve()
+        if not path.is_relative_to(self.outputs) or path == self.outputs:
+            return None
+        inside = path.relative_to(self.outputs)
+        return inside.as_posix() if inside.parts[0].partition("#")[0] in outputs() else None
+
+
+@cache
+def outputs() -> set[str]:
+    """The names below data/ that the pipeline writes."""
+    texts = re.findall(r"\bdata/([\w.]+)", PIPELINE.read_text(encoding="utf-8"))
+    return set(texts)
+
+
+def _columns(regions: RegionsParams) -> ImageColumns:
+    return ImageColumns(regions.image_column, regions.image_id)
+
+
+def _blocks_of(params: MeasuresParams, names: Sequence[str]) -> dict[str, Any]:
+    """The block `measures` of the named ones, those that rank for them, and parts of mixtures."""
+    tree = params.model_dump(mode="json")
+    parts = parts_of(names, params)
+    blocks = {MEASURES[part].block or part for part in parts & MEASURES.keys()}
+    rankers = {tree[block]["of"] for block in blocks & tree.keys() if "of" in tree[block]}
+    return {
+        "imported": {
+            name: tree["imported"][name] for name in sorted(parts & params.imported.keys())
+        },
+        "mixtures": {
+            name: params.all_mixtures[name]
+            for name in sorted({*names, *rankers} & params.all_mixtures.keys())
+        },
+        **{block: tree[block] for block in sorted(blocks & tree.keys())},
+    }
+
+
+def _found_beside(regions: Mapping[str, Any]) -> dict[str, Any]:
+    """Digests of files that a stage finds beside those that are named: lists of ids, and the
+    configs that a config starts from."""
+    files, features = list[Path](), regions.get("features") or {}
+    for name in features.get("input", ()):
+        # What is no such file is refused by its reader.
+        with suppress(InputError):
+            if (suffix := {"scan": SUFFIX, "h5": ".h5"}.get(features["format"])) is not None:
+                ids = ids_file(Path(name), suffix)
+                files += [ids, ids.with_name(ids.name.replace("_ids.txt", "_caps.txt"))]
+    if (config := regions.get("config")) is not None and Path(config).is_file():
+        from capgrade.pipelines.detectors.detectron import list_config_files  # imports torch
+
+        with suppress(InputError):
+            files += list_config_files(Path(config))
+    beside = [content_digest(str(path)) for path in files]
+    return {"regions, files beside": beside} if any(beside) else {}
+
+
+def _reads_pictures(model: str) -> bool:
+    """Whether a model of trainer/models reads pictures, not regions."""
+    if find_spec("torch") is None:
+        return False
+    from capgrade.trainer.models import MODELS
+
+    return model in MODELS and MODELS[model].reads == "pictures"
 
 
 def checkout_digest() -> dict[str, str]:
@@ -49,37 +216,5 @@ def checkout_digest() -> dict[str, str]:
     installed package."""
     if not (PACKAGE.parent / "pyproject.toml").is_file():
         return {}
-    paths = (
-        path for path, _ in walk_files(PACKAGE) if path.suffix in CODE and not path.is_symlink()
-    )
+    paths = (path for path in walk_files(PACKAGE) if path.suffix in CODE and not path.is_symlink())
     return {"sources": folder_digest(PACKAGE, paths)}
-
-
-def state_of(path: Path, read: bool) -> Any:
-    """The size or, with `read`, the digest of a file; the names and sizes of a folder's files; None
-    for what is no path, such as the name of a dataset on the hub."""
-    if path.is_file():
-        size = path.stat().st_size
-        return {"sha256": file_digest(path)} if read and size <= _READ else {"bytes": size}
-    if path.is_dir():
-        return {str(file.relative_to(path)): size for file, size in sorted(walk_files(path))}
-    return None
-
-
-def walk_files(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Files below a folder with their sizes, without hidden files and Python's caches. Links are
-    followed."""
-    seen = set()
-    for parent, folders, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(parent)
-        if real in seen:  # A link to a folder above would never end.
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = [
-            name for name in folders if not name.startswith(".") and name != "__pycache__"
-        ]
-        for name in files:
-            path = Path(parent, name)
-            if not name.startswith(".") and path.exists():
-                yield path, path.stat().st_size

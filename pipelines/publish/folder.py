@@ -18,7 +18,6 @@ from typing import Any
 
 from capgrade.labels import Labels
 from capgrade.labels.opening import CARD, CROISSANT, SUMS, hub_split
-from capgrade.labels.params import base_names
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.croissant import croissant
 from capgrade.pipelines.publish.mteb import benchmark
@@ -78,7 +77,7 @@ def publish(
             if mteb
             else sampled_pairs(splits, folder, params, calibration),
             agreement=agreement,
-            captions=portable_manifest(captions_dir, "captions"),
+            captions=read_manifest(captions_dir, "captions"),
             relevance=dense,
         )
         write_json(folder / CROISSANT, croissant(contents))
@@ -128,13 +127,6 @@ def require_fitting(params: PublishParams, **beside: Path | None) -> None:
         raise InputError("a measure or grades of sampled pairs", remedy=remedy)
 
 
-def portable_manifest(folder: Path, kind: str) -> dict[str, Any]:
-    """The manifest of a stage's folder, without the folders of this machine: every path in its
-    parameters is cut to its last name."""
-    manifest = read_manifest(folder, kind)
-    return {**manifest, "params": base_names(manifest["params"])}
-
-
 def open_splits(folders: Sequence[Path], captions_dir: Path, mteb: bool) -> list[PublishedSplit]:
     """The labels of each split: of `shards`, or for mteb of `relevance`.
 
@@ -149,7 +141,7 @@ def open_splits(folders: Sequence[Path], captions_dir: Path, mteb: bool) -> list
         if kind not in ("shards", "relevance"):
             remedy = "give a folder of capgrade relevance or shards"
             raise InputError(f"a {kind} folder", file=folder, remedy=remedy)
-        manifest = portable_manifest(folder, kind)
+        manifest = read_manifest(folder, kind)
         labels = Labels.load(folder, captions=captions_dir)
         name = hub_split(labels.table.split)
         if name in splits:
@@ -162,7 +154,7 @@ def open_splits(folders: Sequence[Path], captions_dir: Path, mteb: bool) -> list
 
 def _dense_manifest(folder: Path, captions_digest: str) -> dict[str, Any]:
     """The manifest of a `relevance` folder. InputError where it was made from other captions."""
-    manifest = portable_manifest(folder, "relevance")
+    manifest = read_manifest(folder, "relevance")
     if manifest["inputs"].get("captions") != captions_digest:
         remedy = "make it for these captions: capgrade relevance"
         raise InputError("made from another captions table", file=folder, remedy=remedy)

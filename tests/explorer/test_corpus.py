@@ -124,7 +124,11 @@ def test_a_dataset_does_not_choose_what_is_opened(
         "cider": {},
         "sbert": {"model": "someone/encoder", "device": "cuda:7"},
     }
-    folder = altered(made, tmp_path / "theirs", {"sbert": [np.float32(0)]}, measures=measures)
+    monkeypatch.setattr("capgrade.measures.sbert.fingerprint", lambda model: f"that of {model}")
+    inputs = read_manifest(made / "out", "publish")["inputs"]
+    inputs |= {"measures.sbert.model": "that of someone/encoder"}
+    sbert = {"sbert": [np.float32(0)]}
+    folder = altered(made, tmp_path / "theirs", sbert, measures=measures, inputs=inputs)
     for given in (
         MeasuresParams(),
         MeasuresParams.model_validate({"sbert": {"model": "someone/other"}}),

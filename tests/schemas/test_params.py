@@ -145,3 +145,29 @@ def test_bad_overrides() -> None:
         load_params(None, ["shards.top=1", "shards.top.x=1"])
     with pytest.raises(InputError, match="no such file"):
         load_params(Path("nowhere.yaml"))
+
+
+@pytest.mark.parametrize("given", [
+    "relevance.block_images=true", "shards.windows.width=yes", "evaluate.k=[1, on]",
+    "evaluate.above={sbert: true}", "measures.mixtures={x: {sbert: yes}}", "shards.windows.among=on",
+    "captions.divide={val: yes}", "train.clip=off", "measures.bleu.n=true",
+])  # fmt: skip
+def test_yes_and_on_are_no_numbers(given: str) -> None:
+    with pytest.raises(InputError, match=rf"parameter '{given.partition('=')[0]}.* is .*a number"):
+        load_params(None, [given])
+
+
+def test_texts_that_are_numbers_stay_numbers() -> None:
+    """YAML reads 1e-3, without a point, as a text."""
+    assert load_params(None, ["train.lr=1e-3", "shards.top='64'"]).train.lr == 1e-3
+
+
+def test_options_of_losses_and_models_take_no_truth_for_a_number() -> None:
+    from capgrade.losses import LossTerms
+    from capgrade.trainer.models import configure
+
+    for term in ({"margin": True}, {"weight": True}):
+        with pytest.raises(InputError, match="is True: Input should be a number"):
+            LossTerms([{"name": "triplet", **term}])
+    with pytest.raises(InputError, match="options.embed is True: Input should be a number"):
+        configure("vse", {"embed": True}, 8, 3)

@@ -16,14 +16,13 @@ from capgrade.metrics.mined import mined_precision, mined_precision_classes
 from capgrade.metrics.ranking import TieRule
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json, write_manifest
+from capgrade.schemas.natures import recorded
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.stored import PER_QUERY_FILE, write_queries
 from capgrade.trainer.evaluation.task import Task
 
 METRICS_FILE = "metrics.json"
-# The parameters that decide the numbers of an evaluation, which its manifest records.
-SCORING = {"k", "p", "m", "fold", "ties", "metric", "above", "samples", "seed"}
 
 
 def default_names(task: Task, params: EvaluateParams, fold: int | None = None) -> list[str]:
@@ -123,9 +122,12 @@ def evaluate(
             for name, content in tables.items():
                 write_json(folder / name, content)
             rows = dict.fromkeys([*tables, PER_QUERY_FILE], 0)
-            scoring = params.model_dump(mode="json", include=SCORING)
             write_manifest(
-                folder, "evaluation", params=scoring, inputs=dict(inputs or {}), rows=rows
+                folder,
+                "evaluation",
+                params=recorded(params),
+                inputs=dict(inputs or {}),
+                rows=rows,
             )
     return evaluations
 

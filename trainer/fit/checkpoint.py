@@ -26,7 +26,7 @@ from capgrade.schemas.files import (
     write_text,
 )
 from capgrade.schemas.lines import csv_text, read_json
-from capgrade.schemas.params import TrainParams
+from capgrade.schemas.params import ENCODERS, TrainParams
 from capgrade.schemas.say import warn
 from capgrade.trainer.data.text import Tokens, load_tokens
 from capgrade.trainer.fit import (
@@ -125,9 +125,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = read_json(folder / CONFIG)
     try:
         name, dim = config["params"]["model"]["name"], config["feature_dim"]
-        pretrained = [
-            config["model"].get(option) for option in ("text_model", "sentence_model", "pretrained")
-        ]
+        pretrained = [config["model"].get(option) for option in ENCODERS]
     except (KeyError, TypeError, AttributeError):
         name, dim, pretrained = None, -1, []
     are_names = all(isinstance(model, str | None) for model in pretrained)

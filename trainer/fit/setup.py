@@ -16,7 +16,8 @@ from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import MANIFEST, digest, file_digest, found_digests
-from capgrade.schemas.params import TrainParams
+from capgrade.schemas.natures import of_parts
+from capgrade.schemas.params import ENCODERS, ModelFiles, TrainParams
 from capgrade.schemas.say import tell
 from capgrade.trainer.data.images import (
     ImageStore,
@@ -157,10 +158,6 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     dense = None
     if split is not None and held_out is not None and computed:
         dense = _validation_relevance(params, measures, split, kept, held_out)
-    # All that the result of an epoch depends on, so not the device nor the number of epochs. The
-    # weights of `init` are among the inputs.
-    excluded = {"device", "workers", "epochs", "patience", "unreadable", "init"}
-    train = params.model_dump(mode="json", exclude=excluded)
     return Setup(
         model=model,
         config=config,
@@ -176,8 +173,9 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         inputs=inputs,
         made_of={
             "format": _FORMAT,
-            "train": train,
-            "measures": measures.used(computed),
+            # An epoch is a part of a run. The weights of `init` are among the inputs.
+            "train": of_parts(params),
+            "measures": measures.used(computed, of_parts),
             "inputs": inputs,
         },
         not_initial=not_initial,
@@ -258,13 +256,10 @@ def model_inputs(config: Config) -> dict[str, str]:
     """Digests of the files of a model: a pretrained text or dual encoder, a list of stop words, and
     pretrained word vectors."""
     digests = {}
-    for name in ("text_model", "sentence_model", "pretrained"):
-        if (model := getattr(config, name, None)) is not None:
-            digests[name] = fingerprint(model)
-    for name in ("stop_words", "words"):
-        path = getattr(config, name, None)
-        if path not in (None, ENGLISH, XAVIER):
-            digests[name] = file_digest(Path(path))
+    for name in ModelFiles.model_fields:
+        value = getattr(config, name, None)
+        if value not in (None, ENGLISH, XAVIER):
+            digests[name] = fingerprint(value) if name in ENCODERS else file_digest(Path(value))
     return digests
 
 

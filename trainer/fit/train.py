@@ -40,6 +40,7 @@ from capgrade.schemas.files import (
     write_json,
     write_text,
 )
+from capgrade.schemas.natures import recorded
 from capgrade.schemas.output import output_folder, refuse_foreign, run_key
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.progress import FIRST, progress
@@ -243,7 +244,7 @@ def _open_folder(run: TrainingRun, out: Path) -> None:
     learnt = np.unique(captions.owner[setup.pairs.rows])
     write_text(folder / IMAGES, "".join(f"{captions.image_ids[i]}\n" for i in learnt))
     config = {
-        "params": run.params.model_dump(mode="json"),
+        "params": recorded(run.params),
         "model": asdict(setup.config),
         "inputs": setup.inputs,
         "feature_dim": setup.feature_dim,

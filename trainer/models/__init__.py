@@ -5,8 +5,10 @@ from dataclasses import fields
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from capgrade.schemas.errors import InputError, choose_from
+from capgrade.schemas.params import refuse_truth
 from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import Cvse
 from capgrade.trainer.models.dual_encoder import DualEncoder, Siglip
@@ -58,6 +60,12 @@ def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int
     if unknown:
         remedy = choose_from(unknown[0], sorted(names - {*DECIDED}))
         raise InputError(f"model '{name}' has no option '{unknown[0]}'", remedy=remedy)
+    for option, kind_of_value in get_type_hints(kind).items():
+        try:
+            refuse_truth(kind_of_value, options.get(option))
+        except PydanticCustomError as error:
+            problem = f"train.model.options.{option} is {options[option]!r}: {error.message()}"
+            raise InputError(problem) from error
     values: dict[str, Any] = {}
     for key, value in zip(DECIDED, (feature_dim, classes), strict=True):
         if key in names:

@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from PIL import Image
@@ -225,5 +226,88 @@ def test_what_lies_here_is_found_from_the_project(
     sets = ("--set", "regions.detector=bottom_up", "--set", "regions.weights=w.pth")
     assert call("init", "p", "--template", "flickr30k", "--data", "f", *sets) == 0
     tree = written(tmp_path / "p")
-    assert tree["regions"]["weights"] == str(tmp_path / "w.pth")
-    assert tree["regions"]["images"] == str(tmp_path / "f" / "flickr30k-images")
+    assert tree["regions"]["weights"] == "../w.pth"
+    assert tree["regions"]["images"] == "../f/flickr30k-images"
+
+
+@pytest.mark.parametrize("given", [
+    "measures.cider_plain.document_frequency=f/df.arrow", "measures.cider.document_frequency=f/df.arrow#a",
+    "measures.image_text.model=f", "measures.reranker.model=f", "evaluate.coarse=f/s.npy",
+    "train.init=f", "measures.imported.mine=f/m.npy", "presets.own={init: f}",
+    "train.model.options={words: f/dataset_flickr30k.json}", "regions.boxes_of=f",
+])  # fmt: skip
+def test_every_place_that_a_set_names_is_found_from_the_project(
+    given: str, flickr30k: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    args = ("--template", "flickr30k", "--data", "f", *SCENES, "--set", given)
+    found = printed("init", "p", *args)["params"]
+    assert found == written(tmp_path / "p") and str(tmp_path) not in str(found)
+    loaded = load_params(tmp_path / "p" / "params.yaml").model_dump(mode="json")
+    value, (key, _, typed) = loaded, given.partition("=")
+    for name in key.split("."):
+        value = value[name]
+    texts = [one for one in (value.values() if isinstance(value, dict) else [value]) if one]
+    assert texts == [str(tmp_path / typed.strip("{}").rpartition(": ")[2])]
+
+
+def test_what_lies_elsewhere_stays_absolute_and_names_stay_names(
+    tmp_path: Path, monkeypatch
+) -> None:
+    LAYOUTS["flickr30k"](tmp_path / "far" / "f", N)
+    far = tmp_path / "far" / "f"
+    given = ("--template", "flickr30k", "--data", far, "--set", "regions.detector=patches")
+    model = (
+        "--set",
+        "regions.model=google/vit",
+        "--set",
+        "agree.judgements=data/captions/truth.arrow",
+    )
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path / "home")
+    assert call("init", "p", *given, *model) == 0
+    tree = written(tmp_path / "home" / "p")
+    assert tree["regions"]["images"] == str(far / "flickr30k-images")
+    assert tree["regions"]["model"] == "google/vit"
+    assert tree["agree"]["judgements"] == "data/captions/truth.arrow"
+
+
+def test_splits_and_presets_that_are_not_there_are_refused_with_the_nearest(
+    flickr30k: Path, tmp_path: Path
+) -> None:
+    given = ("init", tmp_path / "p", "--template", "flickr30k", "--data", flickr30k, *SCENES)
+    for key in ("evaluate.split", "train.validation", "relevance.split", "regions.split"):
+        said = refusal(*given, "--set", f"{key}=tset")
+        assert f"{key} is 'tset': the captions have no split 'tset' -> did you mean test?" in said
+    assert call(*given, "--set", "train.split=train+val", "--set", "train.validation=null") == 0
+    given = ("init", tmp_path / "q", "--template", "flickr30k", "--data", flickr30k, *SCENES)
+    said = refusal(*given, "--preset", "nope", "--set", "runs=[triplet]")
+    assert "--preset and --set runs name two lists" in said
+    scenes = ("init", tmp_path / "q", "--template", "scenes")
+    assert "unknown preset 'nope'" in refusal(*scenes, "--preset", "nope")
+    assert call(*scenes, "--preset", "scenes_sam", "--license", "mit") == 0
+    tree = written(tmp_path / "q")
+    assert (tree["runs"], tree["publish"]["license"]) == (["scenes_sam"], "mit")
+
+
+@pytest.mark.parametrize("ids", ["regions.features.ids={}", "regions.features.ids=[{}]"])
+def test_ids_of_an_array_are_given_by_a_set(ids: str, flickr30k: Path, tmp_path: Path) -> None:
+    names = [path.stem for path in sorted((flickr30k / "flickr30k-images").iterdir())]
+    np.save(tmp_path / "F.npy", np.ones((len(names), 2, 4), np.float32))
+    (tmp_path / "names.txt").write_text("\n".join(names) + "\n")
+    given = ("init", tmp_path / "p", "--template", "flickr30k", "--data", flickr30k)
+    given = (*given, "--features", f"npy={tmp_path / 'F.npy'}")
+    said = refusal(*given)
+    assert "an array without its image ids -> give --set regions.features.ids=FILE" in said
+    assert call(*given, "--set", ids.format(tmp_path / "names.txt")) == 0
+    assert "../names.txt" in str(written(tmp_path / "p")["regions"]["features"]["ids"])
+
+
+def test_a_project_has_git_or_does_not_speak_of_experiments(tmp_path: Path, monkeypatch) -> None:
+    assert call("init", tmp_path / "p", "--template", "scenes") == 0
+    assert (tmp_path / "p" / ".git").is_dir()
+    assert "dvc exp run" in (tmp_path / "p" / "README.md").read_text()
+    monkeypatch.setattr("capgrade.pipelines.project.init.which", lambda _: None)
+    assert call("init", tmp_path / "q", "--template", "scenes") == 0
+    assert not (tmp_path / "q" / ".git").exists()
+    assert "dvc exp" not in (tmp_path / "q" / "README.md").read_text()

@@ -1,57 +1,245 @@
 """What the stages of a pipeline are made of, as DVC compares it."""
 
+import io
+import os
+import tarfile
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
 from capgrade.params import Params, load_params
 from capgrade.pipelines.project import inputs
-from capgrade.pipelines.project.inputs import walk_files, write_inputs
-from tests.conftest import contents
+from capgrade.pipelines.project.inputs import write_inputs
+from capgrade.schemas.contents import content_digest, walk_files
 
 
 def params(*sets: str) -> Params:
     return load_params(None, sets)
 
 
-def test_files_are_known_by_their_content_and_pictures_by_name_and_size(tmp_path: Path) -> None:
-    captions, pictures = tmp_path / "c.csv", tmp_path / "pictures" / "a"
-    pictures.mkdir(parents=True)
-    captions.write_text("image_id,caption\n1,a dog\n")
-    (pictures / "1.jpg").write_bytes(b"12345")
-    given = [
-        "captions.source=csv",
-        f"captions.input={captions}",
-        f"regions.images={tmp_path / 'pictures'}",
-    ]
-    found = write_inputs(params(*given), tmp_path / "data" / "inputs")
-    assert found["images"] == {str(tmp_path / "pictures"): {"a/1.jpg": 5}}
-    before = contents(tmp_path / "data" / "inputs")
-    captions.touch()
-    (pictures / "1.jpg").touch()
-    write_inputs(params(*given), tmp_path / "data" / "inputs")
-    assert contents(tmp_path / "data" / "inputs") == before
-    captions.write_text("image_id,caption\n1,a cat\n")
-    (pictures / "2.jpg").write_bytes(b"1")
-    write_inputs(params(*given), tmp_path / "data" / "inputs")
-    now = contents(tmp_path / "data" / "inputs")
-    assert {name for name in now if now[name] != before[name]} == {"captions.json", "images.json"}
+def look(folder: Path, *sets: str) -> dict[str, Any]:
+    return write_inputs(params(*sets), folder / "data" / "inputs")
+
+
+def tar(path: Path, *samples: str) -> None:
+    with tarfile.open(path, "w") as file:
+        for name in samples:
+            member = tarfile.TarInfo(name)
+            member.size = 3
+            file.addfile(member, io.BytesIO(b"abc"))
+
+
+def a_picture(folder: Path) -> tuple[str, Callable[[], object]]:
+    (folder / "pictures" / "a").mkdir(parents=True)
+    file = folder / "pictures" / "a" / "1.jpg"
+    file.write_bytes(b"12345")
+    return f"regions.images={folder}/pictures", lambda: file.write_bytes(b"54321")
+
+
+def a_tar_of_a_pattern(folder: Path) -> tuple[str, Callable[[], object]]:
+    """Of the same size: a tar is filled up to 10,240 bytes."""
+    for k in range(3):
+        tar(folder / f"{k:05d}.tar", "1.jpg")
+    given = f"captions.source=webdataset;captions.input='{folder}/{{00000..00002}}.tar'"
+    return given, lambda: tar(folder / "00002.tar", "1.jpg", "2.jpg")
+
+
+def a_folder_of_tars(folder: Path) -> tuple[str, Callable[[], object]]:
+    (folder / "tars").mkdir()
+    tar(folder / "tars" / "0.tar", "1.jpg")
+    given = f"captions.source=webdataset;captions.input={folder}/tars"
+    return given, lambda: tar(folder / "tars" / "0.tar", "1.jpg", "2.jpg")
+
+
+def pictures_in_a_list(folder: Path) -> tuple[str, Callable[[], object]]:
+    for k in (1, 2):
+        (folder / f"{k}.jpg").write_bytes(b"\xff\xd8\xff" + bytes([k]))
+    listed = folder / "list.txt"
+    listed.write_text("a\t1.jpg\nb\t2.jpg\n")
+    return f"regions.images={listed}", lambda: listed.write_text("a\t2.jpg\nb\t1.jpg\n")
+
+
+def a_picture_that_a_list_names(folder: Path) -> tuple[str, Callable[[], object]]:
+    given, _ = pictures_in_a_list(folder)
+    return given, lambda: (folder / "2.jpg").write_bytes(b"\xff\xd8\xff3")
+
+
+def a_picture_that_a_row_names(folder: Path) -> tuple[str, Callable[[], object]]:
+    (folder / "1.jpg").write_bytes(b"123")
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    image = pa.array([{"bytes": None, "path": "1.jpg"}], kind)
+    pq.write_table(pa.table({"image": image}), folder / "rows.parquet")
+    return f"regions.images={folder}/rows.parquet", lambda: (folder / "1.jpg").write_bytes(b"321")
+
+
+def file_of(*sets: str) -> Callable[[Path], tuple[str, Callable[[], object]]]:
+    def make(folder: Path) -> tuple[str, Callable[[], object]]:
+        (folder / "place").mkdir()
+        file = folder / "place" / "file_ims.npy"
+        file.write_bytes(b"123")
+        given = ";".join(sets).format(file=file, folder=folder / "place")
+        return given, lambda: file.write_bytes(b"321")
+
+    return make
+
+
+FEATURES = "regions.features={{format: npy, input: {file}, ids: {folder}/ids.txt}}"
+
+
+def ids_of_features(folder: Path) -> tuple[str, Callable[[], object]]:
+    (folder / "ids.txt").write_text("1")
+    given = f"regions.features={{format: npy, input: x.npy, ids: {folder}/ids.txt}}"
+    return given, lambda: (folder / "ids.txt").write_text("2")
+
+
+def ids_beside_features(folder: Path) -> tuple[str, Callable[[], object]]:
+    (folder / "dev_ids.txt").write_text("1")
+    given = f"regions.features={{format: scan, input: {folder}/dev_ims.npy}}"
+    return given, lambda: (folder / "dev_ids.txt").write_text("2")
+
+
+CIDER = "relevance.measures=[cider]"
+PICTURES = "relevance.measures=[image_text]"
+CHANGES = [
+    (a_picture, {"regions", "align", "report"}),
+    (a_tar_of_a_pattern, {"captions"}),
+    (a_folder_of_tars, {"captions"}),
+    (pictures_in_a_list, {"regions", "align", "report"}),
+    (a_picture_that_a_list_names, {"regions", "align", "report"}),
+    (a_picture_that_a_row_names, {"regions", "align", "report"}),
+    (file_of("captions.source=csv", "captions.input={file}"), {"captions"}),
+    (file_of("captions.source=flickr", "captions.input=x", "captions.split_lists={{val: {file}}}"),
+     {"captions"}),
+    (file_of(FEATURES), {"regions"}),
+    (ids_of_features, {"regions"}),
+    (ids_beside_features, {"regions"}),
+    *[(file_of(f"regions.{key}={{file}}"), {"regions"}) for key in ("weights", "config")],
+    *[(file_of(f"regions.{key}={{folder}}"), {"regions"}) for key in ("model", "boxes_of")],
+    (file_of("agree.judgements={file}"), {"agree"}),
+    (file_of("evaluate.instances={file}"), {"evaluate"}),
+    (file_of("evaluate.coarse={file}"), {"evaluate"}),
+    (file_of("measures.cider.document_frequency={folder}#train", CIDER), {"relevance", "agree", "shards"}),
+    (file_of("measures.sbert.model={folder}"), {"relevance", "agree", "shards"}),
+    (file_of("measures.imported.mine={file}", "relevance.measures=[mine]"), {"relevance", "agree"}),
+    (file_of("measures.image_text.images={folder}", PICTURES), {"relevance", "agree"}),
+    (file_of("train.init={folder}", "runs=[triplet]"), {"runs/triplet"}),
+    (file_of("train.model.options.words={file}", "runs=[triplet]"), {"runs/triplet"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "stages"), CHANGES)
+def test_a_change_of_content_is_seen_and_a_move_is_not(
+    make: Callable[[Path], tuple[str, Callable[[], object]]], stages: set[str], tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    given, change = make(place)
+
+    def looked(text: str) -> dict[str, Any]:
+        loaded = params(*text.split(";"))
+        return write_inputs(loaded, tmp_path / "data" / "inputs", lambda _: loaded.train)
+
+    before = looked(given)
+    size = sum(path.stat().st_size for path in walk_files(place))
+    place.rename(tmp_path / "moved")
+    moved = given.replace(str(place), str(tmp_path / "moved"))
+    assert looked(moved) == before and str(tmp_path) not in str(before)
+    (tmp_path / "moved").rename(place)
+    change()
+    assert sum(path.stat().st_size for path in walk_files(place)) == size
+    after = looked(given)
+    assert {name for name in after if after[name] != before[name]} == stages
+
+
+@pytest.mark.parametrize("changed", [
+    "regions.workers=7", "regions.device=cuda", "relevance.block_images=3", "relevance.device=cuda",
+    "shards.exchange=/x", "measures.sbert.device=cuda", "measures.image_text.form=clipscore",
+    "measures.image_text.model=other", "judge.timeout=3", "train.workers=3", "train.device=cpu",
+])  # fmt: skip
+def test_how_the_work_is_done_and_measures_that_are_not_asked_for_change_nothing(
+    changed: str, tmp_path: Path
+) -> None:
+    assert look(tmp_path, changed) == look(tmp_path)
+
+
+@pytest.mark.parametrize(("changed", "stages"), [
+    ("shards.top=3", {"shards"}), ("shards.target_mb=1", {"shards"}),
+    ("measures.cider.sigma=3", {"shards", "relevance", "agree"}), ("train.seed=1", set()),
+    ("regions.unreadable=skip", {"regions"}), ("evaluate.split=val", {"evaluate", "align"}),
+    ("evaluate.stand_in=1", {"evaluate"}), ("publish.name=x", {"publish", "report"}),
+    ("agree.judgements=data/captions/truth.arrow", {"agree"}),
+])  # fmt: skip
+def test_what_decides_a_result_changes_its_stages(
+    changed: str, stages: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before, after = look(tmp_path), look(tmp_path, changed)
+    assert {name for name in after if after[name] != before[name]} == stages
+
+
+def test_one_preset_changes_its_runs_alone(tmp_path: Path) -> None:
+    loaded = params("runs=[a, b]")
+    of_run = dict.fromkeys("ab", loaded.train)
+    out = tmp_path / "data" / "inputs"
+    before = write_inputs(loaded, out, of_run.__getitem__)
+    of_run["b"] = params("train.lr=1").train
+    after = write_inputs(loaded, out, of_run.__getitem__)
+    assert {name for name in after if after[name] != before[name]} == {"runs/b"}
+    assert {path.name for path in (out / "runs").iterdir()} == {"a.json", "b.json"}
 
 
 def test_what_the_pipeline_makes_itself_is_left_to_dvc(tmp_path: Path) -> None:
-    """It is not there when the pipeline first runs, and would make a stage run again in the
-    second."""
+    """It is not there when the pipeline first runs, and would make a stage run again in the second.
+    Data of others may lie beside it."""
     made = tmp_path / "data" / "captions" / "truth.arrow"
-    given, out = params(f"agree.judgements={made}"), tmp_path / "data" / "inputs"
-    before = write_inputs(given, out)
+    given = f"agree.judgements={made}"
+    before = look(tmp_path, given)
+    assert before["agree"]["contents"] == {"agree.judgements": "captions/truth.arrow"}
     made.parent.mkdir(parents=True)
     made.write_bytes(b"1")
-    assert write_inputs(given, out) == before
+    assert look(tmp_path, given) == before
+    mine = tmp_path / "data" / "mine.csv"
+    mine.write_bytes(b"1")
+    assert look(tmp_path, f"agree.judgements={mine}") != before
 
 
-def test_a_dataset_of_the_hub_is_known_by_its_name(tmp_path: Path) -> None:
-    given = params("captions.source=hub", "captions.input=nlphuji/flickr30k")
-    assert write_inputs(given, tmp_path / "data" / "inputs")["captions"] == {
-        "nlphuji/flickr30k": None
-    }
+def test_a_dataset_of_the_hub_is_known_by_its_name_and_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "hub_revision", lambda name, kind, revision: f"{kind} {revision}")
+    hub = ("captions.source=hub", "captions.input=nlphuji/flickr30k", "captions.revision=v2")
+    found = look(tmp_path, *hub, "regions.images=someone/pictures")
+    assert found["captions"]["params"]["captions"]["input"] == "nlphuji/flickr30k"
+    assert found["captions"]["contents"] == {"captions.input": "dataset v2"}
+    assert found["regions"]["contents"] == {"regions.images": "dataset None"}
+
+
+def test_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
+    folder, read = tmp_path / "pictures", list[Path]()
+    folder.mkdir()
+    for k in range(3):
+        (folder / f"{k}.jpg").write_bytes(b"123")
+    monkeypatch.setattr("capgrade.schemas.contents._TICK", 0)
+    real = content_digest.__globals__["digest"]
+    monkeypatch.setattr(
+        "capgrade.schemas.contents.digest", lambda path: read.append(path) or real(path)
+    )
+    before = content_digest(str(folder))
+    assert content_digest(str(folder)) == before and len(read) == 3
+    times = (folder / "1.jpg").stat()
+    time.sleep(0.01)
+    (folder / "1.jpg").write_bytes(b"321")
+    os.utime(folder / "1.jpg", ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert content_digest(str(folder)) != before and len(read) == 4
+    next((tmp_path / "cache" / "digests").iterdir()).write_text("damaged")
+    (folder / "1.jpg").write_bytes(b"123")
+    assert content_digest(str(folder)) == before and len(read) == 7
 
 
 def test_the_code_is_one_digest_in_a_checkout_and_its_version_where_it_is_installed(
@@ -80,6 +268,4 @@ def test_links_are_followed_and_do_not_lead_in_circles(tmp_path: Path) -> None:
     (folder / "back").symlink_to(folder)
     (folder / ".hidden").write_bytes(b"1")
     (folder / "broken").symlink_to(tmp_path / "nothing")
-    assert [(path.relative_to(folder).as_posix(), size) for path, size in walk_files(folder)] == [
-        ("link/1.jpg", 3)
-    ]
+    assert [path.relative_to(folder).as_posix() for path in walk_files(folder)] == ["link/1.jpg"]
