@@ -13,7 +13,7 @@ from capgrade.metrics.base import check_choice
 from capgrade.metrics.catalogue import RECALL, with_measure
 from capgrade.metrics.formats import DIRECTION_WORDS, best_of, format_value
 from capgrade.metrics.uncertainty import correct
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.tables import Bold, Style, latex, markdown
 
 if TYPE_CHECKING:
@@ -56,9 +56,8 @@ def table_of(
             name for column in columns for name in column[1:] if column not in result.values
         ]:
             known = dict.fromkeys(name for _, name in result.values)
-            raise InputError(
-                f"no {lacking[0]}", file=label, remedy=f"evaluated: {', '.join(known)}"
-            )
+            problem = f"no {lacking[0]} was evaluated"
+            raise InputError(problem, file=label, remedy=choose_from(lacking[0], known))
     bold = _best(results, columns) if len(results) > 1 else set()
     rows = [
         [

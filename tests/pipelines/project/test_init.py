@@ -56,7 +56,7 @@ def test_it_looks_then_writes_a_project(flickr30k: Path, tmp_path: Path, capsys)
     )
     assert (project / "dvc.yaml").read_bytes() == (ROOT / "dvc.yaml").read_bytes()
     assert (project / ".gitignore").read_text().splitlines() == ["/data/", "/dvc_plots/"]
-    assert len((project / "README.md").read_text().splitlines()) <= 25
+    assert len((project / "README.md").read_text().splitlines()) <= 26
     assert 'type = "hardlink,copy"' in (project / ".dvc" / "config").read_text()
     assert (project / ".dvcignore").read_text().splitlines() == ["*.unfinished*"]
 
