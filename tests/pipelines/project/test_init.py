@@ -235,6 +235,7 @@ def test_what_lies_here_is_found_from_the_project(
     "measures.image_text.model=f", "measures.reranker.model=f", "evaluate.coarse=f/s.npy",
     "train.init=f", "measures.imported.mine=f/m.npy", "presets.own={init: f}",
     "train.model.options={words: f/dataset_flickr30k.json}", "regions.boxes_of=f",
+    "evaluate.judgements=[f/dataset_flickr30k.json]",
 ])  # fmt: skip
 def test_every_place_that_a_set_names_is_found_from_the_project(
     given: str, flickr30k: Path, tmp_path: Path, monkeypatch
