@@ -95,6 +95,7 @@ class Dataset:
     features: dict[str, Any] | None = None
     columns: ImageColumns = NO_COLUMNS  # of pictures in a table
     judgements: tuple[str, ...] = ()  # files of people's scores of pairs
+    instances: str | None = None  # COCO's, of the split that is evaluated
     params: Mapping[str, Any] = field(default_factory=dict)  # a template's regions, runs, presets
 
 
@@ -340,7 +341,10 @@ def params_of(
         "train": {},
         "runs": list(presets) or template.get("runs", ["triplet"]),
         "presets": template.get("presets", {}),
-        "evaluate": {"judgements": list(judgements)} if judgements else {},
+        "evaluate": {
+            **({"instances": dataset.instances} if dataset.instances else {}),
+            **({"judgements": list(judgements)} if judgements else {}),
+        },
         "agree": {"judgements": judgements[0] if judgements else None},
         "align": {"run": None},
         "publish": {"name": name, "license": "unknown", **told},

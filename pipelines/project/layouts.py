@@ -48,21 +48,32 @@ def find_flickr30k(data: Path, pictures: bool) -> Dataset:
 
 def find_coco(data: Path, pictures: bool) -> Dataset:
     """Karpathy's dataset_coco.json, else the official annotations; pictures below train2014 and
-    val2014, or 2017."""
+    val2014, or 2017; instances of the official validation split where they lie there too, as a
+    test split is of its images."""
     images = None
     if pictures:
         images = str(_find(data, "train2014", "val2014", "train2017", "val2017").parent)
     if karpathy := _find_nearest(data, "dataset_coco.json"):
-        return Dataset({"source": "karpathy", "input": str(karpathy)}, images)
+        read = {"source": "karpathy", "input": str(karpathy)}
+        return Dataset(read, images, instances=_instances(data, "val2014"))
     files = [
-        str(path)
+        (f"{part}{year}", path)
         for year in ("2014", "2017")
         for part in ("train", "val")
         if (path := _find_nearest(data, f"captions_{part}{year}.json"))
     ]
     if not files:
         raise _missing(data, "dataset_coco.json", "captions_train2014.json")
-    return Dataset({"source": "coco", "input": files}, images)
+    evaluated = next((split for split, _ in files if split.startswith("val")), files[0][0])
+    inputs = [str(path) for _, path in files]
+    return Dataset(
+        {"source": "coco", "input": inputs}, images, instances=_instances(data, evaluated)
+    )
+
+
+def _instances(data: Path, split: str) -> str | None:
+    path = _find_nearest(data, f"instances_{split}.json")
+    return None if path is None else str(path)
 
 
 _FLICKR8K = Path(__file__).with_name("flickr8k.yaml")
