@@ -425,14 +425,20 @@ def stages_that_stop(tree: Mapping[str, Any], summary: DatasetSummary) -> list[s
     for preset in tree["runs"]:
         block = with_preset({**tree["train"], "preset": preset}, tree["presets"])
         params = validated(TrainParams, block)
+        # A batch may have each image once.
+        whole, of_split, items = (
+            (sum(summary.splits.values()), summary.splits, "images")
+            if params.unique_images
+            else (summary.captions, summary.split_captions, "captions")
+        )
         if tree["captions"].get("divide"):
-            pairs = int(summary.captions * (1 - sum(tree["captions"]["divide"].values())))
+            available = int(whole * (1 - sum(tree["captions"]["divide"].values())))
         else:
-            pairs = sum(summary.split_captions.get(one, 0) for one in params.split.split("+"))
-        if pairs < params.batch_size:
+            available = sum(of_split.get(one, 0) for one in params.split.split("+"))
+        if available < params.batch_size:
             lines.append(
                 f"{preset} trains in batches of {params.batch_size}, and {params.split} has"
-                f" {pairs:,} captions: --set train.batch_size=N makes them smaller"
+                f" {available:,} {items}: --set train.batch_size=N makes them smaller"
             )
     return lines
 
