@@ -569,10 +569,13 @@ def _agreements(whole: Queries, judgements: Mapping[str, Judgements]) -> dict[st
     if (owner := whole.candidate_group) is None:
         problem = "judgements need the image of each caption"
         raise InputError(problem, remedy="give owner, the row of each column")
-    return {
-        name: agreement_of_scores(whole.similarity, owner, people)
-        for name, people in judgements.items()
-    }
+    found = {}
+    for name, people in judgements.items():
+        try:
+            found[name] = agreement_of_scores(whole.similarity, owner, people)
+        except InputError as error:
+            raise error.of(name) from error
+    return found
 
 
 def evaluate_lists(

@@ -82,6 +82,8 @@ def test_what_does_not_fit_the_scores_is_refused() -> None:
         "judgements of pairs of captions",
         people=Within.between("captions", CAPTION, CAPTION, SCORE, captions),
     )
+    with pytest.raises(InputError, match="crowd: 3 of 150 judged pairs"):
+        capgrade.evaluate(left_out, owner=OWNER, metrics="recall@1", judgements={"crowd": PEOPLE})
     with pytest.raises(InputError, match="give owner"):
         capgrade.evaluate(SCORES, SCORES, ["ndcg@5"], judgements={"people": PEOPLE})
 
