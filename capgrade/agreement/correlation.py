@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.agreement.coefficients import bootstrapped_spearman, coefficients, intervals
 from capgrade.agreement.judgements import Judgements, Within
 from capgrade.metrics.formats import JUDGED
 from capgrade.schemas.errors import InputError
@@ -16,6 +15,9 @@ from capgrade.schemas.errors import InputError
 def correlate(values: np.ndarray, people: Judgements, owner: np.ndarray) -> dict[str, Any]:
     """`coefficients` of values of the judged pairs, float [n], their `intervals`, and
     `bootstrapped_spearman` where it is known. owner int64 [n]: the image of each pair's caption."""
+    # scipy.stats takes as long to import as all else of an evaluation, and few need it.
+    from capgrade.agreement.coefficients import bootstrapped_spearman, coefficients, intervals
+
     results: dict[str, Any] = dict(coefficients(values, people, owner == people.image))
     results["intervals"] = intervals(values, people, owner)
     half = bootstrapped_spearman(values, people)
