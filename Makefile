@@ -1,4 +1,4 @@
-# Two commands do everything on a fresh machine: `make repro` and `make test`.
+# Two commands do everything on a fresh machine: `make repro` and `make test`. With Flickr8K at hand, `make flickr8k DATA=FOLDER`.
 PYTHON ?= python3
 BIN := .venv/bin
 CORE := .venv/core
@@ -8,13 +8,17 @@ GPU := .venv/gpu
 # Parameters to change for one run: make repro SET="captions.scenes.train=50 shards.top=8"
 SET ?=
 
+# Of `make flickr8k`: the folder of captions and pictures, and the one to make.
+DATA ?=
+PROJECT ?= flickr8k
+
 # Of `make gpu`: options of the script. Of `make wheels`: the machine's Python, and what it has beside torch.
 ARGS ?=
 FOR ?= 3.12
 HAS ?=
 PLATFORMS := $(foreach n,28 27 24 17,--platform manylinux_2_$(n)_x86_64) --platform manylinux2014_x86_64
 
-.PHONY: repro test core peers lowest gpu wheels lint screenshots clean
+.PHONY: repro flickr8k test core peers lowest gpu wheels lint screenshots clean
 
 # Stages find `capgrade` on the path, as in a project of `capgrade init`.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -26,18 +30,32 @@ ONE := dvc --wait-for-lock repro --single-item "$$@" || exit 1
 BESIDE := xargs -P "$$(getconf _NPROCESSORS_ONLN)" -L 1 sh -c '$(ONE)' dvc
 RUNS := dvc stage list --name-only | sed -n 's/^train@\(.*\)/train@\1 evaluate@\1/p'
 
+# In the current folder, or after `cd`.
+define EVERYTHING
+dvc repro captions && \
+printf 'regions\nrelevance shards\n' | $(BESIDE) && \
+{ $(RUNS); echo agree publish; } | OMP_NUM_THREADS=1 $(BESIDE)
+endef
+
 # The C library keeps what torch frees: asking the system for it again, page by page, is a fifth of the detector's time.
-repro: export MALLOC_MMAP_MAX_ = 0
-repro: export MALLOC_TRIM_THRESHOLD_ = 2147483647
+repro flickr8k: export MALLOC_MMAP_MAX_ = 0
+repro flickr8k: export MALLOC_TRIM_THRESHOLD_ = 2147483647
 repro: .venv/installed
 ifeq ($(SET),)
-	dvc repro captions
-	printf 'regions\nrelevance shards\n' | $(BESIDE)
-	{ $(RUNS); echo agree publish; } | OMP_NUM_THREADS=1 $(BESIDE)
+	$(EVERYTHING)
 endif
 	dvc $(if $(SET),exp run $(foreach s,$(SET),-S $(s)),repro)
 	capgrade search --captions data/captions --relevance data/relevance
 	cat data/comparison/runs.md
+
+# A project over Flickr8K as people hold it: captions, splits, judgements and pictures in DATA, a folder or a zip of pictures.
+# After a stop the same command goes on. What it fetches is what .venv needs, by pip: the weights of the backbone too.
+flickr8k: .venv/installed
+	@test -f $(PROJECT)/params.yaml || test -n "$(DATA)" || { echo "say where Flickr8K lies: make flickr8k DATA=FOLDER"; exit 2; }
+	test -f $(PROJECT)/params.yaml || capgrade init $(PROJECT) --template flickr8k --data "$(DATA)"
+	cd $(PROJECT) && $(EVERYTHING)
+	cd $(PROJECT) && dvc repro
+	cat $(PROJECT)/data/comparison/runs.md
 
 # Files in their order: those of one long test, which come last by default, would end alone.
 test: .venv/installed lint

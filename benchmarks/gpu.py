@@ -106,6 +106,7 @@ HOSTS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[dict[str, Any], ...
         ({"name": "captioning"},),
     ),
     "cvse": (GRU, {"dropout": 0.0, "concepts": 8}, ({"name": "divergence"},)),
+    "frozen": ({"embed": 16, "hidden": 16}, {"dropout": 0.0}, ({"name": "soft_info_nce"},)),
     "clip": (CLIP, {}, ({"name": "soft_info_nce", "of": "logits", "temperature": 1.0},)),
     "siglip": (CLIP, {}, ({"name": "sigmoid", "of": "logits", "temperature": 1.0, "bias": 0.0},)),
     "scan": (GRU, {}, ()),
@@ -448,8 +449,9 @@ def host(bench: Bench, name: str, precision: Precision) -> Found:
     config = configure(name, options, numbers, bench.many)
     reads_pieces = "text_model" in options
     words = len(bench.tokenizer) if reads_pieces else FIRST_WORD + len(bench.words)
+    reads_vectors = hasattr(config, "sentence_model")  # a caption is one, of so many numbers
     batches = {
-        n: batch_of(bench, n, 1 if pixels else bench.regions, numbers, words)
+        n: batch_of(bench, n, 1 if pixels else bench.regions, numbers, words, reads_vectors)
         for n in (bench.few, bench.many)
     }
     few, many = batches[bench.few], batches[bench.many]
@@ -460,7 +462,7 @@ def host(bench: Bench, name: str, precision: Precision) -> Found:
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
-        if not reads_pieces:
+        if not (reads_pieces or reads_vectors):
             model.learn_words(bench.words, list(many.texts.tokens.numpy()), many.image_numbers)
         return model
 
@@ -492,16 +494,22 @@ def host(bench: Bench, name: str, precision: Precision) -> Found:
     return Found(largest, STEPS[precision], rate, "steps")
 
 
-def batch_of(bench: Bench, n: int, regions: int, numbers: int, words: int) -> Batch:
-    """Pairs of the labels' first images, with random regions and words."""
+def batch_of(
+    bench: Bench, n: int, regions: int, numbers: int, words: int, vectors: bool = False
+) -> Batch:
+    """Pairs of the labels' first images, with random regions and words; with `vectors` a caption is
+    a vector of as many numbers as there are words."""
     random, longest = torch.Generator().manual_seed(SEED), bench.words_read
     features = torch.randn(n, regions, numbers, generator=random)
     mask = torch.arange(regions) < torch.randint(1, regions + 1, (n, 1), generator=random)
     images = Images(features * mask[..., None], torch.zeros(n, regions, 5), mask)
     tokens = torch.randint(FIRST_WORD, words, (n, longest), generator=random)
     read = torch.arange(longest) < torch.randint(3, longest + 1, (n, 1), generator=random)
+    tokens = tokens * read
+    if vectors:
+        tokens, read = torch.randn(n, 1, words, generator=random), torch.ones(n, 1, dtype=bool)
     owner = np.arange(n)
-    texts = CaptionTokens(tokens * read, read, torch.from_numpy(owner))
+    texts = CaptionTokens(tokens, read, torch.from_numpy(owner))
     return Batch(images, texts, owner, bench.labels.table.refs[bench.labels.table.ref_ptr[:n]])
 
 

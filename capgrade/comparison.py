@@ -40,7 +40,7 @@ from capgrade.metrics.uncertainty import (
     resampled_means,
     resampled_medians,
 )
-from capgrade.schemas.errors import InputError, first_of
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.extras import needs
 from capgrade.schemas.tables import WRITERS, Style, plain
 
@@ -518,7 +518,7 @@ def find_columns(columns: Collection[Column], metrics: Sequence[str], measure: s
         name = with_measure(metric, measure)
         if not (matching := [column for column in columns if column[1] == name]):
             known = list(dict.fromkeys(known_name for _, known_name in columns))
-            raise InputError(f"no {metric}", remedy=f"evaluated: {first_of(known, 40)}")
+            raise InputError(f"no {metric} was evaluated", remedy=choose_from(metric, known))
         chosen += [column for column in matching if column not in chosen]
     return chosen
 

@@ -14,6 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from capgrade.agreement.correlation import (
+    agreement_of_scores,
+    judged_intervals,
+    judged_values,
+)
+from capgrade.agreement.judgements import Judgements
 from capgrade.comparison import WHOLE, Basis, Comparison, basis_of, basis_of_lists, compare
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
@@ -240,6 +246,8 @@ class Evaluation:
     collapse: Mapping[str, Collapse] = field(default_factory=dict)
     notes: Sequence[str] = ()
     basis: Basis = Basis()  # what these values are of
+    # By the name of the judgements, `agreement_of_scores` with them.
+    judgements: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def i2t(self) -> Evaluated:
@@ -276,6 +284,17 @@ class Evaluation:
             if drawn.samples
             else {}
         )
+
+    @cached_property
+    def judged(self) -> dict[str, float]:
+        """judged_tau_b[NAME] of each judgements: Kendall's tau-b over pairs with captions of other
+        images, -1 to 1."""
+        return judged_values(self.judgements)
+
+    @cached_property
+    def judged_intervals(self) -> dict[str, tuple[float, float]]:
+        """Intervals of `judged` at 95 %, by a bootstrap over images."""
+        return judged_intervals(self.judgements)
 
     @property
     def rsum(self) -> float:
@@ -316,8 +335,10 @@ class Evaluation:
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each direction and metric: its value, the interval and the number of queries
-        that have a value; the sums last. Fractions, sums 0 to 600. Needs pandas."""
-        return _frame(self.scored, self.sums, self.sum_intervals)
+        that have a value; the sums and the agreement with judgements last. Fractions, sums 0 to
+        600. Needs pandas."""
+        both = self.sums | self.judged, self.sum_intervals | self.judged_intervals
+        return _frame(self.scored, *both)
 
     def to_latex(self, label: str = "this run", metrics: str | Sequence[str] | None = None) -> str:
         """`latex_table` of this result alone."""
@@ -325,7 +346,7 @@ class Evaluation:
 
     def json(self) -> dict[str, Any]:
         """Fractions, except rsum and nsum of 0 to 600; `intervals` under the same keys; null where
-        no query has a value."""
+        no query has a value. `judgements`, if there are any, have their own intervals."""
         values = {
             direction: {
                 name: None if np.isnan(value) else value for name, value in scored.mean.items()
@@ -349,6 +370,7 @@ class Evaluation:
             "counts": dict(self.counts),
             "collapse": state,
             "notes": list(self.notes),
+            **({"judgements": dict(self.judgements)} if self.judgements else {}),
         }
 
     def __str__(self) -> str:
@@ -359,6 +381,10 @@ class Evaluation:
         sums = [
             [name, _with_interval(v, self.sum_intervals.get(name), 1)]
             for name, v in self.sums.items()
+        ]
+        sums += [
+            [name, _with_interval(v, self.judged_intervals.get(name), 4)]
+            for name, v in self.judged.items()
         ]
         warned = [f"\n{direction}: {state}" for direction, state in self.collapse.items()]
         return plain([["", *self.scored], *rows, *sums]) + "".join(warned)
@@ -419,6 +445,7 @@ def evaluate(
     fold: int | None = None,
     ties: TieRule = "expected",
     intervals: Draws | None = _DRAWS,
+    judgements: Mapping[str, Judgements] | None = None,
 ) -> Evaluation:
     """Every metric for every query, of a matrix of scores; print it for a table with bootstrap
     `intervals`, None for none.
@@ -437,6 +464,8 @@ def evaluate(
     - `positives`, (of images, of captions) for "eccv", "cxc" or "accepted": map@r, r_precision,
       cxc_recall@K, ...
     - `classes` 0/1 [n_images, n_classes]: pmrp
+    - `judgements` by name, whose numbers are rows and columns: how well the scores agree with
+      people on the pairs that these judged, `.judgements`; needs the owner
 
     Without `metrics`: recall@1, 5, 10, and of relevance ndcg@25, ncs@5, asp and kendall_tau_a.
     `ids` of images and captions, which `Labels` bring, are what `compare` goes by. `fold` averages
@@ -528,7 +557,25 @@ def evaluate(
         basis=basis_of(
             directions["i2t"], directions["t2i"], ids, samples, settings, next(iter(named), "")
         ),
+        judgements=_agreements(directions["i2t"], judgements or {}),
     )
+
+
+def _agreements(whole: Queries, judgements: Mapping[str, Judgements]) -> dict[str, dict[str, Any]]:
+    """`agreement_of_scores` with each judgements; they are of the whole gallery, also beside
+    folds."""
+    if not judgements:
+        return {}
+    if (owner := whole.candidate_group) is None:
+        problem = "judgements need the image of each caption"
+        raise InputError(problem, remedy="give owner, the row of each column")
+    found = {}
+    for name, people in judgements.items():
+        try:
+            found[name] = agreement_of_scores(whole.similarity, owner, people)
+        except InputError as error:
+            raise error.of(name) from error
+    return found
 
 
 def evaluate_lists(

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, get_args
 from capgrade.comparison import Column, compare, find_columns, reported_columns, values_of
 from capgrade.metrics.base import check_choice
 from capgrade.metrics.catalogue import RECALL, with_measure
-from capgrade.metrics.formats import DIRECTION_WORDS, best_of, format_value
+from capgrade.metrics.formats import DIRECTION_WORDS, best_of, format_value, is_judged
 from capgrade.metrics.uncertainty import correct
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.tables import Bold, Style, latex, markdown
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ class Result:
     @classmethod
     def of(cls, evaluation: Evaluation) -> Result:
         """The numbers of an evaluation."""
-        return cls(values_of(evaluation), evaluation.basis.measure, evaluation)
+        judged = {("", name): value for name, value in evaluation.judged.items()}
+        return cls(values_of(evaluation) | judged, evaluation.basis.measure, evaluation)
 
 
 def table_of(
@@ -46,8 +47,9 @@ def table_of(
 
     Bold are the best of a column and what a paired test does not tell from it; without a test of
     the same queries, what prints the same. A single run has none. `metrics` without a measure in
-    brackets are of the first measure; None takes those of papers. InputError for another style, a
-    metric that a run lacks, and where the first measures of the runs differ.
+    brackets are of the first measure; None takes those of papers, and agreement with judgements.
+    InputError for another style, a metric that a run lacks, and where the first measures of the
+    runs differ.
     """
     check_choice("style", style, get_args(Style))
     columns = _columns(results, metrics)
@@ -56,9 +58,8 @@ def table_of(
             name for column in columns for name in column[1:] if column not in result.values
         ]:
             known = dict.fromkeys(name for _, name in result.values)
-            raise InputError(
-                f"no {lacking[0]}", file=label, remedy=f"evaluated: {', '.join(known)}"
-            )
+            problem = f"no {lacking[0]} was evaluated"
+            raise InputError(problem, file=label, remedy=choose_from(lacking[0], known))
     bold = _best(results, columns) if len(results) > 1 else set()
     rows = [
         [
@@ -96,8 +97,10 @@ def _columns(results: Mapping[str, Result], metrics: Sequence[str] | None) -> li
             _require_one_measure(name, results)
         found = find_columns(list(first.values), metrics, first.measure)
     else:
-        found = [column for column in first.values if column[1] in _OF_PAPERS]
-        found = found or reported_columns(list(first.values))
+        judged = [column for column in first.values if is_judged(column[1])]
+        others = [column for column in first.values if column not in judged]
+        found = [column for column in others if column[1] in _OF_PAPERS]
+        found = [*(found or reported_columns(others)), *judged]
     order = [*DIRECTION_WORDS, ""]
     return sorted(found, key=lambda column: order.index(column[0]))
 
@@ -137,7 +140,8 @@ def _best(results: Mapping[str, Result], columns: Sequence[Column]) -> set[tuple
             (n, column) for n, value in known.items() if format_value(column[1], value) == text
         }
         first = next(label for label, value in known.items() if value == best)
-        best_of_column.setdefault(first, []).append(column)
+        if not is_judged(column[1]):  # of pairs, not of queries, which the test exchanges
+            best_of_column.setdefault(first, []).append(column)
     for label, won in best_of_column.items():
         bold |= _within_noise(results, label, won)
     return bold

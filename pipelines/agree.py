@@ -22,8 +22,9 @@ from capgrade.agreement.calibration import (
     some_references,
     usual_references,
 )
-from capgrade.agreement.coefficients import bootstrapped_spearman, coefficients, human, intervals
+from capgrade.agreement.coefficients import human
 from capgrade.agreement.contradictions import contradictions
+from capgrade.agreement.correlation import correlate
 from capgrade.agreement.curve import Curve, fit, through
 from capgrade.agreement.judgement_files import judged_digest, read_people
 from capgrade.agreement.judgements import Judgements, Within
@@ -97,7 +98,7 @@ def agree(
     values = judged.values
     probabilities = meanings(values, known)
     result = {
-        name: _correlate(column, people, owner)
+        name: correlate(column, people, owner)
         for name, column in {**values, **probabilities}.items()
     }
     for name, contradicting in judged.contradictions.items():
@@ -106,7 +107,7 @@ def agree(
         result[name]["calibration"] = error
     if folds:
         predicted, weights = mix(values, people.score, people.image, folds)
-        result["mixture"] = {**_correlate(predicted, people, owner), "weights": weights}
+        result["mixture"] = {**correlate(predicted, people, owner), "weights": weights}
         if mixture:
             r, tau = (result["mixture"][name]["all"] for name in ("pearson", "kendall"))
             note = (
@@ -127,7 +128,7 @@ def agree(
         for name, curve in fitted.curves.items():
             result[name]["calibration"] = {"ece": curve.ece, "reliability": curve.reliability}
     if 0 < own.sum() < len(own):
-        result["binary"] = _correlate(own.astype(float), people, owner)
+        result["binary"] = correlate(own.astype(float), people, owner)
     if people.ratings is not None:
         result["human"] = human(people, own)
     return result
@@ -169,15 +170,6 @@ def _compute_values(
             if said:
                 judged.contradictions[name] = said
     return judged
-
-
-def _correlate(column: np.ndarray, people: Judgements, owner: np.ndarray) -> dict[str, Any]:
-    """`coefficients` of values of the judged pairs, float [n], their `intervals`, and
-    `bootstrapped_spearman` where it is known. owner int64 [n]: the image of each caption."""
-    results: dict[str, Any] = dict(coefficients(column, people, owner == people.image))
-    results["intervals"] = intervals(column, people, owner)
-    half = bootstrapped_spearman(column, people)
-    return {**results, "spearman_bootstrap": half} if half else results
 
 
 def _fit_calibration(

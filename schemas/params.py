@@ -474,6 +474,8 @@ class EvaluateParams(ParamsBlock):
     samples: Natural = 1000  # bootstrap draws of the intervals; 0: none
     seed: Natural = 0
     instances: Where | None = None  # COCO's instances json, for PMRP
+    # people's scores of pairs, as agree.judgements, to compare the model's scores with
+    judgements: tuple[WhereOrName, ...] = ()
     # with --run: score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own
     pooling: str | None = None
     # with --run: the best epoch by train.also_best_by; None: by train.best_by

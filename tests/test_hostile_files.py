@@ -35,7 +35,7 @@ from capgrade.pipelines.detectors.checkpoint import load_bottom_up, read_names
 from capgrade.pipelines.features.convert import import_regions, read_regions
 from capgrade.pipelines.judging.question import load_prompts
 from capgrade.pipelines.sources import read_source
-from capgrade.pipelines.sources.table import parquet_rows
+from capgrade.pipelines.sources.rows import open_rows
 from capgrade.schemas.arrow import read_arrow
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_lines
@@ -109,6 +109,14 @@ def features_of(format: str, **options: Any) -> Callable[[Path], Any]:
     return lambda path: list(read_regions(format, path, **options))
 
 
+def rows_of(kind: str) -> Callable[[Path], Any]:
+    def read(path: Path) -> Any:
+        rows = open_rows(path, kind)
+        return [] if rows is None else list(rows.read(rows.columns))
+
+    return read
+
+
 # What reads a file that the user names, by a name of its own, and what such files end with.
 ROADS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "pictures": (".jpg", pictures_of),
@@ -129,7 +137,8 @@ ROADS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "captions karpathy": (".json", captions_of("karpathy")),
     "captions flickr": (".token", captions_of("flickr")),
     "captions webdataset": (".tar", captions_of("webdataset")),
-    "texts": (".parquet", lambda path: list(parquet_rows(path, list))),
+    "table parquet": (".parquet", rows_of(".parquet")),
+    "table arrow": (".arrow", rows_of(".arrow")),
     "json": (".json", read_json),
     "yaml": (".yaml", read_yaml),
     "lines": (".txt", lambda path: list(read_lines(path))),
@@ -494,7 +503,7 @@ WHOLE: dict[str, tuple[str, Callable[[Path], bytes]]] = {
     "tar of GNU": ("tar", lambda _: tarred(("x" * 200, PNG), format=tarfile.GNU_FORMAT)),
     "tar with pax": ("tar", lambda _: tarred(info("a.png", comment="x" * 99), ("b.png", PNG))),
     "parquet": ("parquet", lambda _: parquet(image=[{"bytes": PNG, "path": "a.png"}] * 9, image_id=list("abcdefghi"))),
-    "table of texts": ("texts", lambda _: parquet(image_id=list("abc"), caption=["a dog"] * 3)),
+    "table of texts": ("table parquet", lambda _: parquet(image_id=list("abc"), caption=["a dog"] * 3)),
     "samples": ("captions webdataset", lambda _: tarred(("a.png", PNG), ("a.txt", b"a dog"))),
     "npy": ("similarity npy", lambda _: npy(MATRIX)),
     "imported": ("imported", lambda _: npy(MATRIX)),

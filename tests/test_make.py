@@ -1,11 +1,11 @@
-"""`make repro` with a dvc that only says what it is asked: what is run beside what, and what a
-failure stops."""
+"""`make repro` and `make flickr8k` with a dvc that only says what it is asked: what is run beside
+what, and what a failure stops."""
 
 import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 import yaml
@@ -67,7 +67,8 @@ def test_what_runs_side_by_side_does_not_need_what_runs_beside_it(project: Path)
         for line in beside:
             own: set[str] = set()
             for name in re.findall(r"(\w+)(?:@\w+)?", line.removeprefix(BESIDE)):
-                assert set(stages[name]["deps"]) <= before | own, name
+                for dep in stages[name]["deps"]:  # or a file of a folder
+                    assert {dep, *map(str, PurePath(dep).parents)} & (before | own), (name, dep)
                 own |= outs[name]
             known |= own
     last = ("align", "compare", "report")
@@ -86,6 +87,23 @@ def test_a_failure_lets_what_runs_beside_it_end_and_stops_the_rest(project: Path
 
 def test_an_experiment_is_one_command(project: Path) -> None:
     assert made(project, "repro", "SET=a.b=1 c.d=2") == (0, ["exp run -S a.b=1 -S c.d=2"])
+
+
+def test_flickr8k_makes_a_project_once_and_goes_on_in_it(project: Path) -> None:
+    init = '#!/bin/sh\necho "$*"; mkdir -p $2/data/comparison; touch $2/params.yaml\n'
+    (project / ".venv" / "bin" / "capgrade").write_text(
+        init + "echo table > $2/data/comparison/runs.md\n"
+    )
+    status, said = made(project, "flickr8k")
+    assert status and said == ["say where Flickr8K lies: make flickr8k DATA=FOLDER"]
+    status, said = made(project, "flickr8k", "DATA=my data")
+    assert (status, said[0]) == (0, "init flickr8k --template flickr8k --data my data")
+    assert (said[1], said[-2:]) == ("repro captions", ["repro", "table"])
+    assert set(said[4:7]) == {f"{BESIDE} train@a evaluate@a", SECOND, f"{BESIDE} agree publish"}
+    again = made(project, "flickr8k")
+    assert (again[0], again[1][0], len(again[1])) == (0, "repro captions", len(said) - 1)
+    status, said = made(project, "flickr8k", bad="train@a")
+    assert status and "repro" not in said
 
 
 @pytest.mark.parametrize("carried", [False, True])

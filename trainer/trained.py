@@ -156,7 +156,8 @@ class Trained(Measure[TrainedParams]):
 
     def meaning(self) -> str:
         by = "a model" if self.params.run is None else _told(runs_of(self.run))
-        return f"cosine of caption and picture, -1..1, by {by} that was not trained on the image"
+        said = f"cosine of caption and picture, -1..1, without references, by {by} that was not"
+        return f"{said} trained on the image"
 
     def files(self) -> dict[str, str]:
         runs = {f"measures.trained.run {k}": run for k, run in enumerate(runs_of(self.run))}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -79,23 +80,38 @@ def judged_digest(path: Path) -> str:
     )
 
 
-def read_judgements(path: Path, captions: Captions, scale: Limits = None) -> Judgements:
+def name_judgements(paths: Iterable[Path]) -> dict[str, Path]:
+    """Judgements by their files' names without suffix. InputError where two are called the same."""
+    named: dict[str, Path] = {}
+    for path in paths:
+        if named.setdefault(path.stem, path) is not path:
+            problem = f"two judgements are called '{path.stem}'"
+            raise InputError(problem, file=path, remedy="give each file once, by its own name")
+    return named
+
+
+def read_judgements(
+    path: Path, captions: Captions, scale: Limits = None, *, partly: bool = False
+) -> Judgements:
     """As `read_people`, with an InputError for pairs within one modality."""
-    people = read_people(path, captions, scale)
+    people = read_people(path, captions, scale, partly=partly)
     if isinstance(people, Within):
         remedy = f"give pairs of {PAIR}; pairs of one kind are for capgrade agree alone"
         raise InputError(f"judgements of pairs of {people.of}", file=path, row=1, remedy=remedy)
     return people
 
 
-def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgements:
+def read_people(
+    path: Path, captions: Captions, scale: Limits = None, *, partly: bool = False
+) -> Judgements:
     """The judgements of a file, a review's folder or `eccv`, as docs/measures.md lists them.
 
     The content tells the format. Pairs of captions (STS) and of images (SIS) are `Within`. A row
     without a rater is a judgement of its own; a rater's scores by several prompts count with their
-    mean. `scale` is for tables without one. Raises InputError for another layout, a score that is
-    not finite or off the scale, two scales, an unknown id, an item with itself, and a pair that one
-    rater judged twice.
+    mean. `scale` is for tables without one. `partly`: judgements of unknown ids are left out and
+    counted, for example those of another split. Raises InputError for another layout, a score that
+    is not finite or off the scale, two scales, an unknown id, or no known pair, an item with
+    itself, and a pair that one rater judged twice.
     """
     if _is_eccv(path):
         return eccv_judgements(captions)
@@ -115,6 +131,12 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
         OF_CAPTIONS: ("caption", "caption"),
         OF_IMAGES: ("image", "image"),
     }[of]
+    judged = len(rows)
+    if partly:
+        first_known, second_known = (numbers[kind].keys() for kind in kinds)
+        rows = [row for row in rows if row.first in first_known and row.second in second_known] or (
+            _refuse_others(rows, captions, path)
+        )
     ids = [row.first for row in rows], [row.second for row in rows]
     first, second = (
         np.array(
@@ -128,12 +150,21 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
     )
     ratings = Ratings.of([row.ratings for row in rows])
     if of != PAIR:
-        return Within.between(of, first, second, ratings.means, captions)
+        within = Within.between(of, first, second, ratings.means, captions)
+        return replace(within, left_out=judged - len(rows))
     random = None
     if rows[0].sampling is not None:
         random = np.array([row.sampling == RANDOM for row in rows])
     repeated = ratings if ratings.counts.max() > 1 else None
-    return Judgements(first, second, ratings.means, repeated, scale=limits, random=random)
+    return Judgements(
+        first,
+        second,
+        ratings.means,
+        repeated,
+        scale=limits,
+        random=random,
+        left_out=judged - len(rows),
+    )
 
 
 def read_raters(path: Path) -> tuple[dict[str, dict[tuple[str, str], float]], tuple[float, float]]:
@@ -174,6 +205,15 @@ def _number(numbers: Mapping[str, int], id: str, kind: str, path: Path, line: in
             f"{kind} '{id}' is not among the captions", file=path, row=line or None, remedy=remedy
         )
     return numbers[id]
+
+
+def _refuse_others(rows: Sequence[_Row], captions: Captions, path: Path) -> NoReturn:
+    problem = (
+        f"{len(rows):,} judged pairs, none of an image and a caption of split '{captions.split}';"
+        f" the first is of '{rows[0].first}' and '{rows[0].second}'"
+    )
+    remedy = "give the split that was judged, and captions with the ids of the judgements"
+    raise InputError(problem, file=path, remedy=remedy)
 
 
 def _scale(rows: Sequence[_Row], path: Path, given: Limits) -> Limits:

@@ -4,7 +4,7 @@ Crisscrossed Captions STS (two captions) and SIS (two images)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,12 @@ class Ratings:
         ptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
         return Ratings(ptr, np.array([value for row in rows for value in row], np.float64))
 
+    def of_pairs(self, pairs: np.ndarray) -> Ratings:
+        """The ratings of these pairs, int64 [m], in their order."""
+        rows = [np.arange(self.ptr[k], self.ptr[k + 1]) for k in pairs]
+        ptr = np.cumsum([0, *map(len, rows)])
+        return Ratings(ptr, self.value[np.concatenate([np.empty(0, np.int64), *rows])])
+
     @property
     def counts(self) -> np.ndarray:
         """int64 [pairs]: the number of ratings of each pair."""
@@ -52,6 +58,7 @@ class Judgements:
     scale: tuple[float, float] | None = None  # lowest and highest possible score, if known
     sampling: str = CHOSEN  # RANDOM where every pair was equally likely to be judged
     random: np.ndarray | None = None  # bool, the same of each pair, where the file says it
+    left_out: int = 0  # judged pairs that are not here, as their image or caption is not
 
     @property
     def binary(self) -> bool:
@@ -60,10 +67,34 @@ class Judgements:
         ratings = self.score if self.ratings is None else self.ratings.value
         return self.scale in (None, YES_OR_NO) and set(np.unique(ratings)) == {0.0, 1.0}
 
+    def restricted_to(self, images: np.ndarray, captions: np.ndarray) -> Judgements:
+        """The judgements of these images and captions, int64 [m] each, by their places there; the
+        others are counted in `left_out`."""
+        assert not isinstance(self, Within), "a model's scores are of an image and a caption"
+        image, caption = _places(self.image, images), _places(self.caption, captions)
+        rows = np.flatnonzero((image >= 0) & (caption >= 0))
+        ratings = None if self.ratings is None else self.ratings.of_pairs(rows)
+        return replace(
+            self,
+            image=image[rows],
+            caption=caption[rows],
+            score=self.score[rows],
+            ratings=ratings,
+            random=None if self.random is None else self.random[rows],
+            left_out=self.left_out + len(self.score) - len(rows),
+        )
+
     def values(self, fitted: Any, captions: Captions) -> np.ndarray:
         """The values of a fitted measure for these pairs, float32 [n]."""
         del captions
         return np.asarray(fitted.pairs(self.image, self.caption))
+
+
+def _places(numbers: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The place of each number among those that are kept, int64; -1 for one that is not."""
+    places = np.full(max(numbers.max(initial=0), kept.max(initial=0)) + 1, -1)
+    places[kept] = np.arange(len(kept))
+    return places[numbers]
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,13 @@ from capgrade.metrics.catalogue import CATALOGUE, SUM_OF, family_of
 DIRECTION_WORDS = {"i2t": "image to text", "t2i": "text to image"}
 DIRECTIONS = tuple(DIRECTION_WORDS)
 SUM_NAMES = tuple(SUM_OF)  # stored as they are printed, 0 to 600
+JUDGED = "judged_tau_b"  # agreement of a model's scores with judgements, whose name is in brackets
 
 
 def unit_of(name: str) -> str:
     """fraction, rank, tau or cosine; of a sum and of an unknown metric a fraction."""
+    if is_judged(name):
+        return "tau"
     base = family_of(name)
     return CATALOGUE[base].unit if base else "fraction"
 
@@ -31,6 +34,11 @@ def best_of(name: str) -> Callable[..., float] | None:
     """`min` of ranks, `max` of most metrics; None of lambda, which says nothing of how good a model
     is."""
     return {"rank": min, "cosine": None}.get(unit_of(name), max)
+
+
+def is_judged(name: str) -> bool:
+    """Whether this is the agreement with judgements: judged_tau_b[CrowdFlowerAnnotations]."""
+    return name.partition("[")[0] == JUDGED
 
 
 def is_sum(name: str) -> bool:

@@ -200,6 +200,10 @@ class LabelFiles:
     positives: Annotated[
         Path | None, Option(metavar=FILE, help="Likely positives, a file of `capgrade audit`.")
     ] = None
+    judgements: Annotated[
+        list[Path] | None,
+        Option(metavar=PATH, help="People's scores of pairs, as of `agree`; repeat for several."),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -249,11 +253,19 @@ def evaluate(
     with paired tests of the first against each other one. With it `--out` writes tables in Markdown
     and LaTeX.
     """
+    from capgrade.agreement.judgement_files import judged_digest, name_judgements
     from capgrade.schemas.files import found_digests
     from capgrade.trainer.evaluation.evaluate import similarity_names
     from capgrade.trainer.evaluation.task import load_task
 
-    options = {"split": split, "stand_in": scores.stand_in, "fold": fold, "metric": metric}
+    judged = None if label_files.judgements is None else list(map(str, label_files.judgements))
+    options = {
+        "split": split,
+        "stand_in": scores.stand_in,
+        "fold": fold,
+        "metric": metric,
+        "judgements": judged,
+    }
     loaded = load(common.params, common.sets, evaluate=options)
     block = loaded.evaluate
     if compared:
@@ -278,7 +290,7 @@ def evaluate(
             stand_in=block.stand_in,
             instances=block.instances,
             **vars(encoded),
-            **vars(label_files),
+            **{**vars(label_files), "judgements": block.judgements or None},
         )
         _evaluate_by_list(
             positives_list.lists, positives_list.likely, scores, block, every, out, common.as_json
@@ -312,9 +324,15 @@ def evaluate(
     of_images, of_captions = scores.embeddings or (None, None)
     tables = {"image_embeddings": of_images, "caption_embeddings": of_captions, **given_ids}
     instances = None if block.instances is None else Path(block.instances)
-    labels = {**vars(label_files), "instances": instances}
+    labels = {
+        "relevance": label_files.relevance,
+        "positives": label_files.positives,
+        "instances": instances,
+    }
+    judgements = name_judgements(map(Path, block.judgements))
     matrices = dict(zip(similarity_names(similarity or []), similarity or [], strict=True))
     inputs = found_digests(captions=captions, **labels, **tables, **matrices)
+    inputs |= {f"judgements {name}": judged_digest(path) for name, path in judgements.items()}
     inputs |= {} if block.split is None else {"split": block.split}
     task, notes = load_task(
         captions,
@@ -323,6 +341,7 @@ def evaluate(
         stand_in=block.stand_in,
         split=block.split,
         ids=scores.ids,
+        judgements=list(judgements.values()),
         **labels,
     )
     _score(task, notes, block, inputs, every, out, common.as_json)
@@ -421,7 +440,7 @@ def _compare(
     if len(texts) > 1:
         typer.echo(f"comparing {', '.join(texts)}", err=as_json)  # before slow imports
     from capgrade.pipelines.cli.tables import print_comparison
-    from capgrade.trainer.evaluation.compare import compare, list_reported
+    from capgrade.trainer.evaluation.compare import compare, list_judged, list_reported
     from capgrade.trainer.evaluation.tables import label_folders, table_of_runs, write_tables
 
     runs = label_folders(texts)
@@ -443,6 +462,7 @@ def _compare(
         if comparison is None
         else list(dict.fromkeys(row.metric for row in comparison.rows))
     )
+    names += [] if metrics else list_judged(runs.values())
     if out is not None:
         write_tables(runs, names, out, comparison)
     if as_json and comparison is not None:

@@ -94,6 +94,9 @@ class Dataset:
     images: str | None = None
     features: dict[str, Any] | None = None
     columns: ImageColumns = NO_COLUMNS  # of pictures in a table
+    judgements: tuple[str, ...] = ()  # files of people's scores of pairs
+    instances: str | None = None  # COCO's, of the split that is evaluated
+    params: Mapping[str, Any] = field(default_factory=dict)  # a template's regions, runs, presets
 
 
 SCENES_DATASET = Dataset({"source": "scenes"}, images="data/captions")
@@ -108,7 +111,13 @@ def with_sets(dataset: Dataset, sets: Sequence[str]) -> Dataset:
     columns = ImageColumns(
         regions.get("image_column"), regions.get("image_id"), "--set regions.image_column"
     )
-    return Dataset(tree["captions"], regions["images"], regions["features"], columns)
+    return replace(
+        dataset,
+        captions=tree["captions"],
+        images=regions["images"],
+        features=regions["features"],
+        columns=columns,
+    )
 
 
 def _put_sets(tree: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
@@ -308,7 +317,11 @@ def params_of(
         tree["publish"] |= told
         tree["runs"] = list(presets) or tree["runs"]
         return _checked(_put_sets(tree, sets), summary.splits)
-    captions, shards = dict(dataset.captions), ShardsParams()
+    captions, shards, template = dict(dataset.captions), ShardsParams(), dataset.params
+    given = {text.partition("=")[0] for text in sets}
+    judgements = dataset.judgements
+    # What a template says of its detector goes with no other one.
+    is_detected = dataset.images is None or "regions.detector" in given
     splits = list(summary.splits)
     if len(splits) == 1 and not captions.get("split"):
         captions["divide"] = _DIVIDED
@@ -318,6 +331,7 @@ def params_of(
         "regions": {
             "images": dataset.images,
             **({"features": dataset.features} if dataset.features else {}),
+            **({} if is_detected else template.get("regions", {})),
         },
         "measures": {
             "sbert": {"model": SbertParams().model, "references": SbertParams().references}
@@ -325,10 +339,13 @@ def params_of(
         "relevance": {"measures": list(_MEASURES)},
         "shards": {"measures": list(_MEASURES), "top": shards.top, "uniform": shards.uniform},
         "train": {},
-        "runs": list(presets) or ["triplet"],
-        "presets": {},
-        "evaluate": {},
-        "agree": {"judgements": None},
+        "runs": list(presets) or template.get("runs", ["triplet"]),
+        "presets": template.get("presets", {}),
+        "evaluate": {
+            **({"instances": dataset.instances} if dataset.instances else {}),
+            **({"judgements": list(judgements)} if judgements else {}),
+        },
+        "agree": {"judgements": judgements[0] if judgements else None},
         "align": {"run": None},
         "publish": {"name": name, "license": "unknown", **told},
     }
@@ -340,8 +357,8 @@ def params_of(
     tree["shards"]["split"] = tree["train"]["split"] = names["train"]
     tree["train"]["validation"] = names["validation"]
     tree = _put_sets(tree, sets)
-    given = {text.partition("=")[0].partition(".")[0] for text in sets}
-    if dataset.images and "align" not in given and isinstance(tree["runs"], list):
+    blocks = {key.partition(".")[0] for key in given}
+    if dataset.images and "align" not in blocks and isinstance(tree["runs"], list):
         teran = (run for run in tree["runs"] if str(run).startswith("teran"))
         tree["align"]["run"] = next(teran, None)
     return _checked(tree, splits)
@@ -408,14 +425,20 @@ def stages_that_stop(tree: Mapping[str, Any], summary: DatasetSummary) -> list[s
     for preset in tree["runs"]:
         block = with_preset({**tree["train"], "preset": preset}, tree["presets"])
         params = validated(TrainParams, block)
+        # A batch may have each image once.
+        whole, of_split, items = (
+            (sum(summary.splits.values()), summary.splits, "images")
+            if params.unique_images
+            else (summary.captions, summary.split_captions, "captions")
+        )
         if tree["captions"].get("divide"):
-            pairs = int(summary.captions * (1 - sum(tree["captions"]["divide"].values())))
+            available = int(whole * (1 - sum(tree["captions"]["divide"].values())))
         else:
-            pairs = sum(summary.split_captions.get(one, 0) for one in params.split.split("+"))
-        if pairs < params.batch_size:
+            available = sum(of_split.get(one, 0) for one in params.split.split("+"))
+        if available < params.batch_size:
             lines.append(
                 f"{preset} trains in batches of {params.batch_size}, and {params.split} has"
-                f" {pairs:,} captions: --set train.batch_size=N makes them smaller"
+                f" {available:,} {items}: --set train.batch_size=N makes them smaller"
             )
     return lines
 
@@ -462,12 +485,16 @@ def _params_lines(tree: Mapping[str, Any]) -> Iterator[str]:
 def _set_up_dvc(folder: Path) -> list[str]:
     """Set DVC up in a folder, unless it is set up already, and git where there is none: DVC's
     experiments need it. Returns the names of what was made."""
-    folder = folder.resolve()
-    folders = [folder, *folder.parents]
+    folder, program = folder.resolve(), which("git")
+    folders, made = [folder, *folder.parents], []
+    git = next((path for path in folders if (path / ".git").exists()), None)
+    if git is not None and git != folder and program is not None:
+        ignored = subprocess.run([program, "check-ignore", "--quiet", folder], cwd=git, check=False)
+        if ignored.returncode == 0:  # a folder that its repository ignores stands alone
+            folders, git = [folder], None
     if any((path / ".dvc").is_dir() for path in folders):
         return []
-    git, made = next((path for path in folders if (path / ".git").exists()), None), []
-    if git is None and (program := which("git")) is not None:
+    if git is None and program is not None:
         subprocess.run([program, "init", "--quiet"], cwd=folder, check=True)
         git, made = folder, [".git"]
     options = ["--no-scm"] if git is None else [] if git == folder else ["--subdir"]
@@ -505,9 +532,8 @@ README = """# {name}
     dvc dag             # the stages, and what needs what
     dvc metrics show    # metrics of each run
 {experiments}
-`capgrade` and `dvc` are those of the active Python environment.
-What was done before a stop is kept in `data/STAGE.unfinished`, until the last stage, `report`, deletes it. Files in
-`data` are read-only links to DVC's cache: `dvc unprotect FILE` makes one yours to change.
+`capgrade` and `dvc` are those of the active Python environment. What was done before a stop is kept in
+`data/STAGE.unfinished`, until `report` deletes it. Files in `data` are read-only: `dvc unprotect FILE` makes one yours.
 
 | file | what it has |
 |---|---|

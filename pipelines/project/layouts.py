@@ -2,28 +2,36 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from capgrade.pipelines.project.init import Dataset
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import read_yaml
 
 DEEP = 3  # levels of folders in which a file is looked for: the given one and two below
 
 
 def find_flickr8k(data: Path, pictures: bool) -> Dataset:
     """Karpathy's dataset_flickr8k.json, else the original token file with its lists, else Kaggle's
-    captions.txt."""
-    images = None
+    captions.txt; people's judgements where they lie there too."""
+    images, judged = None, [_find_nearest(data, name) for name in _JUDGED]
     if pictures:
-        images = str(_find(data, "Flicker8k_Dataset", "Flickr8k_Dataset", "Images", "images"))
+        names = ("Flicker8k_Dataset", "Flickr8k_Dataset", "Images", "images", *_ZIPS)
+        images = str(_find(data, *names))
+    beside: dict[str, Any] = {
+        "judgements": tuple(str(path) for path in judged if path),
+        "params": read_yaml(_FLICKR8K),
+    }
     if karpathy := _find_nearest(data, "dataset_flickr8k.json"):
-        return Dataset({"source": "karpathy", "input": str(karpathy)}, images)
+        return Dataset({"source": "karpathy", "input": str(karpathy)}, images, **beside)
     captions = _find(data, "Flickr8k.token.txt", "captions.txt")
     lists = {
         split: str(path)
         for split, name in _LISTS.items()
         if (path := _find_nearest(data, f"Flickr_8k.{name}Images.txt"))
     }
-    return Dataset({"source": "flickr", "input": str(captions), "split_lists": lists}, images)
+    read = {"source": "flickr", "input": str(captions), "split_lists": lists}
+    return Dataset(read, images, **beside)
 
 
 def find_flickr30k(data: Path, pictures: bool) -> Dataset:
@@ -40,23 +48,38 @@ def find_flickr30k(data: Path, pictures: bool) -> Dataset:
 
 def find_coco(data: Path, pictures: bool) -> Dataset:
     """Karpathy's dataset_coco.json, else the official annotations; pictures below train2014 and
-    val2014, or 2017."""
+    val2014, or 2017; instances of the official validation split where they lie there too, as a
+    test split is of its images."""
     images = None
     if pictures:
         images = str(_find(data, "train2014", "val2014", "train2017", "val2017").parent)
     if karpathy := _find_nearest(data, "dataset_coco.json"):
-        return Dataset({"source": "karpathy", "input": str(karpathy)}, images)
+        read = {"source": "karpathy", "input": str(karpathy)}
+        return Dataset(read, images, instances=_instances(data, "val2014"))
     files = [
-        str(path)
+        (f"{part}{year}", path)
         for year in ("2014", "2017")
         for part in ("train", "val")
         if (path := _find_nearest(data, f"captions_{part}{year}.json"))
     ]
     if not files:
         raise _missing(data, "dataset_coco.json", "captions_train2014.json")
-    return Dataset({"source": "coco", "input": files}, images)
+    evaluated = next((split for split, _ in files if split.startswith("val")), files[0][0])
+    inputs = [str(path) for _, path in files]
+    return Dataset(
+        {"source": "coco", "input": inputs}, images, instances=_instances(data, evaluated)
+    )
 
 
+def _instances(data: Path, split: str) -> str | None:
+    path = _find_nearest(data, f"instances_{split}.json")
+    return None if path is None else str(path)
+
+
+_FLICKR8K = Path(__file__).with_name("flickr8k.yaml")
+# Judgements of pairs of the test split; the first is what measures are compared with.
+_JUDGED = ("CrowdFlowerAnnotations.txt", "ExpertAnnotations.txt")
+_ZIPS = ("Flickr8k_Dataset*.zip", "Flicker8k_*.zip")  # of pictures; texts are in Flickr8k_text.zip
 _LISTS = {"train": "train", "val": "dev", "test": "test"}
 LAYOUTS: dict[str, Callable[[Path, bool], Dataset]] = {
     "flickr8k": find_flickr8k,
@@ -66,7 +89,7 @@ LAYOUTS: dict[str, Callable[[Path, bool], Dataset]] = {
 
 
 def _find_nearest(data: Path, name: str) -> Path | None:
-    """The nearest file or folder of this name, None without one."""
+    """The nearest file or folder of this name, or pattern of names; None without one."""
     for depth in range(DEEP):
         if paths := sorted(data.glob("*/" * depth + name)):
             return paths[0].resolve()

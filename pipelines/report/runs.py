@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.agreement.correlation import judged_intervals, judged_values
 from capgrade.metrics.formats import (
     DIRECTION_WORDS,
+    JUDGED,
     SUM_NAMES,
     best_of,
     format_value,
+    is_judged,
     scale,
     sort_key_of,
 )
@@ -89,6 +92,10 @@ _MEANINGS = {
     "kendall_tau_b": (
         "Rank correlation of similarity and relevance: 1 for the same order, 0 for none."
     ),
+    JUDGED: (
+        "Kendall's tau-b of similarity and people's scores, over judged pairs of a caption and"
+        " another image than its own. These are few of all pairs, and somebody chose them."
+    ),
 }
 
 
@@ -100,11 +107,15 @@ def _read_metrics(data: ReportData) -> dict[str, Run]:
 
 
 def _value(run: Run, direction: str, name: str) -> float:
+    if is_judged(name):
+        return judged_values(run.get("judgements", {})).get(name, math.nan)
     value = (run.get(direction, {}) if direction else run).get(name)
     return math.nan if value is None else float(value)
 
 
-def _interval(run: Run, direction: str, name: str) -> list[float] | None:
+def _interval(run: Run, direction: str, name: str) -> Sequence[float] | None:
+    if is_judged(name):
+        return judged_intervals(run.get("judgements", {})).get(name)
     return (run["intervals"].get(direction, {}) if direction else run["intervals"]).get(name)
 
 
@@ -124,11 +135,13 @@ def runs_section(data: ReportData) -> PageSection:
             *sorted(reported - set(SHORT_METRICS), key=sort_key_of),
         ]
         columns = [("", name) for name in SUM_NAMES if any(name in run for run in runs.values())]
+        judged = [judged_values(run.get("judgements", {})) for run in runs.values()]
+        columns += [("", name) for name in sorted({name for names in judged for name in names})]
         columns += [(direction, name) for direction in DIRECTION_WORDS for name in names]
         short = [
             (direction, name)
             for direction, name in columns
-            if name in (*SUM_NAMES, *SHORT_METRICS)
+            if (name in (*SUM_NAMES, *SHORT_METRICS) or is_judged(name))
             and all(not math.isnan(_value(run, direction, name)) for run in runs.values())
         ]
         n_columns = Counter(direction for direction, _ in short)

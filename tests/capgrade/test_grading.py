@@ -153,7 +153,7 @@ def test_labels_in_memory_are_pickled() -> None:
     (3, "captions are int -> give a dict"),
     ([["a dog"]], "captions are list -> give a dict"),
     ({}, "no captions -> give a dict"),
-    (pa.table({"image_id": ["1"], "text": ["a dog"]}), "no column 'caption' .* -> rename one to caption; there are"),
+    (pa.table({"image_id": ["1"], "text": ["a dog"]}), "no column 'caption' .* -> rename one to caption; choose from: image_id, text"),
     ({"1": ["a dog", None]}, r'captions row 1: caption .1#1. is absent; .* -> .*empty="drop"'),
     ({"1": ["a dog", 7]}, "captions row 1: 'caption' is 7, not a text"),
     ("nowhere", "nowhere: no such folder"),

@@ -21,7 +21,7 @@ from capgrade.schemas.files import write_manifest
 from capgrade.schemas.relevance import read_relevance
 
 TABLES_READ = ("meteor", "scene_graph", "spice")
-ENCODED = ("sbert", "image_text", "reranker", "image_reranker")
+ENCODED = ("sbert", "image_text", "reranker", "image_reranker", "trained")
 IN_THE_CORE = [
     name for name in MEASURES if not name.startswith(ENCODED) and name not in TABLES_READ
 ]

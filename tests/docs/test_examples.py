@@ -54,6 +54,12 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--captions coco/captions": "--captions one",
         "--folds 10": "--folds 3",
         "cross-encoder/stsb-roberta-base": "crossencoder",
+        "--captions DIR --regions DIR --set train.folds=5": (
+            "--captions data/captions --regions data/regions --set train.folds=2 --epochs 1"
+            " --set train.batch_size=4 --set train.validation=null"
+        ),
+        "--captions DIR": "--captions data/captions",
+        "regions=DIR": "regions=data/regions",
     },
     "metrics.md": {
         "--compare runA --compare runB": (

@@ -48,6 +48,8 @@ def named(requirements: list[str]) -> set[str]:
 
 def distribution(module: str) -> str:
     """The distribution that brings a module, by what is installed, else its own name."""
+    if module == "pydantic_core":  # which pydantic's own pages import from
+        return "pydantic"
     found = BROUGHT.get(module, [module.replace("_", "-")])
     return found[0].lower().replace("_", "-")
 

@@ -118,9 +118,10 @@ def open_images(
     parameter `setting`, is "skip" to leave unreadable pictures out. InputError where the folder is
     missing, for the other folder, and for an unknown model."""
     model = model_of(name)
-    folder, other, option, unread = regions, images, "regions", "images"
-    if model.reads == "pictures":
-        folder, other, option, unread = images, regions, "images", "regions"
+    reads_pictures = model.reads == "pictures"
+    folder, other = (images, regions) if reads_pictures else (regions, images)
+    option = "images" if reads_pictures else "regions"
+    unread = "regions" if reads_pictures else "images"
     if folder is None:
         problem = f"model '{name}' reads {model.reads}, which are not given"
         raise InputError(problem, remedy=f"give --{option}")

@@ -1,6 +1,6 @@
 """Paired tests of evaluation folders, by what they keep of each query."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,3 +29,9 @@ def list_reported(folder: Path) -> list[str]:
     """Names of the metrics of a finished evaluation that papers report. InputError as `compare`."""
     columns = reported_columns(list(values_of(read_evaluation(folder))))
     return list(dict.fromkeys(name for _, name in columns))
+
+
+def list_judged(folders: Iterable[Path]) -> list[str]:
+    """Columns of the judgements that all finished evaluations have. InputError as `compare`."""
+    found = [read_evaluation(folder).judged for folder in folders]
+    return [name for name in found[0] if all(name in others for others in found)]

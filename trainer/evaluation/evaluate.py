@@ -19,10 +19,8 @@ from capgrade.schemas.files import write_json, write_manifest
 from capgrade.schemas.natures import recorded
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams
-from capgrade.trainer.evaluation.stored import PER_QUERY_FILE, write_queries
+from capgrade.trainer.evaluation.stored import METRICS_FILE, PER_QUERY_FILE, write_queries
 from capgrade.trainer.evaluation.task import Task
-
-METRICS_FILE = "metrics.json"
 
 
 def default_names(task: Task, params: EvaluateParams, fold: int | None = None) -> list[str]:
@@ -87,6 +85,7 @@ def score(
         ids=task.ids,
         ties=params.ties,
         intervals=Draws(samples=params.samples, seed=params.seed),
+        judgements=task.judgements if fold is None else None,
     )
     counts = {**evaluation.counts, **({"left_out": task.left_out} if task.left_out else {})}
     basis = evaluation.basis

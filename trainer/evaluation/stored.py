@@ -11,8 +11,9 @@ from capgrade.evaluation import Evaluated, Evaluation
 from capgrade.metrics.formats import DIRECTIONS
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, read_manifest
+from capgrade.schemas.lines import read_json
 
-PER_QUERY_FILE = "per_query.npz"
+METRICS_FILE, PER_QUERY_FILE = "metrics.json", "per_query.npz"
 _OWNER, _LABELS, _IDS = "owner", "labels", "ids/"  # beside the values, DIRECTION/METRIC
 
 
@@ -36,7 +37,8 @@ def write_queries(path: Path, evaluation: Evaluation) -> None:
 
 
 def read_evaluation(folder: Path) -> Evaluation:
-    """The values of each query of an evaluation folder, over the whole set. InputError for a folder
+    """The values of each query of an evaluation folder, over the whole set, and its agreement with
+    judgements. InputError for a folder
     that is not finished, and for a file that lacks what a comparison goes by."""
     read_manifest(folder, "evaluation")
     try:
@@ -68,4 +70,5 @@ def read_evaluation(folder: Path) -> Evaluation:
         )
         for direction in DIRECTIONS
     }
-    return Evaluation(WHOLE, scored, {}, basis=basis)
+    judgements = read_json(folder / METRICS_FILE).get("judgements", {})
+    return Evaluation(WHOLE, scored, {}, basis=basis, judgements=judgements)

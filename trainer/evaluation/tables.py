@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from rich.markup import escape
 
+from capgrade.agreement.correlation import judged_values
 from capgrade.comparison import Comparison
 from capgrade.evaluation import Evaluation
 from capgrade.metrics.catalogue import Metric, family_of, with_measure
@@ -26,8 +27,8 @@ from capgrade.schemas.files import (
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.tables import ENDINGS, Style
-from capgrade.trainer.evaluation.evaluate import METRICS_FILE, count_averaged
-from capgrade.trainer.evaluation.stored import read_evaluation
+from capgrade.trainer.evaluation.evaluate import count_averaged
+from capgrade.trainer.evaluation.stored import METRICS_FILE, read_evaluation
 
 _HEADER = (
     "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval"
@@ -82,6 +83,8 @@ def _rows(evaluation: Evaluation, metrics: Sequence[Metric]) -> Iterator[list[st
     for name, value in evaluation.sums.items():
         label = with_measure(name, evaluation.basis.measure)
         yield [label, _cell(name, value, evaluation.sum_intervals.get(name)), ""]
+    for name, value in evaluation.judged.items():
+        yield [name, _cell(name, value, evaluation.judged_intervals.get(name)), ""]
 
 
 def show(evaluations: Sequence[Evaluation], *, every: bool = True) -> None:
@@ -123,6 +126,14 @@ def show(evaluations: Sequence[Evaluation], *, every: bool = True) -> None:
             on.print(f"note: {escape(note)}", highlight=False, soft_wrap=True)
 
 
+class StoredAgreement(BaseModel):
+    """What tables read of a run's agreement with judgements."""
+
+    pairs: int
+    own: int
+    kendall: dict[str, float]
+
+
 class StoredMetrics(BaseModel):
     """What tables read of metrics.json; null where no query has a value."""
 
@@ -131,6 +142,7 @@ class StoredMetrics(BaseModel):
     rsum: float | None = None
     nsum: float | None = None
     counts: dict[str, Any] = {}
+    judgements: dict[str, StoredAgreement] = {}
 
 
 def _read_run(path: Path) -> Result:
@@ -148,10 +160,12 @@ def _read_run(path: Path) -> Result:
         remedy = "write them with capgrade evaluate --out"
         raise InputError("not the metrics of an evaluation", file=path, remedy=remedy) from error
     measure = first_measure(run) or ""
+    judgements = {name: row.model_dump() for name, row in stored.judgements.items()}
     columns = {
         **{("i2t", name): value for name, value in stored.i2t.items()},
         **{("t2i", name): value for name, value in stored.t2i.items()},
         **{("", name): value for name in SUM_NAMES if (value := getattr(stored, name)) is not None},
+        **{("", name): value for name, value in judged_values(judgements).items()},
     }
     values = {
         (direction, with_measure(name, measure)): math.nan if value is None else value

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from capgrade.agreement.judgement_files import name_judgements, read_judgements
+from capgrade.agreement.judgements import Judgements
 from capgrade.evaluation import Pair
 from capgrade.labels import Labels
 from capgrade.lists import LIKELY, read_list, table_of
@@ -81,6 +83,8 @@ class Task:
     left_out: Mapping[str, Any] = field(default_factory=dict)
     ids: tuple[Sequence[str], Sequence[str]] | None = None  # of images and captions
     texts: Sequence[str] = ()  # (n_captions,); none of a list
+    # By name, of these images and captions.
+    judgements: Mapping[str, Judgements] = field(default_factory=dict, kw_only=True)
     # Lists of people that could not be read, and why.
     without: Mapping[str, InputError] = field(default_factory=dict)
 
@@ -105,6 +109,7 @@ def load_task(
     instances: Path | None = None,
     split: str | None = None,
     positives: Path | None = None,
+    judgements: Sequence[Path] = (),
     ids: MatrixIds | None = None,
 ) -> tuple[Task, list[str]]:
     """Read a task, and say in notes what it cannot be scored on and why.
@@ -112,7 +117,8 @@ def load_task(
     The similarity is a file, the mean of several (an ensemble), the cosines of two embedding tables
     (of images, of captions), or `stand_in`: the k-th caption of each image, encoded by the
     Sentence-BERT of the package, stands for it and leaves the gallery. `positives` is a file of
-    `capgrade audit`.
+    `capgrade audit`, `judgements` are files as `read_judgements` has them; what they say of other
+    images and captions is left out and counted.
     """
     files = [similarity] if isinstance(similarity, Path) else list(similarity or [])
     if sum(source is not None for source in (files or None, embeddings, stand_in)) != 1:
@@ -195,6 +201,10 @@ def load_task(
     )
     if positives is not None:
         lists["accepted"] = _keep_items(read_positives(positives, table), kept, images)
+    judged = {
+        name: _read_judgements(path, table, images, kept, notes)
+        for name, path in name_judgements(judgements).items()
+    }
     owner = np.searchsorted(images, table.owner[kept])
     task = Task(
         matrix,
@@ -208,9 +218,27 @@ def load_task(
         samples=samples,
         ids=([table.image_ids[i] for i in images], [table.caption_ids[c] for c in kept]),
         texts=[table.texts[c] for c in kept],
+        judgements=judged,
         without=without_lists,
     )
     return task, notes
+
+
+def _read_judgements(
+    path: Path, table: Captions, images: Array, kept: Array, notes: list[str]
+) -> Judgements:
+    """Judgements of the task's images and captions. InputError where none is of these."""
+    people = read_judgements(path, table, partly=True).restricted_to(images, kept)
+    judged = len(people.score) + people.left_out
+    if not len(people.score):
+        problem = f"{judged:,} judged pairs, and an item of each is left out of this evaluation"
+        raise InputError(problem, file=path, remedy="give judgements of what is evaluated")
+    if people.left_out:
+        notes.append(
+            f"{path.name}: {people.left_out:,} of {judged:,} judged pairs are of an image or a"
+            " caption that is not evaluated here"
+        )
+    return people
 
 
 def load_listed_task(

@@ -233,7 +233,7 @@ def test_a_table_without_a_scale_calibrates_nothing(
     )
     assert (
         call(*line, "--set", "agree.sampling=some") == 2
-        and "'random' or 'chosen'" in capsys.readouterr().err
+        and "choose from: random, chosen" in capsys.readouterr().err
     )
     for given, random in (((), False), (("--set", "agree.sampling=random"), True)):
         assert call(*line, "--set", "agree.scale=0..5", *given) == 0

@@ -20,8 +20,8 @@ FORMS = {
     "bleu_1": ("bleu", {"n": 1}),
     "bleu_3": ("bleu", {"n": 3}),
 }
-# need jars, pictures or a model: tests of their own
-OTHERWISE = ("spice", "image_text", "reranker", "image_reranker")
+# need jars, pictures, a model or a run: tests of their own
+OTHERWISE = ("spice", "image_text", "reranker", "image_reranker", "trained")
 NAMES = [
     name for name in (*MEASURES, "people", "people_shared", "daa_average") if name not in OTHERWISE
 ]

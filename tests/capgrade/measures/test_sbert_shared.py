@@ -14,6 +14,7 @@ from capgrade.measures.sbert import PRIOR, map_to_shared, shared_map
 from capgrade.pipelines.publish.tables import meaning
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.natures import recorded
 from capgrade.schemas.say import CapgradeWarning
 from tests.capgrade.measures.test_definitions import slow_matrix
 from tests.conftest import make_captions, random_sets
@@ -114,9 +115,9 @@ def test_few_images_are_warned_of() -> None:
 def test_names_parameters_and_words() -> None:
     params = MeasuresParams()
     used = params.used(["people_shared"])
-    assert measures_block(used)[
-        "sbert"
-    ] == params.sbert.model_dump() and "sbert_shared" not in measures_block(used)
+    assert measures_block(used)["sbert"] == recorded(
+        params.sbert
+    ) and "sbert_shared" not in measures_block(used)
     assert "what captions of one image share in this split" in meaning(
         "sbert_shared", params.used(["sbert_shared"])
     )

@@ -146,7 +146,7 @@ def test_search_frequencies_params_and_imports(world: Path) -> None:
     )
     done = printed("shards", "--captions", f"{world}/c", *options, "--out", f"{world}/s2")
     assert (done["params"]["shards"]["uniform"], done["params"]["shards"]["top"]) == (3, 2)
-    assert done["params"]["measures"]["x"] == {"imported": f"{world}/sims.npy"}
+    assert done["params"]["measures"]["x"] == {"imported": "sims.npy"}
 
 
 def test_options_win_over_set_and_set_over_params(world: Path) -> None:

@@ -17,6 +17,7 @@ OTHERS = {
     "--runner",
     "--accum-freq",
     "--force-download",
+    "--sort",
 }
 OTHERS |= {"--device", "--seconds", "--small", "--only"}  # of `make gpu`
 OTHERS |= {"--no-scm", "--subdir", "--quiet", "--port", "--scheduler-file"}

@@ -319,7 +319,7 @@ def test_unfinished_shards_of_other_captions_stay(captions_dir: Path, tmp_path: 
 
 
 def test_what_cannot_be_is_said_when_it_is_built(captions_dir: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no format 'csv' -> one of arrow, parquet"):
+    with pytest.raises(InputError, match="no format 'csv' -> choose from: arrow, parquet"):
         written(captions_dir, tmp_path, format="csv")
     for given, captions in (
         (beam.Pipeline() | beam.Create([]), "file:///c"),

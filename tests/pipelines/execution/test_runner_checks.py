@@ -33,7 +33,7 @@ def test_what_is_not_there_is_told_within_seconds(
     for name in ("MAVEN_CENTRAL_REPOSITORY", "GOOGLE_MAVEN_MIRROR", "MAVEN_STAGING_REPOSITORY"):
         monkeypatch.setattr(JavaJarServer, name, "http://127.0.0.1:1")
     start = time.monotonic()
-    assert "Beam has no runner 'SparkRuner' -> choose --runner from: " in checked(
+    assert "Beam has no runner 'SparkRuner' -> --runner, near it: SparkRunner" in checked(
         "--runner=SparkRuner"
     )
     assert "Beam has no runner 'apache_beam.Runer'" in checked("--runner", "apache_beam.Runer")

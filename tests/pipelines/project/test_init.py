@@ -1,7 +1,10 @@
 """`capgrade init`: what it says before it writes, what it writes, and what it never touches."""
 
+import shutil
 import subprocess
+import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from tests.conftest import ROOT, call, printed, refusal
 from tests.layouts import LAYOUTS
 
 N = 20
+FLICKR8K = ROOT / "pipelines" / "project" / "flickr8k.yaml"
 SCENES = ("--set", "regions.detector=scenes")
 
 
@@ -56,7 +60,7 @@ def test_it_looks_then_writes_a_project(flickr30k: Path, tmp_path: Path, capsys)
     )
     assert (project / "dvc.yaml").read_bytes() == (ROOT / "dvc.yaml").read_bytes()
     assert (project / ".gitignore").read_text().splitlines() == ["/data/", "/dvc_plots/"]
-    assert len((project / "README.md").read_text().splitlines()) <= 25
+    assert len((project / "README.md").read_text().splitlines()) <= 26
     assert 'type = "hardlink,copy"' in (project / ".dvc" / "config").read_text()
     assert (project / ".dvcignore").read_text().splitlines() == ["*.unfinished*"]
 
@@ -235,6 +239,7 @@ def test_what_lies_here_is_found_from_the_project(
     "measures.image_text.model=f", "measures.reranker.model=f", "evaluate.coarse=f/s.npy",
     "train.init=f", "measures.imported.mine=f/m.npy", "presets.own={init: f}",
     "train.model.options={words: f/dataset_flickr30k.json}", "regions.boxes_of=f",
+    "evaluate.judgements=[f/dataset_flickr30k.json]",
 ])  # fmt: skip
 def test_every_place_that_a_set_names_is_found_from_the_project(
     given: str, flickr30k: Path, tmp_path: Path, monkeypatch
@@ -247,8 +252,9 @@ def test_every_place_that_a_set_names_is_found_from_the_project(
     value, (key, _, typed) = loaded, given.partition("=")
     for name in key.split("."):
         value = value[name]
-    texts = [one for one in (value.values() if isinstance(value, dict) else [value]) if one]
-    assert texts == [str(tmp_path / typed.strip("{}").rpartition(": ")[2])]
+    several = value.values() if isinstance(value, dict) else value
+    texts = [one for one in ([value] if isinstance(value, str) else several) if one]
+    assert texts == [str(tmp_path / typed.strip("{}[]").rpartition(": ")[2])]
 
 
 def test_what_lies_elsewhere_stays_absolute_and_names_stay_names(
@@ -311,3 +317,78 @@ def test_a_project_has_git_or_does_not_speak_of_experiments(tmp_path: Path, monk
     assert call("init", tmp_path / "q", "--template", "scenes") == 0
     assert not (tmp_path / "q" / ".git").exists()
     assert "dvc exp" not in (tmp_path / "q" / "README.md").read_text()
+
+
+def flickr8k(folder: Path, zipped: bool) -> Path:
+    """Flickr8K as people hold it: texts with judgements in one folder, pictures in another one or
+    in a zip without folders; one captioned name has no picture."""
+    LAYOUTS["flickr8k"](folder, N)
+    texts, pictures = folder / "Flickr8k_text", folder / "Flicker8k_Dataset"
+    texts.mkdir()
+    for path in folder.glob("Flickr*.txt"):
+        path.rename(texts / path.name)
+    names = (texts / "Flickr_8k.testImages.txt").read_text().split()
+    rows = [f"{name}\t{names[0]}#{k}\t{k / 3}\t{k}\t{3 - k}" for name in names for k in range(4)]
+    (texts / "CrowdFlowerAnnotations.txt").write_text("\n".join(rows) + "\n")
+    rows = [f"{name}\t{names[1]}#{k}\t{k}\t{k}\t4" for name in names for k in range(1, 4)]
+    (texts / "ExpertAnnotations.txt").write_text("\n".join(rows) + "\n")
+    sorted(pictures.iterdir())[0].unlink()
+    if zipped:
+        with ZipFile(folder / "Flicker8k_224.zip", "w") as archive:
+            for path in sorted(pictures.iterdir()):
+                archive.write(path, path.name)
+        shutil.rmtree(pictures)
+    return folder
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_flickr8k_is_a_template_with_its_detector_its_runs_and_its_judgements(
+    zipped: bool, tmp_path: Path, capsys
+) -> None:
+    data = flickr8k(tmp_path / "f", zipped)
+    assert call("init", tmp_path / "p", "--template", "flickr8k", "--data", data) == 0
+    said = capsys.readouterr().out
+    assert "splits train 12 / val 4 / test 4, 19 of 20 pictures found" in said
+    assert "no pictures of 1 of the 20 images: '1000268201_0" in said and "stops for" not in said
+    assert "flickr8k_vse trains in batches of 128, and train has 60 captions: " in said
+    assert "frozen trains in batches of 256, and train has 12 images: " in said
+    tree, template = written(tmp_path / "p"), yaml.safe_load((FLICKR8K).read_text())
+    pictures = "Flicker8k_224.zip" if zipped else "Flicker8k_Dataset"
+    assert tree["regions"] == {"images": f"../f/{pictures}", **template["regions"]}
+    assert (tree["runs"], tree["presets"]) == (template["runs"], template["presets"])
+    crowd, experts = (
+        f"../f/Flickr8k_text/{name}Annotations.txt" for name in ("CrowdFlower", "Expert")
+    )
+    assert tree["agree"] == {"judgements": crowd}
+    assert tree["evaluate"]["judgements"] == [crowd, experts]
+
+
+def test_what_is_given_stands_before_the_template(tmp_path: Path) -> None:
+    data = flickr8k(tmp_path / "f", zipped=False)
+    (data / "Flickr8k_text" / "CrowdFlowerAnnotations.txt").unlink()
+    given = ("--template", "flickr8k", "--data", data)
+    assert call("init", tmp_path / "p", *given, *SCENES, "--preset", "triplet") == 0
+    tree, experts = written(tmp_path / "p"), "../f/Flickr8k_text/ExpertAnnotations.txt"
+    assert tree["regions"] == {"images": "../f/Flicker8k_Dataset", "detector": "scenes"}
+    assert tree["runs"] == ["triplet"] and tree["agree"] == {"judgements": experts}
+    finer = ("--set", "regions.boxes=25", "--set", "evaluate.judgements=[]")
+    assert call("init", tmp_path / "q", *given, *finer) == 0
+    tree = written(tmp_path / "q")
+    assert (tree["regions"]["boxes"], tree["regions"]["detector"]) == (25, "patches")
+    assert tree["evaluate"]["judgements"] == []
+    (data / "Flickr8k_text" / "ExpertAnnotations.txt").unlink()
+    assert call("init", tmp_path / "r", *given) == 0
+    tree = written(tmp_path / "r")
+    assert tree["agree"] == {"judgements": None} and "judgements" not in tree["evaluate"]
+
+
+def test_a_folder_that_its_repository_ignores_stands_alone(flickr30k: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    subprocess.run(["git", "init", "--quiet", repository], check=True)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=repository, check=True)
+    (repository / ".gitignore").write_text("/mine/\n")
+    given = ("--template", "flickr30k", "--data", flickr30k, *SCENES)
+    assert call("init", repository / "mine", *given) == 0
+    assert (repository / "mine" / ".dvc").is_dir() and (repository / "mine" / ".git").is_dir()
+    assert call("init", repository / "ours", *given) == 0
+    assert not (repository / "ours" / ".dvc").exists()

@@ -123,6 +123,7 @@ CHANGES = [
     (file_of("agree.judgements={file}"), {"agree"}),
     (file_of("evaluate.instances={file}"), {"evaluate"}),
     (file_of("evaluate.coarse={file}"), {"evaluate"}),
+    (file_of("evaluate.judgements=[{file}]"), {"evaluate"}),
     (file_of("measures.cider.document_frequency={folder}#train", CIDER), {"relevance", "agree", "shards"}),
     (file_of("measures.sbert.model={folder}"), {"relevance", "agree", "shards"}),
     (file_of("measures.imported.mine={file}", "relevance.measures=[mine]"), {"relevance", "agree"}),

@@ -433,6 +433,30 @@ def test_metrics_stand_in_the_order_of_their_numbers_and_no_lambda_is_best(
     assert best["i2t recall@5"] and not best["i2t lambda@5"]
 
 
+def test_agreement_with_people_is_a_column_beside_recall(data: Path, tmp_path: Path) -> None:
+    """Of other captions; of all pairs where no caption is another image's."""
+
+    def judged(tau: float, own: int = 2) -> dict[str, Any]:
+        coefficients = {"all": 0.9, "non_original": tau}
+        ends = {name: [value - 0.01, value + 0.01] for name, value in coefficients.items()}
+        row = {"pairs": 8, "own": own, "kendall": coefficients, "intervals": {"kendall": ends}}
+        return {**_metrics(250, 0.4, 0.6), "intervals": {}, "judgements": {"crowd": row}}
+
+    section = runs_section(
+        _evaluated(tmp_path, data, a=judged(0.25), b=judged(0.5), c=judged(0, 8))
+    )
+    table, terms = (
+        next(part for part in section.parts if isinstance(part, PageTable) and part.title == title)
+        for title in ("Runs", "What the names mean")
+    )
+    column = list(table.columns).index("judged_tau_b[crowd]")
+    cells = [row[column] for row in table.rows]
+    assert [cell.text for cell in cells] == ["0.250", "0.500", "0.900"]
+    assert [cell.best for cell in cells] == [False, False, True]
+    assert cells[0].note == "0.240–0.260"
+    assert "judged_tau_b" in [row[0] for row in terms.rows]
+
+
 def test_a_legend_names_the_runs_of_its_chart_in_the_colours_of_all() -> None:
     colour = colour_of(["a", "b", "c"], ["c", "a", "c"])
     assert colour["scale"]["domain"] == ["a", "b", "c"] and colour["legend"]["values"] == ["a", "c"]

@@ -128,7 +128,7 @@ def test_other_pictures_are_another_run(pictured: Data, tmp_path: Path) -> None:
     assert (
         prepare(pictured, params(), measures).made_of != prepare(other, params(), measures).made_of
     )
-    for content, problem in ((b"no picture", "not a readable picture"), (None, "cannot be read")):
+    for content, problem in ((b"no picture", "not a readable picture"), (None, "no such file")):
         changed.unlink() if content is None else changed.write_bytes(content)
         with pytest.raises(InputError, match=f"changed.png: {problem}"):
             train(other, tmp_path / "new", params(), measures)

@@ -62,7 +62,7 @@ def test_train_validates_on_dev_and_says_so(data, capsys, monkeypatch):
     assert not capsys.readouterr().err
     with pytest.raises(
         InputError,
-        match="to validate on -> choose with --set train.validation=NAME from: train, dev",
+        match="to validate on -> --set train.validation=NAME, choose from: train, dev",
     ):
         choose_validation(data, TrainParams(validation="x"))
     with pytest.raises(InputError, match="no split 'x' -> choose from: train, dev, test"):

@@ -195,7 +195,7 @@ REFUSED = {  # what does not fit: preset and settings, whether with shards, and 
         "triplet",
         ("train.model.name=clap",),
         False,
-        "unknown model 'clap' -> .*: vse,",
+        "unknown model 'clap' -> near it: clip",
     ),
 }
 
