@@ -70,25 +70,41 @@ def info_nce(
     temperature: Above0 | Tensor = TEMPERATURE,
     targets: Literal["own", "relevance"] = "own",
     softness: Above0 = SOFTNESS,
+    mask_above: Finite | None = None,
 ) -> Tensor:
     """Mean cross-entropy of softmax(S / temperature) in both directions (CLIP).
 
     targets: own (the pair itself is right, everything else wrong; `own` only says which cells are
-    pairs where B != C) or relevance (`soft_info_nce`, whose `softness` it is). `temperature` may be
-    a tensor that is learned. Shapes and errors: see `capgrade.losses`.
+    pairs where B != C) or relevance (`soft_info_nce`, whose `softness` it is). With `mask_above`,
+    of own targets, a cell beside the pair is no negative where its relevance is above that: it is
+    left out of the softmax. `temperature` may be a tensor that is learned. Shapes and errors: see
+    `capgrade.losses`.
 
     >>> round(float(info_nce(torch.zeros(4, 4))), 4) == round(torch.tensor(4.0).log().item(), 4)
     True
     """
     if targets == "relevance":
+        if mask_above is not None:
+            problem = "mask_above of loss 'info_nce' is of own targets"
+            raise InputError(problem, remedy="leave mask_above or targets out")
         return soft_info_nce(
             scores, relevance, own, known, temperature=temperature, softness=softness
         )
+    if mask_above is not None:
+        batch = batch_of("info_nce", scores, relevance, own, known)
+        masked = [
+            (
+                direction,
+                direction.itself.float(),
+                direction.itself | ~(direction.known & (direction.relevance > mask_above)),
+            )
+            for direction in both_directions(batch, "relevance")
+        ]
+        return _cross_entropy(batch, masked, temperature)
     if relevance is not None or known is not None:
         problem = "loss 'info_nce' of own targets takes no relevance"
-        raise InputError(
-            problem, remedy="give targets='relevance', or leave relevance and known out"
-        )
+        remedy = "give targets='relevance' or mask_above, or leave relevance and known out"
+        raise InputError(problem, remedy=remedy)
     batch = batch_of("info_nce", scores, own=own)
     own_alone = [
         (direction, direction.itself.float(), torch.ones_like(direction.own))

@@ -144,10 +144,9 @@ class LossTerms:
             # Unwrapped, because its options need not be converted again at every step.
             function = partial(inspect.unwrap(loss.function), **options)
             self._terms.append((name, weight, of, function))
-            if (
-                loss.needs is not None
-                and {**loss.defaults, **options}.get("targets", "relevance") == "relevance"
-            ):
+            chosen = {**loss.defaults, **options}
+            graded = chosen.get("targets", "relevance") == "relevance"
+            if loss.needs is not None and (graded or chosen.get("mask_above") is not None):
                 self.needs.add(loss.needs)
 
     def __call__(self, batch: ScoredBatch) -> Tensor:

@@ -203,11 +203,15 @@ def smooth_ap(batch, temperature=0.01):
     return loss
 
 
-def info_nce(batch, temperature=0.05, targets="own", softness=0.1):
-    """CLIP's symmetric cross-entropy; soft targets are softmax(r / softness) over what is known."""
+def info_nce(batch, temperature=0.05, targets="own", softness=0.1, mask_above=None):
+    """CLIP's symmetric cross-entropy; soft targets are softmax(r / softness) over what is known;
+    what is more relevant than mask_above is no negative."""
     loss = []
     for q in queries(batch):
         some = range(len(q.S)) if targets == "own" else q.known
+        if mask_above is not None:
+            alike = [j for j in q.known if q.R[j] > mask_above]
+            some = [j for j in some if j == q.at or j not in alike]
         log = math.log(sum(math.exp(q.S[j] / temperature) for j in some))
         soft = {j: math.exp((q.R[j] - q.R[q.at]) / softness) for j in some}
         wanted = {

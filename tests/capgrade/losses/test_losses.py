@@ -76,7 +76,8 @@ def call(name, batch, scores=None, **options):
     """The function of the tensors of a batch."""
     scores = batch.scores if scores is None else scores
     graded = (batch.relevance, batch.own, batch.known) if name in GRADED else (batch.own,)
-    graded += (batch.relevance, batch.known) if "targets" in options and name == "info_nce" else ()
+    if name == "info_nce" and {"targets", "mask_above"} & options.keys():
+        graded += (batch.relevance, batch.known)
     graded += (batch.weights,) if name in COUNTED and batch.known is not None else ()
     return FUNCTIONS[name](scores, *graded, **{**SMOOTH.get(name, {}), **options})
 
@@ -104,6 +105,7 @@ CASES = [
     ),
     ("info_nce", {}),
     ("info_nce", {"targets": "relevance", "softness": 0.5}),
+    ("info_nce", {"mask_above": 0.6}),
     ("soft_info_nce", {}),
     ("soft_info_nce", {"temperature": 0.2, "softness": 0.5}),
     ("sigmoid", {}),
@@ -326,6 +328,7 @@ def test_terms_are_weighed():
     assert term("triplet").needs == term("info_nce").needs == set()
     assert LossTerms([{"name": "sam"}, {"name": "centre"}]).needs == {"relevance", "vectors"}
     assert term("info_nce", targets="relevance").needs == {"relevance"}
+    assert term("info_nce", mask_above=0.5).needs == {"relevance"}
 
 
 def test_numbers_that_yaml_reads_as_text_are_numbers():
