@@ -351,7 +351,7 @@ class Candidates:
 
     def scores(self, S: np.ndarray) -> np.ndarray:
         """A model's scores of the candidates, -inf in empty columns; S is queries x items."""
-        values = np.full(self.shape, -np.inf, np.float32)
+        values = np.full(self.shape, -np.inf, np.result_type(S.dtype, np.float32))
         values[self.query, self.column] = S[self.query, self.item]
         return values
 

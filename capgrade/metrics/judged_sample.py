@@ -31,7 +31,7 @@ from capgrade.metrics.base import (
     check_matrix,
     share,
 )
-from capgrade.metrics.ranking import Array, rank
+from capgrade.metrics.ranking import Array, as_rankable, rank
 from capgrade.metrics.uncertainty import resampled_means, share_interval, tails
 from capgrade.schemas.errors import InputError
 
@@ -346,7 +346,7 @@ def _rankings(similarity: Array, random: np.random.Generator) -> Iterator[tuple[
     # A block of columns of a file is as wide as may be, as each reads something of every page.
     wide, step = max(1, _READ // width), max(1, _CELLS // width)
     for first in range(0, len(similarity), wide):
-        block = np.ascontiguousarray(similarity[first : first + wide], np.float32)
+        block = as_rankable(similarity[first : first + wide])
         if np.isnan(block).any():
             raise InputError(
                 "similarity holds NaN", remedy="find the pair that has no score and score it"

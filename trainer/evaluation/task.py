@@ -314,7 +314,8 @@ def read_similarity(path: Path, captions: Captions, ids: MatrixIds | None = None
         images = np.array([image_id not in without for image_id in captions.image_ids])
         rows = images[captions.owner]
         scored = read_similarity_of(path, captions.of_rows(np.flatnonzero(rows)), ids)
-        full = np.full((captions.n_images, captions.n_captions), -np.inf, np.float32)
+        kind = np.result_type(scored.dtype, np.float32)
+        full = np.full((captions.n_images, captions.n_captions), -np.inf, kind)
         full[np.ix_(images, rows)] = scored
         return full
     return read_similarity_of(path, captions, ids)
@@ -402,10 +403,11 @@ def mean_similarity(
                 file=path,
                 remedy="score every pair with a number, or evaluate this one alone",
             )
-    total = np.zeros(matrices[0].shape, np.float32)
+    # The mean of float64 is float64: float32 would make ties of scores that differ.
+    total = np.zeros(matrices[0].shape, np.result_type(np.float32, *matrices))
     for matrix in matrices:
         total += matrix
-    return total / np.float32(len(matrices))
+    return total / len(matrices)
 
 
 def coarse_note(path: Path) -> str | None:
