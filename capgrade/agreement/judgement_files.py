@@ -129,11 +129,14 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
     ratings = Ratings.of([row.ratings for row in rows])
     if of != PAIR:
         return Within.between(of, first, second, ratings.means, captions)
-    random = None
+    random, sampling = None, CHOSEN
     if rows[0].sampling is not None:
         random = np.array([row.sampling == RANDOM for row in rows])
+        sampling = RANDOM if random.all() else CHOSEN
     repeated = ratings if ratings.counts.max() > 1 else None
-    return Judgements(first, second, ratings.means, repeated, scale=limits, random=random)
+    return Judgements(
+        first, second, ratings.means, repeated, scale=limits, sampling=sampling, random=random
+    )
 
 
 def read_raters(path: Path) -> tuple[dict[str, dict[tuple[str, str], float]], tuple[float, float]]:

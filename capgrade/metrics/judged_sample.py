@@ -11,7 +11,7 @@ mean error of the plug-in in these worlds is taken off (a parametric bootstrap: 
 1993, chapter 10).
 
 No interval is given where it could not hold: where pairs that nobody saw might move the value by
-more than its width, or where the bias is as large as half of it.
+more than its width, or where the bias is larger than three quarters of it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from capgrade.schemas.errors import InputError
 _DRAWS = 8  # of how much sampling changes a value
 _DRAWN, _LEAST_DRAWN = 2000, 20  # queries of a drawn world, by which a bias is told, and at least
 _DRAWN_CELLS = 2_000_000  # relevant pairs of it
+_LARGEST = 0.75  # bias that can be taken off, in widths of the interval
 _EVEN = 1e-6  # a variance of factors below which queries do not differ
 _FEW = 5  # relevant pairs, from which on those that were judged tell how many there are
 _LEVEL = 0.95  # of the limit of those that nobody saw
@@ -302,20 +303,18 @@ class QueryValues:
         )
 
     def with_interval(self, low: float, high: float, level: float) -> Estimate:
-        """The mean with this interval, widened by the noise of the bias, or with a note why none
-        can be given."""
+        """The mean with this interval, or with a note why none can be given. A third of the bias is
+        added to both sides, as worlds are not like the sample in all, and the noise of it."""
         value, width, note = float(self.values.mean()), high - low, ""
         if self.unseen > width:
             note = f"no interval: {self.rare}"
-        elif abs(self.bias) > width / 2:
+        elif abs(self.bias) > _LARGEST * width:
             note = f"no interval: few pairs of a query are judged, which alone adds {self.bias:.2g}"
         elif width > 1:
             note = "no interval: it would be wider than from 0 to 1"
-        noise = float(ndtri(tails(level)[1])) * self.noise
-        low, high = (
-            value + float(np.copysign(np.hypot(end - value, noise), end - value))
-            for end in (low, high)
-        )
+        noise, model = float(ndtri(tails(level)[1])) * self.noise, abs(self.bias) / 3
+        low = value - float(np.hypot(value - low, noise)) - model
+        high = value + float(np.hypot(high - value, noise)) + model
         if note:
             low = high = float("nan")
         return Estimate(value, low, high, self.sampling_error, note)
