@@ -457,7 +457,9 @@ def _estimate_queries(
     weights = [weight, *(weight + side * deviation for both in sides for side in (both, -both))]
     values, *moved = _score(placed.queries, placed.width, metrics, found, weights)
     errors = np.stack([(moved[k] - moved[k + 1]) / 2 for k in range(0, len(moved), 2)])
-    world = _World.like(placed, random) if placed.unsure.any() else None
+    # Fewer tell nothing of others.
+    tells = int(placed.unsure[drawn].sum()) >= _FEW
+    world = _World.like(placed, random) if tells else None
     biased = [metric for metric in metrics if metric.divides and world is not None]
     biases = {} if world is None else world.biases(biased)
     by_metric = {}
@@ -600,9 +602,20 @@ def _unseen(
     group = np.log2(placed.weight).astype(np.int64) * 2 + inside
     found, drawn = placed.found, placed.drawn
     typical = float(found.gain.mean()) if len(found.gain) else 1.0
-    for rows in _groups(np.where(placed.unsure, group, -1)):
+    unsure = placed.unsure
+    open_queries = np.ones(placed.queries, bool)
+    if metric.kind == "recall":  # what else a query has is of no account where it has a sure one
+        open_queries[placed.query[~unsure & inside & (placed.gain > 0)]] = False
+        unsure = unsure & open_queries[placed.query]
+    if metric.k and not (unsure & inside).any():
+        first = int(open_queries.sum()) * min(metric.k, placed.width)
+        missed = first - int((inside & open_queries[placed.query]).sum())
+        # Each might change its query by 1.
+        total = largest = missed / placed.queries
+        words = f"{missed:,} of {first:,} pairs among the first {metric.k} are not judged"
+    for rows in _groups(np.where(unsure, group, -1)):
         relevant = int((placed.gain[rows] > 0).sum())
-        if not placed.unsure[rows[0]] or relevant >= _FEW:
+        if not unsure[rows[0]] or relevant >= _FEW:
             continue
         mixed = random.permutation(rows)
         query, one = np.unique(placed.query[mixed], return_index=True)
@@ -636,6 +649,7 @@ def _score(
     values = np.zeros((len(weights), len(metrics), queries))
     ends = np.searchsorted(found.query, np.arange(queries + 1))
     sizes = np.diff(ends)
+    by_gain = any(metric.graded for metric in metrics)
     start = 0
     while start < queries:
         # As many queries as fit, each as wide as the one with the most pairs.
@@ -647,10 +661,11 @@ def _score(
         shape = stop - start, max(1, int(sizes[start:stop].max()))
         place, gain = np.full(shape, width), np.zeros(shape)
         place[at], gain[at] = found.place[part], found.gain[part]
+        order = np.argsort(-gain, axis=1, kind="stable") if by_gain else None
         for number, weight in enumerate(weights):
             counts = np.zeros(shape)
             counts[at] = weight[part]
-            pairs = _Pairs(place, gain, counts)
+            pairs = _Pairs(place, gain, counts, order)
             for column, metric in enumerate(metrics):
                 values[number, column, start:stop] = metric.of(pairs)
         start = stop
@@ -659,11 +674,13 @@ def _score(
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Found pairs of queries [b, P], by place: place, gain, and how many pairs each counts as."""
+    """Found pairs of queries [b, P], by place: place, gain, how many pairs each counts as, and
+    their order by gain."""
 
     place: Array
     gain: Array
     count: Array
+    order: Array | None  # by gain, falling
 
     @cached_property
     def relevant(self) -> Array:
@@ -674,8 +691,8 @@ class _Pairs:
     def best(self) -> tuple[Array, Array]:
         """The gains, falling, and up to which place each of these pairs reaches in the best order,
         where a pair takes as many places as it counts."""
-        order = np.argsort(-self.gain, axis=1, kind="stable")
-        gain, count = (np.take_along_axis(of, order, axis=1) for of in (self.gain, self.count))
+        assert self.order is not None  # of metrics that add up gains
+        gain, count = (np.take_along_axis(of, self.order, axis=1) for of in (self.gain, self.count))
         return gain, count.cumsum(axis=1)
 
     @cached_property
