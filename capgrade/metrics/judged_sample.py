@@ -11,14 +11,14 @@ mean error of the plug-in in these worlds is taken off (a parametric bootstrap: 
 1993, chapter 10).
 
 No interval is given where it could not hold: where pairs that nobody saw might move the value by
-more than its width, or where the bias is larger than three quarters of it.
+more than its width, or where the bias is larger than half of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -41,7 +41,7 @@ from capgrade.schemas.errors import InputError
 _DRAWS = 8  # of how much sampling changes a value
 _DRAWN, _LEAST_DRAWN = 2000, 20  # queries of a drawn world, by which a bias is told, and at least
 _DRAWN_CELLS = 2_000_000  # relevant pairs of it
-_LARGEST = 0.75  # bias that can be taken off, in widths of the interval
+_LARGEST = 0.5  # bias that can be taken off, in widths of the interval
 _EVEN = 1e-6  # a variance of factors below which queries do not differ
 _FEW = 5  # relevant pairs, from which on those that were judged tell how many there are
 _LEVEL = 0.95  # of the limit of those that nobody saw
@@ -276,15 +276,17 @@ class QueryValues:
     draws, float64 [draws, Q]. Values of single queries may leave [0, 1]; their mean is what is
     estimated.
 
-    `bias` was taken off each value, with the standard error `noise`; `unseen` is how far relevant
-    pairs that nobody saw might move the mean, and `rare` says which.
+    `bias` was taken off each value, with the standard error `noise`. `unseen` is how far relevant
+    pairs that nobody saw might move the mean, by groups of pairs, and `rare` says which do most.
+    `empty` is by how much it is too low if queries of which none was found have a relevant pair.
     """
 
     values: Array
     errors: Array
     bias: float = 0.0
     noise: float = 0.0
-    unseen: float = 0.0
+    empty: float = 0.0
+    unseen: Mapping[tuple[int, bool], float] = field(default_factory=dict)
     rare: str = ""
 
     def estimate(self, level: float, groups: Array | None) -> Estimate:
@@ -298,7 +300,11 @@ class QueryValues:
             self.errors - other.errors,
             self.bias - other.bias,
             float(np.hypot(self.noise, other.noise)),
-            self.unseen + other.unseen,
+            self.empty - other.empty,
+            {
+                group: self.unseen.get(group, 0.0) - other.unseen.get(group, 0.0)
+                for group in {**self.unseen, **other.unseen}
+            },
             self.rare or other.rare,
         )
 
@@ -306,8 +312,10 @@ class QueryValues:
         """The mean with this interval, or with a note why none can be given. A third of the bias is
         added to both sides, as worlds are not like the sample in all, and the noise of it."""
         value, width, note = float(self.values.mean()), high - low, ""
-        if self.unseen > width:
+        if sum(map(abs, self.unseen.values())) > width:
             note = f"no interval: {self.rare}"
+        elif abs(self.empty) > width / 4:
+            note = "no interval: of many queries no judged pair is relevant"
         elif abs(self.bias) > _LARGEST * width:
             note = f"no interval: few pairs of a query are judged, which alone adds {self.bias:.2g}"
         elif width > 1:
@@ -464,10 +472,10 @@ def _estimate_queries(
     biases = {} if world is None else world.biases(biased)
     by_metric = {}
     for at, metric in enumerate(metrics):
-        bias, noise = biases.get(metric.name, (0.0, 0.0))
+        bias, noise, empty = biases.get(metric.name, (0.0, 0.0, 0.0))
         unseen, words = _unseen(placed, metric, values[at], random)
         by_metric[metric.name] = QueryValues(
-            values[at] - bias, errors[:, at], bias, noise, unseen, words
+            values[at] - bias, errors[:, at], bias, noise, empty, unseen, words
         )
     return by_metric
 
@@ -541,15 +549,25 @@ class _World:
         found, (weight,) = _Found.sort(*map(np.concatenate, zip(*parts, strict=True)))
         return cls(queries, placed.width, found, weight)
 
-    def biases(self, metrics: Sequence[_Metric]) -> dict[str, tuple[float, float]]:
+    def biases(self, metrics: Sequence[_Metric]) -> dict[str, tuple[float, float, float]]:
         """By how much the plug-in of each metric exceeds the true value, and the standard error of
-        that."""
+        that; and how much the mean would rise if each query without a relevant pair had one, as
+        those have of which none is drawn."""
         weights = [self.weight, np.ones(len(self.weight))]
         estimated, true = _score(self.queries, self.width, metrics, self.found, weights)
         errors = estimated - true
         noise = errors.std(axis=1) / np.sqrt(self.queries)
-        means = zip(errors.mean(axis=1).tolist(), noise.tolist(), strict=True)
-        return {metric.name: found for metric, found in zip(metrics, means, strict=True)}
+        has, drawn = (
+            np.bincount(self.found.query[rows], minlength=self.queries) > 0
+            for rows in (slice(None), self.weight > 0)
+        )
+        missed = has & ~drawn
+        empty = np.zeros(len(metrics))
+        if missed.any():
+            empty = (~has).mean() * true[:, missed].mean(axis=1)
+        columns = (errors.mean(axis=1).tolist(), noise.tolist(), empty.tolist())
+        names = [metric.name for metric in metrics]
+        return dict(zip(names, zip(*columns, strict=True), strict=True))
 
 
 def _known_of(placed: _PlacedPairs, chosen: Array) -> tuple[Array, Array, Array, Array]:
@@ -593,11 +611,12 @@ def _groups(keys: Array) -> list[Array]:
 
 def _unseen(
     placed: _PlacedPairs, metric: _Metric, values: Array, random: np.random.Generator
-) -> tuple[float, str]:
+) -> tuple[dict[tuple[int, bool], float], str]:
     """How far relevant pairs that nobody saw might move the mean: of each group of pairs of like
     weight, inside and outside the first K, in which fewer than `_FEW` are relevant, as many as the
-    95 % limit of a Poisson number allows. And what is most of it, in words."""
-    total, largest, words = 0.0, 0.0, ""
+    95 % limit of a Poisson number allows: by the logarithm of the weight, and inside or not. And
+    what is most of it, in words."""
+    moved, largest, words = dict[tuple[int, bool], float](), 0.0, ""
     inside = placed.place < metric.k if metric.k else np.zeros(len(placed.place), bool)
     group = np.log2(placed.weight).astype(np.int64) * 2 + inside
     found, drawn = placed.found, placed.drawn
@@ -611,7 +630,7 @@ def _unseen(
         first = int(open_queries.sum()) * min(metric.k, placed.width)
         missed = first - int((inside & open_queries[placed.query]).sum())
         # Each might change its query by 1.
-        total = largest = missed / placed.queries
+        largest = moved[0, True] = missed / placed.queries
         words = f"{missed:,} of {first:,} pairs among the first {metric.k} are not judged"
     for rows in _groups(np.where(unsure, group, -1)):
         relevant = int((placed.gain[rows] > 0).sum())
@@ -619,26 +638,28 @@ def _unseen(
             continue
         mixed = random.permutation(rows)
         query, one = np.unique(placed.query[mixed], return_index=True)
-        added = mixed[one]
+        added, asked = mixed[one], len(one)
+        gain = np.minimum(typical, placed.most[added])
+        query, added, gain = (column[gain > 0] for column in (query, added, gain))
         with_added, (weight,) = _Found.sort(
             np.concatenate([found.query, query]),
             np.concatenate([found.place, placed.place[added]]),
-            np.concatenate([found.gain, np.minimum(typical, placed.most[added])]),
+            np.concatenate([found.gain, gain]),
             np.concatenate([placed.weight[drawn], np.ones(len(added))]),
         )
         changed = _score(placed.queries, placed.width, [metric], with_added, [weight])[0, 0]
-        change = float(np.abs(changed - values).sum()) / len(added)
+        change = float((changed - values).sum()) / asked
         limit = gammaincinv(relevant + 1, _LEVEL) - relevant
         stands_for = float(placed.weight[rows].mean())
         part = limit * stands_for * change / placed.queries
-        total += part
-        if part > largest:
-            largest = part
+        moved[int(group[rows[0]]) // 2, bool(inside[rows[0]])] = part
+        if abs(part) > largest:
+            largest = abs(part)
             words = (
                 f"{relevant} of {len(rows):,} judged pairs are relevant where one stands for"
                 f" {stands_for:,.0f}"
             )
-    return total, words
+    return moved, words
 
 
 def _score(
