@@ -143,6 +143,25 @@ def test_what_is_written(world: Path, judge: Chat, tmp_path: Path) -> None:
     assert call("verify", tmp_path / "out") == 0
 
 
+def test_scores_that_differ_in_float64_alone_are_ranked(
+    world: Path, judge: Chat, tmp_path: Path
+) -> None:
+    """The same orders a thousand-millionth apart give the same figures."""
+    for name in ("better", "worse"):
+        near = 0.5 + 1e-9 * np.load(world / f"{name}.npy").astype(np.float64)
+        assert len(np.unique(near.astype(np.float32))) < 4
+        np.save(tmp_path / f"{name}.npy", near)
+    at = ["--endpoint", judge.address, "--judge-model", "knows", "--set", "judge.parallel=8"]
+    found = []
+    for folder in (world, tmp_path):
+        models = [f"{name}={folder / name}.npy" for name in ("better", "worse")]
+        given = [word for model in models for word in ("--similarity", model)]
+        out = tmp_path / f"out-{folder.name}"
+        printed("regrade", "--captions", "captions", *given, *at, "--budget", 300, "--out", out)
+        found.append(json.loads((out / "regraded.json").read_text()))
+    assert found[0] == found[1]
+
+
 def people_of(world: Path, file: Path, pairs: int, sampling: str | None = None) -> dict[str, float]:
     """Judgements of random pairs: people accept seven of ten of one kind and one of ten others.
     A column says the `sampling`, if it is given. Returns the share that they accept, of each kind of

@@ -688,7 +688,7 @@ _PLAIN = "np.savetxt(file, matrix, delimiter=',') writes one that is read"
 
 
 def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Array:
-    """float32 [rows, columns] of numbers between commas. Rows end with a line feed, a carriage
+    """float64 [rows, columns] of numbers between commas. Rows end with a line feed, a carriage
     return, or both.
 
     A file whose first field is no number has ids: a first row of `names` and a first column of
@@ -716,7 +716,7 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
                     )
                     fields = fields[1:]
                 try:
-                    rows.append(np.array(fields, np.float32))
+                    rows.append(np.array(fields, np.float64))
                 except ValueError:
                     at, field = next((k, f) for k, f in enumerate(fields, 1) if not is_number(f))
                     problem = f"field {at} is {field.strip()!r}, not a number"
