@@ -343,20 +343,20 @@ def test_what_is_linear_in_the_gains_is_unbiased_whatever_stands_below() -> None
 
 
 def test_intervals_hold_the_truth_or_are_not_given() -> None:
-    """40 worlds, each of other queries, a tenth judged: of 40 intervals of 95 % fewer than 33 hold
-    by chance in one of 1,000 tests. Values are those of other worlds to within their own error."""
+    """24 worlds, each of other queries, a tenth judged: of 24 intervals of 95 % six or more miss by
+    chance in one of 1,000 tests. Values are those of other worlds to within their own error."""
     names, size = ("r@5", "map@r", "ndcg@10"), (60, 300)
-    others = [dense(*made(seed, *size)[1::-1]) for seed in range(1000, 1080)]
+    others = [dense(*made(seed, *size)[1::-1]) for seed in range(1000, 1040)]
     right = {name: np.mean([one[name] for one in others]) for name in names}
     found = []
-    for seed in range(40):
+    for seed in range(24):
         gains, first, second, own = made(seed, *size)
         sample = judged(gains, [first, second], own, 0.1, 6, seed)
         found.append(estimate(first, sample, names, seed=seed))
     for name in names:
         given = [one[name] for one in found if not one[name].note]
         missed = sum(not one.low <= right[name] <= one.high for one in given)
-        assert missed <= 7, f"{name}: {missed} of {len(given)}"
+        assert missed <= 5, f"{name}: {missed} of {len(given)}"
         values = [one[name].value for one in found]
         assert np.mean(values) == pytest.approx(right[name], abs=0.03), name
 
