@@ -358,7 +358,7 @@ def test_intervals_hold_the_truth_or_are_not_given() -> None:
         missed = sum(not one.low <= right[name] <= one.high for one in given)
         assert missed <= 5, f"{name}: {missed} of {len(given)}"
         values = [one[name].value for one in found]
-        assert np.mean(values) == pytest.approx(right[name], abs=0.03), name
+        assert np.mean(values) == pytest.approx(right[name], abs=0.05), name
 
 
 def test_the_number_of_relevant_items_may_differ_from_query_to_query() -> None:
