@@ -474,6 +474,8 @@ def _estimate_queries(
     for at, metric in enumerate(metrics):
         bias, noise, empty = biases.get(metric.name, (0.0, 0.0, 0.0))
         unseen, words = _unseen(placed, metric, values[at], random)
+        if metric.divides and world is None:  # the bias is there, and nothing tells how large
+            unseen = {group: 2 * moved for group, moved in unseen.items()}
         by_metric[metric.name] = QueryValues(
             values[at] - bias, errors[:, at], bias, noise, empty, unseen, words
         )
@@ -614,8 +616,8 @@ def _unseen(
 ) -> tuple[dict[tuple[int, bool], float], str]:
     """How far relevant pairs that nobody saw might move the mean: of each group of pairs of like
     weight, inside and outside the first K, in which fewer than `_FEW` are relevant, as many as the
-    95 % limit of a Poisson number allows: by the logarithm of the weight, and inside or not. And
-    what is most of it, in words."""
+    95 % limit of a Poisson number allows, and no more than there are. By the logarithm of the
+    weight, and inside or not; and what is most of it, in words."""
     moved, largest, words = dict[tuple[int, bool], float](), 0.0, ""
     inside = placed.place < metric.k if metric.k else np.zeros(len(placed.place), bool)
     group = np.log2(placed.weight).astype(np.int64) * 2 + inside
@@ -651,7 +653,8 @@ def _unseen(
         change = float((changed - values).sum()) / asked
         limit = gammaincinv(relevant + 1, _LEVEL) - relevant
         stands_for = float(placed.weight[rows].mean())
-        part = limit * stands_for * change / placed.queries
+        others = min(limit * stands_for, float((placed.weight[rows] - 1).sum()))
+        part = others * change / placed.queries
         moved[int(group[rows[0]]) // 2, bool(inside[rows[0]])] = part
         if abs(part) > largest:
             largest = abs(part)
