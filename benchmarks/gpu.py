@@ -507,7 +507,10 @@ def batch_of(
     read = torch.arange(longest) < torch.randint(3, longest + 1, (n, 1), generator=random)
     tokens = tokens * read
     if vectors:
-        tokens, read = torch.randn(n, 1, words, generator=random), torch.ones(n, 1, dtype=torch.bool)
+        tokens, read = (
+            torch.randn(n, 1, words, generator=random),
+            torch.ones(n, 1, dtype=torch.bool),
+        )
     owner = np.arange(n)
     texts = CaptionTokens(tokens, read, torch.from_numpy(owner))
     return Batch(images, texts, owner, bench.labels.table.refs[bench.labels.table.ref_ptr[:n]])

@@ -46,8 +46,8 @@ from capgrade.metrics.catalogue import (
     score_all,
     usage,
 )
-from capgrade.metrics.formats import DIRECTIONS
-from capgrade.metrics.judged_sample import JudgedSample, query_values
+from capgrade.metrics.formats import DIRECTION_WORDS, DIRECTIONS
+from capgrade.metrics.judged_sample import Estimate, JudgedSample, QueryValues, query_values
 from capgrade.metrics.lists import score_run
 from capgrade.metrics.pmrp import check_codes
 from capgrade.metrics.ranking import Array, TieRule
@@ -57,7 +57,6 @@ from capgrade.metrics.semantic_recall import extension_images, extension_name, e
 from capgrade.metrics.uncertainty import (
     resampled_means,
     resampled_medians,
-    share_interval,
     tails,
 )
 from capgrade.schemas.errors import InputError
@@ -140,7 +139,8 @@ class Evaluated:
     # Each fold's image of each query, int64; None: each query is an image of its own.
     groups: Sequence[Array | None] = (None,)
     drawn: Draws = field(default_factory=Draws)
-    estimated: frozenset[str] = frozenset()  # names of metrics that are of a sample of the pairs
+    # Of a sample of the pairs, by metric: estimates that say why they have no interval.
+    estimated: Mapping[str, QueryValues] = field(default_factory=dict)
     basis: Basis = Basis()  # of ranked lists; that of a matrix is its evaluation's
 
     @cached_property
@@ -188,11 +188,19 @@ class Evaluated:
         if not self.drawn.samples:
             return {}
         # Samples are of the whole gallery, never of folds.
+        draws = {name: drawn for name, drawn in self.draws.items() if name not in self.estimated}
         estimates = {
-            name: share_interval(self.folds[0][name], self.drawn.level, self.groups[0])
-            for name in self.estimated
+            name: (one.low, one.high) for name, one in self.estimates.items() if not one.note
         }
-        return self.drawn.intervals(self.draws) | estimates
+        return self.drawn.intervals(draws) | estimates
+
+    @cached_property
+    def estimates(self) -> dict[str, Estimate]:
+        """Metrics of a sample of the pairs."""
+        return {
+            name: values.estimate(self.drawn.level, self.groups[0])
+            for name, values in self.estimated.items()
+        }
 
     @property
     def scored(self) -> Mapping[str, Evaluated]:
@@ -277,13 +285,15 @@ class Evaluation:
 
     @cached_property
     def sum_intervals(self) -> dict[str, tuple[float, float]]:
-        """Bootstrap intervals of the sums; none without samples."""
+        """Bootstrap intervals of the sums whose parts have one; none without samples."""
         drawn = next(iter(self.scored.values())).drawn
-        return (
-            drawn.intervals(_add_up({k: v.draws for k, v in self.scored.items()}))
-            if drawn.samples
-            else {}
-        )
+        if not drawn.samples:
+            return {}
+        known = {
+            direction: {name: of.draws[name] for name in of.intervals}
+            for direction, of in self.scored.items()
+        }
+        return drawn.intervals(_add_up(known))
 
     @cached_property
     def judged(self) -> dict[str, float]:
@@ -387,6 +397,7 @@ class Evaluation:
             for name, v in self.judged.items()
         ]
         warned = [f"\n{direction}: {state}" for direction, state in self.collapse.items()]
+        warned += [f"\n{note}" for note in self.notes]
         return plain([["", *self.scored], *rows, *sums]) + "".join(warned)
 
 
@@ -529,19 +540,18 @@ def evaluate(
         "i2t": samples,
         "t2i": {name: sample.transposed() for name, sample in samples.items()},
     }
-    scored = {
-        direction: Evaluated(
-            [
-                _score_queries(part[direction], chosen, of_samples[direction], limits, drawn.seed)
-                for part in parts
-            ],
+    scored = {}
+    for direction in asked:
+        of_direction = [part[direction] for part in parts]
+        # Samples are of the whole gallery, never of folds.
+        estimated = _estimate(of_direction[0], chosen, of_samples[direction], limits, drawn.seed)
+        scored[direction] = Evaluated(
+            [_score_queries(queries, chosen, estimated) for queries in of_direction],
             metrics=chosen,
-            groups=[part[direction].query_group for part in parts],
+            groups=[queries.query_group for queries in of_direction],
             drawn=drawn,
-            estimated=frozenset(item.name for item in chosen if samples and _reads_labels(item)),
+            estimated=estimated,
         )
-        for direction in asked
-    }
     shown = asked if any(name.startswith("lambda") for name in names) else ()
     settings = {"ties": ties, **{f"above {n}".rstrip(): repr(v) for n, v in limits.items()}}
     if "asp_a" in names:
@@ -554,6 +564,7 @@ def evaluate(
             direction: collapse(*(part[direction].similarity for part in parts))
             for direction in shown
         },
+        _notes_of(scored),
         basis=basis_of(
             directions["i2t"], directions["t2i"], ids, samples, settings, next(iter(named), "")
         ),
@@ -791,16 +802,15 @@ def _reads_labels(item: Metric) -> bool:
     return "relevance" in item.family.required_inputs
 
 
-def _score_queries(
+def _estimate(
     queries: Queries,
     metrics: Sequence[Metric],
     samples: Mapping[str, JudgedSample],
     limits: Mapping[str, float],
     seed: int,
-) -> dict[str, Array]:
-    """Values of each query by metric; of relevance that is a sample they are estimates."""
-    exact = [item for item in metrics if not (samples and _reads_labels(item))]
-    values = score_all(queries, exact) if exact else {}
+) -> dict[str, QueryValues]:
+    """By metric the estimates of those that read relevance, where that is a sample."""
+    estimated: dict[str, QueryValues] = {}
     for name, sample in samples.items():
         # What `estimate` calls them: recall@5 of relevant_recall@5[cider].
         base_name_of = {
@@ -810,15 +820,39 @@ def _score_queries(
         }
         if not base_name_of:  # such as in folds
             continue
-        estimates = query_values(
+        found = query_values(
             queries.similarity,
             sample,
             list(base_name_of.values()),
             above=limits.get(name, 0.0),
             seed=seed,
         )
-        values |= {item: estimates[base_name].values for item, base_name in base_name_of.items()}
+        estimated |= {item: found[base_name] for item, base_name in base_name_of.items()}
+    return estimated
+
+
+def _score_queries(
+    queries: Queries, metrics: Sequence[Metric], estimated: Mapping[str, QueryValues]
+) -> dict[str, Array]:
+    """Values of each query by metric."""
+    exact = [item for item in metrics if item.name not in estimated]
+    values = score_all(queries, exact) if exact else {}
+    values |= {name: of.values for name, of in estimated.items()}
     return {item.name: values[item.name] for item in metrics}
+
+
+def _notes_of(scored: Mapping[str, Evaluated]) -> list[str]:
+    """Which metrics of a sample have no interval, and why: metrics of one reason together."""
+    metrics_of: dict[tuple[str, str], list[str]] = {}
+    for direction, evaluated in scored.items():
+        if evaluated.drawn.samples:
+            for name, one in evaluated.estimates.items():
+                if one.note:
+                    metrics_of.setdefault((direction, one.note), []).append(name)
+    return [
+        f"{', '.join(names)}, {DIRECTION_WORDS[direction]}: {note}"
+        for (direction, note), names in metrics_of.items()
+    ]
 
 
 def _with_extensions(

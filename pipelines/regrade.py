@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +77,14 @@ _PEOPLE = 4  # a quarter of the budget is for pairs that people judged
 _EXAMPLES = 24  # changed answers of each model on the page
 _SIDE = 160  # pixels of a picture there
 _LEVEL, _Z = 0.95, 1.96  # of an interval, in standard errors
+_ENDS = ("value", "low", "high")
 
 
 @dataclass(frozen=True)
 class Answers:
     """Pairs of the pool that were judged: image and caption int64 [n]; score float64 [n], from 0 to
-    1; the probability with which each was judged, float64 [n]; and how many pairs have no answer.
+    1; the probability with which each was judged, float64 [n]; how many pairs have no answer; and
+    how many of these were drawn alike and have none at all.
 
     Right counts as much of a pair as `right` says, float64 [n]: 0 or 1, or P(people accept). The
     same by each bootstrap draw of the calibration, float64 [draws, n], no draws without. `accepted`
@@ -94,6 +96,7 @@ class Answers:
     score: np.ndarray
     probability: np.ndarray
     missing: int
+    silent: int
     right: np.ndarray
     draws: np.ndarray
     accepted: np.ndarray
@@ -187,6 +190,7 @@ def regrade(
             "pairs": len(pool.query),
             "answered": len(answers.score),
             "unanswered": answers.missing,
+            "silent": answers.silent,
             "judge": model,
             "calibration": None,
         }
@@ -297,21 +301,30 @@ def _collect_answers(
     judged: Judgements, pool: Pool, captions: Captions, curve: Curve | None, accept: float
 ) -> Answers:
     """The answered pairs of the pool. Unanswered pairs are taken to be like the others drawn with
-    the same probability, which is lowered by the share of them that was answered."""
+    the same probability, which is lowered by the share of them that was answered. Where none of
+    these was answered, they are taken to be like those drawn with the nearest one. InputError where
+    no pair of the pool was answered."""
     score = _mean_scores(judged, pool.query, pool.item, captions)
     answered = ~np.isnan(score)
-    probability = pool.probability.copy()
-    for value in np.unique(pool.probability):
-        drawn = pool.probability == value
-        probability[drawn] *= answered[drawn].mean()
+    drawn, alike = np.unique(pool.probability, return_inverse=True)
+    numbers = np.bincount(alike, answered)  # of answered pairs
+    pairs = np.bincount(alike) / drawn  # for which those drawn stand
+    silent = numbers == 0
+    if silent.all():
+        raise InputError("no pair has an answer that can be read", remedy="ask another judge")
+    for stratum in np.flatnonzero(silent):
+        far = np.where(silent, np.inf, np.abs(np.log(drawn / drawn[stratum])))
+        pairs[int(np.argmin(far))] += pairs[stratum]
+    probability = (numbers / pairs)[alike]
     score = score[answered]
     accepted = (score if curve is None else curve.probability(score)) >= accept
     right, draws = accepted.astype(np.float64), np.empty((0, len(score)))
     if curve is not None:
         right = curve.probability(score)
         draws = np.stack([np.interp(score, curve.value, draw) for draw in curve.draws])
-    pairs = pool.query[answered], pool.item[answered], score, probability[answered]
-    return Answers(*pairs, int((~answered).sum()), right, draws, accepted)
+    columns = pool.query[answered], pool.item[answered], score, probability[answered]
+    missing = int((~answered).sum()), int(silent[alike].sum())
+    return Answers(*columns, *missing, right, draws, accepted)
 
 
 def _is_ranked_first(S: np.ndarray, answers: Answers, direction: str) -> np.ndarray:
@@ -351,7 +364,7 @@ class Candidates:
 
     def scores(self, S: np.ndarray) -> np.ndarray:
         """A model's scores of the candidates, -inf in empty columns; S is queries x items."""
-        values = np.full(self.shape, -np.inf, np.float32)
+        values = np.full(self.shape, -np.inf, np.result_type(S.dtype, np.float32))
         values[self.query, self.column] = S[self.query, self.item]
         return values
 
@@ -407,21 +420,24 @@ def _compute_figures(
                 for sample, metric in ((right, RIGHT), (graded, GRADED))
             )
             values.append(first)
-            estimated = first.estimate(_LEVEL, groups)
+            estimated, grades = (
+                _unless_silent(of.estimate(_LEVEL, groups), answers) for of in (first, by_grade)
+            )
             error = _calibration_error(
                 _is_ranked_first(S, answers, direction), answers, len(matrix)
             )
             models[name] = {
                 "benchmark": counted,
                 **_as_share(_widen(estimated, error)),
-                GRADED: _as_share(by_grade.estimate(_LEVEL, groups)),
+                GRADED: _as_share(grades),
             }
         figures[direction] = {"models": models}
         if len(scores) == 2:
             places = places_of(values[0], values[1], _LEVEL, 0, groups)
             before, after = (models[name]["benchmark"] for name in scores)
             ahead = np.sign(places.difference.value) == np.sign(before - after)
-            figures[direction]["difference"] = _as_dict(places.difference)
+            difference = _unless_silent(places.difference, answers)
+            figures[direction]["difference"] = _as_dict(difference)
             figures[direction]["same_first"] = 1 - places.change if ahead else places.change
     return figures
 
@@ -435,19 +451,33 @@ def _calibration_error(first: np.ndarray, answers: Answers, queries: int) -> flo
     return float(np.sqrt((changes**2).mean())) / queries
 
 
+def _unless_silent(value: Estimate, answers: Answers) -> Estimate:
+    """Without its interval where pairs that were drawn alike have no answer at all: nothing tells
+    how they differ from others."""
+    if not answers.silent:
+        return value
+    note = f"no interval: none of {answers.silent:,} pairs that were drawn alike has an answer"
+    return replace(value, low=np.nan, high=np.nan, note=note)
+
+
 def _widen(value: Estimate, error: float) -> Estimate:
     """Widen the interval by an independent standard error."""
     low, high = (float(np.hypot(value.value - end, _Z * error)) for end in (value.low, value.high))
-    return Estimate(value.value, value.value - low, value.value + high, value.sampling_error)
+    return replace(value, low=value.value - low, high=value.value + high)
 
 
-def _as_dict(value: Estimate) -> dict[str, float]:
+def _as_dict(value: Estimate) -> dict[str, Any]:
+    """Value and interval; instead of the latter null, and why, where too little was judged."""
+    if value.note:
+        return {"value": value.value, "low": None, "high": None, "note": value.note}
     return {"value": value.value, "low": value.low, "high": value.high}
 
 
-def _as_share(value: Estimate) -> dict[str, float]:
+def _as_share(value: Estimate) -> dict[str, Any]:
     """The value and interval clipped to 0..1, which a weighted estimate of a share may leave."""
-    return {key: min(max(end, 0.0), 1.0) for key, end in _as_dict(value).items()}
+    return _as_dict(
+        replace(value, **{key: min(max(getattr(value, key), 0.0), 1.0) for key in _ENDS})
+    )
 
 
 def _write_likely(path: Path, answers: Answers, captions: Captions) -> int:
@@ -516,7 +546,7 @@ def _write_targets(
 def lines_of(found: Mapping[str, Any]) -> list[str]:
     """The lines that the command prints: three for each model, one on which of two models is first,
     and one on what decides that a pair is right."""
-    lines = []
+    lines: list[str] = []
     names = list(found["i2t"]["models"])
     for name in names:
         models = {direction: found[direction]["models"][name] for direction in DIRECTIONS}
@@ -535,10 +565,23 @@ def lines_of(found: Mapping[str, Any]) -> list[str]:
             for direction, words in DIRECTION_WORDS.items()
         )
         lines.append(f"the same model is first by both: {', '.join(parts)}")
-    return [*lines, _describe_calibration(found["calibration"])]
+    return [*lines, *_notes_of(found), _describe_calibration(found["calibration"])]
 
 
-def _percent(value: Mapping[str, float]) -> str:
+def _notes_of(found: Mapping[str, Any]) -> list[str]:
+    """Why figures have no interval, each reason once."""
+    values = [
+        value
+        for direction in DIRECTIONS
+        for model in found[direction]["models"].values()
+        for value in (model, model[GRADED])
+    ]
+    return list(dict.fromkeys(value["note"] for value in values if "note" in value))
+
+
+def _percent(value: Mapping[str, Any]) -> str:
+    if "note" in value:
+        return f"{100 * value['value']:.1f}"
     low, high = 100 * value["low"], 100 * value["high"]
     return f"{100 * value['value']:.1f} [{low:.1f}, {high:.1f}]"
 
@@ -586,6 +629,7 @@ def _render_figures(
     )
     text = f"{figures['answered']:,} pairs were judged, {figures['unanswered']:,} had no answer. "
     text += "The 95 % intervals hold the chance of queries and of the pairs that were drawn. "
+    text += "".join(f"{note[0].upper()}{note[1:]}. " for note in _notes_of(figures))
     calibrated_by = _describe_calibration(figures["calibration"])
     text += f"{calibrated_by[0].upper()}{calibrated_by[1:]}. "
     text += _NOT_HELD[figures["calibration"] is not None]
@@ -617,10 +661,12 @@ _INTRO = (
 )
 
 
-def _cell(value: Mapping[str, float]) -> Cell:
+def _cell(value: Mapping[str, Any]) -> Cell:
     """A share with its interval below it."""
-    low, high = 100 * value["low"], 100 * value["high"]
-    return Cell(format_percent(value["value"]), value["value"], note=f"{low:.1f}–{high:.1f}%")
+    note = "no interval"
+    if "note" not in value:
+        note = f"{100 * value['low']:.1f}–{100 * value['high']:.1f}%"
+    return Cell(format_percent(value["value"]), value["value"], note=note)
 
 
 def _changed_answers(

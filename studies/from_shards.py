@@ -13,18 +13,21 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from capgrade.labels import Labels
+from capgrade.labels.stored import Sampled, SampledPart
 from capgrade.metrics import JudgedSample, estimate, map_at_r, ncs, ndcg, recall, recall_share
 from capgrade.metrics.base import Positives, lists_of
 from capgrade.metrics.judged_sample import Estimate
-from capgrade.pipelines.sampling.sampler import Plan, keep
+from capgrade.pipelines.sampling.sampler import Plan, keep, reason_names
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.relevance import read_relevance
 from studies import arguments, write_rows
-from studies.judged import GALLERY, QUERIES, RELEVANT, cells, head
 from studies.ranks import tfidf
 
 HEAD = "| direction | known |"  # how the table begins
 METRICS = ("ndcg@25", "ndcg_exp@25", "ncs@5", "recall@5", "r@5", "map@r")
+RELEVANT = 0.8  # gain from which a pair is relevant
+GALLERY, QUERIES = 2_000, 200  # captions of the gallery of images to text, and images of a world
 IMAGES, DRAWN = 600, 50  # of the gallery of images, and images whose captions are queries
 # (top, uniform, per_window) of the shards; the last are the defaults
 PLANS = ((16, 16, 1), (64, 64, 4))
@@ -61,8 +64,11 @@ def shards(
         own,
         gains[None].astype(np.float32),
     )
-    image = np.repeat(np.arange(len(gains)), np.diff(kept.ptr))
-    return JudgedSample(image, kept.caption, kept.values[0].astype(float), 1 / kept.weight)
+    values = {"truth": kept.values[0]}
+    part = SampledPart(kept.ptr, kept.caption, kept.weight, kept.reasons, values)
+    stored = Sampled(["truth"], gains.shape[1], [part], reason_names(["truth"]))
+    ids = [f"{image}" for image in range(len(gains))]
+    return JudgedSample.from_labels(Labels("shards", stored, ids, gains.shape[1]))
 
 
 def of_images(
@@ -98,7 +104,8 @@ def of_captions(
     pairs = [order[start:stop] for start, stop in first.T]
     rows = np.repeat(np.arange(len(query)), np.diff(first, axis=0)[0])
     some = np.concatenate(pairs)
-    chosen = JudgedSample(rows, sample.item[some], sample.gain[some], sample.probability[some])
+    columns = sample.item, sample.gain, sample.probability, sample.limits
+    chosen = JudgedSample(rows, *(column[some] for column in columns))
     found = estimate(
         scores.T[query], chosen, METRICS, above=RELEVANT - 1e-9, seed=seed, groups=groups
     )
@@ -128,6 +135,32 @@ def table(captions: Captions, gains: np.ndarray, worlds: int) -> Iterator[str]:
                 *(of(scores, part, own, plan, seed) for seed in range(worlds)), strict=True
             )
             yield f"| {direction} | {np.mean(known):.1%} |" + cells(right, found)
+
+
+def head(start: str, metrics: Sequence[str]) -> str:
+    """The first two lines of a table: two columns of its own, then the metrics."""
+    names = "".join(f" {name} |" for name in metrics)
+    return f"{start}{names}\n|---:|---:{'|---:' * len(metrics)}|"
+
+
+def cells(right: Sequence[float], found: Sequence[Sequence[Estimate]]) -> str:
+    """Of each metric how many of 100 given intervals held, and of how many worlds one was given,
+    the mean value, and the mean half width; estimates [worlds][metrics]."""
+    low, value, high = np.array(
+        [[(one.low, one.value, one.high) for one in world] for world in found]
+    ).transpose(2, 0, 1)
+    columns = []
+    for at, true in enumerate(right):
+        given = np.isfinite(low[:, at])
+        mean = value[:, at].mean()
+        if not given.any():
+            columns.append(f" none: {mean:.3f} |")
+            continue
+        ends = low[given, at], high[given, at]
+        held = ((ends[0] <= true) & (true <= ends[1])).mean()
+        half = (ends[1] - ends[0]).mean() / 2
+        columns.append(f" {100 * held:.0f} of {100 * given.mean():.0f}: {mean:.3f} ± {half:.3f} |")
+    return "".join(columns)
 
 
 def main() -> None:

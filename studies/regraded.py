@@ -135,9 +135,14 @@ def table(captions_dir: Path, work: Path, budget: int, judgements: Path | None) 
             true = truths(S, sides[-2], listed)
             cells = [f"{100 * one['benchmark']:.1f}"]
             for value, of_all in zip((one, one[GRADED]), true, strict=True):
-                interval = f"[{100 * value['low']:.1f}, {100 * value['high']:.1f}]"
-                held = "" if value["low"] <= of_all <= value["high"] else ", outside"
-                cells += [f"{100 * value['value']:.1f} {interval}", f"{100 * of_all:.1f}{held}"]
+                interval, held = "", ""
+                if "note" not in value:
+                    interval = f"[{100 * value['low']:.1f}, {100 * value['high']:.1f}]"
+                    held = "" if value["low"] <= of_all <= value["high"] else ", outside"
+                cells += [
+                    f"{100 * value['value']:.1f} {interval}".strip(),
+                    f"{100 * of_all:.1f}{held}",
+                ]
             yield f"| {name} | {words_of} | {' | '.join(cells)} |"
 
 

@@ -152,9 +152,10 @@ def read_people(
     if of != PAIR:
         within = Within.between(of, first, second, ratings.means, captions)
         return replace(within, left_out=judged - len(rows))
-    random = None
+    random, sampling = None, CHOSEN
     if rows[0].sampling is not None:
         random = np.array([row.sampling == RANDOM for row in rows])
+        sampling = RANDOM if random.all() else CHOSEN
     repeated = ratings if ratings.counts.max() > 1 else None
     return Judgements(
         first,
@@ -162,6 +163,7 @@ def read_people(
         ratings.means,
         repeated,
         scale=limits,
+        sampling=sampling,
         random=random,
         left_out=judged - len(rows),
     )

@@ -119,6 +119,18 @@ class Sampled:
         wanted = np.uint32(sum(1 << bit for bit, name in enumerate(self.reasons) if name in names))
         return (part.reasons & wanted > 0 for part in self.parts)
 
+    def limits(self, measure: str) -> np.ndarray:
+        """float32 [n_images]: the least of an image's top captions, which no caption that was not
+        kept exceeds; infinite for an image without top captions of the measure."""
+        lasts = []
+        for part, top in zip(self.parts, self.kept_for(f"top_{measure}"), strict=True):
+            values = np.append(
+                np.where(top, part.values[measure], np.float32(np.inf)), np.float32(np.inf)
+            )
+            least = np.minimum.reduceat(values, part.start[:-1])
+            lasts.append(np.where(np.diff(part.start) > 0, least, np.inf))
+        return np.concatenate(lasts).astype(np.float32)
+
     def kept_pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Image and caption of each kept pair, int64, some images after others: of each part."""
         for first, part in zip(self._first, self.parts, strict=False):
@@ -203,6 +215,10 @@ class CompleteLabels(ABC):
     def partial(self, measure: str) -> bool:
         """As of `Sampled`."""
         return False
+
+    def limits(self, measure: str) -> np.ndarray:
+        """As of `Sampled`: nothing bounds labels beside themselves."""
+        return np.full(self.n_images, np.inf, np.float32)
 
     @abstractmethod
     def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:

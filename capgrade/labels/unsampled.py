@@ -53,16 +53,7 @@ def bounds(stored: Sampled, measure: str, file: Path | str) -> np.ndarray:
 
     InputError where an image with unknown pairs has no top of the measure.
     """
-    parts = zip(stored.parts, stored.kept_for(f"top_{measure}"), strict=True)
-    lasts = []
-    for part, top in parts:
-        values = np.append(
-            np.where(top, part.values[measure], np.float32(np.inf)), np.float32(np.inf)
-        )
-        lasts.append(
-            np.where(np.diff(part.start) > 0, np.minimum.reduceat(values, part.start[:-1]), np.inf)
-        )
-    last = np.concatenate(lasts).astype(np.float32)
+    last = stored.limits(measure)
     if not np.isfinite(last[stored.sizes < stored.n_captions]).all():
         problem = f"no top captions of {measure}, so nothing bounds those that were not kept"
         raise InputError(

@@ -23,7 +23,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from capgrade.kernels import get_num_threads
-from capgrade.metrics.ranking import Array, Ranking, TieRule, gains_by_place, rank
+from capgrade.metrics.ranking import (
+    Array,
+    Ranking,
+    TieRule,
+    as_rankable,
+    gains_by_place,
+    rank,
+)
 from capgrade.schemas.errors import InputError, choose_from
 
 Score: TypeAlias = "Callable[..., Array]"  # of a Block and options
@@ -251,12 +258,7 @@ class QueryBlock:
         self, matrix: Array, what: str, remedy: str, *, infinite: bool = False
     ) -> Array:
         """The rows of this block. InputError for NaN, and for what is `infinite`."""
-        rows = matrix[self.start : self.stop]
-        exact = np.float32, np.float16, np.bool_, np.int8, np.uint8, np.int16, np.uint16
-        # float32, but float64 where float32 could not tell two scores apart.
-        kind = np.float32 if rows.dtype in exact else np.float64
-        # Kernels are compiled for writable arrays alone.
-        values = np.require(rows, kind, ["C", "W", "E"])
+        values = as_rankable(matrix[self.start : self.stop])
         wrong = ~np.isfinite(values) if infinite else np.isnan(values)
         if wrong.any():
             row, candidate = np.argwhere(wrong)[0]

@@ -1,26 +1,29 @@
 """Metrics from a sample of judged pairs, each with its probability of being judged; intervals hold
 queries and sample.
 
-What was not judged is drawn, a few times, from judged pairs of other queries at like ranks, and the
-metric of the completed ranking is taken. Then each judged pair corrects what was drawn: it stands
-for itself and 1 / probability - 1 others, so it counts that often by how much the metric changes
-when its own gain is drawn as well. So what is linear in the gains is Horvitz and Thompson's
-estimate, unbiased whatever is drawn (as statAP and infNDCG have it: Aslam and Pavlu 2007; Yilmaz,
-Kanoulas and Aslam 2008), and ratios are unbiased to the first order (augmented inverse probability
-weights: Robins, Rotnitzky and Zhao 1994). Queries differ in how much is relevant to them: a gamma
-factor of each drawing, whose variance comes from products of two judged pairs of one query, carries
-that over to what is drawn.
+A judged pair stands for 1 / probability pairs (Horvitz and Thompson 1952). A metric of a query is
+its formula with such sums in place of the true ones: statAP for average precision (Pavlu and Aslam
+2007), the like of infNDCG for NDCG (Yilmaz, Kanoulas and Aslam 2008). Sums are unbiased. Where a
+sum divides, the plug-in is biased, by much if few pairs of a query are judged. How much, worlds
+tell that are drawn like the sample: relevant pairs as often as judged ones of like rank and weight,
+and more of them in some queries than in others, as products of two pairs of one query show. The
+mean error of the plug-in in these worlds is taken off (a parametric bootstrap: Efron and Tibshirani
+1993, chapter 10).
+
+No interval is given where it could not hold: where pairs that nobody saw might move the value by
+more than its width, or where the bias is larger than half of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
+from scipy.special import gammaincinv, ndtri
 
 from capgrade.metrics.base import (
     Matrix,
@@ -31,16 +34,17 @@ from capgrade.metrics.base import (
     check_matrix,
     share,
 )
-from capgrade.metrics.ranking import Array, rank
+from capgrade.metrics.ranking import Array, as_rankable, rank
 from capgrade.metrics.uncertainty import resampled_means, share_interval, tails
 from capgrade.schemas.errors import InputError
 
-_COMPLETIONS = 8  # of each query
-_FOLDS = 5  # a query is completed from those of other folds
-_BANDS, _IN_BAND = 20, 50  # bands of ranks at most, and judged pairs of each at least
-_CLASSES, _IN_CLASS = 8, 200  # the same of classes of queries, in each band
-_BEST = 25  # pairs a query of high gain, by which it is told how queries differ
-_TABLE = 4096  # gains of a band that are drawn from
+_DRAWS = 8  # of how much sampling changes a value
+_DRAWN, _LEAST_DRAWN = 2000, 20  # queries of a drawn world, by which a bias is told, and at least
+_DRAWN_CELLS = 2_000_000  # relevant pairs of it
+_LARGEST = 0.5  # bias that can be taken off, in widths of the interval
+_EVEN = 1e-6  # a variance of factors below which queries do not differ
+_FEW = 5  # relevant pairs, from which on those that were judged tell how many there are
+_LEVEL = 0.95  # of the limit of those that nobody saw
 _CELLS = 1_000_000  # of a block of scores that is ranked at a time
 _READ = 2**26  # cells of a block that is read at a time: 256 MB
 _SAMPLES = 2000  # bootstrap draws of the queries
@@ -65,7 +69,9 @@ class JudgedSample:
     """Judged pairs: query and item int [n] (row and column of the scores), gain float [n], at least
     0, and the probability in (0, 1] with which each pair was chosen to be judged, float [n].
 
-    InputError for columns that do not fit, for other values, and for a pair that is there twice.
+    `most`, float [n], is the largest gain that the pairs can have for which each stands, if that is
+    known. InputError for columns that do not fit, for other values, and for a pair that is there
+    twice.
 
     >>> pairs = JudgedSample(np.array([0, 0]), np.array([1, 2]), np.array([1.0, 0.0]),
     ...     np.array([1.0, 0.5]))
@@ -77,15 +83,13 @@ class JudgedSample:
     item: Array
     gain: Array
     probability: Array
+    most: Array | None = None
 
     def __post_init__(self) -> None:
-        sizes = [
-            np.shape(column) for column in (self.query, self.item, self.gain, self.probability)
-        ]
+        columns = (self.query, self.item, self.gain, self.probability, self.limits)
+        sizes = [np.shape(column) for column in columns]
         if len(set(sizes)) > 1 or len(sizes[0]) != 1:
-            raise InputError(
-                f"columns of the shapes {sizes}", remedy="give four columns of one length"
-            )
+            raise InputError(f"columns of the shapes {sizes}", remedy="give columns of one length")
         if not (np.isfinite(self.gain).all() and (np.asarray(self.gain) >= 0).all()):
             raise InputError(
                 "a gain is below 0 or no number", remedy="give finite gains of at least 0"
@@ -110,7 +114,8 @@ class JudgedSample:
     @classmethod
     def from_labels(cls, labels: WeightedLabels, measure: str | None = None) -> JudgedSample:
         """What is known of labels, images as queries: a pair of a shard was kept with probability 1
-        / weight. Relevance below 0 is a gain of 0.
+        / weight. Relevance below 0 is a gain of 0. What an image did not keep is at most the least
+        of its top captions.
 
         InputError for another measure, for one that scores some pairs alone, and for weights that
         do not add up to all pairs: some had no chance.
@@ -136,7 +141,8 @@ class JudgedSample:
             file=labels.file,
             remedy="make shards with a chance for every pair: shards.uniform of 1 or more",
         )
-        return cls(image, caption, np.maximum(value, 0), 1 / weight)
+        most = np.maximum(labels.stored.limits(name), 0)[image]
+        return cls(image, caption, np.maximum(value, 0), 1 / weight, most)
 
     def of(self, queries: Array, items: Array) -> JudgedSample:
         """The pairs among these queries and items, int, numbered by their places there."""
@@ -147,10 +153,11 @@ class JudgedSample:
         rows[queries], columns[items] = np.arange(len(queries)), np.arange(len(items))
         kept = (rows[self.query] >= 0) & (columns[self.item] >= 0)
         query, item = rows[self.query[kept]], columns[self.item[kept]]
-        return JudgedSample(query, item, self.gain[kept], self.probability[kept])
+        values = self.gain[kept], self.probability[kept], self.limits[kept]
+        return JudgedSample(query, item, *values)
 
     def __add__(self, other: JudgedSample) -> JudgedSample:
-        names = ("query", "item", "gain", "probability")
+        names = ("query", "item", "gain", "probability", "limits")
         return JudgedSample(
             *(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)
         )
@@ -160,20 +167,29 @@ class JudgedSample:
         """How many pairs each stands for, itself included, float64 [n]."""
         return 1 / np.asarray(self.probability, np.float64)
 
+    @property
+    def limits(self) -> Array:
+        """`most`, infinite where it is not known, float64 [n]."""
+        if self.most is None:
+            return np.full(len(self.gain), np.inf)
+        return np.asarray(self.most, np.float64)
+
     def transposed(self) -> JudgedSample:
         """The same pairs for the other direction of retrieval."""
-        return JudgedSample(self.item, self.query, self.gain, self.probability)
+        return JudgedSample(self.item, self.query, self.gain, self.probability, self.most)
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A metric's value, its interval over both chances, and the standard error by the sampling of
-    pairs alone."""
+    pairs alone. Without an interval `low` and `high` are NaN, and `note` says what was judged too
+    rarely."""
 
     value: float
     low: float
     high: float
     sampling_error: float
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -196,8 +212,9 @@ def estimate(
     groups: Array | None = None,
 ) -> dict[str, Estimate]:
     """Metrics of scores [Q, N] over all their pairs, from a judged sample of these: recall@K (is
-    any relevant among the first K), r@K, precision@K, map@r, r_precision, ndcg@K, ndcg_exp@K,
-    ncs@K. Relevant is a gain over `above`.
+    any relevant among the first K), r@K, precision@K, map, map@r, r_precision, ndcg@K, ndcg_exp@K,
+    ncs@K. Relevant is a gain over `above`. No interval is given where too little is judged for one;
+    `Estimate.note` then says what.
 
     recall@K and precision@K are exact where the first K are judged for certain. A query without a
     relevant item counts as 0. Tied scores are put in a random order. Rows of one group int [Q]
@@ -245,34 +262,75 @@ def places_of(
         raise InputError(
             "the systems have other numbers of queries", remedy="score the same queries with both"
         )
-    gap = QueryValues(first.values - second.values, first.changes - second.changes, first.weight)
+    gap = first.less(second)
     drawn = resampled_means(gap.values, samples=_SAMPLES, seed=seed, groups=groups)
-    low, high = np.quantile(drawn, tails(level))
-    difference = Estimate(float(gap.values.mean()), float(low), float(high), gap.sampling_error)
+    low, high = map(float, np.quantile(drawn, tails(level)))
+    difference = gap.with_interval(low, high, level)
     drawn = drawn * np.sign(difference.value)
     return Places(difference, float((drawn < 0).mean() + (drawn == 0).mean() / 2))
 
 
 @dataclass(frozen=True)
 class QueryValues:
-    """A metric's estimate of each query, float64 [Q]; how much each judged pair changes it, and its
-    weight, float64 [n]. Values of single queries may leave [0, 1]; their mean is what is estimated.
+    """A metric's estimate of each query, float64 [Q], and how much sampling changes it in some
+    draws, float64 [draws, Q]. Values of single queries may leave [0, 1]; their mean is what is
+    estimated.
+
+    `bias` was taken off each value, with the standard error `noise`. `unseen` is how far relevant
+    pairs that nobody saw might move the mean, by groups of pairs, and `rare` says which do most.
+    `empty` is by how much it is too low if queries of which none was found have a relevant pair.
     """
 
     values: Array
-    changes: Array
-    weight: Array
+    errors: Array
+    bias: float = 0.0
+    noise: float = 0.0
+    empty: float = 0.0
+    unseen: Mapping[tuple[int, bool], float] = field(default_factory=dict)
+    rare: str = ""
 
     def estimate(self, level: float, groups: Array | None) -> Estimate:
         """Of the mean, with its interval."""
-        low, high = share_interval(self.values, level, groups)
-        return Estimate(float(self.values.mean()), low, high, self.sampling_error)
+        return self.with_interval(*share_interval(self.values, level, groups), level)
+
+    def less(self, other: QueryValues) -> QueryValues:
+        """The difference of two systems, of the same draws."""
+        return QueryValues(
+            self.values - other.values,
+            self.errors - other.errors,
+            self.bias - other.bias,
+            float(np.hypot(self.noise, other.noise)),
+            self.empty - other.empty,
+            {
+                group: self.unseen.get(group, 0.0) - other.unseen.get(group, 0.0)
+                for group in {**self.unseen, **other.unseen}
+            },
+            self.rare or other.rare,
+        )
+
+    def with_interval(self, low: float, high: float, level: float) -> Estimate:
+        """The mean with this interval, or with a note why none can be given. A third of the bias is
+        added to both sides, as worlds are not like the sample in all, and the noise of it."""
+        value, width, note = float(self.values.mean()), high - low, ""
+        if sum(map(abs, self.unseen.values())) > width:
+            note = f"no interval: {self.rare}"
+        elif abs(self.empty) > width / 4:
+            note = "no interval: of many queries no judged pair is relevant"
+        elif abs(self.bias) > _LARGEST * width:
+            note = f"no interval: few pairs of a query are judged, which alone adds {self.bias:.2g}"
+        elif width > 1:
+            note = "no interval: it would be wider than from 0 to 1"
+        noise, model = float(ndtri(tails(level)[1])) * self.noise, abs(self.bias) / 3
+        low = value - float(np.hypot(value - low, noise)) - model
+        high = value + float(np.hypot(high - value, noise)) + model
+        if note:
+            low = high = float("nan")
+        return Estimate(value, low, high, self.sampling_error, note)
 
     @property
     def sampling_error(self) -> float:
-        """Of the mean, by Poisson sampling: (1 - p) / p^2."""
-        variance = ((self.weight - 1) * self.weight) @ self.changes**2
-        return float(np.sqrt(variance)) / len(self.values)
+        """Of the mean."""
+        return float(np.sqrt((self.errors**2).mean(axis=0).sum())) / len(self.values)
 
 
 def query_values(
@@ -286,57 +344,68 @@ def query_values(
     """Each metric's estimate of every query. InputError for an unknown metric, for pairs outside
     the scores, and for a sample whose weights do not add up to their number of pairs."""
     check_matrix("similarity", similarity := as_numpy(scores))
-    chosen = {name: _parse_metric(name) for name in metrics}
+    chosen = [_Metric.parse(name) for name in metrics]
     _check_sample(sample, *similarity.shape)
-    order = np.argsort(sample.query, kind="stable")
-    placed = _PlacedPairs.rank(similarity, sample, order, np.random.default_rng(seed))
+    placed = _PlacedPairs.rank(similarity, sample, np.random.default_rng(seed))
     by_metric: dict[str, QueryValues] = {}
     for graded in (True, False):
-        functions = {
-            name: function for name, (of_gains, function) in chosen.items() if of_gains == graded
-        }
-        gain = placed.gain if graded else (placed.gain > above).astype(np.float64)
-        values, changes = (
-            _estimate_queries(placed, gain, functions, np.random.default_rng(seed))
-            if functions
-            else ({}, {})
-        )
-        for name in functions:
-            by_metric[name] = QueryValues(values[name], np.empty(len(order)), sample.weight)
-            by_metric[name].changes[order] = changes[name]
+        some = [metric for metric in chosen if metric.graded == graded]
+        if some:
+            gains = placed if graded else placed.of_relevant(above)
+            by_metric |= _estimate_queries(gains, some, np.random.default_rng(seed))
     return {name: by_metric[name] for name in metrics}
 
 
 @dataclass(frozen=True)
 class _PlacedPairs:
-    """Judged pairs query by query: the place of each in its query's ranking, from 0, gain and
-    weight, all [n]."""
+    """Judged pairs by query and place: the query, the place in its ranking from 0, the gain, how
+    many pairs it stands for, the largest gain that these can have, and its row in the sample,
+    all [n]."""
 
+    queries: int
     width: int  # candidates
-    first: Array  # (queries + 1,)
     query: Array
     place: Array
     gain: Array
     weight: Array
+    most: Array
+    row: Array
 
     @classmethod
     def rank(
-        cls, similarity: Array, sample: JudgedSample, order: Array, random: np.random.Generator
+        cls, similarity: Array, sample: JudgedSample, random: np.random.Generator
     ) -> _PlacedPairs:
+        order = np.argsort(sample.query, kind="stable")
         query, item = sample.query[order], sample.item[order]
         first = np.searchsorted(query, np.arange(len(similarity) + 1))
         place, where = np.empty(len(query), np.int64), np.empty(similarity.shape[1], np.int64)
         for q, ranked in _rankings(similarity, random):
             where[ranked] = np.arange(len(where))
             place[first[q] : first[q + 1]] = where[item[first[q] : first[q + 1]]]
-        return cls(
-            len(where),
-            first,
-            query,
-            place,
-            np.asarray(sample.gain[order], np.float64),
-            sample.weight[order],
-        )
+        within = np.lexsort((place, query))
+        row = order[within]
+        columns = np.asarray(sample.gain, np.float64)[row], sample.weight[row], sample.limits[row]
+        return cls(len(similarity), len(where), query[within], place[within], *columns, row)
+
+    def of_relevant(self, above: float) -> _PlacedPairs:
+        """The same with gains of 0 and 1."""
+        gain, most = ((values > above).astype(np.float64) for values in (self.gain, self.most))
+        return replace(self, gain=gain, most=most)
+
+    @cached_property
+    def unsure(self) -> Array:
+        """bool [n]: stands for others too."""
+        return np.asarray(self.weight > 1)
+
+    @cached_property
+    def drawn(self) -> Array:
+        """The rows of pairs with a gain, int [found]."""
+        return np.flatnonzero(self.gain > 0)
+
+    @cached_property
+    def found(self) -> _Found:
+        """These pairs."""
+        return _Found(self.query[self.drawn], self.place[self.drawn], self.gain[self.drawn])
 
 
 def _rankings(similarity: Array, random: np.random.Generator) -> Iterator[tuple[int, Array]]:
@@ -346,7 +415,7 @@ def _rankings(similarity: Array, random: np.random.Generator) -> Iterator[tuple[
     # A block of columns of a file is as wide as may be, as each reads something of every page.
     wide, step = max(1, _READ // width), max(1, _CELLS // width)
     for first in range(0, len(similarity), wide):
-        block = np.ascontiguousarray(similarity[first : first + wide], np.float32)
+        block = as_rankable(similarity[first : first + wide])
         if np.isnan(block).any():
             raise InputError(
                 "similarity holds NaN", remedy="find the pair that has no score and score it"
@@ -382,271 +451,341 @@ def _require_all_pairs(weight: Array, shape: tuple[int, int], **error: Any) -> N
         raise InputError(problem, **error)
 
 
-@dataclass(frozen=True)
-class _Completions:
-    """Gains of completed rankings of a query, [completions, N] from best to worst, and exchanges of
-    single ones: the completion, the place in it and the new gain, all [f]. No graded metric reads
-    more than `most` of the best gains."""
+def _estimate_queries(
+    placed: _PlacedPairs, metrics: Sequence[_Metric], random: np.random.Generator
+) -> dict[str, QueryValues]:
+    """The plug-in of each query less the bias that it has in drawn worlds, by metric."""
+    found = placed.found
+    drawn = placed.drawn
+    weight = placed.weight[drawn]
+    # Weights that differ by their own standard deviation, to either side: how much sampling alone
+    # changes a value. A pair keeps its side, whatever ranks it.
+    deviation = np.sqrt(weight * (weight - 1))
+    sides = random.integers(0, 2, (_DRAWS, len(placed.row)), np.int8)[:, placed.row[drawn]] * 2 - 1
+    weights = [weight, *(weight + side * deviation for both in sides for side in (both, -both))]
+    values, *moved = _score(placed.queries, placed.width, metrics, found, weights)
+    errors = np.stack([(moved[k] - moved[k + 1]) / 2 for k in range(0, len(moved), 2)])
+    # Fewer tell nothing of others.
+    tells = int(placed.unsure[drawn].sum()) >= _FEW
+    world = _World.like(placed, random) if tells else None
+    biased = [metric for metric in metrics if metric.divides and world is not None]
+    biases = {} if world is None else world.biases(biased)
+    by_metric = {}
+    for at, metric in enumerate(metrics):
+        bias, noise, empty = biases.get(metric.name, (0.0, 0.0, 0.0))
+        unseen, words = _unseen(placed, metric, values[at], random)
+        if metric.divides and world is None:  # the bias is there, and nothing tells how large
+            unseen = {group: 2 * moved for group, moved in unseen.items()}
+        by_metric[metric.name] = QueryValues(
+            values[at] - bias, errors[:, at], bias, noise, empty, unseen, words
+        )
+    return by_metric
 
-    gains: Array
-    row: Array
+
+@dataclass(frozen=True)
+class _Found:
+    """Pairs with a gain, by query and place: query, place and gain, all [n]."""
+
+    query: Array
     place: Array
-    new: Array
-    most: int
+    gain: Array
+
+    @classmethod
+    def sort(
+        cls, query: Array, place: Array, gain: Array, *more: Array
+    ) -> tuple[_Found, list[Array]]:
+        """From pairs in any order, and more columns in theirs."""
+        order = np.lexsort((place, query))
+        return cls(query[order], place[order], gain[order]), [column[order] for column in more]
+
+
+@dataclass(frozen=True)
+class _World:
+    """Queries as those of the sample might be, when every pair is judged: found pairs, and the
+    weight of each in a sample of them, 0 where it is not drawn."""
+
+    queries: int
+    width: int
+    found: _Found
+    weight: Array
+
+    @classmethod
+    def like(cls, placed: _PlacedPairs, random: np.random.Generator) -> _World:
+        """Queries of the sample, drawn with replacement: with the pairs that are known of each for
+        certain, and others like judged ones of all queries at like places (each half of the ranks,
+        of the first half, and so on). A gamma factor says how many more a query has than others:
+        its mean and variance by products of two judged pairs of one query, then by those of the
+        query itself."""
+        unsure, relevant = placed.unsure, placed.gain > 0
+        band_of = np.log2(placed.place + 1).astype(np.int64)
+        first = 2 ** np.arange(int(np.log2(placed.width)) + 1) - 1  # places at which bands begin
+        size = np.diff(np.append(first, placed.width))
+        certain = np.zeros((placed.queries, len(size)), np.int64)
+        np.add.at(certain, (placed.query[~unsure], band_of[~unsure]), 1)
+        open_places = np.maximum(size - certain, 0)
+        donors = [np.flatnonzero(unsure & relevant & (band_of == h)) for h in range(len(size))]
+        number = np.array([placed.weight[rows].sum() for rows in donors])
+        chance = np.minimum(share(number, open_places.sum(axis=0).astype(float)), 1.0)
+        factor = _factors(placed, chance[band_of])
+
+        expected = max(1.0, float((open_places @ chance).mean() + certain.sum(axis=1).mean()))
+        most = max(_LEAST_DRAWN, int(_DRAWN_CELLS / expected))
+        queries = min(max(_DRAWN, 4 * placed.queries), most)
+        chosen = random.integers(0, placed.queries, queries)
+        factors = factor(chosen, random)
+        parts = [_known_of(placed, chosen)]
+        for band, rows in enumerate(donors):
+            if not len(rows):
+                continue
+            count = random.binomial(open_places[chosen, band], 1 - (1 - chance[band]) ** factors)
+            query = np.repeat(np.arange(queries), count)
+            # One in each of as many equal parts of the band.
+            at = np.arange(len(query)) - np.repeat(count.cumsum() - count, count)
+            part = (at + random.random(len(at))) / np.maximum(count, 1)[query]
+            weight = placed.weight[rows]
+            like = rows[random.choice(len(rows), len(query), p=weight / weight.sum())]
+            weight = placed.weight[like]
+            weight = np.where(random.random(len(weight)) * weight < 1, weight, 0.0)
+            place = first[band] + (part * size[band]).astype(np.int64)
+            parts.append((query, place, placed.gain[like], weight))
+        found, (weight,) = _Found.sort(*map(np.concatenate, zip(*parts, strict=True)))
+        return cls(queries, placed.width, found, weight)
+
+    def biases(self, metrics: Sequence[_Metric]) -> dict[str, tuple[float, float, float]]:
+        """By how much the plug-in of each metric exceeds the true value, and the standard error of
+        that; and how much the mean would rise if each query without a relevant pair had one, as
+        those have of which none is drawn."""
+        weights = [self.weight, np.ones(len(self.weight))]
+        estimated, true = _score(self.queries, self.width, metrics, self.found, weights)
+        errors = estimated - true
+        noise = errors.std(axis=1) / np.sqrt(self.queries)
+        has, drawn = (
+            np.bincount(self.found.query[rows], minlength=self.queries) > 0
+            for rows in (slice(None), self.weight > 0)
+        )
+        missed = has & ~drawn
+        empty = np.zeros(len(metrics))
+        if missed.any():
+            empty = (~has).mean() * true[:, missed].mean(axis=1)
+        columns = (errors.mean(axis=1).tolist(), noise.tolist(), empty.tolist())
+        names = [metric.name for metric in metrics]
+        return dict(zip(names, zip(*columns, strict=True), strict=True))
+
+
+def _known_of(placed: _PlacedPairs, chosen: Array) -> tuple[Array, Array, Array, Array]:
+    """The pairs with a gain that are known for certain of chosen queries: the number of the
+    choice, place, gain and weight."""
+    rows = np.flatnonzero(~placed.unsure & (placed.gain > 0))
+    start = np.searchsorted(placed.query[rows], np.arange(placed.queries + 1))
+    count = np.diff(start)[chosen]
+    query = np.repeat(np.arange(len(chosen)), count)
+    at = np.arange(len(query)) - np.repeat(count.cumsum() - count, count)
+    known = rows[start[chosen][query] + at]
+    return query, placed.place[known], placed.gain[known], np.ones(len(known))
+
+
+def _factors(placed: _PlacedPairs, chance: Array) -> Callable[[Array, np.random.Generator], Array]:
+    """Draws, for chosen queries, how many times as many relevant pairs they have as others;
+    `chance` [n] is that of each judged pair by all queries."""
+    unsure = placed.unsure
+    query, expected = placed.query[unsure], chance[unsure]
+    hits = (placed.gain[unsure] > 0).astype(np.float64)
+
+    def per_query(amounts: Array) -> Array:
+        return np.bincount(query, amounts, placed.queries)
+
+    products = [
+        float((per_query(some) ** 2 - per_query(some**2)).sum())
+        for some in (hits - expected, expected)
+    ]
+    spread = products[0] / products[1] if products[1] > 0 else 0.0
+    if spread < _EVEN:
+        return lambda chosen, random: np.ones(len(chosen))
+    shape, rate = 1 / spread + per_query(hits), 1 / spread + per_query(expected)
+    return lambda chosen, random: random.gamma(shape[chosen], 1 / rate[chosen])
+
+
+def _groups(keys: Array) -> list[Array]:
+    """The rows of each key."""
+    order = np.argsort(keys, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(keys[order])) + 1) if len(keys) else []
+
+
+def _unseen(
+    placed: _PlacedPairs, metric: _Metric, values: Array, random: np.random.Generator
+) -> tuple[dict[tuple[int, bool], float], str]:
+    """How far relevant pairs that nobody saw might move the mean: of each group of pairs of like
+    weight, inside and outside the first K, in which fewer than `_FEW` are relevant, as many as the
+    95 % limit of a Poisson number allows, and no more than there are. By the logarithm of the
+    weight, and inside or not; and what is most of it, in words."""
+    moved, largest, words = dict[tuple[int, bool], float](), 0.0, ""
+    inside = placed.place < metric.k if metric.k else np.zeros(len(placed.place), bool)
+    group = np.log2(placed.weight).astype(np.int64) * 2 + inside
+    found, drawn = placed.found, placed.drawn
+    typical = float(found.gain.mean()) if len(found.gain) else 1.0
+    unsure = placed.unsure
+    open_queries = np.ones(placed.queries, bool)
+    if metric.kind == "recall":  # what else a query has is of no account where it has a sure one
+        open_queries[placed.query[~unsure & inside & (placed.gain > 0)]] = False
+        unsure = unsure & open_queries[placed.query]
+    if metric.k and not (unsure & inside).any():
+        first = int(open_queries.sum()) * min(metric.k, placed.width)
+        missed = first - int((inside & open_queries[placed.query]).sum())
+        # Each might change its query by 1.
+        largest = moved[0, True] = missed / placed.queries
+        words = f"{missed:,} of {first:,} pairs among the first {metric.k} are not judged"
+    for rows in _groups(np.where(unsure, group, -1)):
+        relevant = int((placed.gain[rows] > 0).sum())
+        if not unsure[rows[0]] or relevant >= _FEW:
+            continue
+        mixed = random.permutation(rows)
+        query, one = np.unique(placed.query[mixed], return_index=True)
+        added, asked = mixed[one], len(one)
+        gain = np.minimum(typical, placed.most[added])
+        query, added, gain = (column[gain > 0] for column in (query, added, gain))
+        with_added, (weight,) = _Found.sort(
+            np.concatenate([found.query, query]),
+            np.concatenate([found.place, placed.place[added]]),
+            np.concatenate([found.gain, gain]),
+            np.concatenate([placed.weight[drawn], np.ones(len(added))]),
+        )
+        changed = _score(placed.queries, placed.width, [metric], with_added, [weight])[0, 0]
+        change = float((changed - values).sum()) / asked
+        limit = gammaincinv(relevant + 1, _LEVEL) - relevant
+        stands_for = float(placed.weight[rows].mean())
+        others = min(limit * stands_for, float((placed.weight[rows] - 1).sum()))
+        part = others * change / placed.queries
+        moved[int(group[rows[0]]) // 2, bool(inside[rows[0]])] = part
+        if abs(part) > largest:
+            largest = abs(part)
+            words = (
+                f"{relevant} of {len(rows):,} judged pairs are relevant where one stands for"
+                f" {stands_for:,.0f}"
+            )
+    return moved, words
+
+
+def _score(
+    queries: int, width: int, metrics: Sequence[_Metric], found: _Found, weights: Sequence[Array]
+) -> Array:
+    """Each metric of each query, float64 [weights, metrics, queries], by blocks of queries, where
+    found pairs count as each of `weights` [n] says."""
+    values = np.zeros((len(weights), len(metrics), queries))
+    ends = np.searchsorted(found.query, np.arange(queries + 1))
+    sizes = np.diff(ends)
+    by_gain = any(metric.graded for metric in metrics)
+    start = 0
+    while start < queries:
+        # As many queries as fit, each as wide as the one with the most pairs.
+        wide = np.maximum.accumulate(sizes[start : start + _CELLS])
+        stop = start + max(1, int((wide * np.arange(1, len(wide) + 1) <= _CELLS).sum()))
+        part = slice(ends[start], ends[stop])
+        row = found.query[part] - start
+        at = row, np.arange(ends[start], ends[stop]) - ends[start:stop][row]
+        shape = stop - start, max(1, int(sizes[start:stop].max()))
+        place, gain = np.full(shape, width), np.zeros(shape)
+        place[at], gain[at] = found.place[part], found.gain[part]
+        order = np.argsort(-gain, axis=1, kind="stable") if by_gain else None
+        for number, weight in enumerate(weights):
+            counts = np.zeros(shape)
+            counts[at] = weight[part]
+            pairs = _Pairs(place, gain, counts, order)
+            for column, metric in enumerate(metrics):
+                values[number, column, start:stop] = metric.of(pairs)
+        start = stop
+    return values
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Found pairs of queries [b, P], by place: place, gain, how many pairs each counts as, and
+    their order by gain."""
+
+    place: Array
+    gain: Array
+    count: Array
+    order: Array | None  # by gain, falling
+
+    @cached_property
+    def relevant(self) -> Array:
+        """How many are relevant, [b]."""
+        return self.count.sum(axis=1)
 
     @cached_property
     def best(self) -> tuple[Array, Array]:
-        """The highest `most` gains and one more, falling, 0 where there are fewer: of each
-        completion, and after each exchange."""
-        best = np.zeros((len(self.gains), self.most + 1))
-        last = min(self.most, self.gains.shape[1] - 1)
-        # Of the negative: partition takes ten times as long where most values are the smallest.
-        least = np.partition(-self.gains, last, axis=1)[:, : last + 1]
-        best[:, : last + 1] = -np.sort(least, axis=1)
-        # The old gain leaves the best ones. If it is not among them, the last of them leaves, which
-        # no metric reads.
-        after, old = best[self.row], self.gains[self.row, self.place]
-        leaves = np.minimum((after > old[:, None]).sum(axis=1), self.most)
-        after[np.arange(len(after)), leaves] = self.new
-        return best, -np.sort(-after, axis=1)
+        """The gains, falling, and up to which place each of these pairs reaches in the best order,
+        where a pair takes as many places as it counts."""
+        assert self.order is not None  # of metrics that add up gains
+        gain, count = (np.take_along_axis(of, self.order, axis=1) for of in (self.gain, self.count))
+        return gain, count.cumsum(axis=1)
+
+    @cached_property
+    def precision(self) -> Array:
+        """The precision at the place of each pair, itself being one."""
+        return (self.count.cumsum(axis=1) - self.count + 1) / (self.place + 1)
 
 
-def _estimate_queries(
-    placed: _PlacedPairs, gain: Array, metrics: dict[str, _Metric], random: np.random.Generator
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """For each metric the estimate of each query, and how much each judged pair changes it."""
-    queries = len(placed.first) - 1
-    edges, classes, tables = _donor_gains(placed, gain, random)
-    band = np.searchsorted(edges, np.arange(placed.width), side="right")
-    high = _high_gain(placed, gain)
-    rates = (tables >= high).mean(axis=3)
-    expected = rates[placed.query % _FOLDS, classes[placed.query], band[placed.place]]
-    spread = _spread_of_queries(
-        placed, (gain >= high).astype(np.float64), expected, band[placed.place]
-    )
-    binary = bool(np.isin(gain, (0, 1)).all())
-    most = min(placed.width, max(metric.keywords.get("k", 0) for metric in metrics.values()))
-    values = {name: np.empty(queries) for name in metrics}
-    changes = {name: np.empty(len(gain)) for name in metrics}
-    for q in range(queries):
-        pairs = slice(placed.first[q], placed.first[q + 1])
-        place, weight = placed.place[pairs], placed.weight[pairs]
-        table = tables[q % _FOLDS, classes[q]]
-        completed = _draw_gains(table, band, np.ones((_COMPLETIONS, 1)), spread, random)
-        row, judged, instead, chance = _draw_exchanges(
-            table, band[place], gain[pairs], weight, spread, binary, random
-        )
-        completed[:, place] = gain[pairs]
-        completions = _Completions(completed, row, place[judged], instead, most)
-        for name, metric in metrics.items():
-            scores, exchanged = metric(completions)
-            change = (
-                np.bincount(judged, chance * (scores[row] - exchanged), len(place)) / _COMPLETIONS
+@dataclass(frozen=True)
+class _Metric:
+    """A metric of found pairs. `k` is 0 where it has no cut-off; `graded`, whether it adds up
+    gains."""
+
+    name: str
+    kind: str
+    k: int
+
+    @classmethod
+    def parse(cls, name: str) -> _Metric:
+        """InputError for an unknown metric."""
+        match = re.fullmatch(r"([a-z_]+)@(\d+)", name)
+        known = (*_GRADED, *_BINARY, *_WITHOUT_K)
+        kind = check_choice("metric of a judged sample", match[1] if match else name, known)
+        if (match is None) != (kind in _WITHOUT_K):
+            raise InputError(
+                f"metric {name!r}", remedy=f"write {kind if kind in _WITHOUT_K else f'{kind}@K'}"
             )
-            values[name][q] = scores.mean() + (weight - 1) @ change
-            changes[name][pairs] = change
-    return values, changes
+        return cls(name, kind, 0 if match is None else check_k(int(match[2])))
 
+    @property
+    def graded(self) -> bool:
+        return self.kind in _GRADED
 
-def _donor_gains(
-    placed: _PlacedPairs, gain: Array, random: np.random.Generator
-) -> tuple[Array, Array, Array]:
-    """Places at which another band of ranks begins; the class of each query, by the gains that it
-    has for certain; and gains to draw from, rising, float64 [folds, classes, bands, `_TABLE`]:
-    those of the pairs that stand for unjudged ones, as often as they do, of queries of other folds.
-    """
-    donors, certain = np.flatnonzero(placed.weight > 1), placed.weight == 1
-    queries = len(placed.first) - 1
-    if not len(donors):  # all is judged
-        return np.zeros(0, np.int64), np.zeros(queries, np.int64), np.zeros((_FOLDS, 1, 1, 1))
-    bands = int(np.clip(len(donors) // _IN_BAND, 1, _BANDS))
-    edges = np.unique(
-        np.quantile(placed.place[donors], np.arange(1, bands) / bands, method="higher")
-    )
-    edges = edges[edges > placed.place[donors].min()]  # else the first band would have no donors
-    band = np.searchsorted(edges, placed.place[donors], side="right")
-    certain_gain = np.bincount(placed.query[certain], gain[certain], queries)
-    parts = int(np.clip(len(donors) // (bands * _IN_CLASS), 1, _CLASSES))
-    cuts = np.unique(np.quantile(certain_gain, np.arange(1, parts) / parts, method="higher"))
-    classes = np.searchsorted(cuts, certain_gain, side="right")
-    fold, class_of = placed.query[donors] % _FOLDS, classes[placed.query[donors]]
-    tables = np.empty((_FOLDS, len(cuts) + 1, len(edges) + 1, _TABLE))
-    for cell in np.ndindex(*tables.shape[:3]):
-        inside = band == cell[2]
-        for source in (
-            inside & (class_of == cell[1]) & (fold != cell[0]),
-            inside & (fold != cell[0]),
-            inside,
-        ):
-            if source.any():  # the last is not empty, and the others are only of a few queries
-                break
-        share_of = placed.weight[donors[source]] - 1
-        tables[cell] = np.sort(
-            random.choice(gain[donors[source]], _TABLE, p=share_of / share_of.sum())
-        )
-    return edges, classes, tables
+    @property
+    def divides(self) -> bool:
+        """Whether a sum divides, so that the plug-in is biased."""
+        return self.kind not in ("recall", "precision")
 
+    def of(self, pairs: _Pairs) -> Array:
+        """The plug-in of each query: Horvitz and Thompson's estimates in place of sums, [b]."""
+        if self.graded:
+            return self._of_gains(pairs)
+        if self.kind in _WITHOUT_K:
+            hits = pairs.count if self.kind == "r_precision" else pairs.count * pairs.precision
+            if self.kind != "map":  # those among the first R
+                hits = hits * np.clip(pairs.relevant[:, None] - pairs.place, 0, 1)
+            return share(hits.sum(axis=1), pairs.relevant)
+        inside = pairs.place < self.k
+        if self.kind == "recall":
+            # The product of 1 - weight is unbiased for that of 1 - gain: whether none is relevant.
+            return 1 - np.prod(1 - pairs.count * inside, axis=1)
+        hits = (pairs.count * inside).sum(axis=1)
+        return hits / self.k if self.kind == "precision" else share(hits, pairs.relevant)
 
-def _high_gain(placed: _PlacedPairs, gain: Array) -> float:
-    """The gain that `_BEST` pairs a query reach, and the least gain above 0 if fewer pairs have
-    any. Queries differ more in their best gains than in the mean."""
-    order = np.argsort(-gain, kind="stable")
-    reached = placed.weight[order].cumsum() <= _BEST * (len(placed.first) - 1)
-    least = gain[order][min(int(reached.sum()), len(gain) - 1)]
-    positive = gain[gain > 0]
-    return float(max(least, positive.min() if len(positive) else 1.0))
-
-
-def _spread_of_queries(placed: _PlacedPairs, gain: Array, expected: Array, band: Array) -> float:
-    """The variance of the factor by which queries differ in their number of pairs of high gain.
-
-    Products of two judged pairs of one query estimate it: those of gain less expected gain, divided
-    by those of expected gain. A gain is expected by its rank."""
-    unsure = placed.weight > 1
-    # Shards keep a pair by its value too, so within a band a pair counts by what it stands for.
-    pairs, total = (np.bincount(band, weights) for weights in (unsure, placed.weight - 1))
-    relative = (placed.weight - 1) * share(pairs, total)[band]
-
-    def products(values: Array) -> float:
-        sums, squares = (
-            np.bincount(placed.query[unsure], power[unsure], len(placed.first) - 1)
-            for power in (values, values**2)
-        )
-        return float((sums**2 - squares).sum())
-
-    total_expected = products(relative * expected)
-    return (
-        max(0.0, products(relative * (gain - expected)) / total_expected)
-        if total_expected > 0
-        else 0.0
-    )
-
-
-def _draw_gains(
-    table: Array, band: Array, factors: Array, spread: float, random: np.random.Generator
-) -> Array:
-    """Draw gains for places of these bands, float64 [completions, len(band)]. A factor f turns the
-    probability p of reaching a gain into 1 - (1 - p)^f, about f p where p is small."""
-    uniform = random.random((len(factors), len(band)), np.float32)
-    if spread > 0:
-        uniform **= (1 / np.maximum(random.gamma(1 / spread, spread, factors.shape), 1e-3)).astype(
-            np.float32
-        )
-    return table[band, np.minimum(uniform * table.shape[1], table.shape[1] - 1).astype(np.int64)]
-
-
-def _draw_exchanges(
-    table: Array,
-    band: Array,
-    gain: Array,
-    weight: Array,
-    spread: float,
-    binary: bool,
-    random: np.random.Generator,
-) -> tuple[Array, Array, Array, Array]:
-    """Gains that might have been drawn in place of judged ones, band int and gain [n]: the
-    completion, the pair, the other gain and its chance, all [f].
-
-    Where gains are 0 and 1 there is one other gain, with the chance that `_draw_gains` gives it.
-    Drawing a rare gain and weighting it would make most of the error. Graded gains are drawn.
-    """
-    unsure = np.flatnonzero(weight > 1)
-    if binary:
-        right = _chance_of_gain(table.mean(axis=1), spread)[band[unsure]]
-        row, pair = np.repeat(np.arange(_COMPLETIONS), len(unsure)), np.tile(unsure, _COMPLETIONS)
-        other, chance = 1 - gain[pair], np.tile(right, _COMPLETIONS)
-        return row, pair, other, np.where(other == 1, chance, 1 - chance)
-    # A factor of its own for each: with that of its completion it would count twice that
-    # queries differ.
-    drawn = _draw_gains(table, band, np.ones((_COMPLETIONS, len(band))), spread, random)
-    row, pair = np.nonzero((drawn != gain) & (weight > 1))
-    return row, pair, drawn[row, pair], np.ones(len(row))
-
-
-def _chance_of_gain(probability: Array, spread: float) -> Array:
-    """The chance of any gain when `_draw_gains` draws it: the mean of 1 - (1 - p)^f over f."""
-    if spread == 0:
-        return probability
-    with np.errstate(divide="ignore"):
-        return 1 - (1 - spread * np.log1p(-probability)) ** (-1 / spread)
-
-
-# A metric's values of completed rankings [completions], and with each gain exchanged [f]; a partial
-# function that keeps the metric's k, if it has one.
-_Metric: TypeAlias = "partial[tuple[Array, Array]]"
-
-
-def _score_against_best(of: _Completions, k: int, form: str) -> tuple[Array, Array]:
-    """The gains of the first k over those of the best order: NCS, or discounted by place."""
-    k = min(k, of.gains.shape[1])
-    weights = np.ones(k) if form == "ncs" else 1 / np.log2(np.arange(k) + 2.0)
-    first, old, new = of.gains[:, :k], of.gains[of.row, of.place], of.new
-    best, exchanged = (gains[:, :k] for gains in of.best)
-    if form == "ndcg_exp":
-        first, old, new, best, exchanged = (
-            2.0**gains - 1 for gains in (first, old, new, best, exchanged)
-        )
-    retrieved = first @ weights
-    change = np.append(weights, 0)[np.minimum(of.place, k)] * (new - old)
-    return share(retrieved, best @ weights), share(retrieved[of.row] + change, exchanged @ weights)
-
-
-def _score_first(of: _Completions, k: int, form: str) -> tuple[Array, Array]:
-    """Of gains 0 and 1: is any among the first k (recall), how many of these are (precision), how
-    many of all (r)."""
-    counts, others = _count_relevant(of, k)
-    if form == "recall":
-        return np.minimum(counts, 1), np.minimum(others, 1)
-    if form == "precision":
-        return counts / k, others / k
-    every, every_other = _count_relevant(of, of.gains.shape[1])
-    return share(counts, every), share(others, every_other)
-
-
-def _count_relevant(of: _Completions, k: int) -> tuple[Array, Array]:
-    """How many of the first k are relevant."""
-    counts = of.gains[:, :k].sum(axis=1)
-    change = of.new - of.gains[of.row, of.place]
-    return counts, counts[of.row] + change * (of.place < k)
-
-
-def _score_first_r(of: _Completions, form: str) -> tuple[Array, Array]:
-    """Of gains 0 and 1, R of which are 1: the relevant among the first R, times the precision there
-    or not, over R."""
-    sizes, others = _count_relevant(of, of.gains.shape[1])
-    depth = int(max(sizes.max(), others.max(initial=0), 1))
-    first = of.gains[:, :depth]
-    exchanged = first[of.row]
-    inside = np.flatnonzero(of.place < depth)
-    exchanged[inside, of.place[inside]] = of.new[inside]
-    place = np.arange(depth)
-
-    def values(hits: Array, relevant: Array) -> Array:
-        terms = hits * (hits.cumsum(axis=1) / (place + 1)) if form == "map@r" else hits
-        return share((terms * (place < relevant[:, None])).sum(axis=1), relevant)
-
-    return values(first, sizes), values(exchanged, others)
+    def _of_gains(self, pairs: _Pairs) -> Array:
+        """The gains of the first K over those of the best order: NCS, or discounted by place."""
+        gain, (best, filled) = pairs.gain, pairs.best
+        if self.kind == "ndcg_exp":
+            gain, best = 2.0**gain - 1, 2.0**best - 1
+        inside = (pairs.place < self.k).astype(np.float64)
+        filled = np.minimum(filled, self.k)
+        if self.kind != "ncs":
+            discounts = 1 / np.log2(np.arange(self.k) + 2.0)
+            inside /= np.log2(pairs.place + 2.0)
+            filled = np.interp(filled, np.arange(self.k + 1), np.append(0, discounts.cumsum()))
+        ideal = (best * np.diff(filled, axis=1, prepend=0)).sum(axis=1)
+        return share((gain * pairs.count * inside).sum(axis=1), ideal)
 
 
 _GRADED = ("ndcg", "ndcg_exp", "ncs")
 _BINARY = ("recall", "r", "precision")
-_TO_R = ("map@r", "r_precision")
-
-
-def _parse_metric(name: str) -> tuple[bool, _Metric]:
-    """Whether a metric of this name adds up gains, and its function."""
-    match = re.fullmatch(r"([a-z_]+)@(\d+)", name)
-    kind = check_choice(
-        "metric of a judged sample", match[1] if match else name, (*_GRADED, *_BINARY, *_TO_R)
-    )
-    if (match is None) != (kind in _TO_R):
-        raise InputError(
-            f"metric {name!r}", remedy=f"write {kind if kind in _TO_R else f'{kind}@K'}"
-        )
-    if match is None:
-        return False, partial(_score_first_r, form=kind)
-    return kind in _GRADED, partial(
-        _score_against_best if kind in _GRADED else _score_first,
-        k=check_k(int(match[2])),
-        form=kind,
-    )
+_WITHOUT_K = ("map", "map@r", "r_precision")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.metrics.base import Matrix, Positives, as_numpy, check_k, check_matrix
-from capgrade.metrics.ranking import Array, rank
+from capgrade.metrics.ranking import Array, as_rankable, rank
 from capgrade.schemas.errors import InputError
 
 BLOCK = 1024  # rows or columns of a matrix whose best are taken at a time
@@ -125,9 +125,7 @@ def _assign_strata(
     for start in range(0, rows, step):
         best = np.full((min(step, rows - start), width), width, np.int32)
         for system in systems:
-            order = rank(
-                np.ascontiguousarray(system[start : start + step], np.float32), "reference"
-            ).order
+            order = rank(as_rankable(system[start : start + step]), "reference").order
             places = np.empty_like(order)
             np.put_along_axis(places, order, place[None], axis=1)
             np.minimum(best, places, out=best)
@@ -151,7 +149,7 @@ def best_cells(
     sides = [(S, excluded, (width, 1)), (S.T, excluded[::-1], (1, width))]
     for values, (first, second), (by_row, by_column) in sides if columns else sides[:1]:
         for start in range(0, len(values), BLOCK):
-            block = np.array(values[start : start + BLOCK], np.float32)
+            block = as_rankable(values[start : start + BLOCK]).copy()
             inside = (first >= start) & (first < start + len(block))
             block[first[inside] - start, second[inside]] = -np.inf
             count = min(depth, block.shape[1])

@@ -117,6 +117,19 @@ def _sort_ties(scores, order, end):
             pos = stop
 
 
+# Kinds of numbers that float32 holds, each of them.
+_HELD_BY_FLOAT32 = (np.float32, np.float16, np.bool_, np.int8, np.uint8, np.int16, np.uint16)
+
+
+def as_rankable(scores: Array) -> Array:
+    """Scores of any real dtype and layout as `rank` takes them, C-contiguous and writable: float32
+    if it holds every number of their dtype, else float64, since float32 would make ties of scores
+    that differ. It may be the same memory."""
+    kind = np.float32 if scores.dtype in _HELD_BY_FLOAT32 else np.float64
+    # Kernels are compiled for writable arrays alone.
+    return np.require(scores, kind, ["C", "W", "E"])
+
+
 def rank(scores: Array, ties: TieRule = "expected") -> Ranking:
     """Rank each row of `scores` (b, n), C-contiguous float32 or float64 without NaN, best first: a
     least-significant-digit radix sort, O(n)."""

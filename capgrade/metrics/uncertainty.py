@@ -23,6 +23,7 @@ from capgrade.schemas.errors import InputError
 
 METHODS = ("permutation", "bootstrap")
 _CELLS = 4_000_000  # draws held at a time
+_EQUAL = 1e-12  # values that differ by less are equal but for rounding
 _LEAST_FREEDOM = 10  # where one query alone differs, the logit is wide enough
 
 
@@ -291,27 +292,34 @@ def share_interval(
     values: Array, level: float = 0.95, groups: Array | None = None
 ) -> tuple[float, float]:
     """An interval of the mean of estimates (n,) whose true mean is a share: Student's in its logit,
-    as such means are skewed; symmetric where the mean is outside (0, 1).
+    as such means are skewed. Weighted estimates may leave 0..1, and then it is Student's in the
+    logarithm; symmetric where the mean is not above 0.
 
     A few large values tell little of the spread: degrees of freedom are 2 n / (kurtosis - 1), those
-    of a variance with this standard error (Satterthwaite 1946), and at least 10. `groups` as
-    `resampled_means` has them.
+    of a variance with this standard error (Satterthwaite 1946), and at least 10. Where all values
+    are equal they tell nothing of it: up to a share 1 - ((1 - level) / 2)^(1 / n) of all queries
+    may have any other value from 0 to 1 (Clopper and Pearson 1934). `groups` as `resampled_means`
+    has them.
     """
     mean = float(np.mean(values))
     gaps: Array = values - mean
     if groups is not None:
         gaps = np.bincount(groups, gaps)
     n, squares = len(gaps), gaps**2
-    if n < 2 or not squares.any():
-        return mean, mean
+    if n < 2 or not (np.ptp(values) > _EQUAL):
+        others = 1 - tails(level)[0] ** (1 / n)
+        ends = (1 - others) * mean, (1 - others) * mean + others
+        return min(mean, ends[0]), max(mean, ends[1])
     error = np.sqrt(n / (n - 1) * squares.sum()) / len(values)
     kurtosis = float(np.mean(squares**2) / np.mean(squares) ** 2)
     freedom = max(_LEAST_FREEDOM, 2 * n / max(kurtosis - 1, 1e-6))
     bounds = error * stdtrit(freedom, tails(level))
-    if 0 < mean < 1:
+    if mean <= 0:
+        low, high = mean + bounds
+    elif mean < 1 and values.min() >= 0 and values.max() <= 1:
         low, high = expit(logit(mean) + bounds / (mean * (1 - mean)))
     else:
-        low, high = mean + bounds
+        low, high = mean * np.exp(bounds / mean)
     return float(low), float(high)
 
 

@@ -93,7 +93,8 @@ def score(
         read = json.dumps(sorted(zip(task.ids[1], task.texts, strict=True)))
         texts = {"texts": hashlib.sha256(read.encode()).hexdigest()}
         basis = replace(basis, labels={**basis.labels, **texts})
-    return replace(evaluation, notes=list(notes), counts=counts, basis=basis)
+    notes = [*notes, *evaluation.notes]
+    return replace(evaluation, notes=notes, counts=counts, basis=basis)
 
 
 def evaluate(

@@ -342,7 +342,8 @@ def read_similarity(path: Path, captions: Captions, ids: MatrixIds | None = None
         images = np.array([image_id not in without for image_id in captions.image_ids])
         rows = images[captions.owner]
         scored = read_similarity_of(path, captions.of_rows(np.flatnonzero(rows)), ids)
-        full = np.full((captions.n_images, captions.n_captions), -np.inf, np.float32)
+        kind = np.result_type(scored.dtype, np.float32)
+        full = np.full((captions.n_images, captions.n_captions), -np.inf, kind)
         full[np.ix_(images, rows)] = scored
         return full
     return read_similarity_of(path, captions, ids)
@@ -430,10 +431,11 @@ def mean_similarity(
                 file=path,
                 remedy="score every pair with a number, or evaluate this one alone",
             )
-    total = np.zeros(matrices[0].shape, np.float32)
+    # The mean of float64 is float64: float32 would make ties of scores that differ.
+    total = np.zeros(matrices[0].shape, np.result_type(np.float32, *matrices))
     for matrix in matrices:
         total += matrix
-    return total / np.float32(len(matrices))
+    return total / len(matrices)
 
 
 def coarse_note(path: Path) -> str | None:
@@ -714,7 +716,7 @@ _PLAIN = "np.savetxt(file, matrix, delimiter=',') writes one that is read"
 
 
 def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Array:
-    """float32 [rows, columns] of numbers between commas. Rows end with a line feed, a carriage
+    """float64 [rows, columns] of numbers between commas. Rows end with a line feed, a carriage
     return, or both.
 
     A file whose first field is no number has ids: a first row of `names` and a first column of
@@ -742,7 +744,7 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
                     )
                     fields = fields[1:]
                 try:
-                    rows.append(np.array(fields, np.float32))
+                    rows.append(np.array(fields, np.float64))
                 except ValueError:
                     at, field = next((k, f) for k, f in enumerate(fields, 1) if not is_number(f))
                     problem = f"field {at} is {field.strip()!r}, not a number"

@@ -87,7 +87,11 @@ def test_each_pair_may_say_how_it_was_come_by(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     head = "image_id,caption_id,score,sampling\n"
     file.write_text(f"{head}i0,i0#0,1,chosen\ni0,i1#0,2,random\n")
-    assert read_people(file, CAPTIONS).random.tolist() == [False, True]  # type: ignore[union-attr]
+    people = read_people(file, CAPTIONS)
+    assert people.random.tolist() == [False, True]  # type: ignore[union-attr]
+    assert people.sampling == "chosen", "one chosen pair makes it no random sample"
+    file.write_text(f"{head}i0,i0#0,1,random\ni0,i1#0,2,random\n")
+    assert read_people(file, CAPTIONS).sampling == "random"
     file.write_text(f"{head}i0,i0#0,1,often\n")
     with pytest.raises(InputError, match="row 2: sampling 'often' -> write chosen or random"):
         read_people(file, CAPTIONS)

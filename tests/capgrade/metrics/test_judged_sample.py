@@ -25,13 +25,7 @@ from capgrade.metrics import (
     recall_share,
 )
 from capgrade.metrics.base import lists_of
-from capgrade.metrics.judged_sample import (
-    _chance_of_gain,
-    _Completions,
-    _draw_gains,
-    _parse_metric,
-    query_values,
-)
+from capgrade.metrics.judged_sample import _Metric, _Pairs, query_values
 from capgrade.metrics.uncertainty import share_interval
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -128,35 +122,125 @@ def test_where_all_is_judged_metrics_are_those_of_ir_measures() -> None:
         assert found[name].value == pytest.approx(theirs[measure], abs=1e-6), name
 
 
-@pytest.mark.parametrize("name", [*BINARY, *GRADED])
-def test_an_exchanged_gain_is_as_if_the_ranking_had_it(name: str) -> None:
-    """Each against the same function of a row that was written anew, which the tests above hold to
-    the dense one."""
-    random = np.random.default_rng(4)
-    graded, metric = _parse_metric(name)
-    for _ in range(20):
-        completed = random.choice([0, 0.2, 0.5, 1] if graded else [0.0, 0, 1], (3, 12))
-        row, place = random.integers(0, 3, 50), random.integers(0, 12, 50)
-        gain = random.choice([0, 0.3, 0.5, 1] if graded else [0.0, 1], 50)
-        most = random.integers(metric.keywords.get("k", 0), 13)  # another metric may read more
-        found = metric(_Completions(completed, row, place, gain, most))[1]
-        none = row[:0], place[:0], gain[:0], most
-        for k in range(50):
-            anew = completed[row[k]][None].copy()
-            anew[0, place[k]] = gain[k]
-            assert found[k] == pytest.approx(metric(_Completions(anew, *none))[0][0], abs=1e-12)
+def certain_and(gain: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, JudgedSample]:
+    """One query whose items are ranked as they stand; NaN is not judged. As often as it needs be,
+    so that weights add up."""
+    place = np.flatnonzero(~np.isnan(gain))
+    scores = -np.arange(len(gain), dtype=float)[None]
+    query = np.zeros(len(place), int)
+    return scores, JudgedSample(query, place, gain[place], probability[place])
 
 
-def test_a_chance_is_how_often_a_gain_is_drawn() -> None:
-    """Where each place has a factor of its own, over 200,000 draws."""
-    table = np.sort(np.random.default_rng(0).random((2, 4096)) < [[0.02], [0.3]], axis=1) * 1.0
-    for spread in (0.0, 0.7):
-        drawn = _draw_gains(
-            table, np.array([0, 1]), np.ones((200_000, 2)), spread, np.random.default_rng(1)
-        )
-        right = _chance_of_gain(table.mean(axis=1), spread)
-        assert drawn.mean(axis=0) == pytest.approx(right, abs=4e-3), spread
-    assert (right < table.mean(axis=1)).all(), "some factors draw what is there already"
+def plain(scores: np.ndarray, sample: JudgedSample, name: str) -> float:
+    """The plug-in: the estimate and the bias that was taken off."""
+    found = query_values(scores, sample, [name])[name]
+    return float(found.values.mean() + found.bias)
+
+
+def test_average_precision_is_statap() -> None:
+    """By the formulas of Pavlu and Aslam (2007), pair by pair, with independent draws."""
+    random = np.random.default_rng(3)
+    for _ in range(5):
+        chance = random.choice([0.25, 0.5, 1.0], 40)
+        drawn = random.random(40) < chance
+        # Weights of a single query add up only by luck: what lacks is judged not relevant, behind.
+        gain = np.where(drawn, (random.random(40) < 0.4) * 1.0, np.nan)
+        scores, sample = certain_and(gain, chance)
+        R = sum(1 / p for p, g in zip(chance, gain, strict=True) if g == 1)
+        total = 0.0
+        for k in range(40):
+            if gain[k] == 1:
+                before = sum(1 / chance[j] for j in range(k) if gain[j] == 1)
+                total += (1 + before) / (k + 1) / chance[k]
+        assert plain(scores, sample, "map") == pytest.approx(total / R if R else 0.0)
+        hits = sum(1 / chance[j] for j in range(10) if gain[j] == 1)
+        assert plain(scores, sample, "precision@10") == pytest.approx(hits / 10)
+        assert plain(scores, sample, "r@10") == pytest.approx(hits / R if R else 0.0)
+
+
+def infap(gain: np.ndarray) -> float:
+    """Of a ranking where -1 is not judged, by the formula of Yilmaz and Aslam (2006): the mean over
+    relevant documents of 1/k + (k-1)/k * pooled above / (k-1) * relevant share of those judged."""
+    values = []
+    for k in np.flatnonzero(gain > 0):
+        above = gain[:k]
+        share = ((above > 0).sum() + 1e-5) / ((above >= 0).sum() + 2e-5)
+        values.append(1 / (k + 1) + k / (k + 1) * share if k else 1.0)
+    return float(np.mean(values)) if values else 0.0
+
+
+def test_average_precision_is_as_near_the_true_one_as_trec_evals_infap() -> None:
+    """Of a third of the pairs of 40 queries, over ten samples: trec_eval's infAP, which is the
+    formula's, and ours on one file."""
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    gains, scores, _, _ = made(5, 40, 60)
+    gains = (gains > 0) * 1.0
+    order = np.argsort(-scores, axis=1)
+    ranked = np.take_along_axis(gains, order, axis=1)
+    relevant = ranked.sum(axis=1)
+    place = np.arange(1, 61)
+    true = ((ranked * ranked.cumsum(axis=1) / place).sum(axis=1) / relevant).mean()
+    run = {
+        f"{q}": {f"d{c:02d}": float(v) for c, v in enumerate(row)} for q, row in enumerate(scores)
+    }
+    errors = []
+    for seed in range(10):
+        drawn = np.random.default_rng(seed).random(gains.shape) < 1 / 3
+        query, item = np.nonzero(drawn)
+        sample = JudgedSample(query, item, gains[query, item], np.full(len(query), 1 / 3))
+        found = estimate(scores, sample, ["map"], seed=seed)["map"]
+        grades = np.where(drawn, gains, -1).astype(int)
+        qrels = {
+            f"{q}": {f"d{c:02d}": int(v) for c, v in enumerate(row)} for q, row in enumerate(grades)
+        }
+        theirs = pytrec_eval.RelevanceEvaluator(qrels, {"infAP"}).evaluate(run)
+        of_paper = [infap(row) for row in np.take_along_axis(grades, order, axis=1)]
+        assert [theirs[f"{q}"]["infAP"] for q in range(40)] == pytest.approx(of_paper, abs=1e-4)
+        errors.append((found.value - true, np.mean(of_paper) - true))
+        assert not (found.low > true or found.high < true), "it holds, or is not given"
+    ours, trec = np.sqrt((np.array(errors) ** 2).mean(axis=0))
+    print(f"map {true:.4f}: root mean square error {ours:.4f}, trec_eval's infAP {trec:.4f}")
+    assert ours < 1.1 * trec
+
+
+def test_whether_any_is_relevant_is_unbiased() -> None:
+    """recall@3 of two relevant of which each is judged or not, by all outcomes and their chances."""
+    weight, total = np.array([[2.0, 4.0]]), 0.0
+    place, gain = np.array([[0, 2]]), np.ones((1, 2))
+    for drawn in np.ndindex(2, 2):
+        chance = np.prod(np.where(drawn, 1 / weight, 1 - 1 / weight))
+        pairs = _Pairs(place, gain, weight * drawn, None)
+        total += chance * _Metric.parse("recall@3").of(pairs)[0]
+    assert total == pytest.approx(1.0)
+
+
+def test_scores_that_differ_in_float64_alone_are_ranked() -> None:
+    """1e-9 apart around .5, all pairs judged: by the definition, on every road."""
+    random = np.random.default_rng(0)
+    gains = (random.random((40, 30)) < 0.1) * 1.0
+    gains[np.arange(40), random.integers(0, 30, 40)] = 1
+    scores = 0.5 + 1e-9 * (3 * gains + random.standard_normal(gains.shape))
+    assert all(len(np.unique(row.astype(np.float32))) == 1 for row in scores)
+    query, item = (part.ravel() for part in np.indices(gains.shape))
+    sample = JudgedSample(query, item, gains.ravel(), np.ones(gains.size))
+    found = estimate(scores, sample, ["ndcg@10", "recall@1"])
+    ranked = np.take_along_axis(gains, np.argsort(-scores, axis=1), axis=1)
+    best = -np.sort(-gains, axis=1)
+    discount = 1 / np.log2(np.arange(10) + 2)
+    expected = ((ranked[:, :10] @ discount) / (best[:, :10] @ discount)).mean()
+    assert found["ndcg@10"].value == pytest.approx(expected) and expected > 0.9
+    assert found["recall@1"].value == pytest.approx(ranked[:, 0].mean()) and ranked[0, 0] > 0.9
+    pool = draw_pool([scores], 300, top=3)
+    certain = pool.probability == 1
+    firsts = {(q, int(c)) for q, row in enumerate(scores) for c in np.argsort(-row)[:3]}
+    assert set(zip(pool.query[certain], pool.item[certain], strict=True)) == firsts
+    every = draw_pool([scores], 1200, top=3)
+    assert len(every.query) == 1200
+
+
+def zero_share(n: int) -> float:
+    """How many of all may be unlike n equal ones, by Clopper and Pearson."""
+    return float(stats.binomtest(0, n).proportion_ci().high)
 
 
 def test_an_interval_of_a_share_is_students_in_the_logit() -> None:
@@ -169,9 +253,22 @@ def test_an_interval_of_a_share_is_students_in_the_logit() -> None:
     assert share_interval(values, 0.9) == pytest.approx(tuple(1 / (1 + np.exp(-ends))))
     low, high = share_interval(values - 1, 0.9)
     assert low + high == pytest.approx(2 * (mean - 1)), "no share has this mean"
+    few = values.repeat(3) * np.tile([3.0, 0, 0], 60) * 20
+    ends = few.mean() * np.exp(
+        stats.t.ppf(0.95, 10) * np.array([-1, 1]) * stats.sem(few) / few.mean()
+    )
+    wide = 2 * 180 / (stats.kurtosis(few, fisher=False) - 1)
+    assert few.max() > 1 and wide < 30
+    if wide <= 10:
+        assert share_interval(few, 0.9) == pytest.approx(tuple(ends)), "weighted ones leave 0 to 1"
     twice = share_interval(values.repeat(2), 0.9, np.repeat(np.arange(60), 2))
     assert twice == pytest.approx(share_interval(values, 0.9))
-    assert share_interval(np.full(5, 0.25)) == (0.25, 0.25)
+    for n in (1, 5, 40):  # equal values do not say that others are equal too
+        zero, one = (stats.binomtest(k, n).proportion_ci() for k in (0, n))
+        assert share_interval(np.zeros(n)) == pytest.approx((zero.low, zero.high))
+        assert share_interval(np.ones(n)) == pytest.approx((one.low, one.high))
+    low, high = share_interval(np.full(5, 0.25))
+    assert (low, high) == pytest.approx((0.25 * (1 - zero_share(5)), 0.25 + 0.75 * zero_share(5)))
 
 
 def test_tied_scores_count_as_in_any_order() -> None:
@@ -245,24 +342,113 @@ def test_what_is_linear_in_the_gains_is_unbiased_whatever_stands_below() -> None
     )
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    """40 worlds, each of other queries, a tenth judged: of 40 intervals of 95 % fewer than 33 hold
-    by chance in one of 1,000 tests. Values are those of other worlds to within their own error."""
+def test_intervals_hold_the_truth_or_are_not_given() -> None:
+    """24 worlds, each of other queries, a tenth judged: of 24 intervals of 95 % six or more miss by
+    chance in one of 1,000 tests. Values are those of other worlds to within their own error."""
     names, size = ("r@5", "map@r", "ndcg@10"), (60, 300)
-    others = [dense(*made(seed, *size)[1::-1]) for seed in range(1000, 1080)]
+    others = [dense(*made(seed, *size)[1::-1]) for seed in range(1000, 1040)]
     right = {name: np.mean([one[name] for one in others]) for name in names}
     found = []
-    for seed in range(40):
+    for seed in range(24):
         gains, first, second, own = made(seed, *size)
         sample = judged(gains, [first, second], own, 0.1, 6, seed)
         found.append(estimate(first, sample, names, seed=seed))
     for name in names:
-        held = sum(one[name].low <= right[name] <= one[name].high for one in found)
-        assert held >= 33, f"{name}: {held} of 40"
+        given = [one[name] for one in found if not one[name].note]
+        missed = sum(not one.low <= right[name] <= one.high for one in given)
+        assert missed <= 5, f"{name}: {missed} of {len(given)}"
         values = [one[name].value for one in found]
-        assert np.mean(values) == pytest.approx(
-            right[name], abs=4 * np.std(values) / np.sqrt(40)
-        ), name
+        assert np.mean(values) == pytest.approx(right[name], abs=0.05), name
+
+
+def test_the_number_of_relevant_items_may_differ_from_query_to_query() -> None:
+    """r@5 and ncs@5 where most queries have one or two relevant items and some 60: the bias is small
+    beside the interval. (It was +.34 and +.23 in such worlds.)"""
+    names, errors = ("r@5", "ncs@5"), []
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        gains, own = np.zeros((60, 500)), random.integers(0, 500, 60)
+        for row, mine in zip(gains, own, strict=True):
+            size = random.integers(1, 3) if random.random() < 0.85 else random.integers(40, 67)
+            row[random.choice(500, size, replace=False)] = 1
+            row[mine] = 1
+        seen = 2.4 * gains + 0.6 * random.standard_normal(gains.shape)
+        first, second = (seen + s * random.standard_normal(gains.shape) for s in (0.6, 0.9))
+        lists = Positives.from_lists([[item] for item in own])
+        sample = judged(gains, [first, second], lists, 0.2, 15, seed)
+        found, right = estimate(first, sample, names, seed=seed), dense(first, gains)
+        errors.append([found[name].value - right[name] for name in names])
+        assert all(abs(found[n].value - right[n]) < found[n].high - found[n].low for n in names)
+    assert np.abs(np.mean(errors, axis=0)) == pytest.approx([0, 0], abs=0.03)
+
+
+def few_relevant(share: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, JudgedSample]:
+    """Gains, scores and a sample of 60 queries with one to three relevant items of 500 and none
+    known: the first of each system certain."""
+    random = np.random.default_rng(seed)
+    gains = np.zeros((60, 500))
+    for row in gains:
+        row[random.choice(500, random.integers(1, 4), replace=False)] = 1
+    seen = 2.4 * gains + 0.6 * random.standard_normal(gains.shape)
+    first, second = (seen + s * random.standard_normal(gains.shape) for s in (0.6, 0.9))
+    pool = draw_pool([first, second], round(share * gains.size), top=2, seed=seed)
+    sample = JudgedSample(pool.query, pool.item, gains[pool.query, pool.item], pool.probability)
+    return gains, first, sample
+
+
+def test_no_interval_where_rare_pairs_were_not_drawn() -> None:
+    """2 % of the pairs: of those that stand for others none or a few are relevant, so that their
+    spread says nothing (recall@5 held in 53 of 100). Two first of each system are certain."""
+    _, scores, sample = few_relevant(0.02)
+    found = estimate(scores, sample, ["recall@1", "recall@5", "map@r", "ndcg@10"])
+    for name in ("recall@5", "map@r", "ndcg@10"):
+        one = found[name]
+        assert np.isnan([one.low, one.high]).all() and one.value >= 0, name
+        assert one.note.startswith("no interval: ") and "judged pairs are relevant" in one.note
+    assert found["recall@1"].low < found["recall@1"].high and not found["recall@1"].note
+    none = replace(sample, gain=0 * sample.gain)
+    one = estimate(scores, none, ["recall@5"])["recall@5"]
+    assert (one.value, np.isnan(one.low)) == (0, True), "0 of all queries is not [0, 0]"
+    certain = estimate(scores, none, ["recall@1"])["recall@1"]
+    assert (certain.value, certain.low) == (0, 0)
+    assert certain.high == pytest.approx(zero_share(60))
+
+
+def test_a_stratum_of_one_answer_has_no_narrow_interval() -> None:
+    """The first two are certain; of all below one pair is judged."""
+    _, scores, sample = few_relevant(0.02)
+    certain = np.flatnonzero(sample.probability == 1)
+    for gain in (0.0, 1.0):
+        below = np.flatnonzero(sample.probability < 1)[:1]
+        rows = np.concatenate([certain, below])
+        left = scores.size - len(certain)
+        single = JudgedSample(
+            sample.query[rows],
+            sample.item[rows],
+            np.append(sample.gain[certain], gain),
+            np.append(np.ones(len(certain)), 1 / left),
+        )
+        for name in ("r@5", "map@r", "ndcg@10", "precision@10"):
+            one = estimate(scores, single, [name])[name]
+            assert np.isnan(one.low) and one.note, (name, gain)
+
+
+def test_what_bounds_unjudged_pairs_gives_an_interval() -> None:
+    """Where all that was not judged is known to be less than what counts as relevant, nothing
+    unseen can matter."""
+    gains, scores, sample = few_relevant(0.02)
+    every = np.nonzero(gains)
+    kept = gains[sample.query, sample.item] == 0
+    known = JudgedSample(*every, gains[every], np.ones(len(every[0])))
+    others = JudgedSample(
+        sample.query[kept], sample.item[kept], 0 * sample.gain[kept], sample.probability[kept]
+    )
+    for bounded in (False, True):
+        most = np.full(kept.sum(), 0.5 if bounded else np.inf)
+        part = known + replace(others, most=most)
+        one = estimate(scores, part, ["r@5"], above=0.6)["r@5"]
+        assert (one.note == "") == bounded
+        assert one.value == pytest.approx(dense(scores, gains)["r@5"])
 
 
 def test_systems_change_places() -> None:
@@ -297,8 +483,8 @@ def test_rows_of_one_group_are_drawn_together() -> None:
 
 def test_a_twentieth_of_cocos_pairs_gives_map_at_r_by_eccv_caption(coco: Captions) -> None:
     """Every third caption that ECCV Caption has a list of, over all 5,000 images, by words of each
-    image's first caption. Of four samples three intervals at least hold the value by all pairs, and
-    their mean is near it."""
+    image's first caption. Values of four samples are near that of all pairs. As the plug-in alone
+    is half as large again, none has an interval."""
     pytest.importorskip("eccv_caption")
     lists = human_lists("eccv", coco.image_ids, coco.caption_ids)[1]
     rows, asked = lists.lists(), np.flatnonzero(np.diff(lists.indptr) > 0)[::3]
@@ -317,11 +503,10 @@ def test_a_twentieth_of_cocos_pairs_gives_map_at_r_by_eccv_caption(coco: Caption
         for seed in range(4)
     ]
     print(f"map@r by all pairs {true:.4f}; by a twentieth {found}")
-    assert sum(one.low <= true <= one.high for one in found) >= 3
-    assert np.mean([one.value for one in found]) == pytest.approx(
-        true, abs=1.5 * found[0].sampling_error
-    )
-    assert all(one.high - one.low < 0.1 for one in found)
+    values = [one.value for one in found]
+    assert values == pytest.approx([true] * 4, abs=0.015)
+    assert np.mean(values) == pytest.approx(true, abs=0.006)
+    assert all("few pairs of a query are judged" in one.note for one in found)
 
 
 def test_what_is_wrong_is_said() -> None:
@@ -330,7 +515,7 @@ def test_what_is_wrong_is_said() -> None:
     columns = (sample.query, sample.item, sample.gain, sample.probability)
     for call, message in (
         (lambda: replace(sample, gain=sample.gain - 1), "below 0 or no number"),
-        (lambda: replace(sample, gain=sample.gain[1:]), "four columns of one length"),
+        (lambda: replace(sample, gain=sample.gain[1:]), "give columns of one length"),
         (lambda: replace(sample, probability=0 * sample.gain), r"outside \(0, 1\]"),
         (lambda: sample + JudgedSample.certain(own), "judged twice"),
         (
@@ -342,9 +527,9 @@ def test_what_is_wrong_is_said() -> None:
             r"stand for 400 of 4,000 pairs \(100 x 40\)",
         ),
         (lambda: estimate(scores + np.nan, sample), "NaN"),
-        (lambda: estimate(scores, sample, ["asp"]), "'asp' is not known -> choose from: ndcg, "),
+        (lambda: estimate(scores, sample, ["tau"]), "'tau' is not known -> choose from: ndcg, "),
         (lambda: estimate(scores, sample, ["ndcg"]), "write ndcg@K"),
-        (lambda: estimate(scores, sample, ["map@5"]), "'map' is not known"),
+        (lambda: estimate(scores, sample, ["map@5"]), "write map"),
         (lambda: change_places(scores, scores[:9], JudgedSample(*columns), "map@r"), "outside"),
     ):
         with pytest.raises(InputError, match=message):

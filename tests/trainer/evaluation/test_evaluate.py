@@ -655,6 +655,18 @@ def test_quoted_ids_may_hold_commas_and_quotes(tmp_path):
     np.testing.assert_array_equal(read_csv(tmp_path / "ids.csv", *ids), [[0.5, 1], [2, 3]])
 
 
+def test_scores_that_differ_in_float64_alone_stay_apart(tmp_path, folders):
+    """In a file of text, and in the mean of two arrays."""
+    captions = read_captions(folders[0])
+    near = 0.5 + 1e-9 * SIMILARITY.astype(np.float64)
+    np.savetxt(tmp_path / "near.csv", near, delimiter=",")
+    np.testing.assert_array_equal(read_csv(tmp_path / "near.csv", captions.image_ids, None), near)
+    paths = [write(tmp_path / "one.npy", near), write(tmp_path / "two.npy", near + 1e-12)]
+    mean = mean_similarity(paths, captions)
+    np.testing.assert_allclose(mean, near, atol=1e-11, rtol=0)
+    assert (np.argsort(mean, axis=1) == np.argsort(near, axis=1)).all()
+
+
 def test_a_transposed_matrix_is_named_also_with_five_captions_an_image(tmp_path):
     """As many rows as five an image, which VSE++ writes, but with a column an image."""
     folder = captions_folder(tmp_path / "captions", np.repeat(np.arange(12), 5))
