@@ -91,9 +91,9 @@ def result(project: Project, runs: Path, preset: str, seed: int) -> dict[str, An
             found[split] = metrics_of(similarity, captions, project.labels[split])
             if split == "test":
                 np.save(values, similarity[project.people.image, project.people.caption])
-        epochs = json.loads((run / "summary.json").read_text())
+        epochs = json.loads((run / "summary.json").read_text(encoding="utf-8"))
         write_json(kept, {**found, "epochs": epochs["epochs"], "best": epochs.get("best")})
-    return {**json.loads(kept.read_text()), "values": np.load(values)}
+    return {**json.loads(kept.read_text(encoding="utf-8")), "values": np.load(values)}
 
 
 def scores_of(run: Path, data: Data, captions: Captions) -> np.ndarray:

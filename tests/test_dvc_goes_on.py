@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +105,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def repro(project: Path, stage: str, kill: bool) -> str:
     """What `dvc repro STAGE` says; killed with what it has started when so many parts of the stage
-    are there."""
+    are there that were not there before."""
+    pattern, count = KILLED_AT[stage]
+
+    def parts() -> set[int]:
+        return {path.stat().st_ino for path in project.glob(f"data/{stage}.unfinished/{pattern}")}
+
+    before = parts()
     process = subprocess.Popen(
         [sys.executable, "-m", "dvc", "repro", "--single-item", stage],
         cwd=project,
@@ -114,12 +121,10 @@ def repro(project: Path, stage: str, kill: bool) -> str:
         text=True,
         start_new_session=True,
     )
-    pattern, count = KILLED_AT[stage]
-    while (
-        kill
-        and process.poll() is None
-        and len(list(project.glob(f"data/{stage}.unfinished/{pattern}"))) < count
-    ):
+    while kill and process.poll() is None:
+        with suppress(FileNotFoundError):  # one that takes its place just now
+            if len(parts() - before) >= count:
+                break
         time.sleep(0.002)
     if kill:
         assert process.poll() is None, process.communicate()[0]

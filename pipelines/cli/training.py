@@ -202,7 +202,7 @@ class LabelFiles:
     ] = None
     judgements: Annotated[
         list[Path] | None,
-        Option(metavar=PATH, help="People's scores of pairs, as of `agree`; repeat for several."),
+        Option(metavar=PATH, help="People's scores of pairs; repeat for several."),
     ] = None
 
 
@@ -232,7 +232,7 @@ def evaluate(
     ] = None,
     metric: Annotated[
         list[str] | None,
-        Option(metavar=NAME, help="One of `capgrade list metrics`; repeat for several."),
+        Option(metavar=NAME, help="Of `capgrade list metrics`; repeat for more."),
     ] = None,
     every: Annotated[
         bool, Option("--all", help="Print every metric, not the short table.")
