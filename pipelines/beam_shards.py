@@ -28,8 +28,9 @@ from pydantic import BaseModel
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, write_table
 from capgrade.pipelines.execution.folder import Folder, fetch_finished
-from capgrade.pipelines.execution.job import Job, run_url, share
+from capgrade.pipelines.execution.job import run_url, share
 from capgrade.pipelines.execution.runners import SHARES, MeasureDoFn, local_processes, shares
+from capgrade.pipelines.execution.worker import Job
 from capgrade.pipelines.shards import open_shards_run, save_shards_job, schema_of
 from capgrade.pipelines.sources.fields import Id, Text, validate_entry
 from capgrade.schemas.arrow import write_arrow

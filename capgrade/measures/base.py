@@ -95,6 +95,11 @@ class Fitted(Protocol):
         """The same with rectangles made on a `torch.device`; itself where it has no such form."""
         return self
 
+    @property
+    def cells_on_device(self) -> bool:
+        """Whether what `on_device` returns has a method `tensor`: `cells` as a tensor there."""
+        return False
+
     def scored(self, images: np.ndarray) -> np.ndarray | None:
         """Of a measure of some pairs those of these images that it scores; None: every pair.
 

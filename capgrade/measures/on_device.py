@@ -86,9 +86,9 @@ class SbertOnDevice(_OnDevice[FittedSbert]):
         return lambda first, last: cosines_of(self.embeddings[first:last])
 
     def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        return self.cosines(images, captions).cpu().numpy()
+        return self.tensor(images, captions).cpu().numpy()
 
-    def cosines(self, images: np.ndarray, captions: np.ndarray) -> Tensor:
+    def tensor(self, images: np.ndarray, captions: np.ndarray) -> Tensor:
         """Cosines of any caption rows, float32 [len(images), len(captions)], on the device."""
         return self._cosines(images)(self.embeddings[self._to_device(captions)])
 

@@ -121,6 +121,10 @@ class FittedSbert(OfReferences):
         self.product(images)(self.embeddings[captions], out)
         return out
 
+    @property
+    def cells_on_device(self) -> bool:
+        return not self.leave_out
+
     def on_device(self, device: Any) -> Fitted:
         from capgrade.measures.on_device import SbertOnDevice
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capgrade import Labels
-from capgrade.labels.stored import Computed
+from capgrade.labels.exact import Computed
 from capgrade.measures.on_device import SbertOnDevice
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import read_captions
@@ -211,7 +211,7 @@ def test_sentence_bert_where_the_model_is(made):
     """The product on a device, here a processor, within the error of float32."""
     captions = read_captions(made / "captions", "train")
     computed = Computed("sbert", MeasuresParams(), captions, "cpu")
-    computed._encoder_scorer = SbertOnDevice(computed.fitted, torch.device("cpu"))
+    computed.on_its_device = SbertOnDevice(computed.fitted, torch.device("cpu"))
     images, rows = np.array([3, 0, 3]), np.array([5, 5, 59, 0])
     found, known, weights = computed.on_device("cpu", images, rows)
     assert known.all() and (weights == 1).all()
