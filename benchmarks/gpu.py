@@ -35,7 +35,7 @@ from capgrade.labels import Labels
 from capgrade.losses import LOSSES, GradedClipLoss, LossTerms, ScoredBatch
 from capgrade.measures import Fitted, MeasuresParams, choose
 from capgrade.measures.embeddings import encode, load_encoder
-from capgrade.measures.image_text import encode_pictures, load_dual_encoder
+from capgrade.measures.image_text.encoder import encode_pictures, load_dual_encoder
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, BottomUpDetector
 from capgrade.pipelines.detectors.faster_rcnn import ProposalRule
 from capgrade.pipelines.detectors.patches import PatchDetector

@@ -112,7 +112,7 @@ class ScoringRun:
             with if_silent(f"preparing {self.captions.n_captions:,} captions for {name}"):
                 fitted = measure.fit(self.captions)
             fitted.save(work / "fit" / name)  # type: ignore[attr-defined]
-            kinds[name] = type(fitted).__name__
+            kinds[name] = fitted.kind()  # type: ignore[attr-defined]
         return kinds
 
     def job(

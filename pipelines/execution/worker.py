@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.kernels import limited_threads
-from capgrade.measures import FITTED, Fitted
+from capgrade.measures.base import Fitted, state_of
 from capgrade.pipelines.execution.folder import Folder
 from capgrade.schemas.arrow import ArrowFile, write_arrow
 from capgrade.schemas.output import PARTS
@@ -56,7 +56,7 @@ class Worker:
         self.ids = ArrowFile(self.local.joinpath(*IDS)).get_batch(0)["image_ids"]
         fit = self.local / "fit"
         self.fitted: dict[str, Fitted] = {
-            name: FITTED[kind].load(fit / name) for name, kind in job.kinds.items()
+            name: state_of(kind).load(fit / name) for name, kind in job.kinds.items()
         }
         if job.device != "cpu":
             from capgrade.measures.on_device import on_device  # imports torch

@@ -117,7 +117,8 @@ def test_a_dataset_does_not_choose_what_is_opened(
     asked: list[str] = []
     unit = np.ones((sum(map(len, SETS["train"])), 1), np.float32)
     monkeypatch.setattr(
-        "capgrade.measures.sbert.embed", lambda texts, model, device: asked.append(model) or unit
+        "capgrade.measures.sbert.fitted.embed",
+        lambda texts, model, device: asked.append(model) or unit,
     )
     measures = {
         "rouge_l": {},

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from capgrade import Labels
 from capgrade.labels.exact import Computed
-from capgrade.measures.on_device import SbertOnDevice
 from capgrade.measures.params import MeasuresParams
+from capgrade.measures.sbert.device import SbertOnDevice
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import entry_of, read_manifest
@@ -178,7 +178,7 @@ def test_exact_opens_what_the_user_names(made, tmp_path, monkeypatch):
         "capgrade.measures.sbert.fingerprint", lambda model: asked.append(model) or model
     )
     monkeypatch.setattr(
-        "capgrade.measures.sbert.embed", lambda texts, model, device: pytest.fail("embedded")
+        "capgrade.measures.sbert.fitted.embed", lambda texts, model, device: pytest.fail("embedded")
     )
     shutil.copytree(made / "dataset", tmp_path / "dataset")
     measures = read_manifest(made / "dataset", "publish")["measures"]
