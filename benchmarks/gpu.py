@@ -45,8 +45,9 @@ from capgrade.pipelines.regions import regions
 from capgrade.pipelines.sources.scenes import World, generate
 from capgrade.pipelines.sources.scenes.drawings import draw
 from capgrade.pretrained import quiet_loading
+from capgrade.schemas.block import Precision
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import Precision, RegionsParams, Sampling, ScenesParams, TrainParams
+from capgrade.schemas.params import RegionsParams, Sampling, ScenesParams, TrainParams
 from capgrade.schemas.regions import RegionStore
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.trainer.data.pairs import Batch

@@ -34,11 +34,12 @@ from capgrade.pipelines.execution.worker import Job
 from capgrade.pipelines.shards import open_shards_run, save_shards_job, schema_of
 from capgrade.pipelines.sources.fields import Id, Text, validate_entry
 from capgrade.schemas.arrow import write_arrow
+from capgrade.schemas.block import validated
 from capgrade.schemas.captions import SCHEMA, Caption
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import MANIFEST, RUN_FILE, atomic, entry_of, manifest_of, write_json
 from capgrade.schemas.lines import read_json
-from capgrade.schemas.params import CaptionsParams, ShardsParams, validated
+from capgrade.schemas.params import CaptionsParams, ShardsParams
 from capgrade.schemas.shards import shard_name
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import tokenize

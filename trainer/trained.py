@@ -17,10 +17,10 @@ import numpy as np
 
 from capgrade.measures.base import Fill, Measure, OfPictures, own_pairs
 from capgrade.measures.required import require_param
+from capgrade.schemas.block import ParamsBlock
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest, parse_manifest
 from capgrade.schemas.natures import PicturesAt, Where
-from capgrade.schemas.params import ParamsBlock
 from capgrade.trainer.fit import IMAGES
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from typing import (
 
 import numpy as np
 
+from capgrade.schemas.block import ParamsBlock
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import ParamsBlock
 from capgrade.schemas.progress import part_of_work
 
 if TYPE_CHECKING:

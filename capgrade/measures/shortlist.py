@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from capgrade.measures.base import ArrayState, Fitted, Measure, OfReferences, own_pairs
+from capgrade.schemas.block import ParamsBlock, Positive
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import ParamsBlock, Positive
 
 
 class Shortlist(ParamsBlock):

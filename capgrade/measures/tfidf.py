@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from capgrade.measures.base import OVER_REFERENCES, Measure
-from capgrade.schemas.params import ParamsBlock, SelfReference
+from capgrade.schemas.block import ParamsBlock, SelfReference
 
 if TYPE_CHECKING:
     from capgrade.measures.cider.fitted import FittedCider

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from capgrade.measures.base import Measure
-from capgrade.schemas.params import ParamsBlock, SelfReference
+from capgrade.schemas.block import ParamsBlock, SelfReference
 
 if TYPE_CHECKING:
     from capgrade.measures.bleu.fitted import FittedBleu

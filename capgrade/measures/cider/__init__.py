@@ -14,10 +14,10 @@ import numpy as np
 from pydantic import Field
 
 from capgrade.measures.base import OVER_REFERENCES, Measure, Scorer
+from capgrade.schemas.block import ParamsBlock, SelfReference
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import file_digest
 from capgrade.schemas.natures import Where
-from capgrade.schemas.params import ParamsBlock, SelfReference
 
 if TYPE_CHECKING:
     from capgrade.measures.cider.fitted import FittedCider

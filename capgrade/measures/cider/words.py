@@ -8,8 +8,8 @@ from capgrade.measures.base import reference_sets
 from capgrade.measures.cider.fitted import FittedCider, index_captions
 from capgrade.measures.cider.kernel import Form
 from capgrade.measures.ngrams import alphabetical
+from capgrade.schemas.block import SelfReference
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.params import SelfReference
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import number_words, word_unigram
 

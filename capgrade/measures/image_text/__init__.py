@@ -15,8 +15,8 @@ from capgrade.measures.image_text.forms import (
 )
 from capgrade.measures.required import SOURCES, require_param
 from capgrade.pretrained import fingerprint
+from capgrade.schemas.block import MeasureDevice, ParamsBlock, SelfReference
 from capgrade.schemas.natures import How, ModelAt, PicturesAt
-from capgrade.schemas.params import MeasureDevice, ParamsBlock, SelfReference
 
 if TYPE_CHECKING:
     from capgrade.measures.image_text.fitted import FittedImageText

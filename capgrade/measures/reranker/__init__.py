@@ -12,8 +12,8 @@ from capgrade.measures.base import OVER_REFERENCES, Measure
 from capgrade.measures.required import SOURCES, require_param
 from capgrade.measures.shortlist import Shortlist
 from capgrade.pretrained import fingerprint
+from capgrade.schemas.block import MeasureDevice, SelfReference
 from capgrade.schemas.natures import How, ModelAt, PicturesAt
-from capgrade.schemas.params import MeasureDevice, SelfReference
 
 if TYPE_CHECKING:
     from capgrade.measures.reranker.fitted import FittedImageReranker, FittedReranker

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from capgrade.measures.base import OVER_REFERENCES, Measure, Scorer
-from capgrade.schemas.params import ParamsBlock, SelfReference
+from capgrade.schemas.block import ParamsBlock, SelfReference
 
 if TYPE_CHECKING:
     from capgrade.measures.corpus import Corpus, Scored

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 from capgrade.measures.base import OVER_REFERENCES, Measure, Scorer
 from capgrade.pretrained import fingerprint
+from capgrade.schemas.block import MeasureDevice, ParamsBlock, SelfReference
 from capgrade.schemas.natures import How, ModelAt
-from capgrade.schemas.params import MeasureDevice, ParamsBlock, SelfReference
 
 if TYPE_CHECKING:
     from capgrade.measures.corpus import Corpus, Scored

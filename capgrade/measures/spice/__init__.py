@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from capgrade.measures.base import Measure
+from capgrade.schemas.block import ParamsBlock, Positive, SelfReference
 from capgrade.schemas.files import file_digest
 from capgrade.schemas.natures import How, Scratch
-from capgrade.schemas.params import ParamsBlock, Positive, SelfReference
 
 if TYPE_CHECKING:
     from capgrade.measures.spice.fitted import FittedSpice
