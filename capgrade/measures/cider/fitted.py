@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capgrade.kernels import in_threads, njit
+from capgrade.measures import base
 from capgrade.measures.base import (
-    CHUNK,
     Fill,
     Fitted,
     ImagePairs,
@@ -138,7 +138,7 @@ class FittedCider(OfReferences):
         folded, cursor, following = self.fold(images, start)
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
-            ranked = self.ranked._replace(class_start=self.ranked.class_start[first // CHUNK])
+            ranked = self.ranked._replace(class_start=self.ranked.class_start[first // base.CHUNK])
             args = (folded, cursor, following, self.postings, ranked, self.full, first, last, out)
             in_threads(kernel.score_images, len(images), *args)
 
@@ -268,7 +268,7 @@ def index_captions(
 
 def rank_by_length(length_class: np.ndarray, n_classes: int, inverse: np.ndarray) -> Ranked:
     """Of captions, by the class of each one's length, int [n], and `Weighted.inverse`."""
-    chunk = np.arange(len(length_class)) // CHUNK
+    chunk = np.arange(len(length_class)) // base.CHUNK
     by_length = np.lexsort((length_class, chunk))
     rank = np.empty(len(chunk), np.int32)
     rank[by_length] = np.arange(len(chunk))

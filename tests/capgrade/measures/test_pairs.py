@@ -9,7 +9,6 @@ import pytest
 
 from capgrade.measures import MEASURES, base, choose, mixture
 from capgrade.measures.base import Measure, state_of
-from capgrade.measures.cider import fitted as cider
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.params import OWNERS, MeasuresParams
 from capgrade.schemas.errors import InputError
@@ -58,7 +57,7 @@ def test_equal_captions_have_equal_columns(
     name: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within a chunk and across chunks."""
-    for module in (base, cider, mixture):
+    for module in (base, mixture):
         monkeypatch.setattr(module, "CHUNK", chunk)
     sets = random_sets(30, seed=5)
     sets[7], sets[29] = [*sets[7], sets[0][0], sets[3][0]], [sets[0][0], sets[12][-1], sets[29][0]]
