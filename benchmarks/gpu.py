@@ -35,7 +35,7 @@ from capgrade.labels import Labels
 from capgrade.losses import LOSSES, GradedClipLoss, LossTerms, ScoredBatch
 from capgrade.measures import Fitted, MeasuresParams, choose
 from capgrade.measures.embeddings import encode, load_encoder
-from capgrade.measures.image_text import encode_pictures, load_dual_encoder
+from capgrade.measures.image_text.encoder import encode_pictures, load_dual_encoder
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, BottomUpDetector
 from capgrade.pipelines.detectors.faster_rcnn import ProposalRule
 from capgrade.pipelines.detectors.patches import PatchDetector
@@ -45,8 +45,9 @@ from capgrade.pipelines.regions import regions
 from capgrade.pipelines.sources.scenes import World, generate
 from capgrade.pipelines.sources.scenes.drawings import draw
 from capgrade.pretrained import quiet_loading
+from capgrade.schemas.block import Precision
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import Precision, RegionsParams, Sampling, ScenesParams, TrainParams
+from capgrade.schemas.params import RegionsParams, Sampling, ScenesParams, TrainParams
 from capgrade.schemas.regions import RegionStore
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.trainer.data.pairs import Batch

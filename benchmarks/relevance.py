@@ -16,8 +16,8 @@ import numpy as np
 from capgrade.benchmarks.harness import COCO, Asked, Rows, coco_scorer, once, product_seconds
 from capgrade.benchmarks.shards import embedded
 from capgrade.measures import Fitted, choose
-from capgrade.measures.bleu import FittedBleu
-from capgrade.measures.sbert import FittedSbert
+from capgrade.measures.bleu.fitted import FittedBleu
+from capgrade.measures.sbert.fitted import FittedSbert
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.progress import progress

@@ -25,8 +25,8 @@ from capgrade.measures.ngrams import MAX_ORDER
 from capgrade.measures.rouge import RougeL
 from capgrade.measures.spice import Spice as SpiceMeasure
 from capgrade.measures.spice import SpiceParams
+from capgrade.schemas.block import validated
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import validated
 from capgrade.schemas.say import warn
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import NO_TOKENIZER, tokenize_as_words

@@ -13,7 +13,7 @@ from capgrade.schemas.extras import needs
 if TYPE_CHECKING:
     import torch
 
-    from capgrade.schemas.params import Precision
+    from capgrade.schemas.block import Precision
 
 _NAMES = re.compile(r"auto|cpu|cuda(:\d+)?")
 

@@ -18,17 +18,11 @@ from capgrade.pipelines.shards import shards
 from capgrade.pipelines.sources.hub import captions_of_datasets
 from capgrade.pipelines.sources.rows import Record
 from capgrade.pipelines.sources.table import captions_of, columns_of
+from capgrade.schemas.block import validated
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.params import (
-    CaptionsParams,
-    Columns,
-    RelevanceParams,
-    Sampling,
-    ShardsParams,
-    validated,
-)
+from capgrade.schemas.params import CaptionsParams, Columns, RelevanceParams, Sampling, ShardsParams
 
 __all__ = ["Sampling", "grade"]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from capgrade.measures.params import MeasuresParams
+from capgrade.schemas.block import ParamsBlock, validated
 from capgrade.schemas.natures import PartOf, resolved
 from capgrade.schemas.params import (
     AgreeParams,
@@ -16,7 +17,6 @@ from capgrade.schemas.params import (
     EvaluateParams,
     ExploreParams,
     JudgeParams,
-    ParamsBlock,
     PublishParams,
     RegionsParams,
     RelevanceParams,
@@ -26,7 +26,6 @@ from capgrade.schemas.params import (
     override,
     put,
     read_yaml,
-    validated,
     with_preset,
 )
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from capgrade.measures.base import ImagePairs
-from capgrade.measures.cider import SIGMA, score_sentences
+from capgrade.measures.cider import SIGMA
+from capgrade.measures.cider.fitted import score_sentences
 from capgrade.measures.corpus import are_ids, pair_candidates, token_ids
 from capgrade.measures.frequencies import Frequencies, warn_of_one_image
 from capgrade.measures.ngrams import ngrams_of

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.measures.params import MeasuresParams
-from capgrade.schemas.params import TrainParams, validated, with_preset
+from capgrade.schemas.block import validated
+from capgrade.schemas.params import TrainParams, with_preset
 from capgrade.trainer.fit import train as fit
 from capgrade.trainer.fit.setup import Data
 

@@ -12,9 +12,9 @@ import numpy as np
 from capgrade.explorer.pairs import LabelledPairs
 from capgrade.kernels import id_keys
 from capgrade.labels import Labels
-from capgrade.labels.params import params_of
 from capgrade.labels.stored import Sampled
 from capgrade.measures.params import MeasuresParams
+from capgrade.measures.refit import params_of
 from capgrade.pipelines.sampling.sampler import Plan, keep
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.progress import progress

@@ -12,9 +12,9 @@ from capgrade.agreement.judgement_files import read_judgements
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.corpus import LabelledCorpus, read_labels, sample_pairs
 from capgrade.explorer.voices import MatrixVoice, fit_measure_voices, make_matrix_voice
-from capgrade.labels.params import params_to_refit
 from capgrade.measures import choose, names_of, require_same_files
 from capgrade.measures.params import MeasuresParams
+from capgrade.measures.refit import params_to_refit
 from capgrade.pictures.listing import PICTURES_TABLE
 from capgrade.pictures.lookup import PictureLookup, find_pictures
 from capgrade.schemas.captions import read_captions

@@ -28,16 +28,18 @@ from pydantic import BaseModel
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, write_table
 from capgrade.pipelines.execution.folder import Folder, fetch_finished
-from capgrade.pipelines.execution.job import Job, run_url, share
+from capgrade.pipelines.execution.job import run_url, share
 from capgrade.pipelines.execution.runners import SHARES, MeasureDoFn, local_processes, shares
+from capgrade.pipelines.execution.worker import Job
 from capgrade.pipelines.shards import open_shards_run, save_shards_job, schema_of
 from capgrade.pipelines.sources.fields import Id, Text, validate_entry
 from capgrade.schemas.arrow import write_arrow
+from capgrade.schemas.block import validated
 from capgrade.schemas.captions import SCHEMA, Caption
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import MANIFEST, RUN_FILE, atomic, entry_of, manifest_of, write_json
 from capgrade.schemas.lines import read_json
-from capgrade.schemas.params import CaptionsParams, ShardsParams, validated
+from capgrade.schemas.params import CaptionsParams, ShardsParams
 from capgrade.schemas.shards import shard_name
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import tokenize

@@ -19,7 +19,8 @@ import pyarrow as pa
 from capgrade.kernels import id_keys
 from capgrade.measures import Fitted
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.execution.job import Job, ScoringRun, open_run, run_blocks
+from capgrade.pipelines.execution.job import ScoringRun, open_run, run_blocks
+from capgrade.pipelines.execution.worker import Job
 from capgrade.pipelines.sampling.draws import RULE
 from capgrade.pipelines.sampling.sampler import Plan, Sampler, plan_of, reason_names
 from capgrade.schemas.captions import Captions

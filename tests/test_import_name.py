@@ -28,8 +28,8 @@ def test_commands_and_names_in_texts_are_of_the_package(pattern: str) -> None:
 
 
 def imported_by(code: str) -> set[str]:
-    """The top-level modules that a fresh process has loaded after some code."""
-    code = f"import sys\n{code}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    """The modules that a fresh process has loaded after some code."""
+    code = f"import sys\n{code}\nprint(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True
     )
@@ -41,6 +41,17 @@ HEAVY = {*EXTRAS, "numba", "numpy", "pyarrow", "scipy"}
 
 def test_importing_the_package_imports_nothing_else() -> None:
     assert not imported_by("import capgrade; capgrade.__version__") & HEAVY
+
+
+@pytest.mark.parametrize(
+    "code, others",
+    [
+        ("import capgrade.labels.opening, capgrade.metrics", {"capgrade.measures", "PIL", "torch"}),
+        ("import capgrade.measures.params", {"numba", "scipy", "PIL", "torch", "transformers"}),
+    ],
+)
+def test_labels_know_no_measure_and_parameters_no_kernel(code: str, others: set[str]) -> None:
+    assert not imported_by(code) & others
 
 
 @pytest.mark.parametrize(

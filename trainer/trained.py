@@ -11,19 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from capgrade.measures.base import Fill, Measure, OfPictures, own_pairs
-from capgrade.measures.image_text import digest_of_pictures, require_param
-from capgrade.measures.sbert import FittedSbert
-from capgrade.schemas.captions import Captions
+from capgrade.measures.required import require_param
+from capgrade.schemas.block import ParamsBlock
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest, parse_manifest
 from capgrade.schemas.natures import PicturesAt, Where
-from capgrade.schemas.params import ParamsBlock
 from capgrade.trainer.fit import IMAGES
+
+if TYPE_CHECKING:
+    from capgrade.measures.sbert.fitted import FittedSbert
+    from capgrade.schemas.captions import Captions
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class FittedTrained(OfPictures):
 
     def by_model(self, k: int) -> FittedSbert:
         """Cosines by one model: each image's vector as its only reference."""
+        from capgrade.measures.sbert.fitted import FittedSbert
+
         rows = np.arange(self.images.shape[1] + 1)
         return FittedSbert(rows, rows[:-1], False, self.images[k], rows[:-1], "max")
 
@@ -160,6 +164,8 @@ class Trained(Measure[TrainedParams]):
         return f"{said} trained on the image"
 
     def files(self) -> dict[str, str]:
+        from capgrade.measures.pictures import digest_of_pictures
+
         runs = {f"measures.trained.run {k}": run for k, run in enumerate(runs_of(self.run))}
         found = {name: digest(run / MANIFEST) for name, run in runs.items()}
         if self.params.regions is not None:

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capgrade.labels.params import EXACT, params_of, params_to_refit
-from capgrade.labels.stored import Computed, RelevanceBlock, Sampled, Stored
+from capgrade.labels.opened import Opened
+from capgrade.labels.stored import CompleteLabels, RelevanceBlock, Sampled
 from capgrade.labels.unsampled import UNKNOWN_RULES, Unknown, stand_ins
-from capgrade.measures import require_same_files
-from capgrade.measures.params import OWNERS, MeasuresParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.extras import needs
-from capgrade.schemas.natures import Place, keys_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +30,7 @@ Ids = Any  # a sequence of ids (str), or of rows (int), as a list, numpy array o
 
 
 @dataclass(frozen=True)
-class Labels:
+class Labels(Opened):
     """Graded labels, images in rows and captions in columns; made by `Labels.load`.
 
     Ids are strings as in the captions table, or rows: numbers of images in order of first
@@ -41,17 +38,7 @@ class Labels:
     DataLoader: it is opened anew there. What a folder does not say is None.
     """
 
-    file: Path | str
-    stored: Stored
-    image_ids: list[str]  # the id of each image row
-    n_captions: int  # how many captions there are
-    owners: np.ndarray | None = None  # int64 [n_captions]: the image of each caption
-    captions: Captions | None = None
-    made_with: dict[str, Any] | None = None  # the parameters of each measure
-    inputs: Mapping[str, Any] = field(default_factory=dict)  # digests of the files they are from
     computed: Mapping[str, Any] | None = None  # what `Labels.exact` was given
-    # The measure of each column that a calibration made.
-    calibrated: Mapping[str, str] = field(default_factory=dict)
     _how: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @staticmethod
@@ -87,7 +74,7 @@ class Labels:
             "captions": captions,
             "revision": revision,
         }
-        return replace(open_labels(**how), _how=how)  # type: ignore[arg-type]
+        return Labels(**vars(open_labels(**how)), _how=how)  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple:
         if not self._how:  # in memory: there is nothing to open
@@ -181,7 +168,7 @@ class Labels:
             raise InputError(f"unknown is {unknown!r}", remedy=choose_from(unknown, UNKNOWN_RULES))
         measure = self.choose_measure(measure)
         images, captions = self.rows_of_images(image_ids), self.rows_of_captions(caption_ids)
-        if device is not None and isinstance(self.stored, Computed):
+        if device is not None and isinstance(self.stored, CompleteLabels):
             tensors = self.stored.on_device(device, images, captions)
             if tensors is not None:
                 return tensors
@@ -236,24 +223,11 @@ class Labels:
             raise InputError(
                 f"{name} is known of published pairs alone", file=self.file, remedy=remedy
             )
-        named_files = {"model": model, "document_frequency": document_frequency, "images": images}
-        given = {
-            block: {
-                key: named_files[key]
-                for key in keys_of(kind.parameters, Place)
-                if named_files.get(key) is not None
-            }
-            for block, kind in OWNERS.items()
-        }
-        file, made = Path(self.file), {name: self.made_with[name]}
-        params = params_to_refit(
-            params_of(made, file), MeasuresParams.model_validate(given), file, EXACT
-        )
-        require_same_files([name], params, self.inputs, file)
-        stored = Computed(name, params, self.captions, device)
-        return replace(
-            self, stored=stored, computed={"measure": name, "device": device, **named_files}
-        )
+        from capgrade.labels.exact import compute
+
+        places = {"model": model, "document_frequency": document_frequency, "images": images}
+        stored = compute(self, self.captions, name, device, places)
+        return replace(self, stored=stored, computed={"measure": name, "device": device, **places})
 
     def batches(
         self,

@@ -17,7 +17,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import httpx, validate_repo_id  # version 2 gives httpx2 by this name
 
-from capgrade.labels.opening import LAYOUT
+from capgrade.labels.layout import LAYOUT
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hub import hub_source
 

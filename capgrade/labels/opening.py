@@ -1,12 +1,8 @@
-"""Opening labels: folders of `shards`, of `relevance`, and of `publish` or its copy from the hub.
-
-Here too are the names of the files and splits that a published folder has.
-"""
+"""Opening labels: a folder of `shards`, `relevance` or `publish`, or its copy from the hub."""
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from capgrade.labels import Labels
+from capgrade.labels.layout import hub_name, hub_split
+from capgrade.labels.opened import Opened
 from capgrade.labels.stored import Dense, Sampled, SampledPart, Stored
 from capgrade.schemas.arrow import ArrowFile, metadata_of, write_arrow
 from capgrade.schemas.captions import SCHEMA, Captions, read_captions
@@ -48,33 +45,6 @@ _PAIRS = {
 }
 HELD = {"params": dict, "measures": dict, "inputs": dict, "tokenizer": str}  # what a manifest has
 _AGAIN = "publish it again: capgrade publish"
-CARD, CROISSANT, SUMS = "README.md", "croissant.json", "SHA256SUMS"
-BENCHMARK = ("images", "texts", "t2i-qrels", "t2i-gains", "i2t-qrels", "i2t-gains")
-FOLDERS = ("captions", "relevance", "figures", *BENCHMARK)  # nothing else belongs in them
-# Patterns of all files that a published folder has.
-LAYOUT = [
-    MANIFEST,
-    CARD,
-    CROISSANT,
-    SUMS,
-    *(f"{folder}/*" for folder in FOLDERS),
-]
-
-
-def hub_split(split: str) -> str:
-    """A split name that `datasets` accepts: letters, digits and `_`. train+restval becomes
-    train_restval, all all_."""
-    return re.sub(r"\W|(?<=^all)$", "_", split)
-
-
-def hub_name(target: str) -> tuple[str, str | None]:
-    """USER/NAME, and the revision of USER/NAME@REVISION. InputError for what was meant as a path: a
-    place where no name of the hub could stand, or a folder USER that is here."""
-    name, _, revision = target.partition("@")
-    if name.count("/") != 1 or name.startswith((".", "/", "~")) or Path(name).parent.is_dir():
-        remedy = "check the path; the hub is asked where there is no folder USER"
-        raise InputError("no such folder, nor a dataset USER/NAME", file=target, remedy=remedy)
-    return name, revision or None
 
 
 def open_labels(
@@ -83,7 +53,7 @@ def open_labels(
     split: str | None,
     captions: str | Path | None,
     revision: str | None,
-) -> Labels:
+) -> Opened:
     """As `Labels.load`."""
     folder = Path(where)
     if folder.is_dir():
@@ -122,7 +92,7 @@ def _choose_measures(
 
 def _open_published(
     folder: Path, measures: Sequence[str] | None, split: str | None, source: str | Path | None
-) -> Labels:
+) -> Opened:
     manifest, captions = published_captions(folder, split)
     if source is not None:
         other = read_captions(Path(source), split or captions.split)
@@ -298,7 +268,7 @@ def _require_split(own_split: str | None, split: str | None, folder: Path) -> No
 
 def _open_shards(
     folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None
-) -> Labels:
+) -> Opened:
     shards = read_shards(folder)
     facts, batches = shards.metadata, list(shards.batches())
     _require_split(facts["split"], split, folder)
@@ -314,7 +284,7 @@ def _open_shards(
     owner = np.full(n_captions, -1, np.int64)
     for (image, caption), own in zip(stored.kept_pairs(), stored.kept_for("own"), strict=True):
         owner[caption[own]] = image[own]
-    return Labels(folder, stored, image_ids, n_captions, owners=owner, made_with=made_with)
+    return Opened(folder, stored, image_ids, n_captions, owners=owner, made_with=made_with)
 
 
 def _sampled_pairs(
@@ -336,7 +306,7 @@ def _sampled_pairs(
 
 def _open_relevance(
     folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None
-) -> Labels:
+) -> Opened:
     manifest = read_manifest(folder, "relevance")
     files = [Path(name) for name in sorted(manifest["files"]) if name.endswith(".arrow")]
     made_with = manifest["params"]["measures"]
@@ -345,7 +315,7 @@ def _open_relevance(
     first = next(iter(matrices.values()))
     _require_split(first.metadata.get("split"), split, folder)
     if captions is None:
-        return Labels(
+        return Opened(
             folder, Dense(matrices), first.image_ids, first.n_captions, made_with=made_with
         )
     table = read_captions(Path(captions), first.metadata.get("split"))
@@ -360,8 +330,8 @@ def _labels_of_captions(
     captions: Captions,
     made_with: dict[str, Any] | None = None,
     inputs: Mapping[str, Any] | None = None,
-) -> Labels:
-    return Labels(
+) -> Opened:
+    return Opened(
         folder,
         stored,
         captions.image_ids,
@@ -373,7 +343,7 @@ def _labels_of_captions(
     )
 
 
-_KINDS: dict[str, Callable[[Path, Sequence[str] | None, str | None, str | Path | None], Labels]] = {
+_KINDS: dict[str, Callable[[Path, Sequence[str] | None, str | None, str | Path | None], Opened]] = {
     "shards": _open_shards,
     "relevance": _open_relevance,
     "publish": _open_published,

@@ -1,5 +1,4 @@
-"""How labels are stored, and how the cells of a batch are looked up: sampled pairs, dense matrices,
-or captions from which they are computed when they are asked for.
+"""How labels are stored, and how the cells of a batch are looked up: sampled pairs, or every pair.
 
 Pairs and matrices lie in parts, each of some images after others. Nothing is copied out of Arrow
 files but what is asked for.
@@ -16,19 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from capgrade.devices import require_device
-from capgrade.measures import Fitted, choose
-from capgrade.measures.params import MeasuresParams
-from capgrade.measures.sbert import FittedSbert
-from capgrade.schemas.captions import Captions
-from capgrade.schemas.extras import needs
 from capgrade.schemas.relevance import Relevance, by_part
 from capgrade.schemas.shards import scored_reason
 
 if TYPE_CHECKING:
     import torch
-
-    from capgrade.measures.on_device import SbertOnDevice
 
 
 class RelevanceBlock(NamedTuple):
@@ -231,6 +222,12 @@ class CompleteLabels(ABC):
     def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
         return RelevanceBlock.complete(self.cells(images, captions, measure))
 
+    def on_device(
+        self, device: str | torch.device, images: np.ndarray, captions: np.ndarray
+    ) -> RelevanceBlock | None:
+        """A block of tensors that are made on a device; None where it is made in memory."""
+        return None
+
     def pairs(self, measure: str) -> Iterator[ValuedPairs]:
         """All of them, some images after others."""
         for first in range(0, self.n_images, self.step):
@@ -271,64 +268,6 @@ class Dense(CompleteLabels):
         return float(min(values.min() for values in parts)), float(
             max(values.max() for values in parts)
         )
-
-
-class Computed(CompleteLabels):
-    """One measure, fitted on all captions of the split. InputError for one that the parameters do
-    not have."""
-
-    step = 1
-
-    def __init__(
-        self, measure: str, params: MeasuresParams, captions: Captions, device: str
-    ) -> None:
-        require_device(device)
-        self._made = choose([measure], params)[measure]
-        self.measures, self.fitted, self.device = [measure], self._made.fit(captions), device
-        self.n_images, self.n_captions = captions.n_images, captions.n_captions
-
-    @cached_property
-    def _encoder_scorer(self) -> SbertOnDevice | None:
-        """Sentence-BERT on the device; None for other measures, which have no form for single
-        captions there."""
-        if (
-            self.device == "cpu"
-            or not isinstance(self.fitted, FittedSbert)
-            or self.fitted.leave_out
-        ):
-            return None
-        with needs("encoder"):
-            import torch
-
-            from capgrade.measures.on_device import SbertOnDevice
-
-        return SbertOnDevice(self.fitted, torch.device(self.device))
-
-    @property
-    def _scorer(self) -> Fitted:
-        return self.fitted if self._encoder_scorer is None else self._encoder_scorer
-
-    def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
-        return self._scorer.score(images, captions)
-
-    def on_device(
-        self, device: str | torch.device, images: np.ndarray, captions: np.ndarray
-    ) -> RelevanceBlock | None:
-        """Tensors that never leave the device; None where that is not possible."""
-        if self._encoder_scorer is None or not len(images) or not len(captions):
-            return None
-        import torch  # what is on a device has imported it
-
-        values = self._encoder_scorer.cosines(images, captions).to(device)
-        return RelevanceBlock(
-            values, torch.ones_like(values, dtype=torch.bool), torch.ones_like(values)
-        )
-
-    def rows(self, images: np.ndarray, measure: str) -> np.ndarray:
-        return self._scorer.score(images)  # all captions together are faster than one by one
-
-    def span(self, measure: str) -> tuple[float, float]:
-        return self._made.low, self._made.high
 
 
 Stored = Sampled | CompleteLabels  # labels of images (rows) and captions (columns) by number

@@ -21,8 +21,8 @@ from capgrade.losses.base import (
     zero_of,
 )
 from capgrade.losses.declared import declared
+from capgrade.schemas.block import Finite
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import Finite
 
 TEMPERATURE, SOFTNESS = 0.05, 0.1
 

@@ -14,8 +14,8 @@ from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
 from capgrade.losses.base import ScoredBatch
+from capgrade.schemas.block import Finite, refuse_truth
 from capgrade.schemas.errors import InputError, choose_from
-from capgrade.schemas.params import Finite, refuse_truth
 
 _P = ParamSpec("_P")
 ACTIVE = "active_"

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -21,14 +22,13 @@ from typing import (
 
 import numpy as np
 
-from capgrade.kernels import njit
-from capgrade.schemas.captions import Captions
+from capgrade.schemas.block import ParamsBlock
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import ParamsBlock
 from capgrade.schemas.progress import part_of_work
 
 if TYPE_CHECKING:
     from capgrade.measures.corpus import Corpus, Scored
+    from capgrade.schemas.captions import Captions
 
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
 _IMAGES = 1024  # whose references are gathered together, where single captions are scored
@@ -94,6 +94,11 @@ class Fitted(Protocol):
     def on_device(self, device: Any) -> Fitted:
         """The same with rectangles made on a `torch.device`; itself where it has no such form."""
         return self
+
+    @property
+    def cells_on_device(self) -> bool:
+        """Whether what `on_device` returns has a method `tensor`: `cells` as a tensor there."""
+        return False
 
     def scored(self, images: np.ndarray) -> np.ndarray | None:
         """Of a measure of some pairs those of these images that it scores; None: every pair.
@@ -244,12 +249,16 @@ class Measure(ABC, Generic[P]):
 class State(Fitted):
     """A fitted measure that any number of workers can open from one folder."""
 
-    # The name stands beside saved files, so that `load` finds the class.
-    kinds: ClassVar[dict[str, type[State]]] = {}
+    kinds: ClassVar[dict[str, type[State]]] = {}  # those imported so far, by their `kind`
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        State.kinds[cls.__name__] = cls
+        State.kinds[cls.kind()] = cls
+
+    @classmethod
+    def kind(cls) -> str:
+        """Module and class. It stands beside saved files, so that `state_of` finds the class."""
+        return f"{cls.__module__}:{cls.__qualname__}"
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -259,6 +268,13 @@ class State(Fitted):
     @abstractmethod
     def load(cls, folder: Path) -> Self:
         """What `save` wrote."""
+
+
+def state_of(kind: str) -> type[State]:
+    """The class that `State.kind` names; a worker may have imported none of its measure yet."""
+    if kind not in State.kinds:
+        import_module(kind.partition(":")[0])
+    return State.kinds[kind]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,7 +301,7 @@ class ArrayState(State):
                     np.save(folder / f"{name}.npy", item, allow_pickle=False)
                 elif isinstance(item, State):
                     item.save(folder / name)
-                    kinds[name] = type(item).__name__
+                    kinds[name] = item.kind()
                 else:
                     scalars[name] = item
         (folder / "scalars.json").write_text(json.dumps(scalars), encoding="utf-8")
@@ -297,7 +313,7 @@ class ArrayState(State):
         saved = json.loads((folder / "scalars.json").read_text(encoding="utf-8"))
         kinds = json.loads((folder / "states.json").read_text(encoding="utf-8"))
         for name, kind in kinds.items():
-            saved[name] = cls.kinds[kind].load(folder / name)
+            saved[name] = state_of(kind).load(folder / name)
         # Copy on write, as numba would compile kernels once more for read-only arrays.
         for path in sorted(folder.glob("*.npy")):
             saved[path.stem] = np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
@@ -376,41 +392,6 @@ def sets_of(
     """The reference sets of these images alone, in their order: `ref_ptr` and `refs`."""
     rows, own = own_pairs(ref_ptr, refs, images)
     return np.searchsorted(rows, np.arange(len(images) + 1)), own
-
-
-@njit(cache=True)
-def merge_largest(rows, without, start, stop, item, value):
-    """Items of rows of a table, ascending, each once with its largest value.
-
-    Row r has the items `item[start[r]:stop[r]]`; the row `without` is left out.
-    """
-    n, used = 0, 0
-    for r in rows:
-        n += stop[r] - start[r] if r != without else 0
-    items, values = np.empty(n, item.dtype), np.empty(n, value.dtype)
-    n = 0
-    for r in rows:
-        if r != without:
-            for p in range(start[r], stop[r]):
-                items[n], values[n] = item[p], value[p]
-                n += 1
-    merged, largest = np.empty_like(items), np.empty_like(values)
-    for x in np.argsort(items):
-        if used and merged[used - 1] == items[x]:
-            largest[used - 1] = max(largest[used - 1], values[x])
-        else:
-            merged[used], largest[used] = items[x], values[x]
-            used += 1
-    return merged[:used], largest[:used]
-
-
-def own_scores(fitted: OfReferences, corpus: Corpus) -> np.ndarray:
-    """float32 [candidates]: the measure of each candidate with its own references.
-
-    `fitted` is fitted on the corpus' table.
-    """
-    pairs = corpus.candidates.pairs
-    return fitted.regroup(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)
 
 
 def reference_sets(self_reference: str, captions: Captions) -> Sets:

@@ -7,38 +7,30 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from capgrade.measures.base import Measure
-from capgrade.measures.bleu import Bleu
-from capgrade.measures.cider import Cider, CiderPlain
-from capgrade.measures.image_text import ImageText
-from capgrade.measures.meteor import Meteor
-from capgrade.measures.reranker import ImageReranker, Reranker
-from capgrade.measures.rouge import RougeL
-from capgrade.measures.sbert import Sbert, SbertMean, SbertShared, SbertSharedMean
-from capgrade.measures.scene_graph import SceneGraph
-from capgrade.measures.spice import Spice
-from capgrade.measures.tfidf import TfidfCosine
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.say import warn
 
 GROUP = "capgrade.measures"  # of entry points
-_OURS: tuple[type[Measure[Any]], ...] = (
-    Bleu,
-    Cider,
-    CiderPlain,
-    Meteor,
-    RougeL,
-    Sbert,
-    SceneGraph,
-    Spice,
-    SbertMean,
-    SbertShared,
-    SbertSharedMean,
-    TfidfCosine,
-    ImageText,
-    Reranker,
-    ImageReranker,
-)
+# Ours, named as the entry points of other packages name theirs. The file named here says what a
+# measure is; it imports kernels where they are called, so that parameters are read without them.
+_OURS = {
+    "bleu": "capgrade.measures.bleu:Bleu",
+    "cider": "capgrade.measures.cider:Cider",
+    "cider_plain": "capgrade.measures.cider:CiderPlain",
+    "meteor": "capgrade.measures.meteor:Meteor",
+    "rouge_l": "capgrade.measures.rouge:RougeL",
+    "sbert": "capgrade.measures.sbert:Sbert",
+    "scene_graph": "capgrade.measures.scene_graph:SceneGraph",
+    "spice": "capgrade.measures.spice:Spice",
+    "sbert_mean": "capgrade.measures.sbert:SbertMean",
+    "sbert_shared": "capgrade.measures.sbert:SbertShared",
+    "sbert_shared_mean": "capgrade.measures.sbert:SbertSharedMean",
+    "tfidf_cosine": "capgrade.measures.tfidf:TfidfCosine",
+    "image_text": "capgrade.measures.image_text:ImageText",
+    "reranker": "capgrade.measures.reranker:Reranker",
+    "image_reranker": "capgrade.measures.reranker:ImageReranker",
+}
 # Names of columns of shards and of judged and published pairs, and of rows of the agreement.
 TAKEN = frozenset(
     ("image", "image_id", "caption", "captions", "caption_id", "original", "reasons", "weight")
@@ -67,7 +59,10 @@ def measure_of(point: EntryPoint, known: dict[str, type[Measure[Any]]]) -> type[
 
 
 def _all_measures() -> dict[str, type[Measure[Any]]]:
-    kinds = {kind.name: kind for kind in _OURS}
+    kinds: dict[str, type[Measure[Any]]] = {}
+    for name, value in _OURS.items():
+        kind = measure_of(EntryPoint(name, value, GROUP), kinds)
+        kinds[kind.name] = kind
     for point in entry_points(group=GROUP):
         try:
             kind = measure_of(point, kinds)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.measures.base import ImagePairs
+from capgrade.measures.base import ImagePairs, OfReferences
 from capgrade.measures.ngrams import Ngrams, ngrams_of
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
@@ -275,3 +275,12 @@ def mean_score(values: np.ndarray) -> Scored:
     """Scores of candidates, whose mean is the score of the corpus."""
     values = np.asarray(values, np.float64)
     return Scored(values, np.stack([values, np.ones_like(values)], axis=1), mean_of)
+
+
+def own_scores(fitted: OfReferences, corpus: Corpus) -> np.ndarray:
+    """float32 [candidates]: the measure of each candidate with its own references.
+
+    `fitted` is fitted on the corpus' table.
+    """
+    pairs = corpus.candidates.pairs
+    return fitted.regroup(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)

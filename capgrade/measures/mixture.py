@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from capgrade.measures.base import CHUNK, Fitted, Measure, NoParams, Scorer, State
+from capgrade.measures.base import CHUNK, Fitted, Measure, NoParams, Scorer, State, state_of
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import LARGEST_FLOAT32
@@ -110,7 +110,7 @@ class FittedMixture(State):
         """Each part in a folder of its own, and their classes and weights."""
         for name, part in self.parts.items():
             part.save(folder / name)  # type: ignore[attr-defined]
-        kinds = {name: type(part).__name__ for name, part in self.parts.items()}
+        kinds = {name: part.kind() for name, part in self.parts.items()}  # type: ignore[attr-defined]
         facts = {"kinds": kinds, "weights": dict(self.weights)}
         (folder / _PARTS).write_text(json.dumps(facts), encoding="utf-8")
 
@@ -118,7 +118,7 @@ class FittedMixture(State):
     def load(cls, folder: Path) -> Self:
         """What `save` wrote."""
         saved = json.loads((folder / _PARTS).read_text(encoding="utf-8"))
-        parts = {name: cls.kinds[kind].load(folder / name) for name, kind in saved["kinds"].items()}
+        parts = {name: state_of(kind).load(folder / name) for name, kind in saved["kinds"].items()}
         return cls(parts, saved["weights"])
 
 

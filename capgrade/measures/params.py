@@ -11,8 +11,8 @@ from capgrade.measures.base import NoParams
 from capgrade.measures.catalogue import MEASURES
 from capgrade.measures.mixture import MIXTURES
 from capgrade.measures.shortlist import Shortlist
+from capgrade.schemas.block import Finite, ParamsBlock
 from capgrade.schemas.natures import Where, recorded
-from capgrade.schemas.params import Finite, ParamsBlock
 
 
 class _Shared(ParamsBlock):

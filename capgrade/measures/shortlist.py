@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.kernels import id_keys
 from capgrade.measures.base import ArrayState, Fitted, Measure, OfReferences, own_pairs
-from capgrade.measures.tops import highest_pairs
+from capgrade.schemas.block import ParamsBlock, Positive
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import ParamsBlock, Positive
 
 
 class Shortlist(ParamsBlock):
@@ -50,6 +48,8 @@ class FittedShortlist(ArrayState):
         return self.scorer.refs
 
     def scored(self, images: np.ndarray) -> np.ndarray | None:
+        from capgrade.measures.tops import highest_pairs
+
         if self.top >= self.columns:
             return None
         row, own = own_pairs(self.ref_ptr, self.refs, images)
@@ -99,6 +99,8 @@ class Shortlisted(Measure[Any]):
 
     def fit(self, captions: Captions) -> FittedShortlist:
         """Fit both. InputError as they do."""
+        from capgrade.kernels import id_keys
+
         scorer, ranker = self.measure.fit(captions), self.ranker.fit(captions)
         assert isinstance(scorer, OfReferences)
         keys = id_keys(captions.caption_ids)

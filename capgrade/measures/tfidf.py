@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
 
-from capgrade.measures.base import OVER_REFERENCES, Measure, reference_sets
-from capgrade.measures.cider import FittedCider, index_captions
-from capgrade.measures.cider_kernel import Form
-from capgrade.measures.ngrams import alphabetical
-from capgrade.schemas.captions import Captions
-from capgrade.schemas.params import ParamsBlock, SelfReference
-from capgrade.text.language import warn_of_scripts
-from capgrade.text.tokens import number_words, word_unigram
+from capgrade.measures.base import OVER_REFERENCES, Measure
+from capgrade.schemas.block import ParamsBlock, SelfReference
+
+if TYPE_CHECKING:
+    from capgrade.measures.cider.fitted import FittedCider
+    from capgrade.schemas.captions import Captions
 
 
 class TfidfParams(ParamsBlock):
@@ -34,12 +32,9 @@ class TfidfCosine(Measure[TfidfParams]):
 
     def fit(self, captions: Captions) -> FittedCider:
         """Index the captions. InputError when `left_out` leaves an image without references."""
-        sets = reference_sets(self.params.self_reference, captions)
-        warn_of_scripts(captions.texts, "of tfidf_cosine")
-        words = alphabetical(number_words(word_unigram(captions.texts)), 1)
-        df = np.bincount(words.sentences.gram, minlength=len(words.keys))
-        idf = np.log((1 + captions.n_captions) / (1 + df)) + 1
-        return index_captions(captions, words, idf, Form(clip=False, sigma=np.inf, scale=1.0), sets)
+        from capgrade.measures.cider.words import fit
+
+        return fit(captions, self.params.self_reference)
 
     def meaning(self) -> str:
         return f"cosine of tf-idf word vectors, 0..1: {OVER_REFERENCES['mean']}"

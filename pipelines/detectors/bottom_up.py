@@ -24,8 +24,8 @@ from capgrade.pipelines.detectors.faster_rcnn import (
     select_proposals,
 )
 from capgrade.pipelines.detectors.selection import DescribedProposals, ProposalDetector, RegionRule
+from capgrade.schemas.block import Precision
 from capgrade.schemas.errors import InputError, first_of
-from capgrade.schemas.params import Precision
 
 STRIDE = 16
 MOST_BLOCKS = 64  # of a stage; ResNet-152 has 36

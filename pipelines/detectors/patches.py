@@ -14,8 +14,8 @@ from capgrade.devices import autocast, precision_of
 from capgrade.pictures.picture import Picture
 from capgrade.pipelines.detectors.backbones import load_backbone
 from capgrade.pipelines.detectors.selection import Detector
+from capgrade.schemas.block import Precision
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import Precision
 from capgrade.schemas.regions import Regions, RegionStore
 
 _LEAST = 1e-3  # patches: the side of a box without area, so that it is pooled over its own patch

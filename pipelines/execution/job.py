@@ -10,22 +10,20 @@ depend neither on the runner, nor on workers, nor on stops.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numba
-import numpy as np
 import pyarrow as pa
 
 from capgrade.devices import require_device
-from capgrade.kernels import limited_threads
-from capgrade.measures import FITTED, Fitted, Measure, choose, file_digests
+from capgrade.measures import Measure, choose, file_digests
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder
+from capgrade.pipelines.execution.worker import IDS, SHARED, Job, TableMaker, Worker
 from capgrade.schemas.arrow import ArrowFile, write_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -36,14 +34,7 @@ from capgrade.schemas.params import RelevanceParams, ShardsParams
 from capgrade.schemas.progress import Advance, counted_work, progress
 from capgrade.schemas.say import if_silent, tell
 
-# A stage's part of one block: from image numbers, their ids, the fitted measures, and the local
-# folder of the run, where the stage may have saved more. Small, as it is sent to every worker.
-TableMaker = Callable[[np.ndarray, list[str], Mapping[str, Fitted], Path], pa.RecordBatch]
 FORMAT = 2  # of parts: raise it when the same parameters give other values
-# Blocks of one process are made one after the other: the kernels of one block use all its cores.
-_ONE_BLOCK = threading.Lock()
-SHARED = ("fit", "keys")  # folders of a run that workers read
-_IDS = ("keys", "image_ids.arrow")  # where the ids of images stand
 FETCHES = 16  # parts that are copied from a URL at the same time
 
 
@@ -121,7 +112,7 @@ class ScoringRun:
             with if_silent(f"preparing {self.captions.n_captions:,} captions for {name}"):
                 fitted = measure.fit(self.captions)
             fitted.save(work / "fit" / name)  # type: ignore[attr-defined]
-            kinds[name] = type(fitted).__name__
+            kinds[name] = fitted.kind()  # type: ignore[attr-defined]
         return kinds
 
     def job(
@@ -131,7 +122,7 @@ class ScoringRun:
         much to be sent. `url` is of the folder of the run, where `params.exchange` does not say."""
         ids = pa.array(self.captions.image_ids, pa.large_string())
         batch = pa.record_batch({"image_ids": ids})
-        write_arrow(work.joinpath(*_IDS), batch.schema, [batch])
+        write_arrow(work.joinpath(*IDS), batch.schema, [batch])
         if url is None:
             # With the path of the output, so that two outputs at once have two folders.
             url = where = str(work.resolve())
@@ -155,27 +146,6 @@ class ScoringRun:
         return write_manifest(
             work, kind, params=self.made_with, inputs=self.inputs, rows=rows, **facts
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """Blocks of images to score, as it is sent to workers."""
-
-    url: str  # of the folder of the run
-    kinds: dict[str, str]  # measure -> class of its fitted form
-    table: TableMaker
-    n_images: int
-    block_images: int
-    n_blocks: int
-    device: str = "cpu"
-
-    def size(self, block: int) -> int:
-        """How many images a block has."""
-        return min(self.block_images, self.n_images - block * self.block_images)
-
-    def part(self, block: int) -> str:
-        """The name of a block's file in the folder of the run."""
-        return f"{PARTS}/{block:06d}.arrow"
 
 
 def run_blocks(
@@ -242,39 +212,6 @@ def share(work: Path, folder: Folder) -> None:
     files = [path for name in SHARED for path in (work / name).rglob("*") if path.is_file()]
     for path in sorted(files):
         folder.put(path, path.relative_to(work).as_posix())
-
-
-class Worker:
-    """A job with its fitted measures opened; `workers` of them share the cores of this machine."""
-
-    def __init__(self, job: Job, workers: int = 1) -> None:
-        self.job, self.workers, self.folder = job, workers, Folder(job.url)
-        self.local = self.folder.local_copy(SHARED)
-        self.ids = ArrowFile(self.local.joinpath(*_IDS)).get_batch(0)["image_ids"]
-        fit = self.local / "fit"
-        self.fitted: dict[str, Fitted] = {
-            name: FITTED[kind].load(fit / name) for name, kind in job.kinds.items()
-        }
-        if job.device != "cpu":
-            from capgrade.measures.on_device import on_device  # imports torch
-
-            self.fitted = {name: on_device(one, job.device) for name, one in self.fitted.items()}
-
-    def make(self, block: int) -> None:
-        """Write the part of a block unless it is there: a runner may hand it out twice."""
-        name = self.job.part(block)
-        if not self.folder.exists(name):
-            batch = self.table(block)
-            self.folder.write(name, lambda file: write_arrow(file, batch.schema, [batch]))
-
-    def table(self, block: int) -> pa.RecordBatch:
-        first = block * self.job.block_images
-        images = np.arange(first, min(first + self.job.block_images, self.job.n_images))
-        ids = self.ids.slice(first, len(images)).to_pylist()
-        # Of the worker's machine, which need not be the one that started the run.
-        threads = max(1, numba.config.NUMBA_NUM_THREADS // self.workers)
-        with _ONE_BLOCK, limited_threads(threads):
-            return self.job.table(images, ids, self.fitted, self.local)
 
 
 @contextmanager

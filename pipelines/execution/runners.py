@@ -11,8 +11,8 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.utils.shared import Shared
 
-from capgrade.pipelines.execution.job import Job, Worker
 from capgrade.pipelines.execution.runner_checks import check_runner
+from capgrade.pipelines.execution.worker import Job, Worker
 from capgrade.schemas.errors import InputError
 
 # How many elements the blocks are dealt out from. Dask works off all that comes of one element of

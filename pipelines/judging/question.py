@@ -21,12 +21,13 @@ import numpy as np
 from pydantic import model_validator
 
 from capgrade.agreement.judgement_files import read_judgements
+from capgrade.schemas.block import ParamsBlock, validated
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import canonical
 from capgrade.schemas.judges import YES_OR_NO
 from capgrade.schemas.lines import parse_json, read_lines
-from capgrade.schemas.params import ParamsBlock, read_yaml, validated
+from capgrade.schemas.params import read_yaml
 from capgrade.schemas.reviews import LINES
 
 PROMPTS_FOLDER = Path(__file__).parent  # of the prompts that come with capgrade

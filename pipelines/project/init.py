@@ -31,6 +31,7 @@ from capgrade.pipelines.features.convert import list_images
 from capgrade.pipelines.features.rows import GoodImages
 from capgrade.pipelines.project.inputs import PIPELINE, outputs
 from capgrade.pipelines.sources import read_source
+from capgrade.schemas.block import ParamsBlock, validated
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import UNFINISHED, write_text
 from capgrade.schemas.image_matching import match_images
@@ -48,13 +49,11 @@ from capgrade.schemas.natures import (
 from capgrade.schemas.params import (
     CaptionsParams,
     FeaturesParams,
-    ParamsBlock,
     ShardsParams,
     TrainParams,
     override,
     put,
     read_yaml,
-    validated,
     with_preset,
 )
 from capgrade.text.language import NO_ENGLISH, count_without_english

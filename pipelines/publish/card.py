@@ -19,8 +19,8 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from capgrade.agreement.calibration import SHIPPED
-from capgrade.labels.opening import SUMS
-from capgrade.labels.params import measures_block
+from capgrade.labels.layout import SUMS
+from capgrade.measures.refit import measures_block
 from capgrade.pipelines.publish.croissant import BIASES, LIMITS
 from capgrade.pipelines.publish.tables import FIGURE, Contents, PublishedSplit
 from capgrade.schemas.files import MANIFEST, leaves, package_version

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from capgrade.labels.opening import FOLDERS, LAYOUT, hub_name
+from capgrade.labels.layout import FOLDERS, LAYOUT, hub_name
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, altered, digest, parse_manifest
 

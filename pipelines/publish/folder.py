@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.labels import Labels
-from capgrade.labels.opening import CARD, CROISSANT, SUMS, hub_split
+from capgrade.labels.layout import CARD, CROISSANT, SUMS, hub_split
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.croissant import croissant
 from capgrade.pipelines.publish.mteb import benchmark

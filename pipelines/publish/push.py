@@ -7,7 +7,7 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capgrade.labels.opening import FOLDERS
+from capgrade.labels.layout import FOLDERS
 from capgrade.pipelines.publish.check import fetched_manifest, folder_problems, read_published
 from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import MANIFEST, digest, package_version

@@ -15,15 +15,9 @@ from pydantic import Field, model_validator
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.params import load_params
+from capgrade.schemas.block import ParamsBlock, validated
 from capgrade.schemas.errors import InputError, choose_from
-from capgrade.schemas.params import (
-    ParamsBlock,
-    TrainParams,
-    merged,
-    override,
-    validated,
-    with_preset,
-)
+from capgrade.schemas.params import TrainParams, merged, override, with_preset
 
 _FOLDER = Path(__file__).parents[2] / "recipes"
 _COLUMN = re.compile(

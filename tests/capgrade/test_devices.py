@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from capgrade.devices import autocast, device_of, precision_of
+from capgrade.schemas.block import Precision
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import Precision
 
 
 def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

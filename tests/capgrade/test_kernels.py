@@ -212,8 +212,8 @@ def test_what_is_compiled_into_kernels_stands_where_the_digest_sees_it() -> None
     assert {
         ("GOLDEN", "capgrade.pipelines.sampling.draws"),
         ("mix", "capgrade.pipelines.sampling.draws"),
-        ("ones", "capgrade.measures.rouge"),
-        ("merge_largest", "capgrade.measures.bleu"),
+        ("ones", "capgrade.measures.rouge.kernel"),
+        ("merge_largest", "capgrade.measures.bleu.fitted"),
         ("merge_largest", "capgrade.measures.scene_graph.kernel"),
         ("LONGEST", "capgrade.measures.meteor.kernel"),
         ("align", "capgrade.measures.meteor.kernel"),

@@ -12,8 +12,8 @@ import pytest
 from capgrade.explorer.corpus import LabelledCorpus, read_labels
 from capgrade.explorer.pairs import LabelledPairs
 from capgrade.explorer.start import ExplorerFolders, open_explorer, read_corpus, read_matrices
-from capgrade.labels.params import params_of
 from capgrade.measures.params import MeasuresParams
+from capgrade.measures.refit import params_of
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
@@ -117,7 +117,8 @@ def test_a_dataset_does_not_choose_what_is_opened(
     asked: list[str] = []
     unit = np.ones((sum(map(len, SETS["train"])), 1), np.float32)
     monkeypatch.setattr(
-        "capgrade.measures.sbert.embed", lambda texts, model, device: asked.append(model) or unit
+        "capgrade.measures.sbert.fitted.embed",
+        lambda texts, model, device: asked.append(model) or unit,
     )
     measures = {
         "rouge_l": {},

@@ -2,16 +2,20 @@
 is told."""
 
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 import torch
 
 from capgrade.benchmarks import gpu
-from capgrade.measures import MEASURES, choose, on_device
+from capgrade.measures import MEASURES, choose
 from capgrade.measures.base import Fitted, State
+from capgrade.measures.cider import device as cider
 from capgrade.measures.params import MeasuresParams
+from capgrade.measures.rouge.device import RougeOnDevice
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models import MODELS
+from tests.conftest import ROOT
 from tests.fake_gpu.device import FakeGpu
 
 
@@ -51,6 +55,8 @@ def test_every_path_agrees(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_form_for_a_device_is_looked_at() -> None:
     """Mixtures and shortlists hold any state, and move their parts."""
+    for file in (ROOT / "capgrade" / "measures").rglob("fitted.py"):
+        import_module(f"capgrade.measures.{file.parent.name}.fitted")
     forms = {kind for kind in State.kinds.values() if kind.on_device is not Fitted.on_device}
     names = {name for name, _ in gpu.BLOCK_FORMS}
     assert {kind.__name__ for kind in forms} == {
@@ -65,13 +71,13 @@ def test_every_form_for_a_device_is_looked_at() -> None:
 def test_a_wrong_kernel_and_a_path_that_fails_are_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    right = on_device._to_steps
-    monkeypatch.setattr(on_device, "_to_steps", lambda values: right(values * 1.0001))
+    right = cider.to_steps
+    monkeypatch.setattr(cider, "to_steps", lambda values: right(values * 1.0001))
 
     def refuse(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory\nmore lines")
 
-    monkeypatch.setattr(on_device.RougeOnDevice, "_common", refuse)
+    monkeypatch.setattr(RougeOnDevice, "_common", refuse)
     with FakeGpu():
         assert not gpu.run("cuda", small=True, only="block of")
     found = {row[0]: row[1] for row in rows(capsys.readouterr().out)}

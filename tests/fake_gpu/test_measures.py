@@ -20,7 +20,6 @@ from tests.fake_gpu.device import DEVICE, FakeGpu
 def test_equals_the_kernels(name: str, block: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """Across chunks, with short, long and very long references."""
     monkeypatch.setattr("capgrade.measures.base.CHUNK", 32)
-    monkeypatch.setattr("capgrade.measures.cider.CHUNK", 32)
     captions = make_captions(
         [*random_sets(12, seed=5, least=2), ["a dog " * 20, "cat"], ["red ball " * 40, "a dog"]]
     )

@@ -6,10 +6,11 @@ import pytest
 
 from capgrade.pipelines.captions import captions
 from capgrade.schemas.arrow import TABLE_FORMAT, ArrowFile, metadata_of
+from capgrade.schemas.block import validated
 from capgrade.schemas.captions import SCHEMA, parts_of, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, package_version
-from capgrade.schemas.params import CaptionsParams, ScenesParams, validated
+from capgrade.schemas.params import CaptionsParams, ScenesParams
 from capgrade.schemas.say import CapgradeWarning
 
 ROWS = "image_id\tcaption_id\tcaption\tsplit\n"

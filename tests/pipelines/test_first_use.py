@@ -42,5 +42,5 @@ def test_no_kernel_that_is_not_needed(command: str, tmp_path: Path) -> None:
     found = set(
         subprocess.run(run, env=env, check=True, capture_output=True, text=True).stdout.split("\n")
     )
-    assert {"measures.cider_kernel.score_images", "measures.rouge._score_block"} <= found
+    assert {"measures.cider.kernel.score_images", "measures.rouge.kernel.score_block"} <= found
     assert ("pipelines.sampling.draws._draw" in found) == (command == "shards")

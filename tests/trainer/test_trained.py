@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.measures.base import State
+from capgrade.measures.base import state_of
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.pairs import fold_of
@@ -72,7 +72,7 @@ def test_pairs_cells_and_blocks_agree_and_a_worker_opens_it(
     pairs = fitted.pairwise(images, captions)
     np.testing.assert_allclose(pairs, block[:, captions], rtol=0, atol=2e-6)
     fitted.save(tmp_path / "state")
-    again = State.kinds[type(fitted).__name__].load(tmp_path / "state")
+    again = state_of(fitted.kind()).load(tmp_path / "state")
     np.testing.assert_array_equal(again.score(images), block)
 
 

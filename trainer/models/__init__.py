@@ -7,8 +7,8 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
+from capgrade.schemas.block import refuse_truth
 from capgrade.schemas.errors import InputError, choose_from
-from capgrade.schemas.params import refuse_truth
 from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import Cvse
 from capgrade.trainer.models.dual_encoder import DualEncoder, Siglip

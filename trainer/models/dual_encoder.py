@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, pad
 
 from capgrade.pretrained import from_pretrained, load_weights
+from capgrade.schemas.block import Positive
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import Positive
 from capgrade.trainer.models.base import (
     END_TOKEN,
     START_TOKEN,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from capgrade.schemas.params import Positive
+from capgrade.schemas.block import Positive
 from capgrade.trainer.models.base import CaptionTokens, Images, upcast
 
 RegionNorm = Literal["features", "authors"]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from capgrade.pretrained import EMBEDDED
-from capgrade.schemas.params import Positive
+from capgrade.schemas.block import Positive
 from capgrade.trainer.models.base import (
     CaptionTokens,
     Encoded,

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from capgrade.schemas.params import Positive
+from capgrade.schemas.block import Positive
 from capgrade.trainer.models.base import (
     CaptionTokens,
     Encoded,

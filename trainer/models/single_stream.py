@@ -9,8 +9,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import fold, normalize
 
+from capgrade.schemas.block import Positive
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import Positive
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import linear
 

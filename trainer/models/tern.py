@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from capgrade.pretrained import EMBEDDED
+from capgrade.schemas.block import Positive
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import Positive
 from capgrade.trainer.models.alignment import Padding, Pooling, align
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Fraction, Images, RetrievalModel
 from capgrade.trainer.models.text_encoder import TextEncoder, stop_pieces

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, pad
 
-from capgrade.schemas.params import Positive
+from capgrade.schemas.block import Positive
 from capgrade.trainer.models.base import (
     CaptionTokens,
     Encoded,

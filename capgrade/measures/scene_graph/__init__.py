@@ -9,60 +9,41 @@ well it agrees with people.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
+from pydantic import Field, model_validator
 
-from capgrade.kernels import in_threads
-from capgrade.measures.base import (
-    Fill,
-    ImagePairs,
-    Measure,
-    OfReferences,
-    own_scores,
-    reference_sets,
-)
-from capgrade.measures.corpus import Corpus, Scored, mean_score
-from capgrade.measures.meteor.english import JAR, meteor_files
-from capgrade.measures.scene_graph import kernel
-from capgrade.measures.scene_graph.kernel import CaptionTuples
-from capgrade.measures.scene_graph.lexicon import scene_lexicon
-from capgrade.measures.scene_graph.parse import parse
-from capgrade.measures.scene_graph.tuples import SceneGraphParams, TupleReader
-from capgrade.schemas.captions import Captions
-from capgrade.text.language import warn_unless_english
-from capgrade.text.tokens import tokens_of
+from capgrade.measures.base import Measure
+from capgrade.schemas.block import ParamsBlock, SelfReference
+
+if TYPE_CHECKING:
+    from capgrade.measures.corpus import Corpus, Scored
+    from capgrade.measures.scene_graph.fitted import FittedSceneGraph
+    from capgrade.schemas.captions import Captions
+
+TupleWeight = Annotated[float, Field(ge=0, le=1e6)]  # sums of them are of float32
 
 
-@dataclass(frozen=True)
-class FittedSceneGraph(OfReferences):
-    """The captions as rows of weighted tuples, and for each tuple the captions that have it."""
+class SceneGraphParams(ParamsBlock):
+    """Scene graphs of captions: weights of tuples beside an object's 1, and beta of the F-score."""
 
-    graphs: CaptionTuples
-    beta: float
+    # what an object is a kind of: animal, of a dog
+    kinds: Annotated[TupleWeight, Field(le=1)] = 0.5
+    attributes: TupleWeight = 0.5  # an attribute or action, of whatever object
+    attached: TupleWeight = 0.1  # the same of its object
+    relations: TupleWeight = 0.1
+    # below 1, precision counts more than recall
+    beta: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.2
+    self_reference: SelfReference = "included"
 
-    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        out = np.empty(len(captions), np.float32)
-        pairs = ImagePairs(images, captions, self.ref_ptr, self.refs, self.leave_out)
-        order = np.argsort(images, kind="stable")  # the pairs of an image after each other
-        in_threads(kernel.score_pairs, len(out), order, pairs, self.graphs, self.beta2, out)
-        return out
-
-    def filler(self, images: np.ndarray, start: int) -> Fill:
-        sets = self.ref_ptr, self.refs, self.graphs, self.beta2
-
-        def fill(first: int, last: int, out: np.ndarray) -> None:
-            in_threads(kernel.score_run, len(images), images, first, last, *sets, out)
-
-        return fill
-
-    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        return self.pairwise(images, captions)  # of the same bits, as `kernel` says
-
-    @property
-    def beta2(self) -> float:
-        """Of recall against precision."""
-        return self.beta**2
+    @model_validator(mode="after")
+    def _not_lost_in_rounding(self) -> SceneGraphParams:
+        for name in ("kinds", "attributes", "attached", "relations"):
+            if 0 < (weight := getattr(self, name)) < 1e-6:
+                raise ValueError(
+                    f"measures.scene_graph.{name} is {weight}: give 0, or 1e-6 and more"
+                )
+        return self
 
 
 class SceneGraph(Measure[SceneGraphParams]):
@@ -81,45 +62,20 @@ class SceneGraph(Measure[SceneGraphParams]):
         InputError when `left_out` leaves an image without references, or METEOR's data, which has
         WordNet, is missing.
         """
-        sets = reference_sets(self.params.self_reference, captions)
-        warn_unless_english("scene_graph", tokens_of(captions))
-        ptr, tuples, weight = _number_tuples(captions, self.params)
-        row = np.repeat(np.arange(captions.n_captions, dtype=np.int32), np.diff(ptr))
-        order = np.argsort(tuples, kind="stable")
-        n_tuples = int(tuples.max(initial=-1)) + 1
-        post_ptr = np.searchsorted(tuples[order], np.arange(n_tuples + 1))
-        totals = np.zeros(captions.n_captions, np.float32)
-        np.add.at(totals, row, weight)  # in the order in which the kernels add
-        graphs = CaptionTuples(ptr, tuples, weight, totals, post_ptr, row[order], weight[order])
-        return FittedSceneGraph(*sets, graphs, self.params.beta)
+        from capgrade.measures.scene_graph.fitted import fit
+
+        return fit(captions, self.params)
 
     def meaning(self) -> str:
         return "F-score of scene graphs, 0..1: the caption's with one of all references together"
 
     def files(self) -> dict[str, str]:
+        from capgrade.measures.meteor.english import JAR, meteor_files
+
         return meteor_files(JAR)  # it carries WordNet
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """The F-score of each candidate and its own references."""
+        from capgrade.measures.corpus import mean_score, own_scores
+
         return {self.name: mean_score(own_scores(self.fit(corpus.table), corpus))}
-
-
-def _number_tuples(
-    captions: Captions, params: SceneGraphParams
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The captions' tuples: starts int64 [n_captions + 1], numbers int32, weights float32.
-
-    Numbers ascend within a caption.
-    """
-    reader = TupleReader(scene_lexicon(), params)
-    number: dict[tuple[str, ...], int] = {}
-    ptr, numbers, weights = [0], [], []
-    for words in captions.table["tokens"].to_pylist():
-        weighted = sorted(
-            (number.setdefault(k, len(number)), w)
-            for k, w in reader.tuples(parse(tuple(words))).items()
-        )
-        numbers += [n for n, _ in weighted]
-        weights += [w for _, w in weighted]
-        ptr.append(len(numbers))
-    return np.array(ptr), np.array(numbers, np.int32), np.array(weights, np.float32)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.kernels import njit
-from capgrade.measures.base import merge_largest
+from capgrade.measures.rows import merge_largest
 
 
 class CaptionTuples(NamedTuple):

@@ -10,42 +10,18 @@ of each of its senses to the nearest word of the list, so that a corgi is a kind
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
-
-from pydantic import Field, model_validator
+from typing import TYPE_CHECKING
 
 from capgrade.measures.scene_graph.lexicon import SceneLexicon
 from capgrade.measures.scene_graph.parse import Graph
-from capgrade.schemas.params import ParamsBlock, SelfReference
+
+if TYPE_CHECKING:
+    from capgrade.measures.scene_graph import SceneGraphParams
 
 _FARTHEST = 4  # hypernyms up; above them stand words as general as "device"
 # Weights by ("object", dog), ("attribute", brown), ("attribute", dog, brown) or
 # ("relation", dog, on, table).
 Tuples = dict[tuple[str, ...], float]
-
-TupleWeight = Annotated[float, Field(ge=0, le=1e6)]  # sums of them are of float32
-
-
-class SceneGraphParams(ParamsBlock):
-    """Scene graphs of captions: weights of tuples beside an object's 1, and beta of the F-score."""
-
-    # what an object is a kind of: animal, of a dog
-    kinds: Annotated[TupleWeight, Field(le=1)] = 0.5
-    attributes: TupleWeight = 0.5  # an attribute or action, of whatever object
-    attached: TupleWeight = 0.1  # the same of its object
-    relations: TupleWeight = 0.1
-    # below 1, precision counts more than recall
-    beta: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.2
-    self_reference: SelfReference = "included"
-
-    @model_validator(mode="after")
-    def _not_lost_in_rounding(self) -> SceneGraphParams:
-        for name in ("kinds", "attributes", "attached", "relations"):
-            if 0 < (weight := getattr(self, name)) < 1e-6:
-                raise ValueError(
-                    f"measures.scene_graph.{name} is {weight}: give 0, or 1e-6 and more"
-                )
-        return self
 
 
 @dataclass

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capgrade import Labels
-from capgrade.labels.stored import Computed
-from capgrade.measures.on_device import SbertOnDevice
+from capgrade.labels.exact import Computed
 from capgrade.measures.params import MeasuresParams
+from capgrade.measures.sbert.device import SbertOnDevice
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import entry_of, read_manifest
@@ -178,7 +178,7 @@ def test_exact_opens_what_the_user_names(made, tmp_path, monkeypatch):
         "capgrade.measures.sbert.fingerprint", lambda model: asked.append(model) or model
     )
     monkeypatch.setattr(
-        "capgrade.measures.sbert.embed", lambda texts, model, device: pytest.fail("embedded")
+        "capgrade.measures.sbert.fitted.embed", lambda texts, model, device: pytest.fail("embedded")
     )
     shutil.copytree(made / "dataset", tmp_path / "dataset")
     measures = read_manifest(made / "dataset", "publish")["measures"]
@@ -211,7 +211,7 @@ def test_sentence_bert_where_the_model_is(made):
     """The product on a device, here a processor, within the error of float32."""
     captions = read_captions(made / "captions", "train")
     computed = Computed("sbert", MeasuresParams(), captions, "cpu")
-    computed._encoder_scorer = SbertOnDevice(computed.fitted, torch.device("cpu"))
+    computed.on_its_device = SbertOnDevice(computed.fitted, torch.device("cpu"))
     images, rows = np.array([3, 0, 3]), np.array([5, 5, 59, 0])
     found, known, weights = computed.on_device("cpu", images, rows)
     assert known.all() and (weights == 1).all()

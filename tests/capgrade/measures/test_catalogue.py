@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.measures.base import Measure, OfReferences, reference_sets
-from capgrade.schemas.params import ParamsBlock
+from capgrade.schemas.block import ParamsBlock
 
 
 class LengthParams(ParamsBlock):

@@ -16,8 +16,9 @@ from pycocoevalcap.cider.cider import Cider as TheirCider
 from pycocoevalcap.rouge.rouge import Rouge as TheirRouge
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
-from capgrade.measures import bleu, choose
+from capgrade.measures import choose
 from capgrade.measures.base import Fitted
+from capgrade.measures.bleu import fitted as bleu
 from capgrade.measures.cider import Cider, CiderParams
 from capgrade.measures.frequencies import Frequencies, texts_of
 from capgrade.measures.ngrams import count_ngrams

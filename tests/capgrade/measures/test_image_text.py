@@ -13,8 +13,11 @@ from PIL import Image
 import capgrade
 from capgrade import Labels
 from capgrade.explorer.voices import fit_measure_voices
-from capgrade.measures import FITTED, choose, embeddings, image_text
+from capgrade.measures import choose, embeddings
 from capgrade.measures.image_text import ImageText, ImageTextParams
+from capgrade.measures.image_text import encoder as encoders
+from capgrade.measures.image_text.fitted import FittedImageText
+from capgrade.measures.image_text.forms import RANGES
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -217,7 +220,7 @@ def test_the_form_for_a_gpu_equals_the_kernels(
     )
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     seen, said = vectors[:40], vectors[40:]
-    fitted = image_text.FittedImageText(captions.ref_ptr, captions.refs, left_out, seen, said, form)
+    fitted = FittedImageText(captions.ref_ptr, captions.refs, left_out, seen, said, form)
     images = np.random.default_rng(1).permutation(40)
     every = fitted.score(images)
     apart = fitted.pairs(
@@ -234,10 +237,8 @@ def test_the_form_for_a_gpu_equals_the_kernels(
 def test_what_is_opposite_is_worth_nothing() -> None:
     """And what is equal the most, exactly."""
     vectors = np.array([[1, 0], [-1, 0]], np.float32)
-    for form, (low, high) in image_text.RANGES.items():
-        found = image_text.FittedImageText(
-            np.arange(3), np.arange(2), False, vectors, vectors, form
-        )
+    for form, (low, high) in RANGES.items():
+        found = FittedImageText(np.arange(3), np.arange(2), False, vectors, vectors, form)
         np.testing.assert_array_equal(
             found.score(np.arange(2)), np.float32([[high, low], [low, high]])
         )
@@ -303,7 +304,7 @@ def test_a_pair_has_one_value_by_every_road(
     best = graded.neighbours("i0", top=3)
     assert [caption for caption, _ in best][0] == graded.caption_ids[int(np.argmax(matrix[0]))]
     fitted.save(tmp_path / "fit")
-    opened = FITTED["FittedImageText"].load(tmp_path / "fit")
+    opened = FittedImageText.load(tmp_path / "fit")
     np.testing.assert_array_equal(opened.score(np.array([3, 0])), matrix[[3, 0]])
 
 
@@ -313,10 +314,10 @@ def test_convolutions_over_patches_are_in_float32(
     """On a GPU PyTorch would take TF32 for them, and embeddings would differ in more than their
     last bits."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    encoder, allowed = image_text.load_dual_encoder(models["clip"]), []
+    encoder, allowed = encoders.load_dual_encoder(models["clip"]), []
     layer = encoder[0].auto_model.vision_model.embeddings.patch_embedding
     layer.register_forward_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))
-    image_text.encode_pictures(encoder, [Image.new("RGB", (20, 20))])
+    encoders.encode_pictures(encoder, [Image.new("RGB", (20, 20))])
     assert allowed and not any(allowed)
     assert torch.backends.cudnn.allow_tf32
 
@@ -328,9 +329,9 @@ def test_embeddings_are_kept_by_the_bytes_of_a_picture(
     picture is."""
     monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
     asked: list[int] = []
-    encode = image_text.encode_pictures
+    encode = encoders.encode_pictures
     monkeypatch.setattr(
-        image_text,
+        encoders,
         "encode_pictures",
         lambda e, some, *more: asked.append(len(some)) or encode(e, some, *more),
     )
@@ -379,7 +380,7 @@ def test_a_model_of_texts_alone_is_refused() -> None:
     with pytest.raises(
         InputError, match="all-MiniLM-L6-v2' is a 'bert', which embeds no pictures -> give a dual"
     ):
-        image_text.load_dual_encoder(embeddings.EMBEDDED)
+        encoders.load_dual_encoder(embeddings.EMBEDDED)
 
 
 def test_captions_are_not_compared_with_each_other(models: dict[str, str], pictures: Path) -> None:

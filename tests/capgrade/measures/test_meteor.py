@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.measures.meteor import FittedMeteor, index_captions, paraphrases
+from capgrade.measures.meteor import paraphrases
+from capgrade.measures.meteor.fitted import FittedMeteor, index_captions
 from capgrade.measures.meteor.paraphrases import Paraphrases, compile_table
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import CapgradeWarning

@@ -41,7 +41,6 @@ def test_equals_the_kernels(
     """Across chunks; with short, long and very long references, empty captions, images in any
     order."""
     monkeypatch.setattr("capgrade.measures.base.CHUNK", 32)
-    monkeypatch.setattr("capgrade.measures.cider.CHUNK", 32)
     sets = random_sets(14, seed=5, least=2) + [
         ["a dog " * 20, "cat"],
         ["red ball " * 40, "a dog", "ball"],

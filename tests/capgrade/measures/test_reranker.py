@@ -16,8 +16,10 @@ import capgrade
 from capgrade import Labels
 from capgrade.explorer.corpus import read_labels
 from capgrade.explorer.plans import plan_most_informative, plan_pool
-from capgrade.measures import FITTED, choose, meaning_of, parts_of, reranker
+from capgrade.measures import choose, meaning_of, parts_of
+from capgrade.measures.base import state_of
 from capgrade.measures.params import MeasuresParams
+from capgrade.measures.reranker import fitted as reranker
 from capgrade.schemas.arrow import read_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -139,7 +141,7 @@ def test_values_are_the_librarys_own(
     own = without[captions.owner, np.arange(captions.n_captions)]
     np.testing.assert_allclose(fitted.own_left_out(images), own, atol=1e-6)
     fitted.save(tmp_path / "fit")  # type: ignore[attr-defined]
-    opened = FITTED[type(fitted).__name__].load(tmp_path / "fit")
+    opened = state_of(fitted.kind()).load(tmp_path / "fit")
     np.testing.assert_array_equal(opened.score(images[3:5]), found[3:5])
     pairs = opened.pairs(np.array([9, 2]), np.array([1, 7]))
     np.testing.assert_allclose(pairs, found[[9, 2], [1, 7]], atol=1e-6)
@@ -390,7 +392,7 @@ def test_what_ranks_must_score_every_pair(model: tuple[str, CrossEncoder], tmp_p
     captions = make_captions(SETS)
     fitted: Any = choose(["reranker"], params)["reranker"].fit(captions)
     fitted.save(tmp_path / "fit")
-    opened: Any = FITTED["FittedShortlist"].load(tmp_path / "fit")
+    opened: Any = state_of("capgrade.measures.shortlist:FittedShortlist").load(tmp_path / "fit")
     np.testing.assert_array_equal(opened.scored(np.arange(4)), fitted.scored(np.arange(4)))
     other = params_of(model[0], of="sbert").model_copy(
         update={"sbert": MeasuresParams().sbert.model_copy(update={"references": "mean"})}

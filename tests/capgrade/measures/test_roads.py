@@ -300,9 +300,9 @@ def vectors() -> Iterator[None]:
         return np.array([row / np.linalg.norm(row) for row in rows], np.float32)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("capgrade.measures.sbert.embed", embed)
-        patch.setattr("capgrade.measures.sbert.load_encoder", lambda *_: None)
-        patch.setattr("capgrade.measures.sbert.encode", lambda _, texts: embed(texts))
+        patch.setattr("capgrade.measures.sbert.fitted.embed", embed)
+        patch.setattr("capgrade.measures.sbert.fitted.load_encoder", lambda *_: None)
+        patch.setattr("capgrade.measures.sbert.fitted.encode", lambda _, texts: embed(texts))
         yield
 
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.measures import embeddings, products
-from capgrade.measures.sbert import FittedSbert, Sbert, SbertParams
+from capgrade.measures.sbert import Sbert, SbertParams
+from capgrade.measures.sbert.fitted import FittedSbert
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from tests.capgrade.measures.test_definitions import slow_matrix

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import sqrtm
 
-from capgrade.labels.params import measures_block
 from capgrade.measures import choose
-from capgrade.measures import sbert as module
 from capgrade.measures.params import MeasuresParams
-from capgrade.measures.sbert import PRIOR, map_to_shared, shared_map
+from capgrade.measures.refit import measures_block
+from capgrade.measures.sbert import shared as module
+from capgrade.measures.sbert.shared import PRIOR, map_to_shared, shared_map
 from capgrade.pipelines.publish.tables import meaning
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError

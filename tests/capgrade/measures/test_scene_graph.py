@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from capgrade.measures.scene_graph import SceneGraph
+from capgrade.measures.scene_graph import SceneGraph, SceneGraphParams
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.measures.scene_graph.parse import Graph, parse
-from capgrade.measures.scene_graph.tuples import SceneGraphParams, TupleReader, Tuples
+from capgrade.measures.scene_graph.tuples import TupleReader, Tuples
 from capgrade.pipelines.cli import app
 from capgrade.schemas.captions import Captions
 from tests.capgrade.measures.test_definitions import slow_matrix

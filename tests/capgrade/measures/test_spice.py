@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.measures import spice
-from capgrade.measures.spice import FittedSpice, Spice, SpiceParams
+from capgrade.measures.spice import Spice, SpiceParams
+from capgrade.measures.spice import fitted as spice
+from capgrade.measures.spice.fitted import FittedSpice
 from capgrade.schemas.errors import InputError
 from tests.capgrade.measures.test_definitions import slow_matrix
 from tests.conftest import make_captions

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from capgrade.measures.params import MeasuresParams
-from capgrade.measures.reranker import by_image
+from capgrade.measures.reranker.fitted import by_image
 from capgrade.pipelines.execution import job
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards

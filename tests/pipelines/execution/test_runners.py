@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from capgrade.pipelines.execution.job import Job, run_blocks
+from capgrade.pipelines.execution.job import run_blocks
 from capgrade.pipelines.execution.runners import RUNNERS, arguments, local_processes
+from capgrade.pipelines.execution.worker import Job
 from capgrade.schemas.errors import InputError
 from tests.pipelines.execution.conftest import made
 

@@ -21,8 +21,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 from capgrade.kernels import get_num_threads
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder, local_folder
-from capgrade.pipelines.execution.job import Job, Worker, share
+from capgrade.pipelines.execution.job import share
 from capgrade.pipelines.execution.runners import MakeBlock, graph, shares
+from capgrade.pipelines.execution.worker import Job, Worker
 from capgrade.pipelines.relevance import DenseTables
 from capgrade.pipelines.sampling.sampler import Plan
 from capgrade.pipelines.shards import SampledTables, open_shards_run, save_shards_job, schema_of

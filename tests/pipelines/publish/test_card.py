@@ -18,8 +18,8 @@ from datasets.info import DatasetInfosDict
 from huggingface_hub import DatasetCard
 from PIL import Image
 
-from capgrade.labels.params import measures_block
 from capgrade.measures.params import MeasuresParams
+from capgrade.measures.refit import measures_block
 from capgrade.params import load_params
 from capgrade.pipelines.page.charts import read_palette
 from capgrade.pipelines.publish.card import size_category

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capgrade.labels.params import EXACT, params_to_refit
 from capgrade.measures.params import MeasuresParams
+from capgrade.measures.refit import EXACT, params_to_refit
 from capgrade.schemas.errors import InputError
 from tests.conftest import call, random_sets
 

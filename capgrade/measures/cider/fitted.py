@@ -1,38 +1,31 @@
-"""CIDEr-D of captions with images' reference sets, plain CIDEr, and tf-idf cosines in general.
+"""CIDEr and tf-idf cosines in general, fitted on captions.
 
-CIDEr-D, of pycocoevalcap `cider/cider_scorer.py`, is the clipped tf-idf cosine of 1- to 4-grams,
-times a Gaussian penalty on the difference of lengths, mean over orders and references, times 10.
-CIDEr lacks clipping and penalty. What a caption gains by an n-gram of a reference depends on its
-length, its count of the n-gram and its norm alone. So an image's references are folded into one
-table over lengths, and each posting of an inverted index costs one update (`cider_kernel`).
+What a caption gains by an n-gram of a reference depends on its length, its count of the n-gram and
+its norm alone. So an image's references are folded into one table over lengths, and each posting of
+an inverted index costs one update (`kernel`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field
 
 from capgrade.kernels import in_threads, njit
-from capgrade.measures import cider_kernel as kernel
+from capgrade.measures import base
 from capgrade.measures.base import (
-    CHUNK,
-    OVER_REFERENCES,
     Fill,
     Fitted,
     ImagePairs,
-    Measure,
     OfReferences,
-    Scorer,
     Sets,
     reference_sets,
     sets_of,
 )
-from capgrade.measures.cider_kernel import Form, Ranked, ReferenceTable, Weighted, Weights
+from capgrade.measures.cider import kernel
+from capgrade.measures.cider.kernel import Form, Ranked, ReferenceTable, Weighted, Weights
 from capgrade.measures.corpus import Corpus, Scored, mean_score
 from capgrade.measures.frequencies import Frequencies, warn_of_one_image
 from capgrade.measures.ngrams import (
@@ -45,14 +38,12 @@ from capgrade.measures.ngrams import (
     look_up,
     orders_of,
 )
-from capgrade.schemas.captions import CAPTIONS_FILE, Captions
-from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import file_digest
-from capgrade.schemas.natures import Where
-from capgrade.schemas.params import ParamsBlock, SelfReference
+from capgrade.schemas.captions import Captions
 from capgrade.text.tokens import number_words, split_at_white_space, tokens_of_text
 
-SIGMA = 6.0  # of CIDEr-D's penalty on the difference of lengths
+if TYPE_CHECKING:
+    from capgrade.measures.cider import CiderPlain
+
 _DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
 
 
@@ -129,7 +120,7 @@ class FittedCider(OfReferences):
         return values.astype(np.float32)
 
     def on_device(self, device: Any) -> Fitted:
-        from capgrade.measures.on_device import CiderOnDevice
+        from capgrade.measures.cider.device import CiderOnDevice
 
         return CiderOnDevice(self, device)
 
@@ -147,7 +138,7 @@ class FittedCider(OfReferences):
         folded, cursor, following = self.fold(images, start)
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
-            ranked = self.ranked._replace(class_start=self.ranked.class_start[first // CHUNK])
+            ranked = self.ranked._replace(class_start=self.ranked.class_start[first // base.CHUNK])
             args = (folded, cursor, following, self.postings, ranked, self.full, first, last, out)
             in_threads(kernel.score_images, len(images), *args)
 
@@ -201,115 +192,29 @@ def score_sentences(
     return score_pairs(pairs, weighted, weighted, gain, Form(clip=True, sigma=sigma))
 
 
-class CiderParams(ParamsBlock):
-    """CIDEr-D: corpus of the document frequencies, width of the length penalty, own captions."""
-
-    # None: this split; else a captions folder, FOLDER#split, or a saved file
-    document_frequency: Where | None = None
-    sigma: Annotated[float, Field(gt=0)] = SIGMA
-    self_reference: SelfReference = "included"
+def fit(captions: Captions, measure: CiderPlain) -> FittedCider:
+    """As `CiderPlain.fit`."""
+    sets, ngrams = reference_sets(measure.params.self_reference, captions), count_ngrams(captions)
+    idf = measure.frequencies(captions, ngrams).idf(ngrams)
+    return index_captions(captions, ngrams, idf, measure.form, sets)
 
 
-class CiderPlainParams(ParamsBlock):
-    """CIDEr without clipping and length penalty: the corpus of the document frequencies."""
+def score_candidates(corpus: Corpus, sigma: float) -> Scored:
+    """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`.
 
-    document_frequency: Where | None = None
-    self_reference: SelfReference = "included"
-
-
-class CiderPlain(Measure[Any]):
-    """CIDEr, 0..10: the tf-idf cosine of 1- to 4-grams, mean over orders and references, times 10.
-
-    It has neither the clipping nor the length penalty of CIDEr-D. Source: Vedantam et al. 2015, eq.
-    1-3; pycocoevalcap computes CIDEr-D alone.
+    Warns where the document frequencies are of a single image, as all is 0 then.
     """
-
-    name = "cider_plain"
-    parameters: ClassVar[type[ParamsBlock]] = CiderPlainParams
-    low, high = 0.0, 10.0
-    title = "CIDEr without clipping and length penalty"
-
-    @property
-    def form(self) -> Form:
-        """Which tf-idf cosine it is."""
-        return Form(clip=False, sigma=np.inf)
-
-    def fit(self, captions: Captions) -> FittedCider:
-        """Index the captions, weighted by ln N - ln max(1, df).
-
-        InputError when the document frequencies come from a single image, as all scores would be 0,
-        or `self_reference: left_out` leaves an image without references.
-        """
-        sets, ngrams = reference_sets(self.params.self_reference, captions), count_ngrams(captions)
-        idf = self.frequencies(captions, ngrams).idf(ngrams)
-        return index_captions(captions, ngrams, idf, self.form, sets)
-
-    def frequencies(self, captions: Captions, ngrams: Ngrams) -> Frequencies:
-        """Those of the captions, whose n-grams these are, or of `document_frequency`.
-
-        InputError when they count one image.
-        """
-        source = self.params.document_frequency
-        if source is None:
-            frequencies = Frequencies.of_captions(captions, ngrams)
-        else:
-            frequencies = Frequencies.read(source, captions.tokenizer)
-        if frequencies.n_images < 2:
-            problem = f"document frequencies of {frequencies.n_images} image(s) make every CIDEr 0"
-            remedy = f"set measures.{self.name}.document_frequency to a captions folder or a saved "
-            raise InputError(problem, file=source, remedy=f"{remedy}file")
-        return frequencies
-
-    def meaning(self) -> str:
-        source, over = self.params.document_frequency, OVER_REFERENCES["mean"]
-        corpus = f"`{source}`" if source else "this split's images"
-        return f"{self.title}, 0..10: {over}, document frequencies of {corpus}"
-
-    def files(self) -> dict[str, str]:
-        """As `Measure.files`. Of FOLDER#split it is the folder's captions file, with the split."""
-        source = self.params.document_frequency
-        if source is None:
-            return {}
-        folder, hash_, split = source.partition("#")
-        key = f"measures.{self.name}.document_frequency"
-        if Path(folder).is_dir():
-            return {key: f"{file_digest(Path(folder) / CAPTIONS_FILE)}{hash_}{split}"}
-        return {key: file_digest(Path(source))}
-
-    def unseen(self, fitted: FittedCider, captions: Captions) -> Scorer:
-        return UnseenCider(self, fitted, captions)
-
-
-class Cider(CiderPlain):
-    """CIDEr-D as pycocoevalcap computes it, 0..10, of captions with images' reference sets.
-
-    Document frequencies come from the fitted split, another captions folder, or a saved file.
-    Source: Vedantam et al. 2015, eq. 1-4 and section 7 (CIDEr-D); pycocoevalcap
-    `cider/cider_scorer.py`.
-    """
-
-    name, parameters, title = "cider", CiderParams, "CIDEr-D"
-
-    @property
-    def form(self) -> Form:
-        return Form(clip=True, sigma=self.params.sigma)
-
-    def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
-        """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`.
-
-        Warns where the document frequencies are of a single image, as all is 0 then.
-        """
-        candidates, ngrams, frequencies = corpus.candidates, corpus.ngrams, corpus.frequencies
-        if frequencies is None:
-            sizes, owner = np.diff(candidates.pairs.ref_ptr), np.full(len(candidates.texts), -1)
-            owner[candidates.pairs.refs] = np.repeat(np.arange(len(sizes)), sizes)
-            frequencies = Frequencies.count(
-                ngrams, owner, len(sizes), corpus.tokenizer, "these references"
-            )
-        warn_of_one_image(frequencies.n_images)
-        idf = frequencies.idf(ngrams)
-        values = score_sentences(candidates.pairs, ngrams.sentences, idf, self.params.sigma)
-        return {self.name: mean_score(values)}
+    candidates, ngrams, frequencies = corpus.candidates, corpus.ngrams, corpus.frequencies
+    if frequencies is None:
+        sizes, owner = np.diff(candidates.pairs.ref_ptr), np.full(len(candidates.texts), -1)
+        owner[candidates.pairs.refs] = np.repeat(np.arange(len(sizes)), sizes)
+        frequencies = Frequencies.count(
+            ngrams, owner, len(sizes), corpus.tokenizer, "these references"
+        )
+    warn_of_one_image(frequencies.n_images)
+    idf = frequencies.idf(ngrams)
+    values = score_sentences(candidates.pairs, ngrams.sentences, idf, sigma)
+    return mean_score(values)
 
 
 class UnseenCider:
@@ -363,7 +268,7 @@ def index_captions(
 
 def rank_by_length(length_class: np.ndarray, n_classes: int, inverse: np.ndarray) -> Ranked:
     """Of captions, by the class of each one's length, int [n], and `Weighted.inverse`."""
-    chunk = np.arange(len(length_class)) // CHUNK
+    chunk = np.arange(len(length_class)) // base.CHUNK
     by_length = np.lexsort((length_class, chunk))
     rank = np.empty(len(chunk), np.int32)
     rank[by_length] = np.arange(len(chunk))

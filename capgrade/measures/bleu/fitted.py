@@ -1,4 +1,4 @@
-"""BLEU of every caption with every image's reference set, as pycocoevalcap `bleu/bleu_scorer.py`.
+"""BLEU fitted on captions.
 
 The clipped counts of a pair come from an inverted index over terms, which are an n-gram and a
 count. N-grams of many captions are dense rows instead of postings, and captions are scored chunk
@@ -8,18 +8,15 @@ after chunk. Lengths enter by a table for each image over the lengths that capti
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from pydantic import Field
 
 from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import (
     Fill,
     ImagePairs,
-    Measure,
     OfReferences,
-    merge_largest,
     reference_sets,
     sets_of,
 )
@@ -32,9 +29,12 @@ from capgrade.measures.ngrams import (
     count_ngrams,
     orders_of,
 )
+from capgrade.measures.rows import merge_largest
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import ParamsBlock, SelfReference
+
+if TYPE_CHECKING:
+    from capgrade.measures.bleu import BleuParams
 
 TINY, _SMALL = 1e-15, 1e-9  # of bleu_scorer.py: added to what matches, and to what could
 _FAST = {"contract", "reassoc", "nsz"}
@@ -243,63 +243,36 @@ class FittedBleu(OfReferences):
         )
 
 
-class BleuParams(ParamsBlock):
-    """BLEU: the longest n-grams that count."""
+def fit(captions: Captions, params: BleuParams) -> FittedBleu:
+    """As `Bleu.fit`."""
+    sets = reference_sets(params.self_reference, captions)
+    ngrams, k = count_ngrams(captions, params.n), params.n
+    words = ngrams.sentences.words
+    longest = int(words.argmax())
+    if words[longest] > _MOST_WORDS:
+        problem = f"caption '{captions.caption_ids[longest]}' has {words[longest]} tokens"
+        raise InputError(problem, remedy=f"shorten it to {_MOST_WORDS}")
+    lengths, length_class = np.unique(words, return_inverse=True)
+    guesses = np.maximum(lengths[:, None] - np.arange(k), 0) + _SMALL
+    has = np.ones(len(ngrams.sentences.gram), np.uint16)
+    rank = np.arange(captions.n_captions, dtype=np.int32)
+    return FittedBleu(
+        *sets,
+        sentences=ngrams.sentences,
+        order=orders_of(ngrams.keys),
+        lengths=Lengths(
+            lengths, length_class.astype(np.int32), np.prod(guesses, axis=1) ** (-1 / k)
+        ),
+        postings=build_postings(ngrams, rank, has, DENSE_SHARE),
+    )
 
-    n: Annotated[int, Field(ge=1, le=4)] = 4
-    self_reference: SelfReference = "included"
 
-
-class Bleu(Measure[BleuParams]):
-    """BLEU-k of one caption, 0..1: `BP (Π_n correct_n / guess_n)^(1/k)`, n = 1..k.
-
-    `correct` is clipped by the largest count in a reference; BP is by the reference of the closest
-    length, the shorter of two. Where no n-gram of an order matches, the 1e-15 of pycocoevalcap
-    stands in, so BLEU-4 is then some 1e-4, not 0. Source: Papineni et al. 2002; pycocoevalcap
-    `bleu/bleu_scorer.py`.
-    """
-
-    name, parameters = "bleu", BleuParams
-    low, high = 0.0, 1.0
-
-    def meaning(self) -> str:
-        return (
-            f"BLEU-{self.params.n}, 0..1: n-grams clipped by their largest count in any reference"
-        )
-
-    def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
-        """BLEU-1 to BLEU-4, 0..1, with the closest reference length, as pycocoevalcap."""
-        sentences = corpus.ngrams.sentences
-        counts = statistics_of_pairs(corpus.candidates.pairs, sentences, sentences)
-        values = bleu_of(counts)
-        return {
-            f"bleu_{k + 1}": Scored(values[:, k], counts, lambda sums, k=k: bleu_of(sums)[:, k])  # type: ignore[misc]
-            for k in range(MAX_ORDER)
-        }
-
-    def fit(self, captions: Captions) -> FittedBleu:
-        """Index the captions.
-
-        InputError for a caption of more than 65,535 tokens, or when `left_out` leaves an image
-        without references.
-        """
-        sets = reference_sets(self.params.self_reference, captions)
-        ngrams, k = count_ngrams(captions, self.params.n), self.params.n
-        words = ngrams.sentences.words
-        longest = int(words.argmax())
-        if words[longest] > _MOST_WORDS:
-            problem = f"caption '{captions.caption_ids[longest]}' has {words[longest]} tokens"
-            raise InputError(problem, remedy=f"shorten it to {_MOST_WORDS}")
-        lengths, length_class = np.unique(words, return_inverse=True)
-        guesses = np.maximum(lengths[:, None] - np.arange(k), 0) + _SMALL
-        has = np.ones(len(ngrams.sentences.gram), np.uint16)
-        rank = np.arange(captions.n_captions, dtype=np.int32)
-        return FittedBleu(
-            *sets,
-            sentences=ngrams.sentences,
-            order=orders_of(ngrams.keys),
-            lengths=Lengths(
-                lengths, length_class.astype(np.int32), np.prod(guesses, axis=1) ** (-1 / k)
-            ),
-            postings=build_postings(ngrams, rank, has, DENSE_SHARE),
-        )
+def score_candidates(corpus: Corpus) -> dict[str, Scored]:
+    """BLEU-1 to BLEU-4, 0..1, with the closest reference length, as pycocoevalcap."""
+    sentences = corpus.ngrams.sentences
+    counts = statistics_of_pairs(corpus.candidates.pairs, sentences, sentences)
+    values = bleu_of(counts)
+    return {
+        f"bleu_{k + 1}": Scored(values[:, k], counts, lambda sums, k=k: bleu_of(sums)[:, k])  # type: ignore[misc]
+        for k in range(MAX_ORDER)
+    }

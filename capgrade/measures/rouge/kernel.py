@@ -1,4 +1,4 @@
-"""ROUGE-L of every caption with every image's reference set, as pycocoevalcap `rouge/rouge.py`.
+"""ROUGE-L of pairs and of rectangles: the kernels.
 
 It is an F-score over longest common subsequences (LCS): of single pairs as defined, in double
 precision, of rectangles by the faster bit-parallel LCS (Crochemore et al. 2001), where one step for
@@ -9,33 +9,14 @@ steps 32 of them. Longer references are chains of 64-bit words.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from pydantic import Field
 
 from capgrade.kernels import in_threads, njit, ones
-from capgrade.measures.base import (
-    OVER_REFERENCES,
-    Fill,
-    Fitted,
-    ImagePairs,
-    Measure,
-    OfReferences,
-    Scorer,
-    own_pairs,
-    reference_sets,
-)
-from capgrade.measures.corpus import Corpus, Scored, mean_score
-from capgrade.schemas.captions import Captions
-from capgrade.schemas.params import ParamsBlock, SelfReference
-from capgrade.text.tokens import fill_empty_sentences, tokens_of, tokens_of_text
+from capgrade.measures.base import ImagePairs, own_pairs
 
 _SHORT = 16  # bits of a short lane
-_IMAGES = 64  # images whose lanes stand side by side, as many as fit MOST
-_MOST = 512  # lanes
 _TOGETHER = 16  # captions whose scores are written together
 # A value above is 1 but for rounding, as one word in a thousand makes a difference of 1e-3.
 ROUGE_ONE = np.float32(1 - 1e-6)
@@ -269,7 +250,7 @@ def _largest(lcs, length, image, longest, recall):
 
 
 @njit(cache=True, nogil=True)
-def _score_block(begin, end, captions, texts, lanes, form, out):
+def score_block(begin, end, captions, texts, lanes, form, out):
     """Captions begin..end of `captions` with a block of images, into float32 [images, captions]."""
     beta2, mean, _, longest_caption, width, slots = form
     ptr, word = texts
@@ -307,121 +288,3 @@ def _score_block(begin, end, captions, texts, lanes, form, out):
             values = out[k, at : at + _TOGETHER]
             for j in range(some.shape[0]):
                 values[j] = tile[j, k]
-
-
-@dataclass(frozen=True)
-class FittedRougeL(OfReferences):
-    """Captions as word numbers."""
-
-    texts: WordRows
-    n_vocabulary: int
-    beta: float
-    mean: bool
-
-    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        pairs = ImagePairs(images, captions, self.ref_ptr, self.refs, self.leave_out)
-        values = score_pairs(pairs, self.texts, self.texts, self.beta, self.mean)
-        return values.astype(np.float32)
-
-    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        out = np.empty((len(images), len(captions)), np.float32)
-        self.row_filler(images)(captions, out)
-        return out
-
-    def on_device(self, device: Any) -> Fitted:
-        from capgrade.measures.on_device import RougeOnDevice
-
-        return RougeOnDevice(self, device)
-
-    def filler(self, images: np.ndarray, start: int) -> Fill:
-        fill = self.row_filler(images)
-        return lambda first, last, out: fill(np.arange(first, last), out)
-
-    def row_filler(self, images: np.ndarray) -> Callable[[np.ndarray, np.ndarray], None]:
-        """A function that puts values of caption rows, int64 [n], into the first columns of `out`.
-
-        `out` is float32 [len(images), n or more].
-        """
-        form = self.form(images)
-        blocks = [
-            lanes_of(images[at : at + form.width], self.ref_ptr, self.refs, self.texts, form)
-            for at in range(0, len(images), form.width)
-        ]
-
-        def fill(captions: np.ndarray, out: np.ndarray) -> None:
-            for k, lanes in enumerate(blocks):
-                rows = out[k * form.width : (k + 1) * form.width]
-                in_threads(_score_block, len(captions), captions, self.texts, lanes, form, rows)
-
-        return fill
-
-    def form(self, images: np.ndarray) -> BlockForm:
-        """How blocks of these images are scored: as many side by side as fit MOST lanes."""
-        slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max(initial=1))
-        width = int(np.clip(_MOST // slots, 1, _IMAGES))
-        longest = int(np.diff(self.texts.ptr).max(initial=0))
-        return BlockForm(
-            np.float32(self.beta**2), self.mean, self.n_vocabulary, longest, width, slots
-        )
-
-
-class RougeParams(ParamsBlock):
-    """ROUGE-L: beta of the F-score and how the references of an image are combined."""
-
-    beta: Annotated[float, Field(gt=0)] = 1.2
-    references: Literal["max", "mean"] = "max"
-    self_reference: SelfReference = "included"
-
-
-class RougeL(Measure[RougeParams]):
-    """ROUGE-L, 0..1: F = (1 + b^2) P R / (R + b^2 P), P = LCS / caption, R = LCS / reference words.
-
-    `references: max` takes the largest P and the largest R over the references independently, as
-    pycocoevalcap `rouge/rouge.py`; `mean` averages F over the references, as the TERAN paper says.
-    A caption without tokens counts as one empty word, as the reference code's split(" ") gives.
-    """
-
-    name, parameters = "rouge_l", RougeParams
-    low, high = 0.0, 1.0
-
-    def fit(self, captions: Captions) -> FittedRougeL:
-        """Number the words. InputError when `left_out` leaves an image without references."""
-        sets = reference_sets(self.params.self_reference, captions)
-        ptr, word, vocabulary = fill_empty_sentences(tokens_of(captions))
-        mean, beta = self.params.references == "mean", self.params.beta
-        return FittedRougeL(*sets, WordRows(ptr, word), len(vocabulary), beta, mean)
-
-    def meaning(self) -> str:
-        f = f"{OVER_REFERENCES['mean']} of F"
-        if self.params.references == "max":
-            f = "F of the largest precision and the largest recall over the references, "
-            f += "which may be of two of them"
-        return f"ROUGE-L, 0..1: {f}; beta {self.params.beta:g}"
-
-    def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
-        """ROUGE-L, 0..1, as pycocoevalcap `rouge/rouge.py`."""
-        texts = WordRows(corpus.tokens.ptr, corpus.tokens.word)
-        return {self.name: mean_score(score_pairs(corpus.candidates.pairs, texts, texts))}
-
-    def unseen(self, fitted: FittedRougeL, captions: Captions) -> Scorer:
-        return UnseenRougeL(fitted, captions)
-
-
-class UnseenRougeL:
-    """ROUGE-L of any caption; a word that no fitted caption has matches nothing."""
-
-    def __init__(self, fitted: FittedRougeL, captions: Captions) -> None:
-        self._number = {word: k for k, word in enumerate(tokens_of(captions).vocabulary)}
-        self.fitted, self.tokenizer = fitted, captions.tokenizer
-
-    def __call__(self, text: str) -> np.ndarray:
-        numbers = np.array(
-            [self._number.get(token, -1) for token in tokens_of_text(text, self.tokenizer)],
-            np.int32,
-        )
-        fitted = self.fitted
-        images = np.arange(len(fitted.ref_ptr) - 1)
-        pairs = ImagePairs(images, np.zeros_like(images), fitted.ref_ptr, fitted.refs)
-        caption = WordRows(np.array([0, len(numbers)]), numbers)
-        values = score_pairs(pairs, caption, fitted.texts, fitted.beta, fitted.mean)
-        return values.astype(np.float32)

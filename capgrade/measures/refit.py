@@ -13,9 +13,9 @@ from typing import Any
 
 from capgrade.measures import MEASURES
 from capgrade.measures.params import OWNERS, MeasuresParams
+from capgrade.schemas.block import validated
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.natures import Manner, Place, keys_of
-from capgrade.schemas.params import validated
 
 SET, EXACT = "--set measures.{block}.{key}={value}", "exact(..., {key}='{value}')"
 

@@ -1,4 +1,4 @@
-"""SPICE by its own Java scorer, the one that pycocoevalcap carries (Anderson et al. 2016).
+"""SPICE's Java scorer, and what is asked of it.
 
 The jar needs Stanford CoreNLP, which nobody may ship with it: two more jars in
 `pycocoevalcap/spice/lib`. All of this is checked before anything is scored, and an answer that is
@@ -15,21 +15,21 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import Field
 
-from capgrade.measures.base import Measure, OfReferences, reference_sets
-from capgrade.measures.meteor import refuse_bars
+from capgrade.measures.bars import refuse_bars
+from capgrade.measures.base import OfReferences, reference_sets
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import package_folder
 from capgrade.schemas.files import file_digest
-from capgrade.schemas.natures import How, Scratch
-from capgrade.schemas.params import ParamsBlock, Positive, SelfReference
 from capgrade.text.language import warn_unless_english
 from capgrade.text.tokens import tokens_of
+
+if TYPE_CHECKING:
+    from capgrade.measures.spice import SpiceParams
 
 SPICE_JAR = "spice-1.0.jar"
 CORENLP = ("lib/stanford-corenlp-3.6.0.jar", "lib/stanford-corenlp-3.6.0-models.jar")
@@ -79,47 +79,16 @@ class FittedSpice(OfReferences):
         return ["-cache", str(folder)]
 
 
-class SpiceParams(ParamsBlock):
-    """SPICE by its Java scorer: its memory, where it keeps parsed references, and pairs per run."""
-
-    memory: How[Annotated[str, Field(pattern=r"^[1-9]\d*[MG]$")]] = "8G"  # of the Java heap
-    cache: Scratch | None = None  # a folder; None: references are parsed again in every run
-    batch: How[Positive] = 20_000
-    self_reference: SelfReference = "included"
-
-
-class Spice(Measure[SpiceParams]):
-    """SPICE, 0..1: F1 of the scene graph tuples of a caption and of all references of an image.
-
-    Synonyms match. `spice-1.0.jar` of pycocoevalcap computes it on the captions' tokens, as its
-    evaluation does.
-    """
-
-    name, parameters, modules = "spice", SpiceParams, ("pycocoevalcap",)
-    at_once = False  # a Java process scores pairs one by one
-    low, high = 0.0, 1.0
-
-    def fit(self, captions: Captions) -> FittedSpice:
-        """Check that the scorer can run.
-
-        InputError when Java is missing or not of version 8 to 14, a jar is missing, or `left_out`
-        leaves an image without references.
-        """
-        sets = reference_sets(self.params.self_reference, captions)
-        tokens = tokens_of(captions)
-        warn_unless_english("spice", tokens)
-        folder = spice_folder()
-        _require_java()
-        params = self.params
-        refuse_bars(tokens, captions.caption_ids)
-        lines = [" ".join(tokens.sentence(k)) for k in range(captions.n_captions)]
-        return FittedSpice(*sets, lines, str(folder), params.memory, params.cache, params.batch)
-
-    def meaning(self) -> str:
-        return "SPICE, 0..1: the caption's scene graph with one of all references together"
-
-    def files(self) -> dict[str, str]:
-        return {path.name: file_digest(path) for path in jars()}
+def fit(captions: Captions, params: SpiceParams) -> FittedSpice:
+    """As `Spice.fit`."""
+    sets = reference_sets(params.self_reference, captions)
+    tokens = tokens_of(captions)
+    warn_unless_english("spice", tokens)
+    folder = spice_folder()
+    _require_java()
+    refuse_bars(tokens, captions.caption_ids)
+    lines = [" ".join(tokens.sentence(k)) for k in range(captions.n_captions)]
+    return FittedSpice(*sets, lines, str(folder), params.memory, params.cache, params.batch)
 
 
 def spice_folder() -> Path:
