@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from shutil import which
@@ -32,7 +31,7 @@ from capgrade.pipelines.features.rows import GoodImages
 from capgrade.pipelines.project.inputs import PIPELINE, outputs
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.block import ParamsBlock, validated
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import UNFINISHED, write_text
 from capgrade.schemas.image_matching import match_images
 from capgrade.schemas.natures import (
@@ -402,11 +401,8 @@ def _split_keys(block: type[ParamsBlock]) -> list[str]:
 def _require_split(key: str, value: str, splits: Sequence[str]) -> None:
     for name in value.split("+"):
         if name not in splits:
-            near = get_close_matches(name, splits, n=1)
-            remedy = f"choose from: {', '.join(splits)}"
-            remedy = f"did you mean {near[0]}? {remedy}" if near else remedy
             problem = f"{key} is '{value}': the captions have no split '{name}'"
-            raise InputError(problem, remedy=remedy)
+            raise InputError(problem, remedy=choose_from(name, splits))
 
 
 def stages_that_stop(tree: Mapping[str, Any], summary: DatasetSummary) -> list[str]:
@@ -517,11 +513,7 @@ def _has_experiments(folder: Path) -> bool:
 
 
 EXPERIMENTS = """
-An experiment stands upon a commit:
-
-    git add . && git commit -m "Project"
-    dvc exp run -S shards.top=8
-    dvc exp show
+An experiment stands upon a commit of this folder: `dvc exp run -S shards.top=8`, then `dvc exp show`.
 """
 README = """# {name}
 
