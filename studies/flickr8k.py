@@ -25,15 +25,12 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json
 from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.relevance import read_relevance
-from capgrade.trainer.data.images import open_images
-from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.task import Task
-from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
-from capgrade.trainer.search.encode import compute_scores, encode_split
 from studies import arguments, write_rows
+from studies.results import cell, scores_of
 
 PLAN = Path(__file__).with_suffix(".yaml")
 HEAD = "| run | "
@@ -96,14 +93,6 @@ def result(project: Project, runs: Path, preset: str, seed: int) -> dict[str, An
     return {**json.loads(kept.read_text(encoding="utf-8")), "values": np.load(values)}
 
 
-def scores_of(run: Path, data: Data, captions: Captions) -> np.ndarray:
-    """The scores of a trained run, float32 [images, captions]."""
-    model, tokens, config = load_run(run)
-    store = open_images(config["params"]["model"]["name"], config["model"], data.regions, None)
-    pairs = Pairs(captions, store, tokens.encode(captions))
-    return np.asarray(compute_scores(model, *encode_split(model, pairs)))
-
-
 def metrics_of(
     similarity: np.ndarray, captions: Captions, labels: Mapping[str, np.ndarray]
 ) -> dict[str, float]:
@@ -151,18 +140,13 @@ def rows(project: Project, runs: Path, names: Sequence[str], seeds: int) -> Iter
             yield HEAD + " | ".join(head) + " |"
             yield "|---|" + "---:|" * len(head)
         taus_of[name] = agreement(project, [one["values"] for one in found])
-        cells = [spread("rsum", [one["val"]["rsum"] for one in found])]
-        cells += [spread(n, [one["test"][n] for one in found]) for n in (*columns, *graded)]
+        cells = [cell("rsum", [one["val"]["rsum"] for one in found])]
+        cells += [cell(n, [one["test"][n] for one in found]) for n in (*columns, *graded)]
         cells.append(with_interval(taus_of[name].mean(1), taus_of[name][0].std()))
         base = baseline_of(name, names)
         difference = (taus_of[name] - taus_of[base]).mean(1) if base in taus_of else None
         cells.append("" if difference is None or base == name else with_interval(difference))
         yield f"| {name} | " + " | ".join(cells) + " |"
-
-
-def spread(name: str, values: Sequence[float]) -> str:
-    percent = np.array(values) * (1 if name == "rsum" else 100)
-    return f"{percent.mean():.1f} ± {percent.std():.1f}"
 
 
 def with_interval(values: np.ndarray, seeds: float | None = None) -> str:

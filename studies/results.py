@@ -19,7 +19,7 @@ import numpy as np
 
 from capgrade.metrics.formats import SUM_NAMES
 from capgrade.params import load_params
-from capgrade.schemas.captions import read_captions
+from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.relevance import read_relevance
@@ -98,16 +98,20 @@ def result(data: Data, runs: Path, preset: str, sets: Sequence[str], seed: int) 
     run = runs / "-".join([preset, *sets, f"seed={seed}"])
     train(data, run, params.train, params.measures)
     captions = read_captions(data.captions, "test")
-    model, tokens, config = load_run(run)
-    store = open_images(config["params"]["model"]["name"], config["model"], data.regions, None)
-    pairs = Pairs(captions, store, tokens.encode(captions))
     truth = read_relevance(data.captions / "truth-test.arrow").matrix()
-    similarity = compute_scores(model, *encode_split(model, pairs))
-    task = Task(similarity, captions.owner, {"truth": truth})
+    task = Task(scores_of(run, data, captions), captions.owner, {"truth": truth})
     evaluation = score(task, EvaluateParams(samples=0, metric=METRICS))
     directions = [scored.mean for scored in evaluation.scored.values()]
     means = {name: float(np.mean([mean[name] for mean in directions])) for name in METRICS}
     return {**evaluation.sums, **means}
+
+
+def scores_of(run: Path, data: Data, captions: Captions) -> np.ndarray:
+    """The scores of a trained run, float32 [images, captions]."""
+    model, tokens, config = load_run(run)
+    store = open_images(config["params"]["model"]["name"], config["model"], data.regions, None)
+    pairs = Pairs(captions, store, tokens.encode(captions))
+    return np.asarray(compute_scores(model, *encode_split(model, pairs)))
 
 
 def rows(
