@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.metrics.base import number_anew
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.judges import CHOSEN, YES_OR_NO
@@ -71,7 +72,7 @@ class Judgements:
         """The judgements of these images and captions, int64 [m] each, by their places there; the
         others are counted in `left_out`."""
         assert not isinstance(self, Within), "a model's scores are of an image and a caption"
-        image, caption = _places(self.image, images), _places(self.caption, captions)
+        image, caption = number_anew(self.image, images), number_anew(self.caption, captions)
         rows = np.flatnonzero((image >= 0) & (caption >= 0))
         ratings = None if self.ratings is None else self.ratings.of_pairs(rows)
         return replace(
@@ -88,13 +89,6 @@ class Judgements:
         """The values of a fitted measure for these pairs, float32 [n]."""
         del captions
         return np.asarray(fitted.pairs(self.image, self.caption))
-
-
-def _places(numbers: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """The place of each number among those that are kept, int64; -1 for one that is not."""
-    places = np.full(max(numbers.max(initial=0), kept.max(initial=0)) + 1, -1)
-    places[kept] = np.arange(len(kept))
-    return places[numbers]
 
 
 @dataclass(frozen=True)

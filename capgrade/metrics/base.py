@@ -429,6 +429,18 @@ def score_queries(queries: Queries, score: Score) -> Array:
         return np.concatenate(list(pool.map(score, blocks)))
 
 
+def number_anew(numbers: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The place of each number, int of at least 0, among those that are kept, int64; -1 for one
+    that is not.
+
+    >>> number_anew(np.array([7, 2, 5]), np.array([5, 7])).tolist()
+    [1, -1, 0]
+    """
+    places = np.full(max(numbers.max(initial=0), kept.max(initial=0)) + 1, -1)
+    places[kept] = np.arange(len(kept))
+    return np.asarray(places[numbers])
+
+
 def check_k(k: int, least: int = 1) -> int:
     """A cut-off is a whole number of at least `least`."""
     if k != int(k) or k < least:

@@ -32,6 +32,7 @@ from capgrade.metrics.base import (
     check_choice,
     check_k,
     check_matrix,
+    number_anew,
     share,
 )
 from capgrade.metrics.ranking import Array, as_rankable, rank
@@ -146,15 +147,10 @@ class JudgedSample:
 
     def of(self, queries: Array, items: Array) -> JudgedSample:
         """The pairs among these queries and items, int, numbered by their places there."""
-        rows, columns = (
-            np.full(max(all_numbers.max(initial=0), kept_numbers.max(initial=0)) + 1, -1)
-            for all_numbers, kept_numbers in ((self.query, queries), (self.item, items))
-        )
-        rows[queries], columns[items] = np.arange(len(queries)), np.arange(len(items))
-        kept = (rows[self.query] >= 0) & (columns[self.item] >= 0)
-        query, item = rows[self.query[kept]], columns[self.item[kept]]
-        values = self.gain[kept], self.probability[kept], self.limits[kept]
-        return JudgedSample(query, item, *values)
+        query, item = number_anew(self.query, queries), number_anew(self.item, items)
+        kept = (query >= 0) & (item >= 0)
+        columns = (query, item, self.gain, self.probability, self.limits)
+        return JudgedSample(*(column[kept] for column in columns))
 
     def __add__(self, other: JudgedSample) -> JudgedSample:
         names = ("query", "item", "gain", "probability", "limits")
