@@ -47,7 +47,13 @@ from capgrade.metrics.catalogue import (
     usage,
 )
 from capgrade.metrics.formats import DIRECTION_WORDS, DIRECTIONS
-from capgrade.metrics.judged_sample import Estimate, JudgedSample, QueryValues, query_values
+from capgrade.metrics.judged_sample import (
+    CountedPairs,
+    Estimate,
+    JudgedSample,
+    QueryValues,
+    query_values,
+)
 from capgrade.metrics.lists import score_run
 from capgrade.metrics.pmrp import check_codes
 from capgrade.metrics.ranking import Array, TieRule
@@ -59,8 +65,10 @@ from capgrade.metrics.uncertainty import (
     resampled_medians,
     tails,
 )
+from capgrade.schemas.arrays import parts_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
+from capgrade.schemas.progress import part_of_work
 from capgrade.schemas.tables import plain
 
 if TYPE_CHECKING:
@@ -541,12 +549,20 @@ def evaluate(
         "t2i": {name: sample.transposed() for name, sample in samples.items()},
     }
     scored = {}
+    passes = len(asked) * (len(parts) + bool(samples))  # over the matrix
     for direction in asked:
         of_direction = [part[direction] for part in parts]
         # Samples are of the whole gallery, never of folds.
-        estimated = _estimate(of_direction[0], chosen, of_samples[direction], limits, drawn.seed)
+        with part_of_work(bool(samples), passes):
+            estimated = _estimate(
+                of_direction[0], chosen, of_samples[direction], limits, drawn.seed
+            )
+        folds = []
+        for queries in of_direction:
+            with part_of_work(1, passes):
+                folds.append(_score_queries(queries, chosen, estimated))
         scored[direction] = Evaluated(
-            [_score_queries(queries, chosen, estimated) for queries in of_direction],
+            folds,
             metrics=chosen,
             groups=[queries.query_group for queries in of_direction],
             drawn=drawn,
@@ -718,7 +734,7 @@ def _directions(
 
 def may_be_cosines(similarity: Array) -> bool:
     """Whether these can be cosines, which SemanticMap needs."""
-    return bool(similarity.min() >= -1.001 and similarity.max() <= 1.001)
+    return all(rows.min() >= -1.001 and rows.max() <= 1.001 for rows in parts_of(similarity))
 
 
 def _split_folds(whole: Queries, size: int) -> list[dict[str, Queries]]:
@@ -811,6 +827,7 @@ def _estimate(
 ) -> dict[str, QueryValues]:
     """By metric the estimates of those that read relevance, where that is a sample."""
     estimated: dict[str, QueryValues] = {}
+    pairs, counted = None, None
     for name, sample in samples.items():
         # What `estimate` calls them: recall@5 of relevant_recall@5[cider].
         base_name_of = {
@@ -820,12 +837,18 @@ def _estimate(
         }
         if not base_name_of:  # such as in folds
             continue
+        # Shards have the same pairs for each of their measures.
+        if pairs is None or not all(map(np.array_equal, pairs, (sample.query, sample.item))):
+            pairs, counted = (sample.query, sample.item), None
+        if counted is None:
+            counted = CountedPairs.count(queries.similarity, sample)
         found = query_values(
             queries.similarity,
             sample,
             list(base_name_of.values()),
             above=limits.get(name, 0.0),
             seed=seed,
+            counted=counted,
         )
         estimated |= {item: found[base_name] for item, base_name in base_name_of.items()}
     return estimated

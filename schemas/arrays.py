@@ -1,7 +1,8 @@
 """Arrays of others in numpy's files: mapped .npy files, and .npz archives within a limit."""
 
+import mmap
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import open_bytes
 from capgrade.schemas.reading import FETCH_AGAIN, reading, refuse_archive
+
+_PART = 2**24  # cells
 
 # numpy writes no other. Those unpack whatever they are given, however little is asked of them.
 _PACKED_BY = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
@@ -30,6 +33,27 @@ def map_npy(path: Path, remedy: str = FETCH_AGAIN) -> np.ndarray:
 def read_npy(path: Path, remedy: str = FETCH_AGAIN) -> np.ndarray:
     """The array of a .npy file, in memory. InputError as `map_npy`."""
     return np.array(map_npy(path, remedy))
+
+
+def release(array: np.ndarray) -> None:
+    """Take what was read of a mapped .npy file out of this process's memory; the system may keep
+    it. Of any other array nothing happens. A process that reads a file of 17 GB in parts so holds a
+    part at a time."""
+    read_only, base = False, array
+    while isinstance(base, np.ndarray):
+        read_only |= isinstance(base, np.memmap) and base.mode == "r"
+        base = base.base
+    if read_only and isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
+def parts_of(matrix: np.ndarray) -> Iterator[np.ndarray]:
+    """Rows of a matrix one after the other, as many at a time as have `_PART` cells; those of a
+    mapped file leave the memory of this process again."""
+    step = max(1, _PART // max(1, matrix[:1].size))
+    for start in range(0, len(matrix), step):
+        yield matrix[start : start + step]
+        release(matrix)
 
 
 def read_npz(

@@ -28,15 +28,20 @@ from capgrade.metrics.ranking import (
     Ranking,
     TieRule,
     as_rankable,
+    count_above,
     gains_by_place,
     rank,
 )
+from capgrade.schemas.arrays import release
 from capgrade.schemas.errors import InputError, choose_from
+from capgrade.schemas.progress import count_part
 
 Score: TypeAlias = "Callable[..., Array]"  # of a Block and options
 Matrix: TypeAlias = Any  # numpy array or torch tensor
 _MOST = float(np.finfo(np.float64).max)
 _CELLS = 1_000_000  # of a block: 4 MB of float32 and a few times that in rankings, a thread
+_READ = 2**26  # cells of a matrix that are read at a time: 256 MB of float32
+_TURNED = 128  # rows that are turned into columns at a time, so that what is read stays in a cache
 
 
 @dataclass(frozen=True)
@@ -234,6 +239,7 @@ class QueryBlock:
     queries: Queries
     start: int
     stop: int
+    rows: Array | None = None  # of the similarity, (b, n), where they were read already
     _once: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -244,23 +250,29 @@ class QueryBlock:
     @cached_property
     def similarity(self) -> Array:
         """(b, n) C-contiguous. InputError for NaN."""
-        return self._checked_rows(
-            self.queries.similarity, "similarity", "find the pair that has no score and score it"
-        )
+        remedy = "find the pair that has no score and score it"
+        return self._checked_rows(self._rows(), "similarity", remedy)
+
+    def _rows(self) -> Array:
+        if self.rows is None:
+            return self.queries.similarity[self.start : self.stop]
+        return self.rows
 
     def finite_similarity(self, what: str = "similarity") -> Array:
         """The similarity, where its values and not their order alone matter. InputError for
         infinity and NaN."""
         remedy = "give finite values, or take metrics of the order alone"
-        return self._checked_rows(self.queries.similarity, what, remedy, infinite=True)
+        check = partial(self._checked_rows, infinite=True)
+        return self.compute_once("finite", check, self._rows(), what, remedy)
 
     def _checked_rows(
-        self, matrix: Array, what: str, remedy: str, *, infinite: bool = False
+        self, rows: Array, what: str, remedy: str, *, infinite: bool = False
     ) -> Array:
-        """The rows of this block. InputError for NaN, and for what is `infinite`."""
-        values = as_rankable(matrix[self.start : self.stop])
-        wrong = ~np.isfinite(values) if infinite else np.isnan(values)
-        if wrong.any():
+        """Rows of this block as they are ranked. InputError for NaN, and for what is `infinite`."""
+        values = as_rankable(rows)
+        least, most = values.min(), values.max()  # NaN where any is
+        if np.isnan(least) or (infinite and not np.isfinite([least, most]).all()):
+            wrong = ~np.isfinite(values) if infinite else np.isnan(values)
             row, candidate = np.argwhere(wrong)[0]
             found = "NaN" if np.isnan(values[row, candidate]) else "infinity"
             raise InputError(
@@ -279,9 +291,8 @@ class QueryBlock:
         added up."""
         what = f"relevance {name}".rstrip()
         if what not in self._once:
-            values = self._checked_rows(
-                self.queries.relevance[name], what, "give finite labels", infinite=True
-            )
+            rows = self.queries.relevance[name][self.start : self.stop]
+            values = self._checked_rows(rows, what, "give finite labels", infinite=True)
             largest = max(abs(float(values.min())), abs(float(values.max())))
             if largest > _MOST / self.width:
                 problem = f"{what} reaches {largest:.3g}: its sums overflow"
@@ -317,6 +328,14 @@ class QueryBlock:
         places = np.empty((len(gains), min(depth, self.width)))
         gains_by_place(ranking.order, ranking.end, gains, *left_out, exponential, places)
         return places
+
+    def counts_above(self, lists: Positives) -> tuple[Array, Array]:
+        """Of each listed candidate, how many of its query's candidates score higher, and how many
+        the same, itself included (by rule `reference` it alone): int64 [listed] each."""
+        above, tied = np.empty((2, len(lists.indices)), np.int64)
+        start, items = (np.array(of, np.int64) for of in (lists.indptr, lists.indices))
+        count_above(self.similarity, start, items, self.queries.ties == "reference", above, tied)
+        return above, tied
 
     def hits_at(
         self, lists: Positives, depth: int, *, gains: Array | None = None, remove_own: bool = False
@@ -416,17 +435,52 @@ def lists_of(own: Matrix, shape: tuple[int, ...]) -> Positives:
 
 
 def score_queries(queries: Queries, score: Score) -> Array:
-    """Run a metric over all queries, blocks of what fits `CELLS` on numba's number of threads;
-    float64, in query order.
+    """Run a metric over all queries, blocks of what fits `CELLS` on numba's number of threads; in
+    query order.
 
-    `score` returns (b,) or (b, m).
+    `score` returns (b,) or (b, m), or a row for each pair of the block. The matrix is read in parts
+    of what fits `READ`, so that one in a file is never in memory whole.
     """
-    total, width = queries.similarity.shape
+    matrix = queries.similarity
+    total, width = matrix.shape
     step = max(1, min(_CELLS // width, -(-total // get_num_threads())))
-    # A generator, so that no list holds what each block has computed.
-    blocks = (QueryBlock(queries, k, min(k + step, total)) for k in range(0, total, step))
+    wide, values = max(step, _READ // width), list[Array]()
     with ThreadPoolExecutor(get_num_threads()) as pool:
-        return np.concatenate(list(pool.map(score, blocks)))
+        for first in range(0, total, wide):
+            last = min(first + wide, total)
+            rows = _read_rows(matrix, first, last)
+            # A generator, so that no list holds what each block has computed.
+            blocks = (
+                QueryBlock(queries, k, min(k + step, last), rows[k - first : k - first + step])
+                for k in range(first, last, step)
+            )
+            values += pool.map(score, blocks)
+            release(matrix)
+            count_part(last - first, total)
+    return np.concatenate(values)
+
+
+def _read_rows(matrix: Array, first: int, last: int) -> Array:
+    """Some rows of a matrix, as they are ranked. Of one that lies by columns they are turned in
+    strips: a row would be read cell by cell, each on a page of its own."""
+    rows = matrix[first:last]
+    if abs(rows.strides[1]) <= abs(rows.strides[0]):
+        return as_rankable(rows)
+    turned = np.empty(rows.shape, rows.dtype)
+    for start in range(0, rows.shape[1], _TURNED):
+        strip = slice(start, start + _TURNED)
+        turned[:, strip] = rows[:, strip]
+    return as_rankable(turned)
+
+
+def place_pairs(similarity: Array, lists: Positives) -> tuple[Array, Array]:
+    """`QueryBlock.counts_above` of the pairs that lists of each query name."""
+
+    def count(block: QueryBlock) -> Array:
+        return np.stack(block.counts_above(lists.rows(block.start, block.stop)), axis=1)
+
+    above, tied = score_queries(Queries(similarity), count).T
+    return above, tied
 
 
 def number_anew(numbers: np.ndarray, kept: np.ndarray) -> np.ndarray:

@@ -17,9 +17,9 @@ more than its width, or where the bias is larger than half of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,9 +33,10 @@ from capgrade.metrics.base import (
     check_k,
     check_matrix,
     number_anew,
+    place_pairs,
     share,
 )
-from capgrade.metrics.ranking import Array, as_rankable, rank
+from capgrade.metrics.ranking import Array
 from capgrade.metrics.uncertainty import resampled_means, share_interval, tails
 from capgrade.schemas.errors import InputError
 
@@ -47,7 +48,6 @@ _EVEN = 1e-6  # a variance of factors below which queries do not differ
 _FEW = 5  # relevant pairs, from which on those that were judged tell how many there are
 _LEVEL = 0.95  # of the limit of those that nobody saw
 _CELLS = 1_000_000  # of a block of scores that is ranked at a time
-_READ = 2**26  # cells of a block that is read at a time: 256 MB
 _SAMPLES = 2000  # bootstrap draws of the queries
 
 
@@ -336,13 +336,21 @@ def query_values(
     *,
     above: float = 0.0,
     seed: int = 0,
+    counted: CountedPairs | None = None,
 ) -> dict[str, QueryValues]:
-    """Each metric's estimate of every query. InputError for an unknown metric, for pairs outside
-    the scores, and for a sample whose weights do not add up to their number of pairs."""
+    """Each metric's estimate of every query; `counted` are its pairs, if their places are known.
+    InputError for an unknown metric, for pairs outside the scores, and for a sample whose weights
+    do not add up to their number of pairs."""
     check_matrix("similarity", similarity := as_numpy(scores))
     chosen = [_Metric.parse(name) for name in metrics]
-    _check_sample(sample, *similarity.shape)
-    placed = _PlacedPairs.rank(similarity, sample, np.random.default_rng(seed))
+    if counted is None:
+        counted = CountedPairs.count(similarity, sample)
+    _require_all_pairs(
+        sample.weight,
+        similarity.shape,
+        remedy="give every pair a chance, as draw_pool does, and scores of these pairs alone",
+    )
+    placed = _PlacedPairs.by_place(counted, similarity.shape, sample, np.random.default_rng(seed))
     by_metric: dict[str, QueryValues] = {}
     for graded in (True, False):
         some = [metric for metric in chosen if metric.graded == graded]
@@ -350,6 +358,31 @@ def query_values(
             gains = placed if graded else placed.of_relevant(above)
             by_metric |= _estimate_queries(gains, some, np.random.default_rng(seed))
     return {name: by_metric[name] for name in metrics}
+
+
+@dataclass(frozen=True)
+class CountedPairs:
+    """Pairs of a sample by query: their rows in it, and how many candidates of the query score
+    higher, and the same, all int64 [n]. Samples of the same pairs have them in common."""
+
+    row: Array
+    above: Array
+    tied: Array
+
+    @classmethod
+    def count(cls, similarity: Array, sample: JudgedSample) -> CountedPairs:
+        """InputError for pairs outside the scores."""
+        queries, width = similarity.shape
+        for what, values, size in (("query", sample.query, queries), ("item", sample.item, width)):
+            if not len(values) or values.min() < 0 or values.max() >= size:
+                problem = (
+                    f"a pair of the sample has its {what} outside the {queries} x {width} scores"
+                )
+                raise InputError(problem, remedy="give rows and columns of the scores")
+        row = np.argsort(sample.query, kind="stable")
+        first = np.searchsorted(sample.query[row], np.arange(queries + 1))
+        lists = Positives(first, sample.item[row], np.zeros(queries, np.int64))
+        return cls(row, *place_pairs(similarity, lists))
 
 
 @dataclass(frozen=True)
@@ -368,20 +401,20 @@ class _PlacedPairs:
     row: Array
 
     @classmethod
-    def rank(
-        cls, similarity: Array, sample: JudgedSample, random: np.random.Generator
+    def by_place(
+        cls,
+        counted: CountedPairs,
+        shape: tuple[int, ...],
+        sample: JudgedSample,
+        random: np.random.Generator,
     ) -> _PlacedPairs:
-        order = np.argsort(sample.query, kind="stable")
-        query, item = sample.query[order], sample.item[order]
-        first = np.searchsorted(query, np.arange(len(similarity) + 1))
-        place, where = np.empty(len(query), np.int64), np.empty(similarity.shape[1], np.int64)
-        for q, ranked in _rankings(similarity, random):
-            where[ranked] = np.arange(len(where))
-            place[first[q] : first[q + 1]] = where[item[first[q] : first[q + 1]]]
+        """Tied candidates are put in a random order."""
+        query = sample.query[counted.row]
+        place = counted.above + _drawn_offsets(query, counted.above, counted.tied, random)
         within = np.lexsort((place, query))
-        row = order[within]
+        row = counted.row[within]
         columns = np.asarray(sample.gain, np.float64)[row], sample.weight[row], sample.limits[row]
-        return cls(len(similarity), len(where), query[within], place[within], *columns, row)
+        return cls(*shape, query[within], place[within], *columns, row)
 
     def of_relevant(self, above: float) -> _PlacedPairs:
         """The same with gains of 0 and 1."""
@@ -404,36 +437,21 @@ class _PlacedPairs:
         return _Found(self.query[self.drawn], self.place[self.drawn], self.gain[self.drawn])
 
 
-def _rankings(similarity: Array, random: np.random.Generator) -> Iterator[tuple[int, Array]]:
-    """Each query, and its candidates from best to worst, tied ones in a random order. The matrix is
-    read in blocks, so that one in a file is never in memory whole."""
-    width = similarity.shape[1]
-    # A block of columns of a file is as wide as may be, as each reads something of every page.
-    wide, step = max(1, _READ // width), max(1, _CELLS // width)
-    for first in range(0, len(similarity), wide):
-        block = as_rankable(similarity[first : first + wide])
-        if np.isnan(block).any():
-            raise InputError(
-                "similarity holds NaN", remedy="find the pair that has no score and score it"
-            )
-        for start in range(0, len(block), step):
-            ranking = rank(block[start : start + step])
-            for q, (order, end) in enumerate(zip(ranking.order, ranking.end, strict=True)):
-                if (end[:-1] > np.arange(1, width)).any():
-                    order = order[np.lexsort((random.random(width), end))]
-                yield first + start + q, order
-
-
-def _check_sample(sample: JudgedSample, queries: int, width: int) -> None:
-    for what, values, size in (("query", sample.query, queries), ("item", sample.item, width)):
-        if not len(values) or values.min() < 0 or values.max() >= size:
-            problem = f"a pair of the sample has its {what} outside the {queries} x {width} scores"
-            raise InputError(problem, remedy="give rows and columns of the scores")
-    _require_all_pairs(
-        sample.weight,
-        (queries, width),
-        remedy="give every pair a chance, as draw_pool does, and scores of these pairs alone",
-    )
+def _drawn_offsets(query: Array, above: Array, tied: Array, random: np.random.Generator) -> Array:
+    """The place of each judged pair within its tie group, as in a random order of the group: those
+    of one group have different places."""
+    offset = np.zeros(len(query), np.int64)
+    rows = np.flatnonzero(tied > 1)
+    if len(rows):
+        key = query[rows] * (above.max() + 1) + above[rows]
+        _, group, count = np.unique(key, return_inverse=True, return_counts=True)
+        alone = count[group] == 1
+        offset[rows[alone]] = random.integers(0, tied[rows[alone]])
+        for members in _groups(np.where(alone, -1, group)):
+            if not alone[members[0]]:
+                some = rows[members]
+                offset[some] = random.choice(tied[some[0]], len(some), replace=False)
+    return offset
 
 
 def _require_all_pairs(weight: Array, shape: tuple[int, int], **error: Any) -> None:
@@ -458,7 +476,10 @@ def _estimate_queries(
     # changes a value. A pair keeps its side, whatever ranks it.
     deviation = np.sqrt(weight * (weight - 1))
     sides = random.integers(0, 2, (_DRAWS, len(placed.row)), np.int8)[:, placed.row[drawn]] * 2 - 1
-    weights = [weight, *(weight + side * deviation for both in sides for side in (both, -both))]
+    weights = [
+        weight.__getitem__,
+        *(partial(_moved, weight, side, deviation) for both in sides for side in (both, -both)),
+    ]
     values, *moved = _score(placed.queries, placed.width, metrics, found, weights)
     errors = np.stack([(moved[k] - moved[k + 1]) / 2 for k in range(0, len(moved), 2)])
     # Fewer tell nothing of others.
@@ -476,6 +497,12 @@ def _estimate_queries(
             values[at] - bias, errors[:, at], bias, noise, empty, unseen, words
         )
     return by_metric
+
+
+def _moved(weight: Array, side: Array, deviation: Array, rows: Any) -> Array:
+    """Weights of these pairs, moved to a side by their deviation. They are made as they are read:
+    all of them would take a hundred bytes a pair."""
+    return np.asarray(weight[rows] + side[rows] * deviation[rows])
 
 
 @dataclass(frozen=True)
@@ -551,7 +578,7 @@ class _World:
         """By how much the plug-in of each metric exceeds the true value, and the standard error of
         that; and how much the mean would rise if each query without a relevant pair had one, as
         those have of which none is drawn."""
-        weights = [self.weight, np.ones(len(self.weight))]
+        weights = [self.weight.__getitem__, np.ones(len(self.weight)).__getitem__]
         estimated, true = _score(self.queries, self.width, metrics, self.found, weights)
         errors = estimated - true
         noise = errors.std(axis=1) / np.sqrt(self.queries)
@@ -645,7 +672,9 @@ def _unseen(
             np.concatenate([found.gain, gain]),
             np.concatenate([placed.weight[drawn], np.ones(len(added))]),
         )
-        changed = _score(placed.queries, placed.width, [metric], with_added, [weight])[0, 0]
+        changed = _score(placed.queries, placed.width, [metric], with_added, [weight.__getitem__])[
+            0, 0
+        ]
         change = float((changed - values).sum()) / asked
         limit = gammaincinv(relevant + 1, _LEVEL) - relevant
         stands_for = float(placed.weight[rows].mean())
@@ -662,10 +691,14 @@ def _unseen(
 
 
 def _score(
-    queries: int, width: int, metrics: Sequence[_Metric], found: _Found, weights: Sequence[Array]
+    queries: int,
+    width: int,
+    metrics: Sequence[_Metric],
+    found: _Found,
+    weights: Sequence[Callable[[slice], Array]],
 ) -> Array:
     """Each metric of each query, float64 [weights, metrics, queries], by blocks of queries, where
-    found pairs count as each of `weights` [n] says."""
+    found pairs count as each of `weights` says of some rows."""
     values = np.zeros((len(weights), len(metrics), queries))
     ends = np.searchsorted(found.query, np.arange(queries + 1))
     sizes = np.diff(ends)
@@ -684,7 +717,7 @@ def _score(
         order = np.argsort(-gain, axis=1, kind="stable") if by_gain else None
         for number, weight in enumerate(weights):
             counts = np.zeros(shape)
-            counts[at] = weight[part]
+            counts[at] = weight(part)
             pairs = _Pairs(place, gain, counts, order)
             for column, metric in enumerate(metrics):
                 values[number, column, start:stop] = metric.of(pairs)

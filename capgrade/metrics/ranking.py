@@ -22,6 +22,7 @@ TieRule: TypeAlias = Literal["expected", "reference"]
 _U32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 _SIGN, _ALL = np.uint64(1 << 31), np.uint64(0xFFFFFFFF)  # of float32's bits
 _DIGIT = np.uint64(2047)
+_PARTS = 8192  # of the range of scores, at most: a table of them stays in a near cache
 _SHIFTS = np.array([32, 43, 54], dtype=np.uint64)  # 11 + 11 + 10 bits of the key
 
 
@@ -143,6 +144,74 @@ def rank(scores: Array, ties: TieRule = "expected") -> Ranking:
         return Ranking(order, tied_end, tied_end)
     alone = np.arange(1, scores.shape[1] + 1, dtype=np.int32)
     return Ranking(order, np.tile(alone, (len(scores), 1)), tied_end)
+
+
+@njit(cache=True, nogil=True)
+def _bucket(score, lowest, scale, last):
+    """The number of one of even parts of a range, 0 to `last`; never lower for a higher score."""
+    part = (score - lowest) * scale
+    # Infinity times 0 is no number, and goes to part 0 with all others.
+    return (last if part > last else np.int64(part)) if part > 0 else 0
+
+
+@njit(cache=True, nogil=True)
+def count_above(scores, start, items, reference, above, tied):
+    """Of listed candidates of each row, items[start[row]:start[row + 1]], how many candidates score
+    higher, and how many the same, itself included. By rule `reference` none ties: later ones come
+    first.
+
+    Each score is looked up among those of the listed candidates, by a table of parts of their
+    range: a third of the time of sorting all.
+    """
+    for row in range(len(scores)):
+        first, stop = start[row], start[row + 1]
+        if first == stop:
+            continue
+        # The listed scores, each once, and infinity behind the last.
+        values = np.full(stop - first + 1, np.inf, scores.dtype)
+        values[:-1] = scores[row][items[first:stop]]
+        values.sort()
+        distinct = 1
+        for k in range(1, len(values) - 1):
+            if values[k] != values[distinct - 1]:
+                values[distinct] = values[k]
+                distinct += 1
+        values[distinct] = np.inf
+        low, high = 0, distinct - 1
+        while low < high and values[low] == -np.inf:
+            low += 1
+        while low < high and values[high] == np.inf:
+            high -= 1
+        lowest, span = np.float64(values[low]), np.float64(values[high]) - np.float64(values[low])
+        last = min(16 * distinct, _PARTS) - 1
+        scale = (last + 1) / span if 0 < span < np.inf else 0.0
+        begins = np.zeros(last + 2, np.int32)
+        for k in range(distinct):
+            begins[_bucket(values[k], lowest, scale, last) + 1] += 1
+        begins = np.cumsum(begins)
+        # How many scores are at most each value and more than the one before, and how many it.
+        upto, same = np.zeros(distinct + 1, np.int64), np.zeros(distinct + 1, np.int64)
+        for item in range(scores.shape[1]):
+            score = scores[row, item]
+            part = _bucket(score, lowest, scale, last)
+            place, end = begins[part], begins[part + 1]
+            while place < end:
+                middle = (place + end) // 2
+                if values[middle] < score:
+                    place = middle + 1
+                else:
+                    end = middle
+            upto[place] += 1
+            same[place] += values[place] == score
+        upto = np.cumsum(upto)
+        for k in range(first, stop):
+            own = scores[row, items[k]]
+            place = np.searchsorted(values[:distinct], own)
+            above[k], tied[k] = scores.shape[1] - upto[place], same[place]
+            if reference and tied[k] > 1:
+                tied[k] = 1
+                for item in range(items[k] + 1, scores.shape[1]):
+                    above[k] += scores[row, item] == own
 
 
 @njit(cache=True, nogil=True)

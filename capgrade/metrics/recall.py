@@ -14,27 +14,28 @@ from capgrade.metrics.base import Matrix, Positives, QueryBlock, check_k, score_
 from capgrade.metrics.ranking import Array, TieRule
 
 
+def _above_own(block: QueryBlock, lists: str | None) -> tuple[Array, Array]:
+    """How many candidates rank above each own one, and how many tie with it, itself included. To
+    count takes a part of the time of a ranking."""
+    return block.compute_once(f"above {lists}", block.counts_above, block.positives(lists))
+
+
 def _above_first(block: QueryBlock, lists: str | None) -> tuple[Array, Array, Array]:
     """How many candidates rank above each query's best own one, how many tie with it (itself
-    included), and how many of those are own: int64 (b,) each. Counting takes a tenth of the time of
-    a ranking."""
-    own, similarity = block.positives(lists), block.similarity
-    values = similarity[own.queries, own.indices]
-    best = np.full(len(similarity), -np.inf, similarity.dtype)
-    np.maximum.at(best, own.queries, values)
-    above, tied = (similarity > best[:, None]).sum(axis=1), similarity == best[:, None]
-    is_best = values == best[own.queries]
-    if block.queries.ties == "expected":
-        return above, tied.sum(axis=1), np.bincount(own.queries[is_best], minlength=len(best))
-    last, alone = np.zeros(len(best), np.int64), np.ones(len(best), np.int64)
-    np.maximum.at(last, own.queries[is_best], own.indices[is_best])
-    return above + (tied & (np.arange(block.width) > last[:, None])).sum(axis=1), alone, alone
+    included), and how many of those are own: int64 (b,) each."""
+    queries, (above, tied) = block.positives(lists).queries, _above_own(block, lists)
+    least = np.full(block.stop - block.start, block.width)
+    np.minimum.at(least, queries, above)
+    is_best = above == least[queries]
+    size = np.ones(len(least), np.int64)
+    size[queries[is_best]] = tied[is_best]
+    return least, size, np.bincount(queries[is_best], minlength=len(least))
 
 
 def any_in_top(block: QueryBlock, k: int, lists: str | None = None) -> Array:
     """`recall` of a block: no hit before the first group with own ones, and in it place by place,
     without replacement."""
-    above, size, own = block.compute_once(f"first {lists}", _above_first, block, lists)
+    above, size, own = _above_first(block, lists)
     # How many places of the tie group are among the first k.
     places = np.clip(k - above, 0, size)[:, None]
     place = np.arange(places.max())
@@ -48,15 +49,16 @@ def any_in_top(block: QueryBlock, k: int, lists: str | None = None) -> Array:
 
 def share_in_top(block: QueryBlock, k: int = 0, lists: str | None = None) -> Array:
     """`recall_share` of a block; k = 0 is R-Precision."""
-    own = block.positives(lists)
-    hits = block.hits_at(own, k or most_positives(own))
-    first = np.arange(hits.shape[1]) < (k or own.sizes[:, None])
-    return share((hits * first).sum(axis=1), own.sizes, np.nan)
+    own, (above, tied) = block.positives(lists), _above_own(block, lists)
+    depth = k or own.sizes[own.queries]
+    # Each of a tie group has each of its places with the same probability.
+    hits = np.bincount(own.queries, np.clip((depth - above) / tied, 0, 1), len(own.sizes))
+    return share(hits, own.sizes, np.nan)
 
 
 def first_of(block: QueryBlock, lists: str | None = None) -> Array:
     """`first_rank` of a block."""
-    above, size, own = block.compute_once(f"first {lists}", _above_first, block, lists)
+    above, size, own = _above_first(block, lists)
     return np.where(
         np.diff(block.positives(lists).indptr) > 0, above + (size + 1) / (own + 1), np.nan
     )

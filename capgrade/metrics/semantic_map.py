@@ -23,19 +23,32 @@ from capgrade.schemas.errors import InputError
 
 # A model is called collapsed when the best candidate's cosine exceeds the mean by less than this.
 COLLAPSE = 0.1
+_DEPTH = 32  # cosines that are put in order at least, for cut-offs that are asked for later
 
 
 def lambda_of(block: QueryBlock, k: int, remove_own: bool = False) -> Array:
     """`semantic_map` of a block."""
-    if np.abs(block.finite_similarity()).max() > 1.001:
+    key = f"best {max(k, _DEPTH)} {remove_own}"
+    best, others = block.compute_once(key, _best_cosines, block, max(k, _DEPTH), remove_own)
+    return share(best[:, :k].sum(axis=1), np.minimum(k, others), np.nan)
+
+
+def _best_cosines(block: QueryBlock, depth: int, remove_own: bool) -> tuple[Array, Array]:
+    """The `depth` largest cosines of each query, float64 falling, 0 behind the last; and how many
+    candidates the query has."""
+    cosines = block.finite_similarity()
+    if max(-cosines.min(), cosines.max()) > 1.001:
         raise InputError(
             "SemanticMap is about cosines, these leave [-1, 1]", remedy="normalise the embeddings"
         )
-    best = block.gains_at(block.ranking, block.similarity, k, block.groups(remove_own))
-    others = block.width - (
-        block.positives().sizes if remove_own else np.zeros(len(best), np.int64)
-    )
-    return share(best.sum(axis=1), np.minimum(k, others), np.nan)
+    candidates = np.full(len(cosines), block.width)
+    if remove_own:
+        own, cosines = block.positives(), cosines.copy()
+        cosines[own.queries, own.indices] = -np.inf
+        candidates -= own.sizes
+    behind = max(0, block.width - depth)
+    best = np.sort(np.partition(cosines, behind, axis=1)[:, behind:], axis=1)[:, ::-1]
+    return np.where(np.isfinite(best), best, 0).astype(np.float64), candidates
 
 
 def semantic_map(

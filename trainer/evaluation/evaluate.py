@@ -19,6 +19,7 @@ from capgrade.schemas.files import write_json, write_manifest
 from capgrade.schemas.natures import recorded
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams
+from capgrade.schemas.progress import counted_work, progress
 from capgrade.trainer.evaluation.stored import METRICS_FILE, PER_QUERY_FILE, write_queries
 from capgrade.trainer.evaluation.task import Task
 
@@ -111,13 +112,20 @@ def evaluate(
 
     InputError for an `out` that another stage wrote."""
     with nullcontext() if out is None else output_folder(out, "evaluation") as folder:
-        evaluations = [score(task, params, notes=notes)]
-        evaluations += [score(task, params, fold=size) for size in params.fold]
+        steps = [None, *params.fold, *([] if folder is None else ["curves"])]
+        queries = sum(task.similarity.shape)
+        evaluations, drawn = [], {}
+        with progress("scoring queries", queries * len(steps), "queries") as advance:
+            for step in steps:
+                with counted_work(queries, advance):
+                    if step == "curves":
+                        drawn = curves(task, params.k, params.ties)
+                    else:
+                        said = notes if step is None else ()
+                        evaluations.append(score(task, params, fold=step, notes=said))
         if folder is not None:
             write_queries(folder / PER_QUERY_FILE, evaluations[0])
-            tables: dict[str, Any] = {
-                f"curves_{k}.json": v for k, v in curves(task, params.k, params.ties).items()
-            }
+            tables: dict[str, Any] = {f"curves_{k}.json": v for k, v in drawn.items()}
             tables[METRICS_FILE] = as_json(evaluations)
             for name, content in tables.items():
                 write_json(folder / name, content)

@@ -25,7 +25,7 @@ from capgrade.metrics import (
     recall_share,
 )
 from capgrade.metrics.base import lists_of
-from capgrade.metrics.judged_sample import _Metric, _Pairs, query_values
+from capgrade.metrics.judged_sample import _drawn_offsets, _Metric, _Pairs, query_values
 from capgrade.metrics.uncertainty import share_interval
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -279,6 +279,19 @@ def test_tied_scores_count_as_in_any_order() -> None:
     sample = JudgedSample(query, item, gains.ravel(), np.ones(gains.size))
     found = estimate(np.ones(gains.shape), sample, ["recall@2"])["recall@2"]
     assert found.low < 1 / 3 < found.high and found.high - found.low < 0.12
+
+
+def test_tied_pairs_have_a_place_each() -> None:
+    """All of a group take all of its places; a part takes each of them as often."""
+    query, item = (part.ravel() for part in np.indices((300, 6)))
+    for judged in (item < 6, item < 2, item < 1):
+        size = int(judged.sum()) // 300
+        above, tied = np.full(300 * size, 2), np.full(300 * size, 6)
+        drawn = np.random.default_rng(0)
+        offset = _drawn_offsets(query[judged], above, tied, drawn).reshape(300, size)
+        assert all(len(set(row)) == size for row in offset.tolist())
+        counts = np.bincount(offset.ravel(), minlength=6)
+        assert len(counts) == 6 and abs(counts - 50 * size).max() < 5 * np.sqrt(50 * size)
 
 
 def test_labels_that_know_every_pair_give_the_dense_metrics(made: Path) -> None:

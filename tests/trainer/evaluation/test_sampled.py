@@ -2,12 +2,16 @@
 
 import json
 import shlex
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
+from capgrade.metrics import base
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.params import EvaluateParams
+from capgrade.trainer.evaluation import evaluate as stage
+from capgrade.trainer.evaluation import task as task_module
 from capgrade.trainer.evaluation.evaluate import evaluate
 from capgrade.trainer.evaluation.task import load_task
 from tests.conftest import call
@@ -61,3 +65,36 @@ def test_images_that_are_left_out_take_their_pairs_with_them(world):
     sample = task.samples["rouge_l"]
     assert task.similarity.shape == (30, 120) and sample.item.max() < 120
     assert call("evaluate", "--captions", world / "captions", *arguments.split()) == 0
+
+
+def test_a_large_matrix_is_read_in_parts(world, tmp_path, monkeypatch):
+    """Embeddings whose cosines lie in a file give what those in memory do, and steps are counted
+    to the last."""
+    random, tables = np.random.default_rng(1), (tmp_path / "images.npy", tmp_path / "captions.npy")
+    for path, rows in zip(tables, (30, 150), strict=True):
+        np.save(path, random.standard_normal((rows, 8)))
+    steps = []
+
+    @contextmanager
+    def count(what, total, unit):
+        steps.append((total, taken := []))
+        yield taken.append
+
+    monkeypatch.setattr(stage, "progress", count)
+    found = []
+    for number, small in enumerate((False, True)):
+        if small:
+            monkeypatch.setattr(task_module, "_IN_MEMORY", 0)
+            monkeypatch.setattr(task_module, "_PRODUCT", 1000)
+            monkeypatch.setattr(base, "_READ", 400)
+        task, notes = load_task(
+            world / "captions", embeddings=tables, relevance=world / "shards", split="test"
+        )
+        assert isinstance(task.similarity, np.memmap) == small
+        params = EvaluateParams(k=(1, 5), samples=50, fold=(15,))
+        evaluate(task, params, notes=notes, out=tmp_path / str(number))
+        found.append((tmp_path / str(number) / "metrics.json").read_text())
+    assert json.loads(found[0]) == json.loads(found[1])
+    for total, taken in steps:
+        assert total == 3 * 180 and sum(taken) == pytest.approx(total)
+    assert len(steps[1][1]) > 20
