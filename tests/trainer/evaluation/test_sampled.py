@@ -94,7 +94,9 @@ def test_a_large_matrix_is_read_in_parts(world, tmp_path, monkeypatch):
         params = EvaluateParams(k=(1, 5), samples=50, fold=(15,))
         evaluate(task, params, notes=notes, out=tmp_path / str(number))
         found.append((tmp_path / str(number) / "metrics.json").read_text())
-    assert json.loads(found[0]) == json.loads(found[1])
+    whole, parts = map(json.loads, found)
+    for direction in ("i2t", "t2i"):  # products of fewer rows are rounded otherwise
+        assert parts[direction] == pytest.approx(whole[direction], rel=1e-6), direction
     for total, taken in steps:
         assert total == 3 * 180 and sum(taken) == pytest.approx(total)
     assert len(steps[1][1]) > 20
