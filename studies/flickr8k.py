@@ -42,6 +42,7 @@ HEAD = "| run | "
 RECALL = ("recall@1", "recall@5", "recall@10")
 GRADED = ("ncs@10", "ndcg@25", "kendall_tau_b")
 LABELS = ("cider", "sbert", "people_shared")  # of the test split
+YES = 0.5  # the share of yes from which people accept a pair
 DRAWS = 200  # of images, for intervals of agreement
 
 
@@ -116,6 +117,7 @@ def make_result(project: Project, runs: Path, preset: str, seed: int) -> dict[st
         found[split] = metrics_of(similarity, captions, project.labels[split])
     judged = similarity[project.people.image, project.people.caption]  # The last split is `test`.
     np.save(run.with_suffix(".npy"), judged)
+    found["first"] = judged_first(similarity, project.captions["test"].owner, project.people)
     found["tau_b"] = agreement(project, judged)
     RESULTS.mkdir(exist_ok=True)
     write_json(RESULTS / f"{preset}-{seed}.json", found)
@@ -154,6 +156,34 @@ def agreement(project: Project, values: np.ndarray) -> list[float]:
     return [round(float(taus(values[row], people.score[row])[0]), 6) for row in rows]
 
 
+def judged_first(
+    similarity: np.ndarray, owner: np.ndarray, people: Judgements
+) -> dict[str, dict[str, float]]:
+    """Of each direction, what people say of the items that a run ranks first: shares of all queries
+    whose first item is their own (`own`), is another's and was judged (`judged`), and was accepted
+    by half of the judges or more (`accepted`). `recall` counts the accepted ones as right; it is a
+    lower bound, as most first items were not judged."""
+    score = np.full(similarity.shape, np.nan)
+    score[people.image, people.caption] = people.score
+    images, captions = np.arange(len(similarity)), np.arange(len(owner))
+    first = {
+        "to text": (images, similarity.argmax(1)),
+        "to image": (similarity.argmax(0), captions),
+    }
+    found = {}
+    for direction, (image, caption) in first.items():
+        own = owner[caption] == image
+        judged = ~own & ~np.isnan(score[image, caption])
+        accepted = judged & (score[image, caption] >= YES)
+        found[direction] = {
+            "own": float(own.mean()),
+            "judged": float(judged.mean()),
+            "accepted": float(accepted.mean()),
+            "recall": float((own | accepted).mean()),
+        }
+    return found
+
+
 def baseline_of(run: str, runs: Sequence[str]) -> str:
     """The run that has another loss on the same host: the one that is named after the host."""
     host = run.partition("_")[0]
@@ -167,6 +197,7 @@ def rows(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     of_split = ("recall@1 to text", "recall@1 to image", "rsum", "ncs@10[cider]")
     columns = (*of_split, *(f"ndcg@25[{label}]" for label in LABELS))
     head = ["seeds", "rsum of val", *columns, "tau-b with people", "beside its host's first"]
+    head += [f"recall@1 {side}, accepted too" for side in ("to text", "to image")]
     yield HEAD + " | ".join(head) + " |"
     yield "|---|" + "---:|" * len(head)
     taus_of = {name: mean_taus(found) for name, found in results.items()}
@@ -177,6 +208,8 @@ def rows(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
         cells.append(f"{with_interval(taus_of[name])} ± {100 * spread:.1f}")
         base = baseline_of(name, list(results))
         cells.append("" if base == name else with_interval(taus_of[name] - taus_of[base]))
+        for side in ("to text", "to image"):
+            cells.append(cell("recall@1", [one["first"][side]["recall"] for one in found]))
         yield f"| {name} | " + " | ".join(cells) + " |"
 
 
