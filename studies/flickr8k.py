@@ -266,14 +266,15 @@ def main() -> None:
             raise InputError("people's judgements are missing", remedy="--judgements FILE")
         args.runs.mkdir(parents=True, exist_ok=True)
         project = open_project(args.project, args.judgements)
-    results: dict[str, list[dict[str, Any]]] = {}
-    for name in names:
-        for seed in range(args.seeds):
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for seed in range(args.seeds):  # Every run has one seed before any has two.
+        for name in names:
             result = read_result(name, seed)
             if result is None and project is not None:
                 result = make_result(project, args.runs, name, seed)
             if result is not None:
-                results.setdefault(name, []).append(result)
+                results[name].append(result)
+    results = {name: found for name, found in results.items() if found}
     write_rows(rows(results), args.out)
     if args.plot:
         plot(results, args.plot)
