@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from capgrade.agreement.judgement_files import read_judgements
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.corpus import LabelledCorpus, read_labels, sample_pairs
+from capgrade.explorer.pairs import APART
 from capgrade.explorer.voices import MatrixVoice, fit_measure_voices, make_matrix_voice
 from capgrade.measures import choose, names_of, require_same_files
 from capgrade.measures.params import MeasuresParams
@@ -112,13 +113,15 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
 
         detector = make_detector(folders.detector)
     explorer = Explorer(corpus, measures, models, matrices, pictures, people, detector)
-    # The first questions compile kernels, so they are asked before a user has to wait for them. A
-    # caption without words is refused.
-    first = "asking each for a caption and an image, so that no user waits for its kernels"
-    with if_silent(first), suppress(InputError):
-        explorer.answer_caption(0)
-        explorer.answer_image(0)
-        explorer.answer_text(captions.texts[0])
+    # The first questions compile kernels, so they are asked before a user has to wait for them.
+    with if_silent("asking the first questions, so that no user waits for their kernels"):
+        with suppress(InputError):  # a caption without words
+            explorer.answer_caption(0)
+            explorer.answer_image(0)
+            explorer.answer_text(captions.texts[0])
+        highs, lows = explorer.sides(APART)
+        with suppress(InputError):  # one measure has nobody to disagree with
+            explorer.disagreements(APART, highs[0], lows[-1], 1)
     return explorer
 
 

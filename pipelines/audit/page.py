@@ -268,20 +268,28 @@ def _reliability(result: AuditResult) -> Chart:
 
 
 def _likely(result: AuditResult, thumbnails: PageThumbnails) -> PageSection:
-    likely_pairs = _likely_pairs(result, result.likely_pairs, result.measures, thumbnails, _SHOWN)
+    pairs = result.likely_pairs
+    distinct = select_distinct(pairs, result.captions)
+    likely_pairs = _likely_pairs(result, pairs, distinct[:_SHOWN], result.measures, thumbnails)
     intro = (
         "The likeliest first, with the image that a caption may fit and the one that it was written"
         " for. P is the probability that a person accepts it. All are in likely.csv."
     )
     least = [LIKELY, 0.6, 0.7, 0.8, 0.9]
     parts: list[Part] = [LikelyPairs(likely_pairs, result.measures, least)]
+    listed = len(pairs.image)
+    no_news = listed - sum(times for _, times in distinct)
     if not likely_pairs:
-        listed = len(result.likely_pairs.image)
         same = (
             f"All {listed:,} likely pairs are of captions that the image's own captions have too."
         )
         parts = [Note(same if listed else "No pair is likely.")]
-    elif not thumbnails.pictures:
+    elif no_news:
+        intro += (
+            f" {no_news:,} of the {listed:,} listed pairs are left out here: the image's own"
+            " captions have the same text."
+        )
+    if likely_pairs and not thumbnails.pictures:
         parts.insert(0, Note(_NO_PICTURES, small=True))
     return PageSection("likely", "Likely false negatives", intro, parts, open=True)
 
@@ -289,13 +297,12 @@ def _likely(result: AuditResult, thumbnails: PageThumbnails) -> PageSection:
 def _likely_pairs(
     result: AuditResult,
     pairs: ValuedPairs,
+    chosen: Sequence[tuple[int, int]],
     measures: Sequence[str],
     thumbnails: PageThumbnails,
-    limit: int,
 ) -> list[LikelyPair]:
-    """One per image and text, the likeliest first; P by each measure that has the pair."""
+    """Those of the pairs that `select_distinct` chose; P by each measure that has the pair."""
     captions = result.captions
-    chosen = select_distinct(pairs, captions)[:limit]
     chosen_pairs = pairs.take(np.array([k for k, _ in chosen], np.int64))
     values = {measures[0]: chosen_pairs.value} | {
         m: values_of(result.labels, m, chosen_pairs) for m in measures[1:]
@@ -367,9 +374,9 @@ def _model(result: AuditResult, thumbnails: PageThumbnails) -> PageSection:
         heads += ["accepted at least", "R@1 at least"]
         for line, errors in zip(lines, by_direction.values(), strict=True):
             line += map(share_cell, errors["at_least"].values())
-    likely_pairs = _likely_pairs(
-        result, result.errors["i2t"].likely(), result.measures[:1], thumbnails, _ERRORS
-    )
+    pairs = result.errors["i2t"].likely()
+    chosen = select_distinct(pairs, result.captions)[:_ERRORS]
+    likely_pairs = _likely_pairs(result, pairs, chosen, result.measures[:1], thumbnails)
     parts: list[Part] = [Note(_order_line(result.figures))] if result.figures["model_order"] else []
     parts.append(PageTable("R@1 errors that are likely positives", heads, lines))
     if likely_pairs:

@@ -24,6 +24,11 @@ from capgrade.schemas.extras import missing_extra
 from capgrade.schemas.say import show_warning
 
 # Commands that keep finished work when they are stopped, and go on with it.
+# Where a stopped command goes on whose units take long; what was done of one is lost.
+_LARGE_UNITS = {
+    "regions": "after the last finished shard, of up to 512 images",
+    "train": "after the last finished epoch",
+}
 RESUMABLE = {"relevance", "shards", "regions", "train", "judge", "regrade"}
 JUDGE = "--endpoint http://localhost:8000/v1 --judge-model llama-3.1-8b"
 
@@ -140,9 +145,7 @@ def _record_run(name: str, command: Callable[..., None]) -> Callable[..., None]:
                 raise
             message = "stopped"
             if name in RESUMABLE:
-                unit = (
-                    "after the last finished epoch" if name == "train" else "where it was stopped"
-                )
+                unit = _LARGE_UNITS.get(name, "where it was stopped")
                 without = " without --restart" if values.get("restart") else ""
                 message = f"stopped; the same command{without} goes on {unit}"
             typer.echo(message, err=True)

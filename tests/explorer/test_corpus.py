@@ -4,13 +4,14 @@ refused."""
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from capgrade.explorer.corpus import LabelledCorpus, read_labels
-from capgrade.explorer.pairs import LabelledPairs
+from capgrade.explorer.pairs import APART, LabelledPairs
 from capgrade.explorer.start import ExplorerFolders, open_explorer, read_corpus, read_matrices
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.refit import params_of
@@ -83,6 +84,19 @@ def test_matrices_of_models_are_on_the_pages_by_their_files(made: Path, tmp_path
         "as `evaluate --run` names it"
     )
     assert explorer.answer_caption(4, names=[names[0]])[0].hits[0].number == captions.owner[4]
+
+
+def test_no_user_waits_for_the_pairs_of_disagreements(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are computed, and kernels compiled, before the page is asked for."""
+    explorer = open_explorer(
+        ExplorerFolders(captions=made / "captions", params=MEASURES, measures=BOTH, split="train")
+    )
+    late = Mock(side_effect=AssertionError("while a user waits"))
+    monkeypatch.setattr("capgrade.explorer.answers.leave_themselves_out", late)
+    highs, lows = explorer.sides(APART)
+    assert explorer.disagreements(APART, highs[0], lows[-1], 12)
 
 
 def altered(

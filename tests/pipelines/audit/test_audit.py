@@ -2,6 +2,7 @@
 and the page."""
 
 import csv
+import html
 import json
 import re
 from functools import cache
@@ -257,31 +258,33 @@ def test_no_caption_is_called_well_where_every_image_has_one(given: Given, tmp_p
     )
 
 
-def test_likely_pairs_that_are_no_news_are_counted_where_none_is_shown(
-    given: Given, tmp_path: Path
+@pytest.mark.parametrize(
+    ("others", "listed", "said"),
+    [
+        ([], 4, "All 4 likely pairs are of captions that the image's own captions have too."),
+        (
+            [["seven cats sleep", "x y"], ["seven cats sleep", "seven cats sleep here"]],
+            7,
+            "6 of the 7 listed pairs are left out here: the image's own captions have the same"
+            " text.",
+        ),
+    ],
+)
+def test_likely_pairs_that_are_no_news_are_counted(
+    others: list[list[str]], listed: int, said: str, given: Given, tmp_path: Path
 ) -> None:
-    """Two images share their captions: 4 likely pairs, none of which says something new."""
+    """Images that share captions: these likely pairs say nothing new."""
     same = ["a dog runs on the beach", "a red bike on a wall"]
     captions = write_captions_folder(
-        tmp_path / "captions", [caption_table([same, same, ["x y", "z z"]])]
+        tmp_path / "captions", [caption_table([same, same, *others, ["u v", "z z"]])]
     )
-    assert (
-        call(
-            "relevance",
-            "--captions",
-            captions,
-            "--measures",
-            "rouge_l",
-            "--out",
-            tmp_path / "relevance",
-        )
-        == 0
-    )
+    dense = ("--measures", "rouge_l", "--out", tmp_path / "relevance")
+    assert call("relevance", "--captions", captions, *dense) == 0
     own = {"captions_dir": captions, "relevance": tmp_path / "relevance"}
     found = audit(**{**given, **own, "out": tmp_path / "a.html"})
-    page = (tmp_path / "a.html").read_text()
-    assert found["likely_pairs"] == 4
-    assert "All 4 likely pairs are of captions that the image&#39;s own captions have too." in page
+    page = html.unescape((tmp_path / "a.html").read_text())
+    assert found["likely_pairs"] == listed
+    assert said in page and page.count('<li class="cg-card cg-fit"') == listed % 2
     assert "No pair is likely." not in page
 
 

@@ -21,6 +21,7 @@ from capgrade.agreement.coefficients import COEFFICIENTS
 from capgrade.params import Params
 from capgrade.pipelines import cli
 from capgrade.pipelines.cli.tables import print_agreement, print_matches
+from capgrade.pipelines.regions import MOST_IMAGES
 from capgrade.pipelines.show import Match
 from capgrade.schemas.regions import RegionStore
 from tests import tiny_detector
@@ -276,6 +277,16 @@ def test_ctrl_c_and_sigterm_leave_the_finished_blocks(number: int, tmp_path: Pat
         assert call(*shards, "--out", f"{tmp_path}/{name}") == 0
     whole = (tmp_path / "whole" / "manifest.json").read_bytes()
     assert (tmp_path / "s" / "manifest.json").read_bytes() == whole
+
+
+def test_a_stop_says_what_of_regions_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shard of pictures takes minutes."""
+    monkeypatch.setattr("capgrade.pipelines.regions.regions", Mock(side_effect=KeyboardInterrupt))
+    assert call("regions", "--images", tmp_path, "--out", tmp_path / "o") == 130
+    said = f"after the last finished shard, of up to {MOST_IMAGES} images\n"
+    assert capsys.readouterr().err.endswith(f"the same command goes on {said}")
 
 
 # A command (w: the folder above, o: a new one) => part of the one line that says what is wrong.
