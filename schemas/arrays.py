@@ -4,6 +4,7 @@ import mmap
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -39,7 +40,7 @@ def release(array: np.ndarray) -> None:
     """Take what was read of a mapped .npy file out of this process's memory; the system may keep
     it. Of any other array nothing happens. A process that reads a file of 17 GB in parts so holds a
     part at a time."""
-    read_only, base = False, array
+    read_only, base = False, cast(Any, array)
     while isinstance(base, np.ndarray):
         read_only |= isinstance(base, np.memmap) and base.mode == "r"
         base = base.base

@@ -404,7 +404,7 @@ class _PlacedPairs:
     def by_place(
         cls,
         counted: CountedPairs,
-        shape: tuple[int, ...],
+        shape: tuple[int, int],
         sample: JudgedSample,
         random: np.random.Generator,
     ) -> _PlacedPairs:
@@ -476,7 +476,7 @@ def _estimate_queries(
     # changes a value. A pair keeps its side, whatever ranks it.
     deviation = np.sqrt(weight * (weight - 1))
     sides = random.integers(0, 2, (_DRAWS, len(placed.row)), np.int8)[:, placed.row[drawn]] * 2 - 1
-    weights = [
+    weights: list[Callable[[slice], Array]] = [
         weight.__getitem__,
         *(partial(_moved, weight, side, deviation) for both in sides for side in (both, -both)),
     ]

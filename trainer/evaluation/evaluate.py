@@ -112,17 +112,18 @@ def evaluate(
 
     InputError for an `out` that another stage wrote."""
     with nullcontext() if out is None else output_folder(out, "evaluation") as folder:
-        steps = [None, *params.fold, *([] if folder is None else ["curves"])]
+        sizes: list[int | None] = [None, *params.fold]  # of folds; None: the whole set
         queries = sum(task.similarity.shape)
+        passes = len(sizes) + (folder is not None)
         evaluations, drawn = [], {}
-        with progress("scoring queries", queries * len(steps), "queries") as advance:
-            for step in steps:
+        with progress("scoring queries", queries * passes, "queries") as advance:
+            for size in sizes:
                 with counted_work(queries, advance):
-                    if step == "curves":
-                        drawn = curves(task, params.k, params.ties)
-                    else:
-                        said = notes if step is None else ()
-                        evaluations.append(score(task, params, fold=step, notes=said))
+                    said = notes if size is None else ()
+                    evaluations.append(score(task, params, fold=size, notes=said))
+            if folder is not None:
+                with counted_work(queries, advance):
+                    drawn = curves(task, params.k, params.ties)
         if folder is not None:
             write_queries(folder / PER_QUERY_FILE, evaluations[0])
             tables: dict[str, Any] = {f"curves_{k}.json": v for k, v in drawn.items()}

@@ -515,7 +515,8 @@ def _cosines(left: Array, right: Array) -> Array:
     shape, step = (len(left), len(right)), max(1, _PRODUCT // len(right))
     with tempfile.TemporaryFile() as file:
         for start in range(0, len(left), step):
-            file.write(np.ascontiguousarray(left[start : start + step] @ right.T, np.float32))
+            cosines = np.ascontiguousarray(left[start : start + step] @ right.T, np.float32)
+            file.write(cosines.data)
         file.flush()
         return np.memmap(file, np.float32, "r", shape=shape)
 
