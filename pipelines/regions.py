@@ -29,6 +29,8 @@ from capgrade.pictures.listing import (
 from capgrade.pictures.picture import Picture
 from capgrade.pipelines.detectors.catalogue import input_digests, make_detector, precision_for
 from capgrade.pipelines.detectors.selection import Detector
+from capgrade.pipelines.features.convert import import_regions, keys_for_options
+from capgrade.pipelines.stages.regions import REGIONS, RegionsParams
 from capgrade.processes import Process, join_processes
 from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.captions import read_captions, splits_of
@@ -38,7 +40,6 @@ from capgrade.schemas.image_matching import NAMES_SHOWN
 from capgrade.schemas.left_out import MISSING, NO_REGION, UNREADABLE
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import PARTS, output_folder, require_space, size_of
-from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import (
     REGIONS_KIND,
@@ -50,8 +51,6 @@ from capgrade.schemas.regions import (
 )
 from capgrade.schemas.say import tell
 
-# Of shards and receipts: raise it when the same parameters give other ones.
-_FORMAT = 3
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
 _NAMED = 20  # damaged pictures named in one message
 
@@ -126,6 +125,29 @@ def _without_picture(missing: Mapping[str, str | None], there: PictureList) -> l
     ]
 
 
+def make_regions(captions: Path | None, out: Path, params: RegionsParams) -> dict[str, Any] | None:
+    """The stage: what `regions` finds in the pictures of `params`, or what `import_regions` reads
+    of its features. Returns the manifest. InputError as these two, and where it names neither."""
+    features = params.features
+    if params.images is not None:
+        return regions(Path(params.images), out, params, captions)
+    if features is None:
+        problem = "no pictures and no features"
+        raise InputError(problem, remedy="give --images, or --set regions.features")
+    with keys_for_options():
+        return import_regions(
+            features.format,
+            [Path(name) for name in features.input],
+            out,
+            dtype=features.dtype,
+            captions=captions,
+            split=params.split,
+            unreadable=params.unreadable,
+            ids=[Path(name) for name in features.ids],
+            input_dtype=features.input_dtype,
+        )
+
+
 def regions(
     source: Path, out: Path, params: RegionsParams, captions: Path | None = None
 ) -> dict[str, Any] | None:
@@ -165,7 +187,7 @@ def regions(
         shards.append(Shard(of_shard, folder / shard_name(number), receipt, schema))
     # Without the pictures, as each shard's receipt says which are in it.
     inputs = {**input_digests(params), **chosen.inputs}
-    made_of = {"format": _FORMAT, "regions": made_with, "inputs": inputs}
+    made_of = {"format": REGIONS.format, "regions": made_with, "inputs": inputs}
     with join_processes(process) as wait, output_folder(out, REGIONS_KIND, made_of):
         if process.rank == 0:
             done = size_of(folder)

@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 from capgrade.schemas.errors import InputError, choose_from, nearest
 from capgrade.schemas.extras import require
 
-if TYPE_CHECKING:  # `capgrade --help` loads neither numpy nor pydantic
+if TYPE_CHECKING:  # `capgrade --help` does not load numpy
     from capgrade.measures.params import MeasuresParams
     from capgrade.params import Params
 
@@ -70,9 +70,6 @@ OptionalOut = Annotated[Path | None, Option("--out", metavar=FOLDER, help="Folde
 CaptionsDir = Annotated[Path, Option("--captions", metavar=FOLDER, help=f"{_CAPTIONS}.")]
 OptionalCaptions = Annotated[
     Path | None, Option("--captions", metavar=FOLDER, help=f"{_CAPTIONS}.")
-]
-CaptionsAt = Annotated[
-    str, Option("--captions", metavar="FOLDER_OR_URL", help=f"{_CAPTIONS}, or its URL.")
 ]
 RegionsDir = Annotated[Path, Option("--regions", metavar=FOLDER, help=_REGIONS)]
 OptionalRegions = Annotated[Path | None, Option("--regions", metavar=FOLDER, help=_REGIONS)]

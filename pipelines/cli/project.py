@@ -25,7 +25,6 @@ from capgrade.pipelines.cli.options import (
     refuse_half,
     refuse_options,
 )
-from capgrade.pipelines.cli.regions import keys_for_options
 from capgrade.schemas.errors import InputError, choose_from
 
 if TYPE_CHECKING:
@@ -84,6 +83,7 @@ def init(
     It reads the captions and finds pictures for them before it writes. On a terminal it asks for
     what is not given.
     """
+    from capgrade.pipelines.features.convert import keys_for_options
     from capgrade.pipelines.project.init import (
         in_project,
         inspect_dataset,
@@ -100,7 +100,7 @@ def init(
         "input": input,
         "images": images,
         "features": features,
-        "split-list": split_list,
+        "split-lists": split_list,
         "column": column,
     }
     if template is None and not any(options.values()) and sys.stdin.isatty():
@@ -168,9 +168,9 @@ def _dataset_of_options(options: dict[str, Any]) -> Any:
     if options["input"]:
         inputs = options["input"]
         captions["input"] = list(inputs) if len(inputs) > 1 else inputs[0]
-    if lists := parse_pairs(options["split-list"], "--split-list"):
+    if lists := parse_pairs(options["split-lists"], "--split-lists"):
         captions["split_lists"] = lists
-    if columns := parse_pairs(options["column"], "--column"):
+    if columns := parse_pairs(options["column"], "--columns"):
         captions["columns"] = columns
     if (options["images"] is None) == (not options["features"]):
         raise InputError(
@@ -207,7 +207,7 @@ def _ask_dataset() -> tuple[str | None, Path | None, dict[str, Any]]:
             typer.prompt("Pictures (empty: features)", default="", show_default=False) or None
         ),
         "features": None,
-        "split-list": None,
+        "split-lists": None,
         "column": None,
     }
     if options["images"] is None:

@@ -17,10 +17,12 @@ from capgrade.pipelines.publish import tables
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.relevance import RelevanceParams
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.captions import CAPTIONS_FILE, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest, write_manifest
-from capgrade.schemas.params import PublishParams, RelevanceParams, ShardsParams
+from capgrade.schemas.params import PublishParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 from .conftest import BOTH, PARAMS, SETS
