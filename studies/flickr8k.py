@@ -1,11 +1,12 @@
 r"""Hosts and losses on the pictures of Flickr8K, with people as the referee.
 
-    python -m studies.flickr8k --project flickr8k --judgements CrowdFlowerAnnotations.txt \
-        --runs runs --out flickr8k.md
+    python -m studies.flickr8k --out flickr8k.md --plot flickr8k.png
+    python -m studies.flickr8k --project flickr8k --judgements FILE --runs runs
 
-`--project` is what `make flickr8k` made: captions, regions, and labels of the test split. Each of
-`runs` in flickr8k.yaml is trained `--seeds` times. What is done is kept in `--runs`, so that a
-stopped command goes on, and several may run at once, each with an `--only` of its own.
+The first command prints the table of what is in `flickr8k_results`, a file a run and seed. The
+second trains and scores what is missing there. `--project` is what `make flickr8k` made: captions,
+regions, and labels of the test split. FILE is CrowdFlowerAnnotations.txt. A stopped command goes
+on, and several may run at once, each with an `--only` of its own.
 """
 
 import json
@@ -15,14 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from capgrade.agreement.coefficients import pair_draws, taus
 from capgrade.agreement.judgement_files import read_judgements
 from capgrade.agreement.judgements import Judgements
-from capgrade.params import load_params
+from capgrade.params import Params, load_params
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json
+from capgrade.schemas.natures import recorded
 from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.evaluate import score
@@ -33,8 +37,12 @@ from studies import arguments, write_rows
 from studies.results import cell, scores_of
 
 PLAN = Path(__file__).with_suffix(".yaml")
+RESULTS = Path(__file__).with_name("flickr8k_results")
 HEAD = "| run | "
-METRICS = ("recall@1", "recall@5", "recall@10", "ncs@10", "ndcg@25", "kendall_tau_b")
+RECALL = ("recall@1", "recall@5", "recall@10")
+GRADED = ("ncs@10", "ndcg@25", "kendall_tau_b")
+LABELS = ("cider", "sbert", "people_shared")  # of the test split
+YES = 0.5  # the share of yes from which people accept a pair
 DRAWS = 200  # of images, for intervals of agreement
 
 
@@ -57,14 +65,14 @@ class Project:
         return self.captions["test"].owner[self.people.caption]
 
 
-def open_project(folder: Path, judgements: Path, measures: Sequence[str]) -> Project:
+def open_project(folder: Path, judgements: Path) -> Project:
     """The captions, labels and judgements of a project. Labels of the test split are those of its
     stage `relevance`."""
     captions = {split: read_captions(folder / "data/captions", split) for split in ("val", "test")}
     labels = {
         "test": {
             name: read_relevance(folder / f"data/relevance/{name}.arrow").matrix()
-            for name in measures
+            for name in LABELS
         },
         "val": {},
     }
@@ -74,23 +82,46 @@ def open_project(folder: Path, judgements: Path, measures: Sequence[str]) -> Pro
     return Project(folder, captions, labels, people)
 
 
-def result(project: Project, runs: Path, preset: str, seed: int) -> dict[str, Any]:
-    """Train and score one run, or read what is kept of it: metrics of both splits as means over
-    both directions, and the scores of the judged pairs."""
-    kept, values = runs / f"{preset}-{seed}.json", runs / f"{preset}-{seed}.npy"
-    if not kept.is_file():
-        params = load_params(PLAN, [f"train.preset={preset}", f"train.seed={seed}"])
-        run = runs / f"{preset}-{seed}"
-        train(project.data, run, params.train, params.measures)
-        found: dict[str, Any] = {}
-        for split, captions in project.captions.items():
-            similarity = scores_of(run, project.data, captions)
-            found[split] = metrics_of(similarity, captions, project.labels[split])
-            if split == "test":
-                np.save(values, similarity[project.people.image, project.people.caption])
-        epochs = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-        write_json(kept, {**found, "epochs": epochs["epochs"], "best": epochs.get("best")})
-    return {**json.loads(kept.read_text(encoding="utf-8")), "values": np.load(values)}
+def params_of(preset: str, seed: int) -> Params:
+    """The parameters of a run, by flickr8k.yaml."""
+    return load_params(PLAN, [f"train.preset={preset}", f"train.seed={seed}"])
+
+
+def read_result(preset: str, seed: int) -> dict[str, Any] | None:
+    """What is known of a run: metrics of both splits, and `tau_b` with people, of all judged pairs
+    and of draws of images. None if it was not trained yet. InputError if it was trained with other
+    settings than those of flickr8k.yaml."""
+    file = RESULTS / f"{preset}-{seed}.json"
+    if not file.is_file():
+        return None
+    result = json.loads(file.read_text(encoding="utf-8"))
+    if result["train"] != settings_of(params_of(preset, seed)):
+        problem = "the run was trained with other settings than flickr8k.yaml has"
+        raise InputError(problem, file=file, remedy="delete this file, and train the run again")
+    return result
+
+
+def settings_of(params: Params) -> dict[str, Any]:
+    """The settings that a run's result depends on, as they stand in JSON."""
+    return json.loads(json.dumps(recorded(params.train)))
+
+
+def make_result(project: Project, runs: Path, preset: str, seed: int) -> dict[str, Any]:
+    """Train and score a run, and write its result. The scores of the judged pairs are kept beside
+    the run, a float32 [n] file."""
+    params, run = params_of(preset, seed), runs / f"{preset}-{seed}"
+    train(project.data, run, params.train, params.measures)
+    found: dict[str, Any] = {"train": settings_of(params)}
+    for split, captions in project.captions.items():
+        similarity = scores_of(run, project.data, captions)
+        found[split] = metrics_of(similarity, captions, project.labels[split])
+    judged = similarity[project.people.image, project.people.caption]  # The last split is `test`.
+    np.save(run.with_suffix(".npy"), judged)
+    found["first"] = judged_first(similarity, project.captions["test"].owner, project.people)
+    found["tau_b"] = agreement(project, judged)
+    RESULTS.mkdir(exist_ok=True)
+    write_json(RESULTS / f"{preset}-{seed}.json", found)
+    return found
 
 
 def metrics_of(
@@ -98,26 +129,59 @@ def metrics_of(
 ) -> dict[str, float]:
     """Recall of both directions, their sum, and graded metrics by each label as means of both."""
     task = Task(similarity, captions.owner, labels)
-    names = METRICS if labels else METRICS[:3]
+    names = (*RECALL, *GRADED) if labels else RECALL
     evaluation = score(task, EvaluateParams(samples=0, metric=names))
     to_text, to_image = (scored.mean for scored in evaluation.scored.values())
-    recall = {
+    values = {
         f"{name} {side}": mean[name]
         for side, mean in (("to text", to_text), ("to image", to_image))
-        for name in METRICS[:3]
+        for name in RECALL
     }
-    graded = {name: (to_text[name] + to_image[name]) / 2 for name in to_text if "[" in name}
-    return {**recall, "rsum": evaluation.sums["rsum"], **graded}
+    values["rsum"] = evaluation.sums["rsum"]
+    for label in labels:
+        for name in GRADED:
+            # Metrics of the first label have no label in their names.
+            key = name if label == next(iter(labels)) else f"{name}[{label}]"
+            values[f"{name}[{label}]"] = (to_text[key] + to_image[key]) / 2
+    return values
 
 
-def agreement(project: Project, seeds: Sequence[np.ndarray]) -> np.ndarray:
-    """Kendall's tau-b of each seed's scores with people, float64 [1 + DRAWS, seeds]: of all judged
-    pairs, then of draws of images."""
+def agreement(project: Project, values: np.ndarray) -> list[float]:
+    """Kendall's tau-b of scores with people [1 + DRAWS]: of all judged pairs, then of draws of
+    images, the same for every run."""
     people = project.people
     rows = [np.arange(len(people.score))]
     for draw in pair_draws(people.image, project.owner, DRAWS, seed=0):
         rows.append(np.repeat(rows[0], draw.astype(np.int64)))
-    return np.array([[taus(values[row], people.score[row])[0] for values in seeds] for row in rows])
+    return [round(float(taus(values[row], people.score[row])[0]), 6) for row in rows]
+
+
+def judged_first(
+    similarity: np.ndarray, owner: np.ndarray, people: Judgements
+) -> dict[str, dict[str, float]]:
+    """Of each direction, what people say of the items that a run ranks first: shares of all queries
+    whose first item is their own (`own`), is another's and was judged (`judged`), and was accepted
+    by half of the judges or more (`accepted`). `recall` counts the accepted ones as right; it is a
+    lower bound, as most first items were not judged."""
+    score = np.full(similarity.shape, np.nan)
+    score[people.image, people.caption] = people.score
+    images, captions = np.arange(len(similarity)), np.arange(len(owner))
+    first = {
+        "to text": (images, similarity.argmax(1)),
+        "to image": (similarity.argmax(0), captions),
+    }
+    found = {}
+    for direction, (image, caption) in first.items():
+        own = owner[caption] == image
+        judged = ~own & ~np.isnan(score[image, caption])
+        accepted = judged & (score[image, caption] >= YES)
+        found[direction] = {
+            "own": float(own.mean()),
+            "judged": float(judged.mean()),
+            "accepted": float(accepted.mean()),
+            "recall": float((own | accepted).mean()),
+        }
+    return found
 
 
 def baseline_of(run: str, runs: Sequence[str]) -> str:
@@ -126,34 +190,58 @@ def baseline_of(run: str, runs: Sequence[str]) -> str:
     return host if host in runs else run
 
 
-def rows(project: Project, runs: Path, names: Sequence[str], seeds: int) -> Iterator[str]:
-    """The lines of a Markdown table: mean ± standard deviation over seeds in percent, and for what
-    differs from the host's first run 95 % intervals over images."""
-    columns = ("recall@1 to text", "recall@1 to image", "rsum")
-    graded: list[str] = []
-    taus_of: dict[str, np.ndarray] = {}
-    for k, name in enumerate(names):
-        found = [result(project, runs, name, seed) for seed in range(seeds)]
-        if k == 0:
-            graded = [n for n in found[0]["test"] if n.startswith(("ndcg", "ncs"))]
-            head = ["rsum of val", *columns, *graded, "tau-b of people", "beside its host's first"]
-            yield HEAD + " | ".join(head) + " |"
-            yield "|---|" + "---:|" * len(head)
-        taus_of[name] = agreement(project, [one["values"] for one in found])
-        cells = [cell("rsum", [one["val"]["rsum"] for one in found])]
-        cells += [cell(n, [one["test"][n] for one in found]) for n in (*columns, *graded)]
-        cells.append(with_interval(taus_of[name].mean(1), taus_of[name][0].std()))
-        base = baseline_of(name, names)
-        difference = (taus_of[name] - taus_of[base]).mean(1) if base in taus_of else None
-        cells.append("" if difference is None or base == name else with_interval(difference))
+def rows(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """The lines of a Markdown table of runs, each with the results of its seeds: mean ± standard
+    deviation over seeds in percent. Agreement with people, and how far it is from that of the
+    host's first run, have 95 % intervals over images."""
+    of_split = ("recall@1 to text", "recall@1 to image", "rsum", "ncs@10[cider]")
+    columns = (*of_split, *(f"ndcg@25[{label}]" for label in LABELS))
+    head = ["seeds", "rsum of val", *columns, "tau-b with people", "beside its host's first"]
+    head += [f"recall@1 {side}, accepted too" for side in ("to text", "to image")]
+    yield HEAD + " | ".join(head) + " |"
+    yield "|---|" + "---:|" * len(head)
+    taus_of = {name: mean_taus(found) for name, found in results.items()}
+    for name, found in results.items():
+        cells = [str(len(found)), cell("rsum", [one["val"]["rsum"] for one in found])]
+        cells += [cell(n.split("[")[0], [one["test"][n] for one in found]) for n in columns]
+        spread = np.std([one["tau_b"][0] for one in found])
+        cells.append(f"{with_interval(taus_of[name])} ± {100 * spread:.1f}")
+        base = baseline_of(name, list(results))
+        cells.append("" if base == name else with_interval(taus_of[name] - taus_of[base]))
+        for side in ("to text", "to image"):
+            cells.append(cell("recall@1", [one["first"][side]["recall"] for one in found]))
         yield f"| {name} | " + " | ".join(cells) + " |"
 
 
-def with_interval(values: np.ndarray, seeds: float | None = None) -> str:
-    """The first value, and the interval of the others."""
+def mean_taus(found: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """Agreement as the mean over seeds, float64 [1 + DRAWS]."""
+    return np.mean([one["tau_b"] for one in found], axis=0)
+
+
+def with_interval(values: np.ndarray) -> str:
+    """The first value, and the interval of the others, in percent."""
     low, high = np.quantile(values[1:], (0.025, 0.975))
-    over = "" if seeds is None else f" ± {100 * seeds:.1f}"
-    return f"{100 * values[0]:.1f}{over} [{100 * low:.1f}, {100 * high:.1f}]"
+    return f"{100 * values[0]:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def plot(results: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None:
+    """Recall against agreement with people, a point a run, with the standard deviation over
+    seeds."""
+    figure = Figure(figsize=(7.2, 4.4), dpi=160, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for name, found in results.items():
+        rsum = np.array([one["test"]["rsum"] for one in found])
+        people = 100 * np.array([one["tau_b"][0] for one in found])
+        spread = {"xerr": rsum.std(), "yerr": people.std()}
+        axes.errorbar(rsum.mean(), people.mean(), **spread, fmt="o", capsize=2)
+        at = (rsum.mean(), people.mean())
+        axes.annotate(name, at, xytext=(5, 5), textcoords="offset points", fontsize=8)
+    axes.set_xlabel("recall: rsum on Flickr8K's test split")
+    axes.set_ylabel("agreement with people: Kendall's tau-b, %")
+    axes.spines[["top", "right"]].set_visible(False)
+    # Without matplotlib's version, bytes stay the same.
+    figure.savefig(file, metadata={"Software": None})
 
 
 def main() -> None:
@@ -161,20 +249,35 @@ def main() -> None:
     args = arguments(
         __doc__,
         HEAD,
-        "project",
-        "runs",
-        judgements={"type": Path, "required": True, "help": "people's scores of test pairs"},
-        measures={"default": "sbert,cider,people_shared", "help": "labels of the test split"},
+        project={"type": Path, "help": "train what is missing, on the data of this project"},
+        judgements={"type": Path, "help": "people's scores of test pairs"},
+        runs={"type": Path, "default": Path("runs"), "help": "where trained runs are kept"},
         seeds={"type": int, "default": 3},
         only={"default": "", "help": "runs whose names begin so"},
+        plot={"type": Path, "help": "write a picture of recall and agreement, a PNG"},
     )
     names = [name for name in plan.runs if name.startswith(args.only)]
     if not names:
         remedy = f"the start of one of: {', '.join(plan.runs)}"
         raise InputError(f"no run begins with '{args.only}'", remedy=remedy)
-    args.runs.mkdir(parents=True, exist_ok=True)
-    project = open_project(args.project, args.judgements, args.measures.split(","))
-    write_rows(rows(project, args.runs, names, args.seeds), args.out)
+    project = None
+    if args.project is not None:
+        if args.judgements is None:
+            raise InputError("people's judgements are missing", remedy="--judgements FILE")
+        args.runs.mkdir(parents=True, exist_ok=True)
+        project = open_project(args.project, args.judgements)
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for seed in range(args.seeds):  # Every run has one seed before any has two.
+        for name in names:
+            result = read_result(name, seed)
+            if result is None and project is not None:
+                result = make_result(project, args.runs, name, seed)
+            if result is not None:
+                results[name].append(result)
+    results = {name: found for name, found in results.items() if found}
+    write_rows(rows(results), args.out)
+    if args.plot:
+        plot(results, args.plot)
 
 
 if __name__ == "__main__":
