@@ -164,7 +164,8 @@ def test_captions_that_are_not_english_are_not_published_as_english(
     ]
     captions = write_captions_folder(tmp_path / "captions", [caption_table(german, "train")])
     counts = {"left_out": {"captions absent": 2}, "duplicates": 1}
-    write_manifest(captions, "captions", params={}, inputs={}, rows={CAPTIONS_FILE: 3}, **counts)
+    of = {"params": {"captions": {}}, "inputs": {}}
+    write_manifest(captions, "captions", rows={CAPTIONS_FILE: 3}, **of, **counts)
     shards(
         captions,
         tmp_path / "shards",
