@@ -116,7 +116,7 @@ def import_regions(
         ids=ids or (),
         input_dtype=input_dtype,
     )
-    said = [f"{regions_line(done)} -> {out}"]
+    said = [f"{regions_line(done, dtype)} -> {out}"]
     said += [left_out_line(done["left_out"])] if done["left_out"] else []
     print_result(done, as_json, "\n".join(said))
 

@@ -25,7 +25,6 @@ from capgrade.schemas.natures import (
     Split,
     Where,
     WhereOrName,
-    of_parts,
 )
 from capgrade.schemas.stage import Reads, Stage
 
@@ -114,24 +113,21 @@ class RegionsParams(ParamsBlock):
         low, _, high = self.boxes.partition("-")
         return int(low), int(high or low)
 
-    def result(self) -> dict[str, Any]:
-        """What a picture's features depend on, beside the picture and the detector's files."""
-        return of_parts(self)
-
 
 def _line(manifest: Mapping[str, Any], params: RegionsParams) -> str:
-    said = regions_line(manifest)
+    dtype = params.dtype if params.images or params.features is None else params.features.dtype
+    said = regions_line(manifest, dtype)
     if params.images is None and manifest["left_out"]:  # a detector has said it before
         said += f"\n{left_out_line(manifest['left_out'])}"
     return said
 
 
-def regions_line(manifest: Mapping[str, Any]) -> str:
-    """What a folder of regions holds, and how far its values are rounded."""
+def regions_line(manifest: Mapping[str, Any], dtype: str) -> str:
+    """What a folder of regions holds, and how far its values of this type are rounded."""
     images = sum(entry["rows"] for entry in manifest["files"].values())
     error = manifest["rounding"]
     rounded = f"rounded by at most {error['max_abs']:.2g}, {error['max_rel']:.2%} of a value"
-    stored = f"{manifest['params']['dtype']}, {rounded if error['max_abs'] else 'not rounded'}"
+    stored = f"{dtype}, {rounded if error['max_abs'] else 'not rounded'}"
     numbers = f"{manifest['regions']:,} regions of {manifest['dim']:,} numbers"
     return f"{images:,} images, {numbers} ({stored})"
 
