@@ -44,10 +44,13 @@ from capgrade.pipelines.judging.cross_encoder import CrossEncoderJudge
 from capgrade.pipelines.regions import regions
 from capgrade.pipelines.sources.scenes import World, generate
 from capgrade.pipelines.sources.scenes.drawings import draw
+from capgrade.pipelines.stages.captions import ScenesParams
+from capgrade.pipelines.stages.regions import RegionsParams
+from capgrade.pipelines.stages.shards import Sampling
 from capgrade.pretrained import quiet_loading
 from capgrade.schemas.block import Precision
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import RegionsParams, Sampling, ScenesParams, TrainParams
+from capgrade.schemas.params import TrainParams
 from capgrade.schemas.regions import RegionStore
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.trainer.data.pairs import Batch

@@ -18,7 +18,7 @@ PUBLIC = {
     "CiderReward": "capgrade.reward",
     "Frequencies": "capgrade.measures.frequencies",
     "grade": "capgrade.grading",
-    "Sampling": "capgrade.schemas.params",
+    "Sampling": "capgrade.pipelines.stages.shards",
     "train": "capgrade.training",
     "Labels": "capgrade.labels",
     "Qrels": "capgrade.metrics.runs",

@@ -18,11 +18,13 @@ from capgrade.pipelines.shards import shards
 from capgrade.pipelines.sources.hub import captions_of_datasets
 from capgrade.pipelines.sources.rows import Record
 from capgrade.pipelines.sources.table import captions_of, columns_of
+from capgrade.pipelines.stages.captions import CaptionsParams, Columns
+from capgrade.pipelines.stages.relevance import RelevanceParams
+from capgrade.pipelines.stages.shards import Sampling, ShardsParams
 from capgrade.schemas.block import validated
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.params import CaptionsParams, Columns, RelevanceParams, Sampling, ShardsParams
 
 __all__ = ["Sampling", "grade"]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import create_model
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.block import ParamsBlock, validated
@@ -13,35 +15,44 @@ from capgrade.schemas.params import (
     AgreeParams,
     AlignParams,
     BenchParams,
-    CaptionsParams,
     EvaluateParams,
     ExploreParams,
     JudgeParams,
     PublishParams,
-    RegionsParams,
-    RelevanceParams,
     ScoreParams,
-    ShardsParams,
     TrainParams,
     override,
     put,
     read_yaml,
     with_preset,
 )
+from capgrade.stages import STAGES
+
+if TYPE_CHECKING:
+
+    class _OfStages(ParamsBlock):
+        """As `create_model` makes it below; installed packages decide which stages it has."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    _OfStages = create_model(
+        "_OfStages",
+        __base__=ParamsBlock,
+        __module__=__name__,
+        **{name: (stage.params, stage.params()) for name, stage in STAGES.items()},
+    )
 
 
-class Params(ParamsBlock):
+class Params(_OfStages):
     """The whole params.yaml: one block per stage, under the stage's name."""
 
-    captions: CaptionsParams = CaptionsParams()
     measures: MeasuresParams = MeasuresParams()
-    relevance: RelevanceParams = RelevanceParams()
-    regions: RegionsParams = RegionsParams()
-    shards: ShardsParams = ShardsParams()
     train: TrainParams = TrainParams()
-    # more of them, see schemas/presets.yaml
     presets: dict[str, Annotated[dict[str, Any], PartOf(TrainParams)]] = {}
-    runs: tuple[str, ...] = ()  # presets that the pipeline trains and compares
+    """more of them, see schemas/presets.yaml"""
+    runs: tuple[str, ...] = ()
+    """presets that the pipeline trains and compares"""
     evaluate: EvaluateParams = EvaluateParams()
     publish: PublishParams = PublishParams()
     agree: AgreeParams = AgreeParams()

@@ -32,8 +32,8 @@ class CiderReward:
     """CIDEr-D, 0..10, of several candidates of each image, with document frequencies fixed
     beforehand.
 
-    frequencies: `Frequencies.of(training references)`, or the path of what `capgrade captions
-    --frequencies` or `Frequencies.write` wrote, counted with `tokenizer`. tokenizer: `ptb_py`, or
+    frequencies: `Frequencies.of(training references)`, or the path of what `capgrade
+    frequencies` or `Frequencies.write` wrote, counted with `tokenizer`. tokenizer: `ptb_py`, or
     `none` for captions that are tokens with spaces between them, or token ids; a model's end mark
     is a word like any other there (Rennie et al. 2017 reward it). end: the id of the end mark,
     behind which a caption is padding.

@@ -106,8 +106,8 @@ def score(
     be asked for alone), `meteor`, `rouge_l`, `cider` (CIDEr-D, 0..10), `scene_graph`, all 0..1 but
     CIDEr-D; and `sbert` (-1..1). tokenizer: `ptb_py` as pycocoevalcap, another of docs/captions.md,
     or `none` for tokens with spaces between them. frequencies: the document frequencies of CIDEr-D,
-    counted on the references where None; a `Frequencies`, or the path of what `capgrade captions
-    --frequencies` wrote.
+    counted on the references where None; a `Frequencies`, or the path of what `capgrade
+    frequencies` wrote.
 
     Corpus scores are pycocoevalcap's: BLEU and METEOR from summed counts, the others means. Values
     are float64, equal to pycocoevalcap within 1e-6. Raises InputError for ids that differ, an image

@@ -18,10 +18,10 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.measures.refit import params_to_refit
 from capgrade.pictures.listing import PICTURES_TABLE
 from capgrade.pictures.lookup import PictureLookup, find_pictures
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
-from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.say import if_silent, warn
 
 if TYPE_CHECKING:

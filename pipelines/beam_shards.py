@@ -33,13 +33,14 @@ from capgrade.pipelines.execution.runners import SHARES, MeasureDoFn, local_proc
 from capgrade.pipelines.execution.worker import Job
 from capgrade.pipelines.shards import open_shards_run, save_shards_job, schema_of
 from capgrade.pipelines.sources.fields import Id, Text, validate_entry
+from capgrade.pipelines.stages.captions import CaptionsParams
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.block import validated
 from capgrade.schemas.captions import SCHEMA, Caption
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import MANIFEST, RUN_FILE, atomic, entry_of, manifest_of, write_json
 from capgrade.schemas.lines import read_json
-from capgrade.schemas.params import CaptionsParams, ShardsParams
 from capgrade.schemas.shards import shard_name
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import tokenize
@@ -123,7 +124,12 @@ class WriteShards(beam.PTransform):
         if format not in _KINDS:
             raise InputError(f"no format '{format}'", remedy=choose_from(format, _KINDS))
         # Workers exchange nothing else, and captions of a PCollection are of one split.
-        not_asked = {"exchange": None, **({} if captions else {"split": None})}
+        not_asked = {
+            "exchange": None,
+            "part": None,
+            "join": False,
+            **({} if captions else {"split": None}),
+        }
         read = validated(
             CaptionsParams, {"source": "jsonl", "input": WHERE, "tokenizer": tokenizer}
         )
@@ -197,14 +203,14 @@ class CaptionsFitter:
                 write_sorted(work / "captions", element[1][CAPTIONS], self.read)
             else:
                 fetch_finished(self.captions, work / "captions")
-            run = open_shards_run(work / "captions", self.params, self.measures)
-            url = run_url(self.url, run.made_of)
-            job = save_shards_job(run, schema_of(run), work, url)
+            scoring = open_shards_run(work / "captions", self.params, self.measures)
+            url = run_url(self.url, scoring.run.made_of)
+            job = save_shards_job(scoring, schema_of(scoring), work, url)
             share(work, Folder(url))
         facts = {
-            "params": run.made_with,
-            "inputs": run.inputs,
-            "n_captions": run.captions.n_captions,
+            "params": scoring.run.made_with,
+            "inputs": scoring.run.inputs,
+            "n_captions": scoring.captions.n_captions,
         }
         return ShardsRun(job, json.loads(json.dumps(facts)))  # as a manifest holds them
 

@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.pipelines.sources import digest_inputs, read_source
+from capgrade.pipelines.stages.captions import CAPTIONS, CaptionsParams
 from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Caption
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_manifest
-from capgrade.schemas.natures import recorded
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.params import CaptionsParams
+from capgrade.schemas.run import Run
 from capgrade.schemas.say import warn
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import tokenize
@@ -35,7 +34,7 @@ def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
     ids, an image in two splits, empty captions (unless `empty: drop`), an image left without
     captions; and for an `out` that another stage wrote.
     """
-    with output_folder(out, "captions") as folder:
+    with output_folder(out, CAPTIONS.name) as folder:
         if params.source != "scenes":
             left_out = Counter[str]()
             records = read_source(params, left_out)
@@ -83,20 +82,18 @@ def write_table(
 ) -> dict[str, Any]:
     """Write batches of SCHEMA, which are checked, in this order; `facts` are for the manifest.
     Returns it."""
-    inputs = digest_inputs(params)
+    run = Run(stage=CAPTIONS, params=params, inputs=digest_inputs(params))
     metadata = {
-        "kind": "captions",
+        "kind": CAPTIONS.name,
         "source": params.source,
         "tokenizer": params.tokenizer,
-        "inputs": inputs,
+        "inputs": run.inputs,
     }
     rows = {
         CAPTIONS_FILE: write_arrow(out / CAPTIONS_FILE, with_metadata(SCHEMA, metadata), batches),
         **(extra or {}),
     }
-    return write_manifest(
-        out, "captions", params=recorded(params), inputs=inputs, rows=rows, **facts
-    )
+    return run.finish(out, rows, **facts)
 
 
 def checked(

@@ -29,29 +29,29 @@ from capgrade.pictures.listing import (
 from capgrade.pictures.picture import Picture
 from capgrade.pipelines.detectors.catalogue import input_digests, make_detector, precision_for
 from capgrade.pipelines.detectors.selection import Detector
+from capgrade.pipelines.features.convert import import_regions, keys_for_options
+from capgrade.pipelines.stages.regions import REGIONS, RegionsParams
 from capgrade.processes import Process, join_processes
 from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.captions import read_captions, splits_of
 from capgrade.schemas.errors import InputError, first_of
-from capgrade.schemas.files import digest, unfinished_folder, write_json, write_manifest
+from capgrade.schemas.files import digest, unfinished_folder, write_json
 from capgrade.schemas.image_matching import NAMES_SHOWN
 from capgrade.schemas.left_out import MISSING, NO_REGION, UNREADABLE
 from capgrade.schemas.lines import read_json
-from capgrade.schemas.output import PARTS, output_folder, require_space, size_of
-from capgrade.schemas.params import RegionsParams
+from capgrade.schemas.natures import of_parts
+from capgrade.schemas.output import PARTS, require_space, size_of
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import (
-    REGIONS_KIND,
     Regions,
     Rounding,
     region_batches,
     region_schema,
     shard_name,
 )
+from capgrade.schemas.run import Run
 from capgrade.schemas.say import tell
 
-# Of shards and receipts: raise it when the same parameters give other ones.
-_FORMAT = 3
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
 _NAMED = 20  # damaged pictures named in one message
 
@@ -126,6 +126,29 @@ def _without_picture(missing: Mapping[str, str | None], there: PictureList) -> l
     ]
 
 
+def make_regions(captions: Path | None, out: Path, params: RegionsParams) -> dict[str, Any] | None:
+    """The stage: what `regions` finds in the pictures of `params`, or what `import_regions` reads
+    of its features. Returns the manifest. InputError as these two, and where it names neither."""
+    features = params.features
+    if params.images is not None:
+        return regions(Path(params.images), out, params, captions)
+    if features is None:
+        problem = "no pictures and no features"
+        raise InputError(problem, remedy="give --images, or --set regions.features")
+    with keys_for_options():
+        return import_regions(
+            features.format,
+            [Path(name) for name in features.input],
+            out,
+            dtype=features.dtype,
+            captions=captions,
+            split=params.split,
+            unreadable=params.unreadable,
+            ids=[Path(name) for name in features.ids],
+            input_dtype=features.input_dtype,
+        )
+
+
 def regions(
     source: Path, out: Path, params: RegionsParams, captions: Path | None = None
 ) -> dict[str, Any] | None:
@@ -147,13 +170,12 @@ def regions(
         )
     detector = make_detector(params, process.local)
     detector.expect(pictures)
-    made_with = {
-        **params.result(),
+    found = {
         "detector": detector.name,
         "device": detector.device.type,
         "precision": precision_for(params, detector.device),
     }
-    schema = region_schema(detector.n_features, params.dtype, made_with)
+    schema = region_schema(detector.n_features, params.dtype, {**of_parts(params), **found})
     # Of an image with the most boxes.
     image_bytes = params.box_range[1] * detector.n_features * np.dtype(params.dtype).itemsize
     shard_images = max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image_bytes))
@@ -165,8 +187,8 @@ def regions(
         shards.append(Shard(of_shard, folder / shard_name(number), receipt, schema))
     # Without the pictures, as each shard's receipt says which are in it.
     inputs = {**input_digests(params), **chosen.inputs}
-    made_of = {"format": _FORMAT, "regions": made_with, "inputs": inputs}
-    with join_processes(process) as wait, output_folder(out, REGIONS_KIND, made_of):
+    run = Run(stage=REGIONS, params=params, inputs=inputs, rule=found)
+    with join_processes(process) as wait, run.folder(out):
         if process.rank == 0:
             done = size_of(folder)
             require_space(out, max(len(pictures) * image_bytes, done), done=done)
@@ -175,7 +197,7 @@ def regions(
         wait()
         if process.rank:
             return None
-        return finish(folder, shards, detector, params, made_of, chosen)
+        return finish(folder, shards, detector, run, chosen)
 
 
 @dataclass(frozen=True)
@@ -308,8 +330,7 @@ def finish(
     folder: Path,
     shards: Sequence[Shard],
     detector: Detector,
-    params: RegionsParams,
-    made_of: dict[str, Any],
+    run: Run[RegionsParams],
     chosen: ChosenPictures,
 ) -> dict[str, Any]:
     """Write the manifest of all shards, and return it.
@@ -328,7 +349,7 @@ def finish(
         for name, error in rounding.items():
             rounding[name] = max(error, receipt["rounding"][name])
     n_images = sum(rows.values())
-    if left_out and (params.unreadable == "fail" or not n_images):
+    if left_out and (run.params.unreadable == "fail" or not n_images):
         remedy = (
             "mend or remove them and run again, which does only what is missing; or --set"
             " regions.unreadable=skip"
@@ -336,18 +357,16 @@ def finish(
         raise InputError(_named(left_out, n_images), remedy=remedy)
     if left_out:
         tell(f"left out: {_named(left_out, n_images)}")
-    asked = least_regions(params)
+    asked = least_regions(run.params)
     if fewer:
         tell(
             f"fewer regions than the {asked} asked for: {len(fewer):,} images,"
             f" {first_of(fewer, NAMES_SHOWN)}"
         )
-    return write_manifest(
+    whole = replace(run, inputs={"pictures": _sha256(digests), **run.inputs})
+    return whole.finish(
         folder,
-        REGIONS_KIND,
-        params=made_of["regions"],
-        inputs={"pictures": _sha256(digests), **made_of["inputs"]},
-        rows=rows,
+        rows,
         regions=regions,
         dim=detector.n_features,
         rounding=rounding,

@@ -12,13 +12,13 @@ from capgrade.kernels import njit
 from capgrade.measures import Fitted
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.job import open_run, run_blocks
+from capgrade.pipelines.stages.relevance import RELEVANCE, RelevanceParams
 from capgrade.schemas.arrow import ArrowFile, with_metadata, write_arrow
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
-from capgrade.schemas.output import PARTS, output_folder, require_space, size_of
+from capgrade.schemas.output import PARTS, require_space, size_of
 from capgrade.schemas.own_pairs import FILE, LEFT_OUT, write_own_pairs
-from capgrade.schemas.params import RelevanceParams
 from capgrade.schemas.progress import part_of_work
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 
@@ -26,7 +26,7 @@ _BINS = 100
 
 
 def relevance(
-    captions_dir: Path,
+    captions: Path,
     out: Path,
     params: RelevanceParams,
     measures: MeasuresParams,
@@ -40,45 +40,45 @@ def relevance(
     InputError for unknown measures, a split that is not there, or captions a measure cannot be
     fitted on.
     """
-    run = open_run("relevance", captions_dir, params, measures)
-    captions, chosen = run.captions, run.chosen
+    scoring = open_run(RELEVANCE, captions, params, measures)
+    table, chosen, run = scoring.captions, scoring.chosen, scoring.run
     schemas = {
         name: relevance_schema(
-            captions.n_captions,
+            table.n_captions,
             params.dtype,
-            {**run.facts, "measure": name, "params": run.made_with["measures"][name]},
+            {**scoring.facts, "measure": name, "params": run.made_with["measures"][name]},
         )
         for name in chosen
     }
-    with output_folder(out, "relevance", run.made_of) as folder:
-        pairs = captions.n_images * captions.n_captions
+    with run.folder(out) as folder:
+        pairs = table.n_images * table.n_captions
         matrices = pairs * np.dtype(params.dtype).itemsize * len(chosen)
         require_space(out, matrices, parts=matrices, done=size_of(folder / PARTS))
         left_out = tuple(name for name, measure in chosen.items() if measure.leaves_out)
         tables = DenseTables(schemas, left_out)
-        kinds = run.fit_measures(folder)
+        kinds = scoring.fit_measures(folder)
         most = float(np.finfo(params.dtype).max)
         # Checked when measures are fitted, as an imported one knows its range only then.
         for name, measure in chosen.items():
             if max(-measure.low, measure.high) > most:
                 problem = f"{name}: values above {most:g}, which {params.dtype} cannot hold"
                 raise InputError(problem, remedy="set relevance.dtype=float32")
-        job = run.job(folder, kinds, tables)
-        what = f"relevance of {captions.n_captions:,} captions to {captions.n_images:,} images"
+        job = scoring.job(folder, kinds, tables)
+        what = f"relevance of {table.n_captions:,} captions to {table.n_images:,} images"
         parts = run_blocks(job, folder, what, beam_options)
         rows, own = {}, {}
         for name, measure in chosen.items():
-            table, shape = f"{name}.arrow", f"distribution-{name}.csv"
-            rows[table] = write_arrow(folder / table, schemas[name], tables.joined(name, parts))
-            distribution = Distribution(measure.low, measure.high, captions.owner)
+            file, shape = f"{name}.arrow", f"distribution-{name}.csv"
+            rows[file] = write_arrow(folder / file, schemas[name], tables.joined(name, parts))
+            distribution = Distribution(measure.low, measure.high, table.owner)
             for batch in tables.joined(name, parts):
                 distribution.add(batch)
             rows[shape] = distribution.write(folder / shape)
             own[name] = distribution.own
-        facts = with_metadata(pa.schema([]), {"kind": "own pairs", **run.facts})
-        without = {name: tables.own_left_out(name, parts, captions) for name in left_out}
-        rows[FILE] = write_own_pairs(folder, captions, own, without, facts)
-        return run.finish_run(folder, "relevance", rows)
+        facts = with_metadata(pa.schema([]), {"kind": "own pairs", **scoring.facts})
+        without = {name: tables.own_left_out(name, parts, table) for name in left_out}
+        rows[FILE] = write_own_pairs(folder, table, own, without, facts)
+        return run.finish(folder, rows, n_captions=table.n_captions)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Stage `shards`: for each training image a sample of captions, each with its probability.
 
 It may be made in parts: each has a share of the images' blocks and a folder beside the output, and
-`join_shards` makes shards of them.
+the shards are made of them in the end.
 """
 
 from __future__ import annotations
@@ -23,74 +23,76 @@ from capgrade.pipelines.execution.job import ScoringRun, open_run, run_blocks
 from capgrade.pipelines.execution.worker import Job
 from capgrade.pipelines.sampling.draws import RULE
 from capgrade.pipelines.sampling.sampler import Plan, Sampler, plan_of, reason_names
+from capgrade.pipelines.stages.shards import SHARDS, ShardsParams, ShardsPart, parts_folder
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import in_order, read_manifest
 from capgrade.schemas.output import PARTS, output_folder, require_space, size_of
 from capgrade.schemas.own_pairs import LEFT_OUT
-from capgrade.schemas.params import ShardsParams
+from capgrade.schemas.run import Run
 from capgrade.schemas.shards import shard_schema, write_shards
 
 PART = "shards_part"  # the kind of a part's folder
 
 
 def shards(
-    captions_dir: Path,
+    captions: Path,
     out: Path,
     params: ShardsParams,
     measures: MeasuresParams,
     beam_options: Sequence[str] = (),
-    part: ShardsPart | None = None,
 ) -> dict[str, Any]:
     """Score every caption with every image of a split, and write the captions each image keeps.
 
     It keeps its own captions, the most relevant by each measure, a stratified sample over the
-    windows of each measure's range, and a uniform sample. With `part`, only that share of the
-    images' blocks is made, into a folder beside `out` for `join_shards`: in any order, at the same
-    time, on machines that see the same folders. Returns the manifest. Raises InputError as
-    `relevance` does, and for more parts than blocks.
+    windows of each measure's range, and a uniform sample. With `params.part`, only that share of
+    the images' blocks is made, into a folder beside `out`: in any order, at the same time, on
+    machines that see the same folders. With `params.join` the shards are written from these parts,
+    which stay. Returns the manifest. Raises InputError as `relevance` does, for more parts than
+    blocks, and where a part to join is missing, unfinished, or of something else.
     """
-    run = open_shards_run(captions_dir, params, measures)
-    kind, blocks, target_mb = "shards", range(run.n_blocks), params.target_mb
-    if part is not None:
-        # A part has a file for each block, and `join_shards` makes files of the right size.
+    scoring = open_shards_run(captions, params, measures)
+    if params.join:
+        return _join_shards(scoring, out, params.target_mb)
+    kind, blocks, target_mb = None, range(scoring.n_blocks), params.target_mb
+    if (part := params.only_part) is not None:
+        # A part has a file for each block, and joined shards have files of the right size.
         kind, target_mb = PART, 0
-        out, blocks = part.folder(out), part.blocks(run.n_blocks)
-    captions = run.captions
-    images = min(len(blocks) * params.block_images, captions.n_images)
-    size, schema = _size(params, captions, images), schema_of(run)
-    with output_folder(out, kind, run.made_of) as folder:
+        out, blocks = part.folder(out), part.blocks(scoring.n_blocks)
+    table = scoring.captions
+    images = min(len(blocks) * params.block_images, table.n_images)
+    size, schema = _size(params, table, images), schema_of(scoring)
+    with scoring.run.folder(out, kind) as folder:
         require_space(out, size, parts=size, done=size_of(folder / PARTS))
-        job = save_shards_job(run, schema, folder)
-        what = f"sampling from {images:,} x {captions.n_captions:,} pairs"
+        job = save_shards_job(scoring, schema, folder)
+        what = f"sampling from {images:,} x {table.n_captions:,} pairs"
         files = run_blocks(job, folder, what, beam_options, blocks)
         rows, pairs = write_shards(folder, schema, files, target_mb)
-        return run.finish_run(folder, kind, rows, pairs=pairs)
+        counts = {"pairs": pairs, "n_captions": table.n_captions}
+        return scoring.run.finish(folder, rows, kind, **counts)
 
 
-def open_shards_run(
-    captions_dir: Path, params: ShardsParams, measures: MeasuresParams
-) -> ScoringRun:
+def open_shards_run(captions: Path, params: ShardsParams, measures: MeasuresParams) -> ScoringRun:
     """What shards are made of. InputError as `open_run`, and where no sample gives every pair a
     chance."""
-    run = open_run("shards", captions_dir, params, measures, sampler=RULE)
-    if not params.uniform and len(run.partial) == len(params.measures):
+    scoring = open_run(SHARDS, captions, params, measures, sampler=RULE)
+    if not params.uniform and len(scoring.partial) == len(params.measures):
         problem = f"no sample of all pairs: {', '.join(params.measures)} have no windows"
         raise InputError(problem, remedy="set shards.uniform above 0, or name a further measure")
-    return run
+    return scoring
 
 
-def schema_of(run: ScoringRun) -> pa.Schema:
+def schema_of(scoring: ScoringRun) -> pa.Schema:
     """The schema of every shard and part. InputError for too many measures."""
     metadata = {
-        **run.facts,
-        "inputs": run.files,
-        "n_captions": run.captions.n_captions,
-        "params": run.made_with,
-        "reasons": reason_names([*run.chosen], run.partial),
+        **scoring.facts,
+        "inputs": scoring.files,
+        "n_captions": scoring.captions.n_captions,
+        "params": scoring.run.made_with,
+        "reasons": reason_names([*scoring.chosen], scoring.partial),
     }
-    left_out = [name for name, measure in run.chosen.items() if measure.leaves_out]
-    return shard_schema([*run.chosen], metadata, left_out)
+    left_out = [name for name, measure in scoring.chosen.items() if measure.leaves_out]
+    return shard_schema([*scoring.chosen], metadata, left_out)
 
 
 def _size(params: ShardsParams, captions: Captions, images: int) -> int:
@@ -105,13 +107,15 @@ def _size(params: ShardsParams, captions: Captions, images: int) -> int:
     return int(images * min(pairs, captions.n_captions) * 4 * (3 + len(params.measures)))
 
 
-def save_shards_job(run: ScoringRun, schema: pa.Schema, work: Path, url: str | None = None) -> Job:
+def save_shards_job(
+    scoring: ScoringRun, schema: pa.Schema, work: Path, url: str | None = None
+) -> Job:
     """What workers make, and in `work` what they need for it; `url` as of `ScoringRun.job`.
 
     Beside what that puts there, these are the sampler's hashes of ids, and which captions are each
     image's own.
     """
-    captions, params = run.captions, run.params
+    captions, params = scoring.captions, scoring.params
     assert isinstance(params, ShardsParams)
     # Chunk by chunk, so that not all ids are Python objects at the same time.
     chunks = captions.table["caption_id"].chunks
@@ -125,9 +129,9 @@ def save_shards_job(run: ScoringRun, schema: pa.Schema, work: Path, url: str | N
     for name, array in arrays.items():
         np.save(work / "keys" / f"{name}.npy", array)
 
-    kinds = run.fit_measures(work)
-    plan = plan_of(run.chosen.values(), params, run.partial)
-    return run.job(work, kinds, SampledTables(params.measures, plan, schema), url)
+    kinds = scoring.fit_measures(work)
+    plan = plan_of(scoring.chosen.values(), params, scoring.partial)
+    return scoring.job(work, kinds, SampledTables(params.measures, plan, schema), url)
 
 
 @dataclass(frozen=True)
@@ -172,22 +176,17 @@ class SampledTables:
         return pa.ListArray.from_arrays(pa.array(ptr, pa.int32()), values, kind)
 
 
-def join_shards(
-    captions_dir: Path, out: Path, params: ShardsParams, measures: MeasuresParams
-) -> dict[str, Any]:
-    """Write the shards that `shards` would write, from the parts beside `out`; the parts stay.
-
-    Returns the manifest. InputError when a part is missing, unfinished, or of something else.
-    """
-    run = open_shards_run(captions_dir, params, measures)
-    files = part_files(out, run)
-    with output_folder(out, "shards") as folder:
+def _join_shards(scoring: ScoringRun, out: Path, target_mb: int) -> dict[str, Any]:
+    """Write the shards that one run would write, from the parts beside `out`."""
+    files = part_files(out, scoring.run)
+    with output_folder(out, SHARDS.name) as folder:  # nothing of it is kept when it is stopped
         require_space(out, sum(path.stat().st_size for path in files))
-        rows, pairs = write_shards(folder, schema_of(run), files, params.target_mb)
-        return run.finish_run(folder, "shards", rows, pairs=pairs)
+        rows, pairs = write_shards(folder, schema_of(scoring), files, target_mb)
+        n_captions = scoring.captions.n_captions
+        return scoring.run.finish(folder, rows, pairs=pairs, n_captions=n_captions)
 
 
-def part_files(out: Path, run: ScoringRun) -> list[Path]:
+def part_files(out: Path, run: Run[ShardsParams]) -> list[Path]:
     """The files of all blocks in order.
 
     InputError when parts are missing or unfinished, were made with other parameters or of other
@@ -220,41 +219,3 @@ def part_files(out: Path, run: ScoringRun) -> list[Path]:
             raise InputError(problem, file=folder, remedy=again)
         files += [folder / name for name in in_order(manifest["files"])]
     return files
-
-
-@dataclass(frozen=True)
-class ShardsPart:
-    """Part `number`, from 1, of `count`: a share of the images' blocks."""
-
-    number: int
-    count: int
-
-    @staticmethod
-    def parse(text: str) -> ShardsPart:
-        """From 3/8. InputError for anything that is no part."""
-        found = re.fullmatch(r"(\d+)/(\d+)", text, re.ASCII)
-        part = ShardsPart(int(found[1]), int(found[2])) if found else ShardsPart(0, 0)
-        if not 1 <= part.number <= part.count:
-            remedy = "give its number and how many there are: 1/8 to 8/8"
-            raise InputError(f"no part '{text}'", remedy=remedy)
-        return part
-
-    def blocks(self, n_blocks: int) -> range:
-        """Its blocks, which follow each other; parts have as many or one more than others.
-
-        InputError when some would have none.
-        """
-        if self.count > n_blocks:
-            problem = f"{self.count} parts of {n_blocks} blocks of images"
-            raise InputError(problem, remedy="make fewer parts, or lower shards.block_images")
-        ends = [number * n_blocks // self.count for number in (self.number - 1, self.number)]
-        return range(*ends)
-
-    def folder(self, out: Path) -> Path:
-        """OUT.parts/3-of-8."""
-        return parts_folder(out) / f"{self.number}-of-{self.count}"
-
-
-def parts_folder(out: Path) -> Path:
-    """Beside the output, for all its parts."""
-    return Path(f"{out.resolve()}.parts")

@@ -29,7 +29,7 @@ _TABLES = (".arrow", ".parquet")
 # tables that need no manifest, and what writes them
 _ALONE = {
     "judged": "agree",
-    "document_frequencies": "captions --frequencies",
+    "document_frequencies": "frequencies",
 }
 _AGAIN = "run its command again"
 

@@ -52,6 +52,11 @@ def _has_bool(value: Any) -> bool:
     )
 
 
+def listed(value: Any) -> Any:
+    """A list of one text where a text is given."""
+    return [value] if isinstance(value, str) else value
+
+
 Positive = Annotated[int, Field(gt=0), AfterValidator(_in_64_bits)]
 Natural = Annotated[int, Field(ge=0), AfterValidator(_in_64_bits)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -65,9 +70,12 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class ParamsBlock(BaseModel):
-    """A block of params.yaml: immutable, and a misspelt key is an error rather than a default."""
+    """A block of params.yaml: immutable, and a misspelt key is an error rather than a default.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    The text below a field says what it is, in a command's help as in docs/reference.md.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     @model_validator(mode="before")
     @classmethod

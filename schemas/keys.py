@@ -1,15 +1,17 @@
 """What the keys of params.yaml take, in words."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 
 def describe_keys(block: type[BaseModel], above: str = "") -> Iterator[tuple[str, str]]:
-    """Each key of a block and of those within it, `relevance.split`, with its type, range and
-    default."""
+    """Each key of a block and of those within it, `relevance.split`, with its type, range, default
+    and meaning."""
     schema = block.model_json_schema()
     for name, field in block.model_fields.items():
         key, inner = f"{above}{name}", block_of(field.annotation)
@@ -17,7 +19,13 @@ def describe_keys(block: type[BaseModel], above: str = "") -> Iterator[tuple[str
             yield from describe_keys(inner, f"{key}.")
         else:
             kind, default = kind_and_default(schema["properties"][name])
-            yield key, f"{kind} ({default})"
+            yield key, "; ".join([f"{kind} ({default})", *meaning_of(field)])
+
+
+def meaning_of(field: FieldInfo) -> list[str]:
+    """What stands below a field, as YAML calls its values; nothing where nothing stands there."""
+    text = " ".join((field.description or "").split())
+    return [re.sub(r"\bNone\b", "null", text)] if text else []
 
 
 def block_of(annotation: Any) -> type[BaseModel] | None:

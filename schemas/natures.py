@@ -13,7 +13,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from capgrade.schemas.errors import InputError
@@ -53,10 +53,16 @@ class OfSplit:
     """The name of a split of the captions, or of several: val+test."""
 
 
+@dataclass(frozen=True)
+class OfMeasures:
+    """Names of measures: a stage that has such also depends on these measures' parameters."""
+
+
 Nature = Place | Manner | Reach
 _T = TypeVar("_T")
 _M = TypeVar("_M")
 Split = Annotated[str, OfSplit()]
+Measures = Annotated[tuple[str, ...], OfMeasures(), Field(min_length=1)]
 How = Annotated[_T, Manner()]
 Extent = Annotated[_T, Reach()]
 Where = Annotated[str, Place()]
@@ -95,6 +101,17 @@ def _mark(annotation: Any, metadata: list[Any] | tuple[Any, ...], kind: type[_M]
     return next(filter(None, (_mark(arg, (), kind) for arg in get_args(annotation))), None)
 
 
+def measure_names(params: BaseModel) -> list[str]:
+    """The measures that a block names."""
+    fields = type(params).model_fields
+    return [
+        measure
+        for name, field in fields.items()
+        if mark_of(field, OfMeasures)
+        for measure in getattr(params, name)
+    ]
+
+
 def keys_of(block: type[BaseModel], nature: type[Nature]) -> list[str]:
     """The names of a block's own fields of this nature."""
     return [
@@ -113,6 +130,11 @@ def leaves_of(block: type[BaseModel], above: str = "") -> Iterator[tuple[str, Fi
             yield from leaves_of(kind, f"{above}{name}{'.*' if several else ''}.")
         if not inner:
             yield f"{above}{name}", field
+
+
+def has_blocks(field: FieldInfo) -> bool:
+    """Whether a field is a block, or holds blocks."""
+    return any(_blocks(field.annotation, field.metadata))
 
 
 def _blocks(
@@ -149,7 +171,7 @@ def changed(
     for name, value in tree.items():
         field, key = block.model_fields.get(name), f"{above}{name}"
         if field is not None:
-            if any(_blocks(field.annotation, field.metadata)):
+            if has_blocks(field):
                 value = _within(field.annotation, field.metadata, value, change, key)
             else:
                 value = change(key, nature_of(field), value)

@@ -19,8 +19,8 @@ from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.metrics import human_lists
 from capgrade.pipelines.captions import captions as write_captions
+from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.params import CaptionsParams
 
 LEAST = 0.2
 _ROWS = 100  # images at a time

@@ -16,8 +16,8 @@ import numpy as np
 from capgrade.params import load_params
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.schemas.captions import read_captions
-from capgrade.schemas.params import RelevanceParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.fit.setup import Data
 from studies import arguments, write_rows

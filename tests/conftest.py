@@ -157,7 +157,13 @@ def write_captions_folder(folder: Path, tables: Sequence[pa.Table]) -> Path:
     rows = {CAPTIONS_FILE: write_arrow(folder / CAPTIONS_FILE, schema, whole.to_batches())}
     images, splits = len(set(whole["image_id"].to_pylist())), Counter(whole["split"].to_pylist())
     write_manifest(
-        folder, "captions", params={}, inputs={}, rows=rows, images=images, splits=splits
+        folder,
+        "captions",
+        params={"captions": {}},
+        inputs={},
+        rows=rows,
+        images=images,
+        splits=splits,
     )
     return folder
 

@@ -9,7 +9,9 @@ import pytest
 import yaml
 
 from capgrade.pipelines.cli import COMMANDS
-from capgrade.pipelines.project.inputs import STAGES
+from capgrade.pipelines.project.inputs import READ
+from capgrade.pipelines.project.pipeline import dvc_stage, pipeline_text
+from capgrade.stages import OURS, STAGES
 from tests.conftest import ROOT
 
 TEXT = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
@@ -67,7 +69,8 @@ def test_what_a_stage_reads_is_made_by_another(
 
 def test_a_stage_depends_on_the_parameters_it_is_given() -> None:
     """By the file that `inputs` writes of them."""
-    files = {f"data/inputs/{stage}.json" for stage in STAGES} | {
+    of_pipeline = [name for name, stage in STAGES.items() if stage.in_pipeline]
+    files = {f"data/inputs/{stage}.json" for stage in (*READ, *of_pipeline)} | {
         "data/inputs/runs/${item.run}.json"
     }
     for name, stage, command in stages():
@@ -76,3 +79,12 @@ def test_a_stage_depends_on_the_parameters_it_is_given() -> None:
             assert "params" not in stage, "a path or a device would run it again"
     assert PIPELINE["params"] == ["params.yaml"], "dvc params diff shows them"
     assert files <= {dep for _, stage, _ in stages() for dep in stage.get("deps", [])}
+
+
+@pytest.mark.parametrize("stage", OURS, ids=lambda stage: stage.name)
+def test_a_stage_stands_there_as_it_is_declared(stage: Any) -> None:
+    assert PIPELINE["stages"].get(stage.name) == (dvc_stage(stage) if stage.in_pipeline else None)
+
+
+def test_a_project_has_this_file() -> None:
+    assert pipeline_text() == TEXT

@@ -23,10 +23,11 @@ from capgrade.pipelines.features import convert
 from capgrade.pipelines.features.npz import LARGEST_IMAGE
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.stages.captions import CaptionsParams
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_manifest, self_digest, write_json
-from capgrade.schemas.params import CaptionsParams, ShardsParams
 from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards, shard_name

@@ -36,10 +36,11 @@ from capgrade.pipelines.features.convert import import_regions, read_regions
 from capgrade.pipelines.judging.question import load_prompts
 from capgrade.pipelines.sources import read_source
 from capgrade.pipelines.sources.rows import open_rows
+from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas.arrow import read_arrow
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_lines
-from capgrade.schemas.params import CaptionsParams, read_yaml
+from capgrade.schemas.params import read_yaml
 from capgrade.schemas.tars import NO_FILE, NO_TARGET, SPARSE, expand_braces
 from capgrade.trainer.evaluation.order import read_ids
 from capgrade.trainer.evaluation.task import read_similarity

@@ -594,7 +594,7 @@ AGREE = "agree --captions {root}/captions --judgements {root}/people.csv --measu
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        ("captions --input {root}/captions --frequencies {out}", "df.arrow"),
+        ("frequencies --captions {root}/captions --out {out}", "df.arrow"),
         (f"{AGREE} --out {{out}}", "a.json"),
         (f"{AGREE} --pairs {{out}}", "p.arrow"),
         ("report --data {root} --out {out}", "page.html"),

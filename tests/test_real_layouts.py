@@ -41,13 +41,13 @@ TABLE = [
     "csv",
     "--input",
     "{}/captions.csv",
-    "--column",
+    "--columns",
     "image_id=path",
     "--images",
     "{}/pictures",
 ]
 BY_HAND = {
-    "hub": ["--source", "hub", "--input", "{}", "--column", "image_id=img_id", "--images", "{}"],
+    "hub": ["--source", "hub", "--input", "{}", "--columns", "image_id=img_id", "--images", "{}"],
     "webdataset": ["--source", "webdataset", "--input", "{}", "--images", "{}"],
     "table": [*TABLE, "--set", "regions.unreadable=skip"],
 }

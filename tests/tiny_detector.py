@@ -19,7 +19,7 @@ from capgrade.pipelines.detectors.selection import (
     SelectionRule,
     select_regions,
 )
-from capgrade.schemas.params import RegionsParams
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.regions import Regions
 
 TINY = BottomUpConfig(

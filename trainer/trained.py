@@ -98,9 +98,12 @@ class FittedTrained(OfPictures):
 class TrainedParams(ParamsBlock):
     """A trained model: its run, and the regions or pictures that it reads."""
 
-    run: Where | None = None  # folder of `train`, of one model or, with train.folds, of several
-    regions: Where | None = None  # folder of the images' regions
-    images: PicturesAt | None = None  # pictures, of a model that reads them
+    run: Where | None = None
+    """folder of `train`, of one model or, with train.folds, of several"""
+    regions: Where | None = None
+    """folder of the images' regions"""
+    images: PicturesAt | None = None
+    """pictures, of a model that reads them"""
 
 
 class Trained(Measure[TrainedParams]):

@@ -44,8 +44,8 @@ _SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa
 class Frequencies:
     """In how many of `n_images` reference sets each n-gram of 1 to 4 words occurs, for CIDEr-D.
 
-    `Frequencies.of(references)` counts them, `Frequencies.read(path)` reads what `capgrade captions
-    --frequencies` wrote. An n-gram that no set has counts as one that one set has, as in
+    `Frequencies.of(references)` counts them, `Frequencies.read(path)` reads what `capgrade
+    frequencies` wrote. An n-gram that no set has counts as one that one set has, as in
     pycocoevalcap.
     """
 
@@ -108,7 +108,7 @@ class Frequencies:
         return cls(ngrams.vocabulary, ngrams.keys, images, n_images, tokenizer, corpus)
 
     def write(self, path: str | Path) -> None:
-        """Write the file of `capgrade captions --frequencies`.
+        """Write the file of `capgrade frequencies`.
 
         InputError where a file of another kind stands.
         """
@@ -141,7 +141,7 @@ class Frequencies:
         reader = ArrowFile(Path(path))
         metadata = metadata_of(reader.schema)
         if metadata.get("kind") != _KIND:
-            remedy = "write one: capgrade captions --frequencies"
+            remedy = "write one: capgrade frequencies"
             raise InputError("not a file of document frequencies", file=path, remedy=remedy)
         reader.need(pa.schema([]), ("corpus", "n_images"))
         corpus = metadata["corpus"]
@@ -151,7 +151,7 @@ class Frequencies:
         if pc.any(pc.match_substring(table["ngram"], "\xa0")).as_py():
             problem = "an earlier version counted words with no-break spaces inside, "
             problem += "which are several words now"
-            remedy = "count them again: capgrade captions --frequencies"
+            remedy = "count them again: capgrade frequencies"
             raise InputError(problem, file=path, remedy=remedy)
         words = split_at_spaces(table["ngram"].combine_chunks().cast(pa.large_string()))
         # A file has the beginning of each of its n-grams too, so these are all that there are.

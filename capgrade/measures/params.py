@@ -18,9 +18,10 @@ from capgrade.schemas.natures import Where, recorded
 class _Shared(ParamsBlock):
     """Parameters of every measure, shared by the stages that compute relevance."""
 
-    imported: dict[str, Where] = {}  # name -> a relevance matrix that someone else computed
-    # name -> measure -> weight
+    imported: dict[str, Where] = {}
+    """name -> a relevance matrix that someone else computed"""
     mixtures: dict[str, Annotated[dict[str, Finite], Field(min_length=1)]] = {}
+    """name -> measure -> weight"""
 
     def of(self, name: str) -> ParamsBlock:
         """The parameters of one of MEASURES."""

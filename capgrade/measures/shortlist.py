@@ -21,8 +21,10 @@ from capgrade.schemas.errors import InputError
 class Shortlist(ParamsBlock):
     """Parameters of a measure that scores what another one ranks first."""
 
-    of: str = "sbert"  # the measure that ranks: any that scores every pair, or a mixture
-    top: Positive = 50  # so many captions of an image are scored, the first by `of`, and its own
+    of: str = "sbert"
+    """the measure that ranks: any that scores every pair, or a mixture"""
+    top: Positive = 50
+    """so many captions of an image are scored, the first by `of`, and its own"""
 
 
 @dataclass(frozen=True)

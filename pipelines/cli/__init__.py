@@ -19,34 +19,35 @@ import typer
 
 from capgrade.pipelines.cli import catalogues, labels, people, project, regions, training, uses
 from capgrade.pipelines.cli.options import BEAM, Command, Group, option_of, with_options
+from capgrade.pipelines.cli.stages import command_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
 from capgrade.schemas.say import show_warning
+from capgrade.stages import STAGES
 
 # Commands that keep finished work when they are stopped, and go on with it.
+RESUMABLE = {"train", "judge", "regrade"}
+RESUMABLE |= {name for name, stage in STAGES.items() if stage.format is not None}
 # Where a stopped command goes on whose units take long; what was done of one is lost.
 _LARGE_UNITS = {
     "regions": "after the last finished shard, of up to 512 images",
     "train": "after the last finished epoch",
 }
-RESUMABLE = {"relevance", "shards", "regions", "train", "judge", "regrade"}
 JUDGE = "--endpoint http://localhost:8000/v1 --judge-model llama-3.1-8b"
 
+_OF_STAGES = {name: (command_of(stage), stage.example) for name, stage in STAGES.items()}
 # The stages, then their uses; each with the line that its help opens with. Tests run these on small
 # inputs.
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "init": (project.init, "--template scenes project"),
     "inputs": (project.inputs, "--out data/inputs"),
-    "captions": (labels.captions, "--source tsv --input captions.tsv --split test --out captions"),
-    "regions": (regions.regions, "--images data/captions --out regions"),
+    **_OF_STAGES,
     "regions show": (
         regions.show_regions,
         "--regions regions --images data/captions --out regions.png",
     ),
     "regions export": (regions.export_regions, "--format npz --regions regions --out exported"),
     "regions import": (regions.import_regions, "--format npz --input exported --out imported"),
-    "relevance": (labels.relevance, "--captions captions --measures people --out relevance"),
-    "shards": (labels.shards, "--captions captions --measures cider,rouge_l --out shards"),
     "train": (
         training.train,
         "--preset sam --captions data/captions --regions data/regions --out run",
@@ -66,6 +67,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "report": (uses.report, "--data data --out report.html"),
     "score": (uses.score, "--candidates results.json --references captions.json"),
     "audit": (uses.audit, "--captions captions --relevance relevance --out audit.html"),
+    "frequencies": (labels.frequencies, "--captions captions --out frequencies.arrow"),
+    "parse": (labels.parse, "'two dogs play with a red ball'"),
     "search": (training.search, "--run run --query 'two dogs play with a red ball'"),
     "explore": (people.explore, "--dataset dataset"),
     "judge": (
@@ -87,10 +90,16 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
 
 
 class _OrderedGroup(Group):
-    """Typer lists groups of commands after single ones."""
+    """The commands in the order of the table. Some have names of two words."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [name for name in COMMANDS if name in self.commands]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        two = " ".join(args[:2])
+        if two in self.commands:
+            return two, self.commands[two], args[2:]
+        return super().resolve_command(ctx, args)
 
 
 def _print_version(is_asked: bool) -> None:
@@ -188,25 +197,17 @@ def _record_time(name: str, out: Path) -> AbstractContextManager[None]:
 
 
 def _add_commands() -> None:
-    """Each command of the table with its example; `regions` both does something and has commands
-    below it."""
-    subcommands = typer.Typer(cls=Group, invoke_without_command=True)
+    """Each command of the table with its example."""
     for name, (function, example) in COMMANDS.items():
         description = inspect.cleandoc(function.__doc__ or "")
-        texts: dict[str, Any] = {
-            "help": f"\b\n$ capgrade {name} {example}\n\n{description}",
-            "short_help": description.partition("\n\n")[0].replace("\n", " "),
-        }
-        group, _, command_name = name.rpartition(" ")
-        if name == "regions":
-            subcommands.callback(**texts)(_record_run(name, with_options(function)))
-            app.add_typer(subcommands, name=name)
-        else:
-            settings = BEAM if name in ("relevance", "shards") else None
-            commands = subcommands if group else app
-            commands.command(command_name, cls=Command, context_settings=settings, **texts)(
-                _record_run(name, with_options(function))
-            )
+        on_beam = name in STAGES and STAGES[name].on_beam
+        app.command(
+            name,
+            cls=Command,
+            context_settings=BEAM if on_beam else None,
+            help=f"\b\n$ capgrade {name} {example}\n\n{description}",
+            short_help=description.partition("\n\n")[0].replace("\n", " "),
+        )(_record_run(name, with_options(function)))
 
 
 _add_commands()

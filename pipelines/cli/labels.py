@@ -17,20 +17,14 @@ from capgrade.pipelines.cli.options import (
     NAME,
     PATH,
     AsJson,
-    CaptionsAt,
-    ColumnNames,
+    CaptionsDir,
     CommonOptions,
     Measures,
     N,
     OptionalCaptions,
-    OptionalOut,
-    Out,
     Split,
-    SplitLists,
-    beam_options,
     load,
     parse_measures,
-    parse_pairs,
     print_result,
     refuse_options,
     require_all,
@@ -38,100 +32,18 @@ from capgrade.pipelines.cli.options import (
 from capgrade.schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from capgrade.measures.params import MeasuresParams
+    pass
 
 
-def captions(
-    out: OptionalOut = None,
-    source: Annotated[
-        str | None,
-        Option(
-            metavar=NAME,
-            help=(
-                "Kind of the input: coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub,"
-                " webdataset; scenes draws its own. Default: scenes."
-            ),
-        ),
-    ] = None,
-    input: Annotated[
-        list[str] | None,
-        Option(
-            metavar=PATH,
-            help="File, folder or Hugging Face dataset; repeat it where a source has several.",
-        ),
-    ] = None,
-    split: Annotated[
-        str | None,
-        Option(metavar="SPLIT", help="Split to keep, or its name if the source has no splits."),
-    ] = None,
-    split_list: SplitLists = None,
-    column: ColumnNames = None,
-    tokenizer: Annotated[
-        str | None,
-        Option(
-            metavar=NAME,
-            help="One of ptb_py, ptb, lower_split, word_unigram, characters. Default: ptb_py.",
-        ),
-    ] = None,
-    frequencies: Annotated[
-        Path | None,
-        Option(
-            metavar=FILE, help="Only save the document frequencies of --input, a captions folder."
-        ),
-    ] = None,
-    parse: Annotated[
-        str | None, Option(metavar="CAPTION", help="Only show the scene graph that is read in it.")
-    ] = None,
-    common: CommonOptions = COMMON_OPTIONS,
+def frequencies(
+    captions: CaptionsDir,
+    out: Annotated[Path, Option(metavar=FILE, help="Arrow file to write.")],
+    split: Split = None,
 ) -> None:
-    """Read captions from a source, check and tokenise them, and write one Arrow table.
+    """Document frequencies of captions, for CIDEr-D of others: `measures.cider.document_frequency`.
 
-    `--frequencies FILE --input CAPTIONS` saves document frequencies for
-    `measures.cider.document_frequency`; `--parse "a caption"` shows what the measure scene_graph
-    reads.
+    `capgrade score --frequencies` reads the file, too.
     """
-    if parse is not None:
-        refuse_options("with --parse", out=out, source=source, input=input, frequencies=frequencies)
-        _show_scene_graph(parse, common.as_json)
-        return
-    if frequencies is not None:
-        refuse_options("with --frequencies", out=out, source=source)
-        if input is None or len(input) > 1:
-            problem = "no captions to count" if input is None else f"{len(input)} inputs"
-            raise InputError(
-                problem, remedy="give one --input, a folder that capgrade captions wrote"
-            )
-        _write_frequencies(Path(input[0]), split, frequencies)
-        return
-    if out is None:
-        raise InputError("no folder to write", remedy="give --out")
-    from capgrade.pipelines.captions import captions as stage
-
-    lists = parse_pairs(split_list, "--split-list") or None
-    inputs = input[0] if input and len(input) == 1 else input
-    main_options = {"source": source, "input": inputs, "split": split, "split_lists": lists}
-    columns = {f"columns.{field}": name for field, name in parse_pairs(column, "--column").items()}
-    options = {**main_options, **columns, "tokenizer": tokenizer}
-    done = stage(out, load(common.params, common.sets, captions=options).captions)
-    rows = done["files"]["captions.arrow"]["rows"]
-    splits = ", ".join(f"{name} {count:,}" for name, count in done["splits"].items())
-    left_out = (f"\nleft out: {count:,} {reason}" for reason, count in done["left_out"].items())
-    print_result(
-        done,
-        common.as_json,
-        f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}{''.join(left_out)}",
-    )
-
-
-def _show_scene_graph(caption: str, as_json: bool) -> None:
-    from capgrade.measures.scene_graph.parse import parse
-    from capgrade.text.ptb import ptb_tokens
-
-    graph = parse(tuple(ptb_tokens(caption)))
-    print_result(asdict(graph), as_json, str(graph))
-
-
-def _write_frequencies(captions: Path, split: str | None, out: Path) -> None:
     from capgrade.measures.frequencies import Frequencies
     from capgrade.schemas.captions import read_captions
 
@@ -140,97 +52,16 @@ def _write_frequencies(captions: Path, split: str | None, out: Path) -> None:
     typer.echo(f"{len(counted.images):,} n-grams of {counted.n_images:,} images -> {out}")
 
 
-def _load_scoring(
-    context: typer.Context,
-    stage: str,
-    measures: str | None,
-    split: str | None,
-    common: CommonOptions,
-) -> tuple[Any, MeasuresParams, list[str]]:
-    """The parameters of the stage and of measures, and Beam's options. MissingExtraError where a
-    package that they need is not installed."""
-    names = None if measures is None else parse_measures(measures)
-    loaded = load(
-        common.params, common.sets, measures, **{stage: {"measures": names, "split": split}}
-    )
-    block = getattr(loaded, stage)
-    options = beam_options(context)
-    require_all(
-        *(["apache_beam"] if options else []), measures=block.measures, params=loaded.measures
-    )
-    return block, loaded.measures, options
-
-
-def relevance(
-    context: typer.Context,
-    captions: CaptionsAt,
-    out: Out,
-    measures: Measures = None,
-    split: Split = None,
-    common: CommonOptions = COMMON_OPTIONS,
+def parse(
+    caption: Annotated[str, typer.Argument(metavar="CAPTION", help="A sentence in English.")],
+    as_json: AsJson = False,
 ) -> None:
-    """Dense relevance of every caption to every image, for evaluation splits: one Arrow file per
-    measure.
+    """The scene graph that the measure scene_graph reads in a caption."""
+    from capgrade.measures.scene_graph.parse import parse as read_graph
+    from capgrade.text.ptb import ptb_tokens
 
-    Options after `--` go to Apache Beam: `-- --direct_num_workers=2
-    --direct_running_mode=multi_processing`.
-    """
-    block, how, options = _load_scoring(context, "relevance", measures, split, common)
-    from capgrade.pipelines.execution.folder import local_folder
-    from capgrade.pipelines.relevance import relevance as stage
-
-    done = stage(local_folder(captions), out, block, how, options)
-    rows = {name: entry["rows"] for name, entry in done["files"].items() if name.endswith(".arrow")}
-    files = ", ".join(f"{name} {count:,} x {done['n_captions']:,}" for name, count in rows.items())
-    print_result(done, common.as_json, f"{files} -> {out}")
-
-
-def shards(
-    context: typer.Context,
-    captions: CaptionsAt,
-    out: Out,
-    measures: Measures = None,
-    split: Split = None,
-    part: Annotated[
-        str | None,
-        Option(
-            metavar="K/N",
-            help="Only part K of N, such as 3/8, into OUT.parts; in any order, on any machine.",
-        ),
-    ] = None,
-    join: Annotated[
-        bool, Option("--join", help="Write OUT from the parts; the same bytes as in one run.")
-    ] = False,
-    common: CommonOptions = COMMON_OPTIONS,
-) -> None:
-    """Sampled subsets of captions for each image, for training splits: Arrow shards; the dense
-    matrix is not stored.
-
-    Options after `--` go to Apache Beam: `-- --direct_num_workers=2
-    --direct_running_mode=multi_processing`.
-    """
-    if part is not None and join:
-        raise InputError(
-            "--part and --join together", remedy="make the parts first, then join them"
-        )
-    block, how, options = _load_scoring(context, "shards", measures, split, common)
-    from capgrade.pipelines.execution.folder import local_folder
-    from capgrade.pipelines.shards import ShardsPart, join_shards
-    from capgrade.pipelines.shards import shards as stage
-
-    folder = local_folder(captions)
-    this_part = ShardsPart.parse(part) if part is not None else None
-    done = (
-        join_shards(folder, out, block, how)
-        if join
-        else stage(folder, out, block, how, options, this_part)
-    )
-    out = this_part.folder(out) if this_part else out
-    rows = sum(entry["rows"] for entry in done["files"].values())
-    count = f"{len(done['files'])} {'block' if part else 'shard'}(s)"
-    print_result(
-        done, common.as_json, f"{done['pairs']:,} pairs of {rows:,} images in {count} -> {out}"
-    )
+    graph = read_graph(tuple(ptb_tokens(caption)))
+    print_result(asdict(graph), as_json, str(graph))
 
 
 def agree(

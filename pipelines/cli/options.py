@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 from capgrade.schemas.errors import InputError, choose_from, nearest
 from capgrade.schemas.extras import require
 
-if TYPE_CHECKING:  # `capgrade --help` loads neither numpy nor pydantic
+if TYPE_CHECKING:  # `capgrade --help` does not load numpy
     from capgrade.measures.params import MeasuresParams
     from capgrade.params import Params
 
@@ -66,28 +66,13 @@ SetOptions = Annotated[
 ]
 AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 Out = Annotated[Path, Option(metavar=FOLDER, help="Folder to write.")]
-OptionalOut = Annotated[Path | None, Option("--out", metavar=FOLDER, help="Folder to write.")]
 CaptionsDir = Annotated[Path, Option("--captions", metavar=FOLDER, help=f"{_CAPTIONS}.")]
 OptionalCaptions = Annotated[
     Path | None, Option("--captions", metavar=FOLDER, help=f"{_CAPTIONS}.")
 ]
-CaptionsAt = Annotated[
-    str, Option("--captions", metavar="FOLDER_OR_URL", help=f"{_CAPTIONS}, or its URL.")
-]
 RegionsDir = Annotated[Path, Option("--regions", metavar=FOLDER, help=_REGIONS)]
 OptionalRegions = Annotated[Path | None, Option("--regions", metavar=FOLDER, help=_REGIONS)]
 Split = Annotated[str | None, Option(metavar="SPLIT", help="Split to use, if there are several.")]
-SplitLists = Annotated[
-    list[str] | None,
-    Option(metavar="SPLIT=FILE", help="Image ids of a split, for flickr; repeat for several."),
-]
-ColumnNames = Annotated[
-    list[str] | None,
-    Option(
-        metavar="FIELD=COLUMN",
-        help="Column of image_id, caption_id, caption, split or image_file; repeat for several.",
-    ),
-]
 Measures = Annotated[
     str | None,
     Option(

@@ -15,17 +15,14 @@ from capgrade.pipelines.cli.options import (
     FOLDER,
     NAME,
     PATH,
-    ColumnNames,
     CommonOptions,
     Out,
-    SplitLists,
     load,
     parse_pairs,
     print_result,
     refuse_half,
     refuse_options,
 )
-from capgrade.pipelines.cli.regions import keys_for_options
 from capgrade.schemas.errors import InputError, choose_from
 
 if TYPE_CHECKING:
@@ -51,8 +48,17 @@ def init(
     input: Annotated[
         list[str] | None, Option(metavar=PATH, help="Its file, folder or Hugging Face dataset.")
     ] = None,
-    split_list: SplitLists = None,
-    column: ColumnNames = None,
+    split_lists: Annotated[
+        list[str] | None,
+        Option(metavar="SPLIT=FILE", help="Files of the image ids of each split, for flickr."),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        Option(
+            metavar="FIELD=COLUMN",
+            help="Columns of image_id, caption_id, caption, split or image_file.",
+        ),
+    ] = None,
     images: Annotated[
         str | None, Option(metavar=PATH, help="Images, as `capgrade regions` takes them.")
     ] = None,
@@ -84,6 +90,7 @@ def init(
     It reads the captions and finds pictures for them before it writes. On a terminal it asks for
     what is not given.
     """
+    from capgrade.pipelines.features.convert import keys_for_options
     from capgrade.pipelines.project.init import (
         in_project,
         inspect_dataset,
@@ -100,8 +107,8 @@ def init(
         "input": input,
         "images": images,
         "features": features,
-        "split-list": split_list,
-        "column": column,
+        "split_lists": split_lists,
+        "columns": columns,
     }
     if template is None and not any(options.values()) and sys.stdin.isatty():
         template, data, options = _ask_dataset()
@@ -168,9 +175,9 @@ def _dataset_of_options(options: dict[str, Any]) -> Any:
     if options["input"]:
         inputs = options["input"]
         captions["input"] = list(inputs) if len(inputs) > 1 else inputs[0]
-    if lists := parse_pairs(options["split-list"], "--split-list"):
+    if lists := parse_pairs(options["split_lists"], "--split-lists"):
         captions["split_lists"] = lists
-    if columns := parse_pairs(options["column"], "--column"):
+    if columns := parse_pairs(options["columns"], "--columns"):
         captions["columns"] = columns
     if (options["images"] is None) == (not options["features"]):
         raise InputError(
@@ -207,8 +214,8 @@ def _ask_dataset() -> tuple[str | None, Path | None, dict[str, Any]]:
             typer.prompt("Pictures (empty: features)", default="", show_default=False) or None
         ),
         "features": None,
-        "split-list": None,
-        "column": None,
+        "split_lists": None,
+        "columns": None,
     }
     if options["images"] is None:
         options["features"] = [typer.prompt("Features, as FORMAT=PATH")]

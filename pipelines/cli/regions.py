@@ -1,38 +1,24 @@
-"""`capgrade regions` and its commands."""
+"""Commands around regions: features of others, and pictures of boxes."""
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Option
 
 from capgrade.pipelines.cli.options import (
-    COMMON_OPTIONS,
     FILE,
     FOLDER,
     NAME,
     PATH,
     AsJson,
-    CommonOptions,
-    OptionalOut,
     RegionsDir,
-    load,
     print_result,
     refuse_options,
 )
+from capgrade.pipelines.stages.regions import left_out_line, regions_line
 from capgrade.schemas.errors import InputError
 
-# Options of `regions import`, and the parameters that say the same to `regions`.
-KEYS = {
-    "--unreadable skip": "--set regions.unreadable=skip",
-    "--input-dtype": "regions.features.input_dtype",
-    "--input": "regions.features.input",
-    "--ids": "regions.features.ids",
-    "--format": "regions.features.format",
-}
 CaptionsOfImages = Annotated[
     Path | None,
     Option(
@@ -49,127 +35,6 @@ SplitsOfImages = Annotated[
         help="With --captions: these splits, as val+test. Default: all.",
     ),
 ]
-
-
-def regions(
-    context: typer.Context,
-    images: Annotated[
-        str | None,
-        Option(
-            metavar=PATH,
-            help=(
-                "Images: folder, zip, tars, Parquet, dataset, captions folder, or list of image id,"
-                " tab and path."
-            ),
-        ),
-    ] = None,
-    out: OptionalOut = None,
-    detector: Annotated[
-        str | None,
-        Option(metavar=NAME, help="Detector of `capgrade list detectors`. Of scenes: scenes."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        Option(
-            metavar=PATH,
-            help="With patches: efficientnet-lite2, or a model of transformers: folder or hub id.",
-        ),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        Option(metavar=FILE, help="Checkpoint of the detector; or `random`, to try the speed."),
-    ] = None,
-    boxes: Annotated[
-        str | None,
-        Option(
-            metavar="N_OR_MIN-MAX", help="Regions per image, such as 36 or 10-100. Default: 36."
-        ),
-    ] = None,
-    captions: CaptionsOfImages = None,
-    split: SplitsOfImages = None,
-    common: CommonOptions = COMMON_OPTIONS,
-) -> None:
-    """Regions of images: what a detector finds in each, in Arrow shards; a stopped run goes on when
-    run again.
-
-    Several GPUs: `torchrun --nproc-per-node 4 -m capgrade.pipelines.cli regions ...`, one process
-    per GPU.
-    """
-    if context.invoked_subcommand:
-        return
-    options = {
-        "detector": detector,
-        "model": model,
-        "weights": weights,
-        "boxes": boxes,
-        "split": split,
-    }
-    params = load(common.params, common.sets, regions=options).regions
-    images = images or params.images
-    if out is None or (images is None and params.features is None):
-        raise InputError("--images and --out are needed", remedy="see capgrade regions --help")
-    if images is None and params.features is not None:
-        from capgrade.pipelines.features.convert import import_regions as import_stage
-
-        features = params.features
-        with keys_for_options():
-            done = import_stage(
-                features.format,
-                [Path(name) for name in features.input],
-                out,
-                dtype=features.dtype,
-                captions=captions,
-                split=params.split,
-                unreadable=params.unreadable,
-                ids=[Path(name) for name in features.ids],
-                input_dtype=features.input_dtype,
-            )
-        print_result(
-            done, common.as_json, _regions_line(done, out) + _left_out_line(done["left_out"])
-        )
-        return
-    from capgrade.pipelines.regions import regions as stage
-
-    assert images is not None
-    detected = stage(Path(images), out, params, captions)
-    if detected:
-        print_result(detected, common.as_json, _regions_line(detected, out))
-
-
-@contextmanager
-def keys_for_options(before: str = "") -> Iterator[None]:
-    """Name parameters where an error names the options of `regions import`, which the block
-    `regions.features` stands for; with `before` as a command takes them, --set KEY=VALUE."""
-    try:
-        yield
-    except InputError as error:
-        problem, remedy = error.problem, error.remedy or ""
-        for option, key in KEYS.items():
-            if before and not key.startswith(before):
-                remedy = re.sub(rf"{option} (?=[A-Z])", f"{before}{key}=", remedy)
-            problem, remedy = (re.sub(rf"{option}\b", f"{key}", text) for text in (problem, remedy))
-        raise InputError(problem, file=error.file, row=error.row, remedy=remedy or None) from error
-
-
-def _regions_line(done: dict[str, Any], out: Path) -> str:
-    images = sum(entry["rows"] for entry in done["files"].values())
-    error = done["rounding"]
-    rounded = f"rounded by at most {error['max_abs']:.2g}, {error['max_rel']:.2%} of a value"
-    stored = f"{done['params']['dtype']}, {rounded if error['max_abs'] else 'not rounded'}"
-    return (
-        f"{images:,} images, {done['regions']:,} regions of {done['dim']:,} numbers ({stored}) ->"
-        f" {out}"
-    )
-
-
-def _left_out_line(left_out: list[dict[str, str]]) -> str:
-    examples = "; ".join(f"{image['file']} ({image['problem']})" for image in left_out[:3])
-    more = (
-        f"; and {len(left_out) - 3} more, see left_out in manifest.json"
-        if len(left_out) > 3
-        else ""
-    )
-    return f"\n{len(left_out)} images left out: {examples}{more}" if left_out else ""
 
 
 def import_regions(
@@ -251,7 +116,9 @@ def import_regions(
         ids=ids or (),
         input_dtype=input_dtype,
     )
-    print_result(done, as_json, _regions_line(done, out) + _left_out_line(done["left_out"]))
+    said = [f"{regions_line(done, dtype)} -> {out}"]
+    said += [left_out_line(done["left_out"])] if done["left_out"] else []
+    print_result(done, as_json, "\n".join(said))
 
 
 def export_regions(

@@ -58,7 +58,7 @@ def score(
         Path | None,
         Option(
             metavar=FILE,
-            help="Document frequencies of CIDEr-D: a file of `capgrade captions --frequencies`.",
+            help="Document frequencies of CIDEr-D: a file of `capgrade frequencies`.",
         ),
     ] = None,
     out: Annotated[Path | None, Option(metavar=FILE, help="Table to write, .md or .tex.")] = None,

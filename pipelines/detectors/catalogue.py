@@ -15,10 +15,10 @@ from capgrade.pipelines.detectors.detectron import find_config, list_config_file
 from capgrade.pipelines.detectors.layouts import CHECKPOINTS
 from capgrade.pipelines.detectors.patches import PatchDetector
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detector, RegionRule, SelectionRule
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.block import Precision
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import MANIFEST, digest
-from capgrade.schemas.params import RegionsParams
 
 _RANDOM = "random"  # the value of --weights for a model without trained weights
 

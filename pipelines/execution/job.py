@@ -2,7 +2,7 @@
 
 A stage opens its run (`open_run`), fits and saves the measures (`fit_measures`), has workers make
 the parts that are missing (`run_blocks`), in this process or where a runner of Beam starts them,
-and writes a manifest (`finish_run`). Parts and saved measures stand in the folder of the run, which
+and writes a manifest (`Run.finish`). Parts and saved measures stand in the folder of the run, which
 is the work folder or one at a URL. A part that exists is whole, so a stopped run goes on. Bytes
 depend neither on the runner, nor on workers, nor on stops.
 """
@@ -24,22 +24,23 @@ from capgrade.measures import Measure, choose, file_digests
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder
 from capgrade.pipelines.execution.worker import IDS, SHARED, Job, TableMaker, Worker
+from capgrade.pipelines.stages.relevance import RelevanceParams
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.arrow import ArrowFile, write_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import output_of, package_version, write_manifest
-from capgrade.schemas.natures import of_parts, recorded
+from capgrade.schemas.files import output_of, package_version
 from capgrade.schemas.output import PARTS, run_key
-from capgrade.schemas.params import RelevanceParams, ShardsParams
 from capgrade.schemas.progress import Advance, counted_work, progress
+from capgrade.schemas.run import Run
 from capgrade.schemas.say import if_silent, tell
+from capgrade.schemas.stage import Stage
 
-FORMAT = 2  # of parts: raise it when the same parameters give other values
 FETCHES = 16  # parts that are copied from a URL at the same time
 
 
 def open_run(
-    stage: str,
+    stage: Stage[Any],
     captions_dir: Path,
     params: RelevanceParams | ShardsParams,
     measures: MeasuresParams,
@@ -47,33 +48,30 @@ def open_run(
 ) -> ScoringRun:
     """Read the captions of a split, and gather what a run of `stage` depends on.
 
-    `rule` is what its parts depend on beside parameters and inputs. InputError for unknown
+    `rule` is what its result depends on beside parameters and inputs. InputError for unknown
     measures, and for a split, a device or a way to `exchange` that is not there.
     """
     chosen = choose(params.measures, measures)
     require_device(params.device)
     if params.exchange:
         Folder(params.exchange)
-    made_with = {stage: recorded(params), "measures": measures.used(params.measures), **rule}
     captions = read_captions(captions_dir, params.split)
     files = file_digests(chosen.values())
-    inputs = {"captions": captions.digest, "split": captions.split, **files}
-    of_blocks = {
-        stage: of_parts(params),
-        "measures": measures.used(params.measures, of_parts),
-        # Parts are of so many images, and a GPU's values differ in their last bits.
-        "block_images": params.block_images,
-        "device": params.device,
-    }
-    return ScoringRun(
+    run = Run(
         stage=stage,
+        params=params,
+        inputs={"captions": captions.digest, "split": captions.split, **files},
+        measures=measures,
+        rule=rule,
+        # Parts are of so many images, and a GPU's values differ in their last bits.
+        of_parts={"block_images": params.block_images, "device": params.device},
+    )
+    return ScoringRun(
+        run=run,
         captions=captions,
         chosen=chosen,
         params=params,
-        made_with=made_with,
         files=files,
-        inputs=inputs,
-        made_of={"format": FORMAT, **rule, **of_blocks, "inputs": inputs},
         facts={
             "captions": captions.digest,
             "split": captions.split,
@@ -88,16 +86,13 @@ def open_run(
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringRun:
-    """The captions that a run of `relevance` or `shards` scores, and what its parts depend on."""
+    """A run of `relevance` or `shards`, and the captions that it scores."""
 
-    stage: str
+    run: Run[Any]
     captions: Captions
     chosen: Mapping[str, Measure]
     params: RelevanceParams | ShardsParams
-    made_with: Mapping[str, Any]  # parameters, as a manifest has them
     files: Mapping[str, str]  # digests of what the measures read
-    inputs: dict[str, str]  # these, and of captions, as a manifest has them
-    made_of: Mapping[str, Any]  # all that parts depend on
     facts: Mapping[str, str]  # what the metadata of every table say of the captions
     n_blocks: int
     partial: frozenset[int]  # numbers of the measures that score some pairs alone
@@ -127,7 +122,7 @@ class ScoringRun:
             # With the path of the output, so that two outputs at once have two folders.
             url = where = str(work.resolve())
             if self.params.exchange is not None:
-                url = run_url(self.params.exchange, [where, self.made_of])
+                url = run_url(self.params.exchange, [where, self.run.made_of])
         return Job(
             url=url,
             kinds=kinds,
@@ -136,15 +131,6 @@ class ScoringRun:
             block_images=self.params.block_images,
             n_blocks=self.n_blocks,
             device=self.params.device,
-        )
-
-    def finish_run(
-        self, work: Path, kind: str, rows: dict[str, int], **facts: Any
-    ) -> dict[str, Any]:
-        """Write the manifest, and return it."""
-        facts["n_captions"] = self.captions.n_captions
-        return write_manifest(
-            work, kind, params=self.made_with, inputs=self.inputs, rows=rows, **facts
         )
 
 

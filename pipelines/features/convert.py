@@ -1,6 +1,8 @@
 """Other code bases' feature files into folders of regions, and back."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +23,30 @@ from capgrade.schemas.own_files import refuse_file
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import Dtype, Regions, RegionStore, write_regions
 from capgrade.schemas.say import tell
+
+# Options of `regions import`, and the parameters that say the same to `regions`.
+_KEYS = {
+    "--unreadable skip": "--set regions.unreadable=skip",
+    "--input-dtype": "regions.features.input_dtype",
+    "--input": "regions.features.input",
+    "--ids": "regions.features.ids",
+    "--format": "regions.features.format",
+}
+
+
+@contextmanager
+def keys_for_options(before: str = "") -> Iterator[None]:
+    """Name parameters where an error names the options of `regions import`, which the block
+    `regions.features` stands for; with `before` as a command takes them, --set KEY=VALUE."""
+    try:
+        yield
+    except InputError as error:
+        problem, remedy = error.problem, error.remedy or ""
+        for option, key in _KEYS.items():
+            if before and not key.startswith(before):
+                remedy = re.sub(rf"{option} (?=[A-Z])", f"{before}{key}=", remedy)
+            problem, remedy = (re.sub(rf"{option}\b", f"{key}", text) for text in (problem, remedy))
+        raise InputError(problem, file=error.file, row=error.row, remedy=remedy or None) from error
 
 
 def import_regions(

@@ -28,8 +28,12 @@ from capgrade.pictures.listing import (
 )
 from capgrade.pipelines.features.convert import list_images
 from capgrade.pipelines.features.rows import GoodImages
-from capgrade.pipelines.project.inputs import PIPELINE, outputs
+from capgrade.pipelines.project.inputs import outputs
+from capgrade.pipelines.project.pipeline import pipeline_text
 from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.stages.captions import CaptionsParams
+from capgrade.pipelines.stages.regions import FeaturesParams
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.block import ParamsBlock, validated
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import UNFINISHED, write_text
@@ -45,16 +49,8 @@ from capgrade.schemas.natures import (
     leaves_of,
     mark_of,
 )
-from capgrade.schemas.params import (
-    CaptionsParams,
-    FeaturesParams,
-    ShardsParams,
-    TrainParams,
-    override,
-    put,
-    read_yaml,
-    with_preset,
-)
+from capgrade.schemas.params import TrainParams, override, put, read_yaml, with_preset
+from capgrade.stages import STAGES
 from capgrade.text.language import NO_ENGLISH, count_without_english
 
 SCENES_PARAMS = Path(__file__).with_name("scenes.yaml")
@@ -69,11 +65,8 @@ _DIVIDED = {"val": 0.1, "test": 0.1}  # shares of the images, where a source has
 _MEASURES = ("cider", "rouge_l", "sbert")
 _FIRST = 20  # how many images of a feature file are checked: to read all may take an hour
 _TITLES = {
-    "captions": "where captions come from",
-    "regions": "pictures and the detector, or features that others made",
     "measures": "how each is computed, where not by default",
-    "relevance": "every pair of this split, to evaluate on",
-    "shards": "a sample of the pairs of this split, to train on",
+    **{name: stage.summary for name, stage in STAGES.items()},
     "train": "what all runs share",
     "runs": "presets to train and compare: capgrade's own, or those below",
     "presets": "more presets, upon capgrade's (`base`)",
@@ -452,7 +445,7 @@ def write_project(folder: Path, tree: Mapping[str, Any], about: str) -> list[str
             remedy = "give an empty DIR, or change params.yaml by hand; nothing was touched"
             raise InputError("it is there", file=folder / name, remedy=remedy)
     write_text(folder / PARAMS, "\n".join(_params_lines(tree)))
-    write_text(folder / _STAGES, PIPELINE.read_text(encoding="utf-8"))
+    write_text(folder / _STAGES, pipeline_text())
     # Unfinished work beside outputs would be a part of the folder that holds both.
     for name, wanted in ((".gitignore", IGNORED), (".dvcignore", (f"*{UNFINISHED}*",))):
         ignored = folder / name

@@ -18,23 +18,31 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.params import Params
 from capgrade.pictures.listing import NO_COLUMNS, ImageColumns, pictures_digest
 from capgrade.pipelines.features.scan import SUFFIX, ids_file
+from capgrade.pipelines.project.pipeline import pipeline_text
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.contents import content_digest, walk_files
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import folder_digest, package_version, write_json
 from capgrade.schemas.hub import hub_revision
-from capgrade.schemas.natures import LEFT_OUT, Manner, Nature, Place, changed, each, exists, is_path
-from capgrade.schemas.params import RegionsParams, TrainParams
+from capgrade.schemas.natures import (
+    LEFT_OUT,
+    Manner,
+    Nature,
+    Place,
+    changed,
+    each,
+    exists,
+    is_path,
+    measure_names,
+)
+from capgrade.schemas.params import TrainParams
 from capgrade.schemas.times import TIMES
+from capgrade.stages import STAGES
 
 CODE = {".py", ".yaml", ".j2", ".js", ".css", ".json", ".txt", ".safetensors"}
 PACKAGE = Path(__file__).parents[2]
-PIPELINE = Path(__file__).with_name("pipeline.yaml")
-# The blocks and keys that each stage's command reads beside `measures`.
-STAGES = {
-    "captions": ("captions",),
-    "regions": ("regions",),
-    "relevance": ("relevance",),
-    "shards": ("shards",),
+# The blocks and keys that the commands of other stages of the pipeline read, beside `measures`.
+READ = {
     "agree": ("agree", "relevance.split", "relevance.measures"),
     "publish": ("publish",),
     "evaluate": ("evaluate",),
@@ -47,24 +55,24 @@ RUNS = "runs"  # folder of what each of `params.runs` is made of
 def write_inputs(
     params: Params, out: Path, of_run: Callable[[str], TrainParams] | None = None
 ) -> dict[str, Any]:
-    """Write code.json, a file STAGE.json for each of STAGES and runs/RUN.json for each of
+    """Write code.json, a file STAGE.json for each stage and runs/RUN.json for each of
     `params.runs`, whose parameters `of_run` tells (None: those of `params`); and make the folder in
     which times are kept.
 
     Paths of `params` are seen from the current folder. InputError for a file that may not be read.
     """
     look = _Look(params, out.resolve().parent)
-    used = {
-        "relevance": params.relevance.measures,
-        "shards": params.shards.measures,
-        "agree": params.relevance.measures,
-    }
+    used = {"agree": params.relevance.measures}
     tree = params.model_dump(mode="json")
     found: dict[str, Any] = {
         "code": {"capgrade": package_version(), **checkout_digest()},
         **{
-            stage: look.at(_picked(tree, keys), used.get(stage, ()))
-            for stage, keys in STAGES.items()
+            stage: look.at(_picked(tree, keys), used.get(stage, ())) for stage, keys in READ.items()
+        },
+        **{
+            name: look.at({name: tree[name]}, measure_names(getattr(params, name)))
+            for name, stage in STAGES.items()
+            if stage.in_pipeline
         },
     }
     for run in params.runs:
@@ -157,7 +165,7 @@ class _Look:
 @cache
 def outputs() -> set[str]:
     """The names below data/ that the pipeline writes."""
-    texts = re.findall(r"\bdata/([\w.]+)", PIPELINE.read_text(encoding="utf-8"))
+    texts = re.findall(r"\bdata/([\w.]+)", pipeline_text())
     return set(texts)
 
 

@@ -174,7 +174,7 @@ def _own_values(contents: Contents) -> list[tuple[str, list[float | None]]]:
 
 def parameters(contents: Contents) -> str:
     """params.yaml with every parameter of every stage; further splits differ by `--set`."""
-    blocks = {"captions": contents.captions["params"], **_made(contents.splits[0])}
+    blocks = {"captions": contents.captions["params"]["captions"], **_made(contents.splits[0])}
     if contents.relevance:
         blocks["relevance"] = contents.relevance["params"]["relevance"]
     blocks["publish"] = contents.params.model_dump(mode="json")

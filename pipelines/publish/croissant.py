@@ -148,7 +148,7 @@ def _records(contents: Contents, config: str, table: PublishedTable, file: str) 
 
 def _responsible(contents: Contents) -> dict[str, Any]:
     """The RAI fields of the document; None for what is not known of the captions."""
-    source = contents.captions["params"].get("source")
+    source = contents.captions["params"]["captions"].get("source")
     drawn = source == "scenes"
     measures = ", ".join(contents.measures)
     whence = (

@@ -29,6 +29,7 @@ from capgrade.schemas.lines import read_json
 from capgrade.schemas.own_pairs import FILE as OWN_PAIRS
 from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.schemas.relevance import Relevance, read_relevance
+from capgrade.stages import STAGES
 from capgrade.trainer.fit import CONFIG, EPOCHS
 
 CAPTIONS_KIND, RELEVANCE, SHARDS = "captions", "relevance", "shards"
@@ -40,8 +41,7 @@ METRICS = "metrics.json"  # of an evaluation
 NEAREST_TO_PEOPLE = ("people", "sbert")
 # The commands that make outputs; {name} stands for a file or folder among the outputs.
 _COMMANDS = {
-    RELEVANCE: "relevance --captions {captions} --out {relevance}",
-    SHARDS: "shards --captions {captions} --out {shards}",
+    **{name: stage.typed("{{{}}}") for name, stage in STAGES.items()},
     AGREEMENT: (
         "agree --captions {captions} --judgements FILE --out {agreement.json} --pairs"
         " {judged.arrow}"

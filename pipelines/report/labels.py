@@ -124,7 +124,7 @@ def corpus_section(data: ReportData) -> PageSection:
     facts = {
         "captions": f"{sum(manifest['splits'].values()):,}",
         "images": f"{manifest['images']:,}",
-        "source": str(manifest["params"].get("source", "–")),
+        "source": str(manifest["params"]["captions"].get("source", "–")),
         "tokenizer": splits[0].tokenizer,
         **{
             f"left out, {reason}": f"{count:,}"

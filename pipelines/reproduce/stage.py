@@ -22,6 +22,7 @@ from capgrade.pipelines.reproduce.recipe import (
     settings_of,
 )
 from capgrade.pipelines.reproduce.table import keep_rows, section_of, table_json, table_markdown
+from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.pretrained import load_weights
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError, choose_from
@@ -36,7 +37,7 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.params import EvaluateParams, RelevanceParams
+from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import tell
 from capgrade.trainer.evaluation.evaluate import score

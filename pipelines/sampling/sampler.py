@@ -15,8 +15,8 @@ from capgrade.kernels import id_keys, mix_all
 from capgrade.measures.base import Fitted, Measure, own_pairs
 from capgrade.measures.tops import highest_pairs
 from capgrade.pipelines.sampling.draws import cells_of, draw, share_of_captions, uniform_sample
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import ShardsParams
 from capgrade.schemas.progress import part_of_work
 from capgrade.schemas.shards import scored_reason
 

@@ -11,10 +11,10 @@ from capgrade.pipelines.sources.json_files import read_coco, read_karpathy
 from capgrade.pipelines.sources.table import read_table
 from capgrade.pipelines.sources.text_files import read_flickr, read_precomp
 from capgrade.pipelines.sources.webdataset import read_webdataset
+from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas.captions import Caption, parts_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digests, folder_digest
-from capgrade.schemas.params import CaptionsParams
 from capgrade.schemas.tars import is_tars, list_tars
 from capgrade.text.tokens import ptb_jar
 

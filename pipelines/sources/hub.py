@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from capgrade.pictures.picture import SUFFIXES
 from capgrade.pipelines.sources.rows import KINDS, Record, kind_of, open_rows
 from capgrade.pipelines.sources.table import COLUMN, captions_of, columns_of, parse_cells
+from capgrade.pipelines.stages.captions import CaptionsParams, Columns
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.dataset_files import (
     SAVED,
@@ -35,7 +36,6 @@ from capgrade.schemas.hub import hub_source
 from capgrade.schemas.image_matching import NAMES_SHOWN
 from capgrade.schemas.left_out import EMPTY_FILES, OTHER_CONFIGS, OTHER_FILES, PICTURES, leave_out
 from capgrade.schemas.lines import open_bytes
-from capgrade.schemas.params import CaptionsParams, Columns
 from capgrade.schemas.say import tell
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from pydantic import BaseModel
 
 from capgrade.coco_files import PRECANNED, REJECTED
 from capgrade.pipelines.sources.fields import CaptionText, Id, Text, read_entries
+from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.left_out import OTHER_FILES, leave_out
 from capgrade.schemas.lines import read_json
-from capgrade.schemas.params import CaptionsParams
 
 _COCO = (
     "give a COCO caption file, such as captions_val2014.json, not instances_*.json or"

@@ -21,9 +21,9 @@ from capgrade.pipelines.sources.fields import (
     validate_entry,
 )
 from capgrade.pipelines.sources.rows import Record, open_rows
+from capgrade.pipelines.stages.captions import CaptionsParams, Columns
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError, choose_from
-from capgrade.schemas.params import CaptionsParams, Columns
 
 _KINDS = {
     "image_id": Id,
@@ -57,7 +57,7 @@ _FLOAT = re.compile(r"(-?\d{1,15})\.0")  # which float64 has to the last digit
 _NONE = re.compile(r"\s*(\[\s*\])?\s*")  # a cell without any
 IN_ALL = "give it in every row, or in none"
 _REMEDY = "give every row the fields of the first, an optional one in every row or in none"
-COLUMN = "name the right one with --column {field}=NAME"
+COLUMN = "name the right one with --columns {field}=NAME"
 
 
 def columns_of(

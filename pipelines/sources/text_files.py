@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path, PurePath
 from textwrap import shorten
 
+from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas.captions import Caption, parts_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.image_matching import by_name
 from capgrade.schemas.lines import open_table, read_lines
-from capgrade.schemas.params import CaptionsParams
 from capgrade.schemas.say import tell
 from capgrade.schemas.scan_ids import REPEAT, read_ids
 

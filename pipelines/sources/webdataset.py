@@ -11,14 +11,14 @@ from pydantic import Field, create_model
 
 from capgrade.pictures.picture import SUFFIXES
 from capgrade.pipelines.sources.fields import TextList, is_absent, validate_entry
+from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import decoded, parse_json
-from capgrade.schemas.params import CaptionsParams
 from capgrade.schemas.tars import Member, list_tars, tar_members
 
 _NO_PICTURE, NO_CAPTION = "samples without a picture", "samples without a caption"
-KEY_OF_JSON = "name the key of KEY.json that holds it: --column caption=NAME"
+KEY_OF_JSON = "name the key of KEY.json that holds it: --columns caption=NAME"
 
 
 def read_webdataset(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iterator[Caption]:

@@ -27,9 +27,9 @@ from capgrade.explorer.voices import DEPTH, make_matrix_voice
 from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.detectors.catalogue import make_detector
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import RegionsParams
 from tests.conftest import make_captions, random_sets
 from tests.explorer.conftest import NAMES, explorer_of
 

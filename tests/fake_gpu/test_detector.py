@@ -13,7 +13,7 @@ from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
 from capgrade.pipelines.detectors.faster_rcnn import Conventions
 from capgrade.pipelines.detectors.selection import AirsplayRule, RegionRule, SelectionRule
 from capgrade.pipelines.regions import regions
-from capgrade.schemas.params import RegionsParams
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.regions import Regions, RegionStore
 from tests import tiny_detector
 from tests.fake_gpu.device import DEVICE, FakeGpu, counted

@@ -13,9 +13,9 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.cli.tables import print_agreement
 from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import RelevanceParams
 from capgrade.schemas.relevance import read_relevance
 from tests.conftest import (
     DATA,

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from capgrade.pipelines.captions import captions
+from capgrade.pipelines.stages.captions import CaptionsParams, ScenesParams
 from capgrade.schemas.arrow import TABLE_FORMAT, ArrowFile, metadata_of
 from capgrade.schemas.block import validated
 from capgrade.schemas.captions import SCHEMA, parts_of, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, package_version
-from capgrade.schemas.params import CaptionsParams, ScenesParams
 from capgrade.schemas.say import CapgradeWarning
 
 ROWS = "image_id\tcaption_id\tcaption\tsplit\n"

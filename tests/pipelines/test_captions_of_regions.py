@@ -12,9 +12,9 @@ from PIL import Image
 from capgrade.pipelines.features.convert import import_regions
 from capgrade.pipelines.features.tsv import write_tsv
 from capgrade.pipelines.regions import regions
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.regions import Regions, RegionStore, write_regions
 from tests.conftest import call, caption_table, refusal, write_captions_folder
 

@@ -24,10 +24,11 @@ from capgrade.pipelines.captions import captions
 from capgrade.pipelines.detectors.bottom_up import CaffePrepare
 from capgrade.pipelines.detectors.catalogue import rule_of
 from capgrade.pipelines.regions import regions
+from capgrade.pipelines.stages.captions import CaptionsParams, ScenesParams
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import unfinished_folder
-from capgrade.schemas.params import CaptionsParams, RegionsParams, ScenesParams
 from capgrade.schemas.regions import RegionStore
 from tests import tiny_detector
 from tests.conftest import contents

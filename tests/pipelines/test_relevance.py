@@ -24,9 +24,10 @@ from capgrade.pipelines.execution.job import run_blocks
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.sampling.sampler import plan_of
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.relevance import RelevanceParams
+from capgrade.pipelines.stages.shards import ShardsParams, WindowsParams
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import RelevanceParams, ShardsParams, WindowsParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards
 from tests.conftest import (

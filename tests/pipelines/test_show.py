@@ -11,9 +11,10 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import captions
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.show import matches, picture
+from capgrade.pipelines.stages.captions import CaptionsParams, ScenesParams
+from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams, RelevanceParams, ScenesParams
 from capgrade.schemas.relevance import read_relevance
 
 

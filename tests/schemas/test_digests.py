@@ -10,10 +10,10 @@ from capgrade.measures import MEASURES, choose, file_digests
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.sbert import SbertParams
 from capgrade.pipelines.detectors.catalogue import input_digests
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, folder_digest
-from capgrade.schemas.params import RegionsParams
 
 
 def of(names: list[str], params: MeasuresParams) -> dict[str, str]:

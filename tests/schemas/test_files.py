@@ -90,9 +90,8 @@ def test_what_makes_a_folder_again_is_a_command_with_such_options(
     kind: str, tmp_path: Path
 ) -> None:
     words = made_again(kind, tmp_path).replace("`", "").split()
-    found: Any = get_command(app)
-    for word in words[2:]:
-        found = getattr(found, "commands", {}).get(word, found)
+    known_commands = get_command(app).commands  # type: ignore[attr-defined]
+    found: Any = known_commands.get(" ".join(words[2:4])) or known_commands[words[2]]
     known = {option for parameter in found.params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known and tmp_path.is_relative_to(
         words[-1]

@@ -13,11 +13,11 @@ from huggingface_hub import constants
 
 from capgrade.measures.embeddings import load_encoder
 from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.pretrained import from_pretrained
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hub import WAIT, hub_source
-from capgrade.schemas.params import CaptionsParams
 from capgrade.trainer.models.text_encoder import load_tokenizer
 
 

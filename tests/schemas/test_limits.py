@@ -11,10 +11,11 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines import captions as stage
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.captions import CaptionsParams
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.arrow import ArrowFile
 from capgrade.schemas.captions import CAPTIONS_FILE, Caption, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams, ShardsParams
 from tests.conftest import random_sets
 
 READ = CaptionsParams(source="jsonl", input="-")

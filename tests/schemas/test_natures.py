@@ -37,7 +37,7 @@ LEAVES = dict(leaves_of(Params))
 TEXTS = re.compile(
     r"(^|\.)(split|validation|measure|preset|detector|name|version|license\w*|language|description"
     r"|authors|date|citation|repository|scale|run|tokenizer|prompt|of|measures|runs|metric|pooling"
-    r"|revision|config|boxes|image_column|image_id|caption_id|caption|image_file|candidate"
+    r"|revision|config|boxes|part|image_column|image_id|caption_id|caption|image_file|candidate"
     r"|references|score|format|direction|stand_in|precision|best_by|also_best_by|loss)$"
 )
 HOW = re.compile(

@@ -9,10 +9,11 @@ import pytest
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.relevance import RelevanceParams
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import require_space, size_of, spoken
-from capgrade.schemas.params import RelevanceParams, ShardsParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.pipelines.captions import captions
+from capgrade.pipelines.stages.captions import CaptionsParams, ScenesParams
 from capgrade.schemas.captions import read_captions
-from capgrade.schemas.params import CaptionsParams, ScenesParams
 from capgrade.schemas.relevance import read_relevance
 from studies import from_shards
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from capgrade.pipelines.captions import captions
+from capgrade.pipelines.stages.captions import CaptionsParams, ScenesParams
 from capgrade.schemas.captions import read_captions
-from capgrade.schemas.params import CaptionsParams, ScenesParams
 from capgrade.schemas.relevance import read_relevance
 from studies.looked_up import Origin, write_permuted, write_shards
 

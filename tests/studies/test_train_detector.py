@@ -14,8 +14,8 @@ from capgrade.pipelines.captions import captions
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, make_backbone
 from capgrade.pipelines.detectors.catalogue import DETECTORS
 from capgrade.pipelines.detectors.checkpoint import load_bottom_up
+from capgrade.pipelines.stages.captions import CaptionsParams, ScenesParams
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams, ScenesParams
 from studies import scene_objects, train_detector
 from studies.scene_objects import Truth, measure, read_annotated
 from studies.train_detector import (

@@ -15,8 +15,8 @@ import yaml
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.files import read_manifest
-from capgrade.schemas.params import ShardsParams
 
 KNOWN = Path(__file__).with_name("digests.yaml")
 

@@ -8,8 +8,8 @@ import pytest
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.shards import ShardsParams, WindowsParams
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.params import ShardsParams, WindowsParams
 from capgrade.schemas.regions import Regions, write_regions
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.search.index import embed

@@ -12,10 +12,10 @@ from PIL import Image
 from capgrade.evaluation import evaluate
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.schemas import say
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import RelevanceParams
 from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.trainer.evaluation.task import load_task
 from capgrade.trainer.fit.setup import Data, prepare

@@ -33,8 +33,8 @@ SIGMA = 6.0  # of CIDEr-D's penalty on the difference of lengths
 class CiderParams(ParamsBlock):
     """CIDEr-D: corpus of the document frequencies, width of the length penalty, own captions."""
 
-    # None: this split; else a captions folder, FOLDER#split, or a saved file
     document_frequency: Where | None = None
+    """None: this split; else a captions folder, FOLDER#split, or a saved file"""
     sigma: Annotated[float, Field(gt=0)] = SIGMA
     self_reference: SelfReference = "included"
 

@@ -27,13 +27,17 @@ class ImageTextParams(ParamsBlock):
     """A dual encoder of captions and pictures: CLIP, SigLIP, or another of transformers or
     sentence-transformers."""
 
-    model: ModelAt | None = None  # hub id or folder; it has to be named
-    # where the pictures are, as --images takes it; it has to be named
+    model: ModelAt | None = None
+    """hub id or folder; it has to be named"""
     images: PicturesAt | None = None
+    """where the pictures are, as --images takes it; it has to be named"""
     form: Literal["cosine", "clipscore", "refclipscore"] = "cosine"
-    prompt: str | None = None  # before each caption; null: "A photo depicts", of cosine nothing
-    self_reference: SelfReference = "included"  # of refclipscore; the others have no references
-    device: How[MeasureDevice] = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
+    prompt: str | None = None
+    """before each caption; null: "A photo depicts", of cosine nothing"""
+    self_reference: SelfReference = "included"
+    """of refclipscore; the others have no references"""
+    device: How[MeasureDevice] = "cpu"
+    """of the encoder; a GPU's embeddings differ in the last bits"""
 
     @property
     def before(self) -> str:

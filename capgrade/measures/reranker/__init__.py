@@ -27,12 +27,14 @@ EXAMPLE = (
 class RerankerParams(Shortlist):
     """A cross-encoder that reads a reference and a caption, and the measure that ranks for it."""
 
-    # hub id or folder of a CrossEncoder of one score; it has to be named
     model: ModelAt | None = None
+    """hub id or folder of a CrossEncoder of one score; it has to be named"""
     references: Literal["max", "mean", "first"] = "max"
     self_reference: SelfReference = "included"
-    prompt: str | None = None  # the model's instruction; null: its own
-    device: How[MeasureDevice] = "cpu"  # of the model; a GPU's values differ in the last bits
+    prompt: str | None = None
+    """the model's instruction; null: its own"""
+    device: How[MeasureDevice] = "cpu"
+    """of the model; a GPU's values differ in the last bits"""
 
 
 class Reranker(Measure[RerankerParams]):
@@ -67,12 +69,14 @@ class Reranker(Measure[RerankerParams]):
 class ImageRerankerParams(Shortlist):
     """A cross-encoder that reads a picture and a caption, and the measure that ranks for it."""
 
-    # hub id or folder of a CrossEncoder of one score; it has to be named
     model: ModelAt | None = None
-    # where the pictures are, as --images takes it; it has to be named
+    """hub id or folder of a CrossEncoder of one score; it has to be named"""
     images: PicturesAt | None = None
-    prompt: str | None = None  # the model's instruction; null: its own
-    device: How[MeasureDevice] = "cpu"  # of the model; a GPU's values differ in the last bits
+    """where the pictures are, as --images takes it; it has to be named"""
+    prompt: str | None = None
+    """the model's instruction; null: its own"""
+    device: How[MeasureDevice] = "cpu"
+    """of the model; a GPU's values differ in the last bits"""
 
 
 class ImageReranker(Measure[ImageRerankerParams]):

@@ -28,7 +28,8 @@ class SbertParams(ParamsBlock):
     model: ModelAt = "all-MiniLM-L6-v2"
     references: Literal["max", "mean", "first"] = "max"
     self_reference: SelfReference = "included"
-    device: How[MeasureDevice] = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
+    device: How[MeasureDevice] = "cpu"
+    """of the encoder; a GPU's embeddings differ in the last bits"""
 
 
 class Sbert(Measure[SbertParams]):

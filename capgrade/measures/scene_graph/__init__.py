@@ -27,13 +27,15 @@ TupleWeight = Annotated[float, Field(ge=0, le=1e6)]  # sums of them are of float
 class SceneGraphParams(ParamsBlock):
     """Scene graphs of captions: weights of tuples beside an object's 1, and beta of the F-score."""
 
-    # what an object is a kind of: animal, of a dog
     kinds: Annotated[TupleWeight, Field(le=1)] = 0.5
-    attributes: TupleWeight = 0.5  # an attribute or action, of whatever object
-    attached: TupleWeight = 0.1  # the same of its object
+    """what an object is a kind of: animal, of a dog"""
+    attributes: TupleWeight = 0.5
+    """an attribute or action, of whatever object"""
+    attached: TupleWeight = 0.1
+    """the same of its object"""
     relations: TupleWeight = 0.1
-    # below 1, precision counts more than recall
     beta: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.2
+    """below 1, precision counts more than recall"""
     self_reference: SelfReference = "included"
 
     @model_validator(mode="after")

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 class SpiceParams(ParamsBlock):
     """SPICE by its Java scorer: its memory, where it keeps parsed references, and pairs per run."""
 
-    memory: How[Annotated[str, Field(pattern=r"^[1-9]\d*[MG]$")]] = "8G"  # of the Java heap
-    cache: Scratch | None = None  # a folder; None: references are parsed again in every run
+    memory: How[Annotated[str, Field(pattern=r"^[1-9]\d*[MG]$")]] = "8G"
+    """of the Java heap"""
+    cache: Scratch | None = None
+    """a folder; None: references are parsed again in every run"""
     batch: How[Positive] = 20_000
     self_reference: SelfReference = "included"
 

@@ -14,9 +14,9 @@ from capgrade.pipelines.sources.scenes.sampling import sample_scene
 from capgrade.pipelines.sources.scenes.scene import SPLITS, Meaning, Scene
 from capgrade.pipelines.sources.scenes.truth import truth
 from capgrade.pipelines.sources.scenes.world import OBJECT_COLOURS, OBJECT_KINDS, PREDICATES, SIZES
+from capgrade.pipelines.stages.captions import ScenesParams
 from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import Caption
-from capgrade.schemas.params import ScenesParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 from capgrade.schemas.scenes import MEANINGS, SCENE_IMAGES, SCENE_TABLE

@@ -16,9 +16,10 @@ from capgrade.measures.bleu import BleuParams
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import AgreeParams, RelevanceParams
+from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.relevance import read_relevance
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 

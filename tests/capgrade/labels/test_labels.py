@@ -140,7 +140,7 @@ def test_exact_cider_wants_the_frequencies_it_was_made_with(made, tmp_path, monk
     """Labels have the file's last name and digest; where it lies is the caller's to say."""
     monkeypatch.chdir(tmp_path)
     for line in (
-        f"captions --input {made}/captions --split test --frequencies df.arrow",
+        f"frequencies --captions {made}/captions --split test --out df.arrow",
         f"shards --captions {made}/captions --split train --measures cider --out shards "
         "--set shards.top=4 --set shards.uniform=4 "
         "--set measures.cider.document_frequency=df.arrow",
@@ -157,7 +157,7 @@ def test_exact_cider_wants_the_frequencies_it_was_made_with(made, tmp_path, monk
     exact = labels.exact("cider", **here).block(range(12), range(60))[0]
     assert np.array_equal(exact[known], values[known])
     assert (
-        call(*f"captions --input {made}/captions --split train --frequencies other.arrow".split())
+        call(*f"frequencies --captions {made}/captions --split train --out other.arrow".split())
         == 0
     )
     Path("other.arrow").replace("moved/renamed.arrow")

@@ -9,9 +9,9 @@ from capgrade.measures import choose
 from capgrade.measures.base import CHUNK
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import ShardsParams
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
 DEVICES = [

@@ -74,7 +74,7 @@ def test_no_file_of_a_published_folder_names_a_place(tmp_path: Path) -> None:
     counted = f"--set measures.cider.document_frequency={root}/df.arrow"
     for line in (
         f"captions --source tsv --input {root}/c.tsv --split test --out {root}/c",
-        f"captions --input {root}/c --frequencies {root}/df.arrow",
+        f"frequencies --captions {root}/c --out {root}/df.arrow",
         f"shards --captions {root}/c {given} {counted} --out {root}/s",
         f"relevance --captions {root}/c {given} --out {root}/r",
         (

@@ -22,12 +22,14 @@ from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.relevance import relevance
-from capgrade.pipelines.shards import ShardsPart, join_shards, shards
+from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.captions import CaptionsParams
+from capgrade.pipelines.stages.relevance import RelevanceParams
+from capgrade.pipelines.stages.shards import ShardsParams, WindowsParams
 from capgrade.schemas.arrow import ArrowFile
 from capgrade.schemas.captions import Caption, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.own_pairs import read_own_pairs
-from capgrade.schemas.params import CaptionsParams, RelevanceParams, ShardsParams, WindowsParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards
 from capgrade.text.tokens import tokenize
@@ -279,7 +281,7 @@ def test_frequencies_of_words_with_no_break_spaces_are_refused(tmp_path: Path) -
     ).write(tmp_path / "df.arrow")
     with pytest.raises(
         InputError,
-        match="no-break spaces inside.*-> count them again: capgrade captions --frequencies",
+        match="no-break spaces inside.*-> count them again: capgrade frequencies",
     ):
         capgrade.Frequencies.read(tmp_path / "df.arrow")
 
@@ -326,8 +328,9 @@ def test_files_hold_what_score_computes(
             RelevanceParams(measures=names, block_images=2),
             PARAMS,
         )
-        shards(folder, corpus.folder / "shards", sampled, PARAMS, part=ShardsPart(1, 1))
-        join_shards(folder, corpus.folder / "shards", sampled, PARAMS)
+        for step in ({"part": "1/1"}, {"join": True}):
+            params = sampled.model_copy(update=step)
+            shards(folder, corpus.folder / "shards", params, PARAMS)
         dense, kept = (
             Labels.load(corpus.folder / kind, captions=folder) for kind in ("relevance", "shards")
         )

@@ -51,7 +51,7 @@ PARSES = {  # of a caption: its objects, attributes and relations
 @pytest.mark.parametrize("caption", PARSES)
 def test_parses(caption: str) -> None:
     """As the command prints it."""
-    shown = CliRunner().invoke(app, ["captions", "--parse", caption])
+    shown = CliRunner().invoke(app, ["parse", caption])
     assert shown.stdout == "objects: {}\nattributes: {}\nrelations: {}\n".format(*PARSES[caption])
 
 

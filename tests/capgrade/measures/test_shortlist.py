@@ -13,8 +13,8 @@ from capgrade.measures.base import Measure, OfReferences
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.shortlist import Shortlist
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.params import ShardsParams
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
 

@@ -9,9 +9,9 @@ from PIL import Image
 from capgrade.pictures.listing import read_pictures
 from capgrade.pictures.picture import Picture
 from capgrade.pipelines.captions import captions
+from capgrade.pipelines.stages.captions import CaptionsParams, ScenesParams
 from capgrade.schemas.arrow import read_arrow
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams, ScenesParams
 
 PNG = b"\x89PNG\r\n\x1a\n"  # how one begins
 

@@ -17,8 +17,8 @@ from capgrade.pictures.lookup import MAX_UNANSWERED, find_pictures
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
+from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.params import RelevanceParams
 from capgrade.schemas.say import CapgradeWarning
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 from tests.tools.served import Handler, serving

@@ -18,9 +18,9 @@ from PIL import Image
 from capgrade.pictures.listing import ImageColumns, list_pictures, match_pictures, read_pictures
 from capgrade.pictures.picture import FORMATS, STARTS_WITHIN, is_picture
 from capgrade.pipelines.regions import regions
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.dataset_files import split_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import RegionsParams
 
 
 def picture(grey: int, kind: str = "PNG") -> bytes:

@@ -40,11 +40,13 @@ from capgrade.pipelines.page.parts import PageSection
 from capgrade.pipelines.report import report
 from capgrade.pipelines.sampling.sampler import keep, plan_of
 from capgrade.pipelines.sources import scenes
+from capgrade.pipelines.stages.captions import ScenesParams
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_manifest, write_text
 from capgrade.schemas.judges import YES_OR_NO
-from capgrade.schemas.params import EvaluateParams, ScenesParams, ShardsParams
+from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.evaluate import curves, evaluate
 from capgrade.trainer.evaluation.task import load_task

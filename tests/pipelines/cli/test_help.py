@@ -14,9 +14,8 @@ TYPES = r"<|\b(list\[|str|int|float|bool|Path|path|integer|directory|filename)\b
 
 
 def options_of(name: str) -> list[Any]:
-    command = get_command(cli.app)
-    for word in name.split():
-        command = command.commands[word]
+    root: Any = get_command(cli.app)
+    command = root.commands[name] if name else root
     return [one for one in command.params if one.name != "help"]
 
 
@@ -96,8 +95,8 @@ def test_no_option_takes_an_empty_value(tmp_path: Any, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "line",
     [
-        "captions --source flickr --input x --split-list test= --out o",
-        "captions --source csv --input x --column =caption --out o",
+        "captions --source flickr --input x --split-lists test= --out o",
+        "captions --source csv --input x --columns =caption --out o",
         "init --source csv --input x --features npz= o",
         "regrade --captions c --judge-model m --out o --similarity a=",
         "relevance --captions c --measures x= --out o",

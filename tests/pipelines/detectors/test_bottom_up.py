@@ -24,8 +24,8 @@ from capgrade.pipelines.detectors.bottom_up import (
 )
 from capgrade.pipelines.detectors.catalogue import make_detector, precision_for, rule_of
 from capgrade.pipelines.detectors.selection import AirsplayRule, SelectionRule
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import RegionsParams
 from tests.tiny_detector import TINY, tiny_model
 
 RULE = SelectionRule(5, 8)

@@ -30,8 +30,8 @@ from transformers import (
 
 from capgrade.pipelines.detectors.patches import PatchDetector, pool_patches
 from capgrade.pipelines.regions import regions
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.regions import RegionStore
 
 SIDE, PATCH, WIDTH = 32, 8, 16  # so 4 x 4 patches

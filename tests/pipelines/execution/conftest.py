@@ -8,7 +8,7 @@ import pytest
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.shards import shards
-from capgrade.schemas.params import ShardsParams, WindowsParams
+from capgrade.pipelines.stages.shards import ShardsParams, WindowsParams
 from tests.conftest import caption_table, contents, random_sets, write_captions_folder
 
 PARAMS = ShardsParams(

@@ -36,16 +36,13 @@ from capgrade.pipelines.beam_shards import WriteBlock, WriteShards  # noqa: E402
 from capgrade.pipelines.execution import job as module  # noqa: E402
 from capgrade.pipelines.execution import runners  # noqa: E402
 from capgrade.pipelines.relevance import relevance  # noqa: E402
-from capgrade.pipelines.shards import ShardsPart, join_shards, shards  # noqa: E402
+from capgrade.pipelines.shards import shards  # noqa: E402
+from capgrade.pipelines.stages.regions import RegionsParams  # noqa: E402
+from capgrade.pipelines.stages.relevance import RelevanceParams  # noqa: E402
+from capgrade.pipelines.stages.shards import ShardsParams, WindowsParams  # noqa: E402
 from capgrade.schemas import output  # noqa: E402
 from capgrade.schemas.arrow import ArrowFile  # noqa: E402
 from capgrade.schemas.captions import read_captions  # noqa: E402
-from capgrade.schemas.params import (  # noqa: E402
-    RegionsParams,
-    RelevanceParams,
-    ShardsParams,
-    WindowsParams,
-)
 from capgrade.schemas.regions import Regions, write_regions  # noqa: E402
 from capgrade.trainer.fit.setup import Data  # noqa: E402
 from capgrade.trainer.fit.train import train  # noqa: E402
@@ -84,10 +81,10 @@ def exchanged(folder: Path) -> None:
 
 def in_parts(folder: Path) -> None:
     """`capgrade shards --part` in any order and again, then `--join`."""
-    given = (folder / "captions", folder / "out", SMALL, MeasuresParams())
-    for number in (2, 1, 3, 2):
-        shards(*given, part=ShardsPart(number, 3))
-    join_shards(*given)
+    steps: list[dict[str, object]] = [{"part": f"{number}/3"} for number in (2, 1, 3, 2)]
+    for step in (*steps, {"join": True}):
+        params = SMALL.model_copy(update=step)
+        shards(folder / "captions", folder / "out", params, MeasuresParams())
 
 
 def by_beam(folder: Path) -> None:

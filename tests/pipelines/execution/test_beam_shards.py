@@ -34,10 +34,11 @@ from capgrade.pipelines.beam_shards import (
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.captions import CaptionsParams
+from capgrade.pipelines.stages.shards import ShardsParams, WindowsParams
 from capgrade.schemas.captions import Caption, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, made_again
-from capgrade.schemas.params import CaptionsParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import read_shards
 from tests.conftest import call, contents, random_sets, refusal
 from tests.pipelines.execution.conftest import PARAMS as ROUGE

@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.shards import ShardsPart, join_shards, shards
+from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.shards import ShardsParams, ShardsPart, WindowsParams
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import ShardsParams, WindowsParams
 from tests.conftest import contents
 from tests.pipelines.execution.conftest import PARAMS
 
 
 def make(captions_dir: Path, out: Path, part: str, params: ShardsParams = PARAMS) -> None:
-    shards(captions_dir, out, params, MeasuresParams(), part=ShardsPart.parse(part))
+    shards(captions_dir, out, params.model_copy(update={"part": part}), MeasuresParams())
 
 
 def join(captions_dir: Path, out: Path, params: ShardsParams = PARAMS) -> dict[str, bytes]:
-    join_shards(captions_dir, out, params, MeasuresParams())
+    shards(captions_dir, out, params.model_copy(update={"join": True}), MeasuresParams())
     return contents(out)
 
 

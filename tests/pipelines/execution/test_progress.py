@@ -13,7 +13,8 @@ from capgrade.measures.reranker.fitted import by_image
 from capgrade.pipelines.execution import job
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
-from capgrade.schemas.params import RelevanceParams, ShardsParams
+from capgrade.pipelines.stages.relevance import RelevanceParams
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.progress import counted_work
 from tests.conftest import caption_table, random_sets, write_captions_folder
 

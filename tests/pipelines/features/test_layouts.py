@@ -16,8 +16,8 @@ import pytest
 from capgrade.pipelines.features import WRITERS
 from capgrade.pipelines.features.convert import read_regions
 from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams
 from capgrade.schemas.regions import Regions
 from tests.capgrade.test_pickles import Runs
 

@@ -12,8 +12,10 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.relevance import RelevanceParams
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.files import write_manifest, write_text
-from capgrade.schemas.params import PublishParams, RelevanceParams, ShardsParams
+from capgrade.schemas.params import PublishParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 from .stand_in import TOKEN, Hub, running

@@ -17,10 +17,12 @@ from capgrade.pipelines.publish import tables
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.relevance import RelevanceParams
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.captions import CAPTIONS_FILE, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest, write_manifest
-from capgrade.schemas.params import PublishParams, RelevanceParams, ShardsParams
+from capgrade.schemas.params import PublishParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 from .conftest import BOTH, PARAMS, SETS
@@ -162,7 +164,8 @@ def test_captions_that_are_not_english_are_not_published_as_english(
     ]
     captions = write_captions_folder(tmp_path / "captions", [caption_table(german, "train")])
     counts = {"left_out": {"captions absent": 2}, "duplicates": 1}
-    write_manifest(captions, "captions", params={}, inputs={}, rows={CAPTIONS_FILE: 3}, **counts)
+    of = {"params": {"captions": {}}, "inputs": {}}
+    write_manifest(captions, "captions", rows={CAPTIONS_FILE: 3}, **of, **counts)
     shards(
         captions,
         tmp_path / "shards",

@@ -23,11 +23,12 @@ from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.publish.tables import meaning
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.arrow import ArrowFile, metadata_of, with_metadata, write_arrow
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, entry_of, read_manifest
-from capgrade.schemas.params import AgreeParams, ShardsParams
+from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.shards import read_shards
 from tests.conftest import edit_manifest, write_matrix
 

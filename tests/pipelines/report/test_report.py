@@ -100,7 +100,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for text, own in zip(HOSTILE * 3, random_sets(12, seed=1, least=3), strict=True)
     ]
     write_captions_folder(folder / "captions", [caption_table(sets)])
-    edit_manifest(folder / "captions", params={"source": "tsv"})
+    edit_manifest(folder / "captions", params={"captions": {"source": "tsv"}})
     captions = read_captions(folder / "captions")
     (folder / ".times").mkdir()
     given, measures = ("--captions", folder / "captions"), ("--measures", "cider,rouge_l")

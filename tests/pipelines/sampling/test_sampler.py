@@ -12,9 +12,9 @@ from capgrade.kernels import id_keys
 from capgrade.measures.base import Fill
 from capgrade.pipelines.sampling import sampler
 from capgrade.pipelines.sampling.sampler import Kept, KnownValues, Plan, Sampler, keep
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.block import validated
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import ShardsParams
 from tests.pipelines.sampling.brute_force import samples_of
 
 PLAN = Plan(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas.captions import Caption
-from capgrade.schemas.params import CaptionsParams
 
 Read = Callable[..., list[Caption]]
 NAMES = {"coco": "captions_val2014.json", "karpathy": "dataset_coco.json", "flickr": "tokens.txt"}

@@ -16,9 +16,9 @@ from datasets import Dataset, DatasetDict, Image
 from datasets.exceptions import DatasetNotFoundError
 
 from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.stages.captions import CaptionsParams, Columns
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams, Columns
 
 ROWS = [
     {"image_id": 7, "caption": ["A dog.", "A brown dog."]},
@@ -389,7 +389,7 @@ def test_pictures_beside_captions_are_not_read(tmp_path: Path) -> None:
 
 def test_missing_columns_and_wrong_values_are_refused(tmp_path: Path) -> None:
     message = (
-        r"saved row a: no column 'image_id' for the image_id -> .*--column image_id=NAME; .*:"
+        r"saved row a: no column 'image_id' for the image_id -> .*--columns image_id=NAME; .*:"
         r" img_id, caption"
     )
     with pytest.raises(InputError, match=message):

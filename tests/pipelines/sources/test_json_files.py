@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams
 
 from .conftest import Read
 

@@ -101,7 +101,7 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
         ),
         (
             "image_id\ttext\n",
-            r" row 1: no column 'caption' for the caption -> .*--column caption=NAME",
+            r" row 1: no column 'caption' for the caption -> .*--columns caption=NAME",
         ),
         ("image_id\tcaption\tcaption\n", r" row 1: column 'caption' comes twice -> rename one"),
         (

@@ -12,8 +12,8 @@ from capgrade.pipelines.sources.scenes import World, generate, truth, write
 from capgrade.pipelines.sources.scenes.drawings import DRAWINGS, draw
 from capgrade.pipelines.sources.scenes.scene import Meaning, Mention, Scene, SceneObject
 from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, HYPERNYMS, OBJECT_KINDS, is_a
+from capgrade.pipelines.stages.captions import ScenesParams
 from capgrade.schemas.arrow import read_arrow
-from capgrade.schemas.params import ScenesParams
 from capgrade.schemas.relevance import read_relevance
 
 PARAMS = ScenesParams(train=150, val=20, test=40, size=96)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from capgrade.pipelines.sources import read_source
 from capgrade.pipelines.sources.table import read_table
+from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams
 
 from .conftest import Read
 
@@ -56,7 +56,7 @@ def test_columns_may_have_any_name(read: Read) -> None:
         "A dog.",
     )
     with pytest.raises(
-        InputError, match=r"row 1: no column 'x' for the split -> .*--column split=NAME"
+        InputError, match=r"row 1: no column 'x' for the split -> .*--columns split=NAME"
     ):
         read("csv", text, columns={**columns, "split": "x"})
 

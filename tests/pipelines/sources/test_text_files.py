@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json, read_lines
-from capgrade.schemas.params import CaptionsParams
 
 from .conftest import Read
 

@@ -8,9 +8,9 @@ import pytest
 
 from capgrade.pipelines.captions import captions
 from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.stages.captions import CaptionsParams, Columns
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams, Columns
 from tests.schemas.test_tars import write_tar
 
 FIRST = {
@@ -72,7 +72,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "b.tar", {"0.jpg": b".", "0.json": b'{"text": 5}'})
     message = (
         r"no sample has a KEY.txt; members: jpg 1, json 1 -> name the key of KEY.json that holds"
-        r" it: --column capt"
+        r" it: --columns capt"
     )
     with pytest.raises(InputError, match=f"b.tar: {message}"):
         read(path)

@@ -10,10 +10,11 @@ from PIL import Image
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import captions
+from capgrade.pipelines.stages.captions import CaptionsParams, ScenesParams
 from capgrade.schemas.arrow import read_arrow
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams, ModelParams, ScenesParams, TrainParams
+from capgrade.schemas.params import ModelParams, TrainParams
 from capgrade.schemas.regions import Regions, write_regions
 from capgrade.trainer.alignment.align import ALIGNMENT_SIDE, align, draw_panel
 from capgrade.trainer.alignment.pointing_game import (

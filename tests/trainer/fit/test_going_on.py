@@ -253,10 +253,10 @@ def test_other_frequencies_and_another_matrix_under_the_same_path_are_another_ru
     for split, value in (("train", 0.25), ("val", 0.75)):
         assert (
             call(
-                "captions",
-                "--input",
+                "frequencies",
+                "--captions",
                 small.data.captions,
-                "--frequencies",
+                "--out",
                 counted,
                 "--split",
                 split,

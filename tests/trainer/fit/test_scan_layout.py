@@ -7,10 +7,11 @@ import pytest
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import captions
 from capgrade.pipelines.features.convert import import_regions
+from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas import say
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams, TrainParams
+from capgrade.schemas.params import TrainParams
 from capgrade.schemas.regions import RegionStore
 from capgrade.trainer.fit.setup import Data, choose_validation, prepare
 

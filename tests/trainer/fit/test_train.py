@@ -19,10 +19,10 @@ from capgrade.params import load_params
 from capgrade.pipelines.publish.push import push
 from capgrade.pipelines.reproduce.recipe import SMALL
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest, unfinished_folder
-from capgrade.schemas.params import ShardsParams
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.train import epoch_lines, scored_batch, train

@@ -1,0 +1,69 @@
+"""A stage is a value: its block of parameters, what it reads, and the function that does its work.
+
+All else is derived from these: its command, its block of params.yaml, its stage of dvc.yaml, what
+`inputs` watches, how a run is kept, and the command line that a report or a remedy names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pkgutil import resolve_name
+from typing import Any, Generic, TypeVar
+
+from capgrade.schemas.block import ParamsBlock
+
+P = TypeVar("P", bound=ParamsBlock)
+
+
+@dataclass(frozen=True)
+class Reads:
+    """A folder that another stage wrote. The command has an option of the name that it has here."""
+
+    stage: str
+    needed: bool = True
+    at_url: bool = False  # it may lie at a URL, and is then copied before the stage begins
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage(Generic[P]):
+    """A stage. Its name is that of its command, of its block of params.yaml, of the kind of its
+    folder, and of its stage of DVC.
+
+    The function takes what the stage reads, by the names of `reads`, then `out` and `params`; also
+    `measures` where the block names some, and `beam_options` where it runs on Apache Beam. It
+    returns the manifest. It is named "module:function", and is imported when it runs, so that a
+    declaration loads neither numpy nor torch.
+    """
+
+    name: str
+    about: str  # a sentence, for lists of stages; further paragraphs for the help of the command
+    params: type[P]
+    reads: Mapping[str, Reads]
+    function: str
+    line: Callable[[Mapping[str, Any], P], str]  # what the command says, from the manifest
+    example: str  # the options that the help begins with
+    # Of what a stopped run leaves; raised when the same parameters give other bytes. None: nothing
+    # is left, and a run begins afresh.
+    format: int | None = None
+    on_beam: bool = False  # words after `--` are options of Apache Beam
+    modules: tuple[str, ...] = ()  # of the extras, that it needs whatever its parameters are
+    # Files of its folder that DVC shows -> the folder below data/ that they are copied to.
+    shown: Mapping[str, str] = field(default_factory=dict)
+    in_pipeline: bool = True
+    told: tuple[str, ...] = ()  # keys that help shows as options; (): all. Others are options too.
+
+    @property
+    def summary(self) -> str:
+        """What it does, in a sentence."""
+        return self.about.partition("\n\n")[0].replace("\n", " ")
+
+    def imported(self) -> Callable[..., dict[str, Any]]:
+        """The function that does its work."""
+        return resolve_name(self.function)
+
+    def typed(self, folder: str, *options: str) -> str:
+        """Its command line, without `capgrade`, with these options first; `folder` has {} for the
+        name of the stage whose output lies there."""
+        read = [f"--{name} {folder.format(reads.stage)}" for name, reads in self.reads.items()]
+        return " ".join([self.name, *options, *read, f"--out {folder.format(self.name)}"])
