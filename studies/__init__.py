@@ -19,7 +19,7 @@ def arguments(doc: str | None, head: str, *paths: str, **options: Any) -> argpar
     for name in paths:
         parser.add_argument(f"--{name}", type=Path, required=True)
     for name, option in options.items():
-        parser.add_argument(f"--{name}", **option)
+        parser.add_argument(f"--{name.replace('_', '-')}", **option)
     parser.add_argument("--out", type=Path)
     values = parser.parse_args()
     if values.out:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from scipy.stats import spearmanr
 
 from capgrade.agreement.coefficients import pair_draws, taus
 from capgrade.agreement.judgement_files import read_judgements
@@ -34,7 +35,7 @@ from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
 from studies import arguments, write_rows
-from studies.results import cell, scores_of
+from studies.results import scores_of
 
 PLAN = Path(__file__).with_suffix(".yaml")
 RESULTS = Path(__file__).with_name("flickr8k_results")
@@ -42,6 +43,23 @@ HEAD = "| run | "
 RECALL = ("recall@1", "recall@5", "recall@10")
 GRADED = ("ncs@10", "ndcg@25", "kendall_tau_b")
 LABELS = ("cider", "sbert", "people_shared")  # of the test split
+TITLES = {  # in the picture
+    "frozen": "the own pair alone (InfoNCE)",
+    "frozen_soft": "soft targets, Sentence-BERT",
+    "frozen_soft_deep": "softer, Sentence-BERT",
+    "frozen_people": "soft targets, people_shared",
+    "frozen_people_deep": "softer, people_shared",
+    "frozen_cider": "soft targets, CIDEr-D",
+    "frozen_masked": "likely positives masked, P .5",
+    "frozen_masked_more": "likely positives masked, P .22",
+    "frozen_hard": "triplet, hardest negative",
+    "frozen_sum": "triplet, all negatives",
+    "frozen_sam": "SAM, the paper's form",
+    "frozen_sam_authors": "SAM, the authors' code",
+    "frozen_bcls": "BCLS",
+    "frozen_daa": "DAA",
+}
+LEFT = {"frozen", "frozen_masked_more", "frozen_sam"}  # titles that stand left of their points
 YES = 0.5  # the share of yes from which people accept a pair
 DRAWS = 200  # of images, for intervals of agreement
 
@@ -192,25 +210,43 @@ def baseline_of(run: str, runs: Sequence[str]) -> str:
 
 def rows(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     """The lines of a Markdown table of runs, each with the results of its seeds: mean ± standard
-    deviation over seeds in percent. Agreement with people, and how far it is from that of the
-    host's first run, have 95 % intervals over images."""
-    of_split = ("recall@1 to text", "recall@1 to image", "rsum", "ncs@10[cider]")
-    columns = (*of_split, *(f"ndcg@25[{label}]" for label in LABELS))
-    head = ["seeds", "rsum of val", *columns, "tau-b with people", "beside its host's first"]
+    deviation over seeds in percent, rsum of 0 to 600. Agreement with people, and how far it is from
+    that of the host's first run, have 95 % intervals over images."""
+    of_test = ("recall@1 to text", "recall@1 to image", "rsum")
+    graded = tuple(f"ndcg@25[{label}]" for label in LABELS)
+    head = ["seeds", "rsum of val", *of_test, *graded, "people", "people, beside its host's first"]
     head += [f"recall@1 {side}, accepted too" for side in ("to text", "to image")]
     yield HEAD + " | ".join(head) + " |"
     yield "|---|" + "---:|" * len(head)
     taus_of = {name: mean_taus(found) for name, found in results.items()}
     for name, found in results.items():
-        cells = [str(len(found)), cell("rsum", [one["val"]["rsum"] for one in found])]
-        cells += [cell(n.split("[")[0], [one["test"][n] for one in found]) for n in columns]
-        spread = np.std([one["tau_b"][0] for one in found])
-        cells.append(f"{with_interval(taus_of[name])} ± {100 * spread:.1f}")
+        cells = [str(len(found)), cell([one["val"]["rsum"] for one in found])]
+        for metric in (*of_test, *graded):
+            scale = 1 if metric == "rsum" else 100
+            cells.append(cell([scale * one["test"][metric] for one in found]))
+        spread = cell([100 * one["tau_b"][0] for one in found])
+        cells.append(f"{spread} {interval(taus_of[name])}")
         base = baseline_of(name, list(results))
-        cells.append("" if base == name else with_interval(taus_of[name] - taus_of[base]))
+        difference = taus_of[name] - taus_of[base]
+        cells.append("" if base == name else f"{100 * difference[0]:+.1f} {interval(difference)}")
         for side in ("to text", "to image"):
-            cells.append(cell("recall@1", [one["first"][side]["recall"] for one in found]))
+            cells.append(cell([100 * one["first"][side]["recall"] for one in found]))
         yield f"| {name} | " + " | ".join(cells) + " |"
+
+
+def cell(values: Sequence[float]) -> str:
+    """Mean ± standard deviation; one value alone has none."""
+    mean = f"{np.mean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.1f}"
+
+
+def alike(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Lines that say whether metrics rank the runs as agreement with people does: Spearman's rank
+    correlation over runs."""
+    people = [mean_taus(found)[0] for found in results.values()]
+    for metric in ("rsum", *(f"ndcg@25[{label}]" for label in LABELS)):
+        values = [np.mean([one["test"][metric] for one in found]) for found in results.values()]
+        yield f"{metric}: {spearmanr(values, people).statistic:+.2f}"
 
 
 def mean_taus(found: Sequence[Mapping[str, Any]]) -> np.ndarray:
@@ -218,27 +254,30 @@ def mean_taus(found: Sequence[Mapping[str, Any]]) -> np.ndarray:
     return np.mean([one["tau_b"] for one in found], axis=0)
 
 
-def with_interval(values: np.ndarray) -> str:
-    """The first value, and the interval of the others, in percent."""
+def interval(values: np.ndarray) -> str:
+    """The 95 % interval of all but the first value, in percent."""
     low, high = np.quantile(values[1:], (0.025, 0.975))
-    return f"{100 * values[0]:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+    return f"[{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def plot(results: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None:
-    """Recall against agreement with people, a point a run, with the standard deviation over
-    seeds."""
-    figure = Figure(figsize=(7.2, 4.4), dpi=160, layout="constrained")
+    """Recall against agreement with people, a point a run, with standard deviations over seeds."""
+    figure = Figure(figsize=(7.6, 4.6), dpi=160, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for name, found in results.items():
         rsum = np.array([one["test"]["rsum"] for one in found])
         people = 100 * np.array([one["tau_b"][0] for one in found])
-        spread = {"xerr": rsum.std(), "yerr": people.std()}
-        axes.errorbar(rsum.mean(), people.mean(), **spread, fmt="o", capsize=2)
+        graded = "relevance" in str(params_of(name, 0).train.loss)
+        spread = {"xerr": rsum.std(), "yerr": people.std(), "elinewidth": 1}
         at = (rsum.mean(), people.mean())
-        axes.annotate(name, at, xytext=(5, 5), textcoords="offset points", fontsize=8)
-    axes.set_xlabel("recall: rsum on Flickr8K's test split")
-    axes.set_ylabel("agreement with people: Kendall's tau-b, %")
+        axes.errorbar(*at, **spread, fmt="o", color="#2e7d32" if graded else "#546e7a")
+        side, align = (-7, "right") if name in LEFT else (7, "left")
+        text = {"xytext": (side, 0), "ha": align, "va": "center", "fontsize": 8}
+        axes.annotate(TITLES.get(name, name), at, textcoords="offset points", **text)
+    axes.margins(x=0.22)
+    axes.set_xlabel("recall on Flickr8K's test split (rsum, 0 to 600)")
+    axes.set_ylabel("agreement with people (Kendall's τ-b, %)")
     axes.spines[["top", "right"]].set_visible(False)
     # Without matplotlib's version, bytes stay the same.
     figure.savefig(file, metadata={"Software": None})
@@ -276,6 +315,7 @@ def main() -> None:
                 results[name].append(result)
     results = {name: found for name, found in results.items() if found}
     write_rows(rows(results), args.out)
+    print("ranks the runs as people do (Spearman):", ", ".join(alike(results)))
     if args.plot:
         plot(results, args.plot)
 
