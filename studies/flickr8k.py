@@ -64,8 +64,8 @@ LEFT = {
     "frozen_masked_more",
     "frozen_bcls",
     "frozen_sam_authors",
-}  # titles left of points
-RAISED = {"frozen": -7, "frozen_masked_more": 10, "frozen_bcls": -9}  # titles, by so many points
+}  # titles
+RAISED = {"frozen": -7, "frozen_masked_more": 10, "frozen_bcls": -9}
 YES = 0.5  # the share of yes from which people accept a pair
 DRAWS = 200  # of images, for intervals of agreement
 
