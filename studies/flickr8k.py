@@ -59,12 +59,8 @@ TITLES = {  # in the picture
     "frozen_bcls": "BCLS",
     "frozen_daa": "DAA",
 }
-LEFT = {
-    "frozen_masked",
-    "frozen_masked_more",
-    "frozen_bcls",
-    "frozen_sam_authors",
-}  # titles
+# Titles that stand left of their points, and that are raised by so many points.
+LEFT = {"frozen_masked", "frozen_masked_more", "frozen_bcls", "frozen_sam_authors"}
 RAISED = {"frozen": -7, "frozen_masked_more": 10, "frozen_bcls": -9}
 YES = 0.5  # the share of yes from which people accept a pair
 DRAWS = 200  # of images, for intervals of agreement
@@ -279,8 +275,9 @@ def plot(results: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None
         at = (rsum.mean(), people.mean())
         axes.errorbar(*at, **spread, fmt="o", color="#2e7d32" if graded else "#546e7a")
         side, align = (-7, "right") if name in LEFT else (7, "left")
-        text = {"xytext": (side, RAISED.get(name, 0)), "ha": align, "va": "center", "fontsize": 8}
-        axes.annotate(TITLES.get(name, name), at, textcoords="offset points", **text)
+        title, offset = TITLES.get(name, name), (side, RAISED.get(name, 0))
+        text: dict[str, Any] = {"ha": align, "va": "center", "fontsize": 8}
+        axes.annotate(title, at, xytext=offset, textcoords="offset points", **text)
     axes.margins(x=0.22)
     axes.set_xlabel("recall on Flickr8K's test split (rsum, 0 to 600)")
     axes.set_ylabel("agreement with people (Kendall's τ-b, %)")
