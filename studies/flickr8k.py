@@ -35,7 +35,7 @@ from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
 from studies import arguments, write_rows
-from studies.results import scores_of
+from studies.results import scores_of, spread
 
 PLAN = Path(__file__).with_suffix(".yaml")
 RESULTS = Path(__file__).with_name("flickr8k_results")
@@ -222,24 +222,29 @@ def rows(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     yield "|---|" + "---:|" * len(head)
     taus_of = {name: mean_taus(found) for name, found in results.items()}
     for name, found in results.items():
-        cells = [str(len(found)), cell([one["val"]["rsum"] for one in found])]
+        cells = [str(len(found)), spread(np.array([one["val"]["rsum"] for one in found]))]
         for metric in (*of_test, *graded):
             scale = 1 if metric == "rsum" else 100
-            cells.append(cell([scale * one["test"][metric] for one in found]))
-        spread = cell([100 * one["tau_b"][0] for one in found])
-        cells.append(f"{spread} {interval(taus_of[name])}")
+            cells.append(spread(np.array([scale * one["test"][metric] for one in found])))
+        of_seeds = spread(np.array([100 * one["tau_b"][0] for one in found]))
+        cells.append(f"{of_seeds} {interval(taus_of[name])}")
         base = baseline_of(name, list(results))
         difference = taus_of[name] - taus_of[base]
         cells.append("" if base == name else f"{100 * difference[0]:+.1f} {interval(difference)}")
         for side in ("to text", "to image"):
-            cells.append(cell([100 * one["first"][side]["recall"] for one in found]))
+            cells.append(spread(np.array([100 * one["first"][side]["recall"] for one in found])))
         yield f"| {name} | " + " | ".join(cells) + " |"
 
 
-def cell(values: Sequence[float]) -> str:
-    """Mean ± standard deviation; one value alone has none."""
-    mean = f"{np.mean(values):.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.1f}"
+def first_items(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Lines that say, as means over runs, how many of the other images' items that are ranked first
+    people judged, and how many of these they accepted."""
+    for side in ("to text", "to image"):
+        found = [one["first"][side] for seeds in results.values() for one in seeds]
+        own, judged, accepted = (
+            np.mean([one[key] for one in found]) for key in ("own", "judged", "accepted")
+        )
+        yield f"{side}: {judged / (1 - own):.1%} judged, {accepted / judged:.1%} of these accepted"
 
 
 def alike(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
@@ -271,9 +276,9 @@ def plot(results: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None
         rsum = np.array([one["test"]["rsum"] for one in found])
         people = 100 * np.array([one["tau_b"][0] for one in found])
         graded = "relevance" in str(params_of(name, 0).train.loss)
-        spread = {"xerr": rsum.std(), "yerr": people.std(), "elinewidth": 1}
+        errors = {"xerr": rsum.std(), "yerr": people.std(), "elinewidth": 1}
         at = (rsum.mean(), people.mean())
-        axes.errorbar(*at, **spread, fmt="o", color="#2e7d32" if graded else "#546e7a")
+        axes.errorbar(*at, **errors, fmt="o", color="#2e7d32" if graded else "#546e7a")
         side, align = (-7, "right") if name in LEFT else (7, "left")
         title, offset = TITLES.get(name, name), (side, RAISED.get(name, 0))
         text: dict[str, Any] = {"ha": align, "va": "center", "fontsize": 8}
@@ -319,6 +324,7 @@ def main() -> None:
     results = {name: found for name, found in results.items() if found}
     write_rows(rows(results), args.out)
     print("ranks the runs as people do (Spearman):", ", ".join(alike(results)))
+    print("first items that are not their query's own,", "; ".join(first_items(results)))
     if args.plot:
         plot(results, args.plot)
 

@@ -142,8 +142,13 @@ def table(
 
 
 def cell(name: str, values: Sequence[float]) -> str:
-    percent = np.array(values) * (1 if name in SUM_NAMES else 100)
-    return f"{percent.mean():.1f} ± {percent.std():.1f}"
+    return spread(np.array(values) * (1 if name in SUM_NAMES else 100))
+
+
+def spread(values: np.ndarray) -> str:
+    """Mean ± standard deviation over seeds; one value alone has none."""
+    mean = f"{values.mean():.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {values.std():.1f}"
 
 
 def open_runs(runs: Path | None) -> AbstractContextManager[str | Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -30,9 +30,6 @@ from capgrade.pipelines.cli.options import (
     require_all,
 )
 from capgrade.schemas.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 
 def frequencies(

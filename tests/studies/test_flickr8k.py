@@ -85,8 +85,8 @@ def test_the_table_has_means_over_seeds_and_the_difference_to_the_hosts_first_ru
     }
     head, _, first, second = flickr8k.rows(made)
     assert head.count("|") == first.count("|") == second.count("|")
-    assert "105.0 ± 7.1" in first
-    assert "| 21.0 ± 1.4 [21.0, 21.0] |" in first
+    assert "105.0 ± 5.0" in first
+    assert "| 21.0 ± 1.0 [21.0, 21.0] |" in first
     assert "| 30.0 [30.0, 30.0] | +9.0 [9.0, 9.0] |" in second
 
 
