@@ -20,7 +20,7 @@ import typer
 from capgrade.pipelines.cli import catalogues, labels, people, project, regions, training, uses
 from capgrade.pipelines.cli.options import BEAM, Command, Group, option_of, with_options
 from capgrade.pipelines.cli.stages import command_of
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.extras import missing_extra
 from capgrade.schemas.say import show_warning
 from capgrade.stages import STAGES
@@ -99,6 +99,10 @@ class _OrderedGroup(Group):
         two = " ".join(args[:2])
         if two in self.commands:
             return two, self.commands[two], args[2:]
+        below = [name.split()[1] for name in self.commands if name.startswith(f"{args[0]} ")]
+        if below and not ctx.resilient_parsing and args[1:] and not args[1].startswith("-"):
+            remedy = choose_from(args[1], below, f"{ctx.command_path} --help")
+            raise InputError(f"no command '{two}'", remedy=remedy)
         return super().resolve_command(ctx, args)
 
 

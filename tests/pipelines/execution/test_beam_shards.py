@@ -7,6 +7,7 @@ import shutil
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import ANY, patch
@@ -35,7 +36,7 @@ from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.stages.captions import CaptionsParams
-from capgrade.pipelines.stages.shards import ShardsParams, WindowsParams
+from capgrade.pipelines.stages.shards import SHARDS, ShardsParams, WindowsParams
 from capgrade.schemas.captions import Caption, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, made_again
@@ -232,7 +233,7 @@ def test_a_folder_of_each_format_at_the_url(
 ) -> None:
     fit = write(tmp_path).fit
     urls = [fit.run(gathered(ROWS)).job.url for _ in range(2)]
-    monkeypatch.setattr("capgrade.pipelines.execution.job.FORMAT", "of other values")
+    monkeypatch.setattr("capgrade.pipelines.shards.SHARDS", replace(SHARDS, format=99))
     urls.append(fit.run(gathered(ROWS)).job.url)
     assert urls[0] == urls[1] != urls[2] and len(list((tmp_path / "url").iterdir())) == 2
 
