@@ -108,7 +108,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         ),
         '"file:///tmp/capgrade-exchange"': "f\"file://{__import__('os').getcwd()}/exchange\"",
         '"file:///tmp/capgrade-shards"': "f\"file://{__import__('os').getcwd()}/written\"",
-        '    Path("DIR"),\n    Path("OUT"),': '    Path("one"),\n    Path("pooled"),',
+        'Path("DIR"), Path("OUT")': 'Path("one"), Path("pooled")',
         "--out OUT --set shards.windows.among": (
             "--measures rouge_l --out among --set shards.windows.among"
         ),
