@@ -18,7 +18,6 @@ from capgrade.schemas.params import (
     EvaluateParams,
     ExploreParams,
     JudgeParams,
-    PublishParams,
     ScoreParams,
     TrainParams,
     override,
@@ -54,7 +53,6 @@ class Params(_OfStages):
     runs: tuple[str, ...] = ()
     """presets that the pipeline trains and compares"""
     evaluate: EvaluateParams = EvaluateParams()
-    publish: PublishParams = PublishParams()
     agree: AgreeParams = AgreeParams()
     align: AlignParams = AlignParams()
     score: ScoreParams = ScoreParams()

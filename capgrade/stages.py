@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from capgrade.pipelines.stages.captions import CAPTIONS
+from capgrade.pipelines.stages.publish import PUBLISH
 from capgrade.pipelines.stages.regions import REGIONS
 from capgrade.pipelines.stages.relevance import RELEVANCE
 from capgrade.pipelines.stages.shards import SHARDS
@@ -21,7 +22,7 @@ from capgrade.schemas.stage import Stage
 
 GROUP = "capgrade.stages"  # of entry points
 _TAKEN = {"measures", "presets", "runs"}  # keys of params.yaml that are no stage's
-OURS: tuple[Stage[Any], ...] = (CAPTIONS, REGIONS, RELEVANCE, SHARDS)
+OURS: tuple[Stage[Any], ...] = (CAPTIONS, REGIONS, RELEVANCE, SHARDS, PUBLISH)
 
 
 def stage_of(point: EntryPoint, known: dict[str, Stage[Any]]) -> Stage[Any]:

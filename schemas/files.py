@@ -235,7 +235,7 @@ def write_manifest(
 
 def entry_of(file: Path, **more: int) -> dict[str, Any]:
     """The entry of a file in a manifest."""
-    return {"bytes": file.stat().st_size, "sha256": digest(file), **more}
+    return {"bytes": file.stat().st_size, "sha256": file_digest(file), **more}
 
 
 def manifest_of(kind: str, files: dict[str, Any], **facts: Any) -> dict[str, Any]:

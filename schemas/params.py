@@ -17,7 +17,6 @@ from pydantic import (
 from capgrade.schemas.block import (
     QUOTED,
     AnyDevice,
-    Finite,
     MeasureDevice,
     Natural,
     ParamsBlock,
@@ -26,8 +25,7 @@ from capgrade.schemas.block import (
     Share,
     listed,
 )
-from capgrade.schemas.errors import InputError, choose_from, nearest
-from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN_LICENCE
+from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.lines import read_text
 from capgrade.schemas.natures import (
     Extent,
@@ -43,7 +41,6 @@ from capgrade.schemas.natures import (
 )
 from capgrade.schemas.reading import reason_of
 
-LanguageTag = Annotated[str, Field(pattern=r"^[A-Za-z]{2,}(-[A-Za-z0-9]+)*$")]
 # The best epoch by sums of recall or NCS at 1, 5 and 10, both directions, or by NDCG@25 with the
 # gain rel or 2^rel - 1.
 BestBy = Literal["rsum", "ndcg", "ndcg_exp", "ncs", "ncs_ordered"]
@@ -210,61 +207,6 @@ class EvaluateParams(ParamsBlock):
     """captions per image and images per caption that `coarse` keeps"""
     test: Literal["permutation", "bootstrap"] = "permutation"
     """of --compare with two evaluations"""
-
-
-class PublishParams(ParamsBlock):
-    """`capgrade publish`: what the dataset card says that the data cannot."""
-
-    name: str = "capgrade-scenes"
-    version: Annotated[str, Field(pattern=r"^\w(\.?[\w-])*$", max_length=64)] = "1.0.0"
-    """the tag it is published under"""
-    license: str | None = None
-    """required to publish"""
-    license_name: str | None = None
-    """of a licence the hub has no identifier for, `license: other`"""
-    license_link: str | None = None
-    language: LanguageTag | tuple[LanguageTag, ...] | None = None
-    """Of the captions, as the hub names it, or several: [en, de]; None: en where they are English,
-    else required."""
-    description: str = ""
-    authors: tuple[str, ...] = ()
-    date: Annotated[str, BeforeValidator(str), Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None
-    """YYYY-MM-DD"""
-    citation: str = ""
-    repository: str | None = None
-    """USER/NAME on the hub, for the examples of the card"""
-    left_out: bool = True
-    """own pairs also without the caption among its references, where the shards have that"""
-    layout: Literal["pairs", "mteb"] = "pairs"
-    """mteb: a retrieval benchmark, with grades of one measure"""
-    measure: str | None = None
-    """of mteb's grades; None: the only one"""
-    grades: dict[str, Finite] = {}
-    """of mteb: names of rising thresholds; how many a value reaches is its grade"""
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """Those given."""
-        return (self.language,) if isinstance(self.language, str) else self.language or ()
-
-    @model_validator(mode="after")
-    def _a_licence_the_hub_knows(self) -> PublishParams:
-        if self.license not in (None, OTHER, UNKNOWN_LICENCE, *SPDX):
-            close = nearest(self.license, [OTHER, *SPDX], cutoff=0.4)
-            raise ValueError(
-                f"licence '{self.license}' is unknown to the hub; near it:"
-                f" {', '.join([*close, OTHER])}"
-            )
-        if self.license == OTHER and not (self.license_name and self.license_link):
-            raise ValueError("licence 'other' needs publish.license_name and publish.license_link")
-        return self
-
-    @model_validator(mode="after")
-    def _grades_that_rise(self) -> PublishParams:
-        edges = list(self.grades.values())
-        if edges != sorted(set(edges)):
-            raise ValueError(f"the thresholds of publish.grades do not rise: {edges}")
-        return self
 
 
 class JudgedColumns(ParamsBlock):

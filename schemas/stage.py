@@ -23,6 +23,13 @@ class Reads:
     stage: str
     needed: bool = True
     at_url: bool = False  # it may lie at a URL, and is then copied before the stage begins
+    several: bool = False  # the option may be repeated, and the function takes a list
+    file: str | None = None  # a file instead; its name below data/ in a pipeline
+
+    @property
+    def place(self) -> str:
+        """Where a pipeline has it, below data/."""
+        return self.file or self.stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +58,7 @@ class Stage(Generic[P]):
     # Files of its folder that DVC shows -> the folder below data/ that they are copied to.
     shown: Mapping[str, str] = field(default_factory=dict)
     in_pipeline: bool = True
+    place: str | None = None  # of its output below data/ in a pipeline; None: its name
     told: tuple[str, ...] = ()  # keys that help shows as options; (): all. Others are options too.
 
     @property
@@ -64,6 +72,8 @@ class Stage(Generic[P]):
 
     def typed(self, folder: str, *options: str) -> str:
         """Its command line, without `capgrade`, with these options first; `folder` has {} for the
-        name of the stage whose output lies there."""
-        read = [f"--{name} {folder.format(reads.stage)}" for name, reads in self.reads.items()]
-        return " ".join([self.name, *options, *read, f"--out {folder.format(self.name)}"])
+        place below data/ of what is read or written."""
+        places = {f"--{name}": reads.place for name, reads in self.reads.items()}
+        places["--out"] = self.place or self.name
+        told = [f"{option} {folder.format(place)}" for option, place in places.items()]
+        return " ".join([self.name, *options, *told])

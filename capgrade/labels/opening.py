@@ -153,7 +153,8 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
     lacks = [key for key, kind in HELD.items() if not isinstance(manifest.get(key), kind)]
     if not lacks and not isinstance(manifest["inputs"].get("captions"), str):
         lacks = ["inputs.captions"]
-    if "params" not in lacks and manifest["params"].get("layout") == "mteb":
+    block = {} if "params" in lacks else manifest["params"].get("publish")
+    if isinstance(block, dict) and block.get("layout") == "mteb":
         problem = "a benchmark in the layout of mteb, without weights and reasons"
         raise InputError(problem, file=folder, remedy="run capgrade publish without --layout")
     if lacks:

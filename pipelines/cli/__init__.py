@@ -60,10 +60,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
         labels.agree,
         "--captions data/captions --split test --judgements data/captions/truth-test.arrow",
     ),
-    "publish": (
-        labels.publish,
-        "--captions captions --shards shards --license cc-by-4.0 --out dataset",
-    ),
+    "publish push": (labels.push, "dataset user/my-labels"),
+    "publish check": (labels.check, "dataset"),
     "report": (uses.report, "--data data --out report.html"),
     "score": (uses.score, "--candidates results.json --references captions.json"),
     "audit": (uses.audit, "--captions captions --relevance relevance --out audit.html"),
@@ -90,10 +88,11 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
 
 
 class _OrderedGroup(Group):
-    """The commands in the order of the table. Some have names of two words."""
+    """The commands in the order of the table. Those of two words follow what they begin with."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [name for name in COMMANDS if name in self.commands]
+        names = [*COMMANDS]
+        return sorted(COMMANDS, key=lambda name: (names.index(name.split()[0]), names.index(name)))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         two = " ".join(args[:2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,6 @@ from capgrade.pipelines.cli.options import (
     COMMON_OPTIONS,
     FILE,
     FOLDER,
-    NAME,
     PATH,
     AsJson,
     CaptionsDir,
@@ -242,158 +241,48 @@ def _compare_raters(reviews: Path, judgements: Sequence[Path], as_json: bool) ->
     print_result(result, True) if as_json else print_review(result, agreement_rows(result))
 
 
-@dataclass(frozen=True)
-class Upload:
-    """Where `publish` uploads to and what it may do there, or what it checks."""
-
-    push: Annotated[
-        str | None, Option(metavar="USER/NAME", help="Upload to this Hugging Face dataset.")
-    ] = None
+def push(
+    folder: Annotated[
+        Path, typer.Argument(metavar=FOLDER, help="Folder that `capgrade publish` wrote.")
+    ],
+    repository: Annotated[
+        str, typer.Argument(metavar="USER/NAME", help="A Hugging Face dataset, or one to make.")
+    ],
     public: Annotated[
-        bool, Option("--public", help="Let everybody see a repository that --push makes.")
-    ] = False
+        bool, Option("--public", help="Let everybody see a repository that this makes.")
+    ] = False,
     replace: Annotated[
         bool,
-        Option(
-            "--replace",
-            help="Let --push overwrite and delete files of a repository of something else.",
-        ),
-    ] = False
-    check: Annotated[
-        str | None,
-        Option(
-            metavar="REPO_OR_FOLDER",
-            help="Only check a folder, or USER/NAME[@REVISION], byte by byte.",
-        ),
-    ] = None
-
-
-_UPLOAD = Upload()
-
-
-def publish(
-    captions: OptionalCaptions = None,
-    shards: Annotated[
-        list[Path] | None,
-        Option(metavar=FOLDER, help="Folder that `capgrade shards` wrote; one per split."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        Option(metavar=FOLDER, help="Folder to write; with --push alone, the one to upload."),
-    ] = None,
-    licence: Annotated[
-        str | None,
-        Option("--license", metavar=NAME, help="Licence as the hub calls it, such as cc-by-4.0."),
-    ] = None,
-    agreement: Annotated[
-        Path | None, Option(metavar=FILE, help="JSON of `capgrade agree --out`, for the card.")
-    ] = None,
-    relevance: Annotated[
-        Path | None,
-        Option(
-            metavar=FOLDER,
-            help=(
-                "Folder of `capgrade relevance`, for the card's picture; of mteb's layout, the"
-                " labels."
-            ),
-        ),
-    ] = None,
-    layout: Annotated[
-        str | None,
-        Option(
-            metavar=NAME,
-            help="One of pairs and mteb, a benchmark with publish.grades. Default: pairs.",
-        ),
-    ] = None,
-    calibration: Annotated[
-        Path | None,
-        Option(
-            metavar=FILE,
-            help=(
-                "JSON of `capgrade agree --calibrate`, or crisscrossed: what values mean to people,"
-                " as columns."
-            ),
-        ),
-    ] = None,
-    to: Upload = _UPLOAD,
-    common: CommonOptions = COMMON_OPTIONS,
+        Option("--replace", help="Overwrite and delete files of a repository of something else."),
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Write a Hugging Face dataset folder with its card, upload it if asked to, or check one.
+    """Upload a published folder to the hub, and tag it with its version.
 
-    A repository that `--push` makes is private; `--public` makes it public. One that holds
-    something else than this dataset is refused without `--replace`.
-
-    `--push USER/NAME --out FOLDER` without captions and shards uploads a folder that exists.
-    `--check` takes a folder or a repository; with `--out FOLDER` it is compared with that folder
-    too. Exit status 2 when something differs.
+    A repository that this makes is private; `--public` makes it public. One that holds something
+    else than this dataset is refused without `--replace`.
     """
-    making: dict[str, object] = {
-        "captions": captions,
-        "shards": shards,
-        "license": licence,
-        "layout": layout,
-        "relevance": relevance,
-        "agreement": agreement,
-        "calibration": calibration,
-        "set": common.sets,
-        "params": common.params,
-    }
-    if to.check:
-        refuse_options(
-            "with --check",
-            push=to.push,
-            public=to.public or None,
-            replace=to.replace or None,
-            **making,
-        )
-        _check_dataset(to.check, out, common.as_json)
-        return
-    if (to.public or to.replace) and not to.push:
-        raise InputError(
-            f"--{'public' if to.public else 'replace'} without --push",
-            remedy="give --push USER/NAME",
-        )
-    if out is None:
-        raise InputError("no folder to write", remedy="give --out, or --check REPO_OR_FOLDER")
-    if captions or shards or not to.push:
-        if captions is None:
-            raise InputError("no captions to publish", remedy="give --captions and --shards")
-        options = {"license": licence, "repository": to.push, "layout": layout}
-        block = load(common.params, common.sets, publish=options).publish
-        require_all("datasets")
-        from capgrade.agreement.calibration import named
-        from capgrade.pipelines.publish.folder import publish as stage
-        from capgrade.schemas.judges import read_agreement
+    require_all("huggingface_hub")
+    from capgrade.pipelines.publish.push import push as upload
 
-        figures = read_agreement(agreement) if agreement else None
-        fitted = named(calibration) if calibration else None
-        if block.layout == "mteb":
-            shards, relevance = [*(shards or []), *([relevance] if relevance else [])], None
-        done = stage(captions, shards or [], out, block, figures, relevance, fitted)
-        rows = ", ".join(
-            f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"]
-        )
-        print_result(done, common.as_json, f"{rows} -> {out}")
-    else:
-        refuse_options(
-            "without --captions and --shards",
-            "leave it out: the folder is uploaded as it is",
-            **making,
-        )
-    if to.push:
-        from capgrade.pipelines.publish.push import push
-
-        pushed = push(out, to.push, public=to.public, replace=to.replace)
-        if captions:  # The written folder has been reported above.
-            typer.echo(str(pushed), err=common.as_json)
-        else:
-            print_result(asdict(pushed), common.as_json, str(pushed))
+    pushed = upload(folder, repository, public=public, replace=replace)
+    print_result(asdict(pushed), as_json, str(pushed))
 
 
-def _check_dataset(target: str, made: Path | None, as_json: bool) -> None:
-    from capgrade.pipelines.publish.check import check
+def check(
+    target: Annotated[
+        str, typer.Argument(metavar="REPO_OR_FOLDER", help="A folder, or USER/NAME[@REVISION].")
+    ],
+    dataset: Annotated[
+        Path | None,
+        Option(metavar=FOLDER, help="Also compare it with this folder, of `capgrade publish`."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a published folder or repository, every byte. Exit status 2 when something differs."""
+    from capgrade.pipelines.publish.check import check as check_dataset
 
-    checked = check(target, made)
+    checked = check_dataset(target, dataset)
     files = f"{checked.files} files, {checked.bytes:,} bytes"
     ok_line = f"ok: {checked.name}: version {checked.version}, {files} as they were made"
     problems = [str(problem) for problem in checked.problems]
@@ -411,9 +300,9 @@ def verify(
 ) -> None:
     """Check that everything below a folder is whole: manifests, sizes, checksums. Exit status 2 if
     it is not."""
-    from capgrade.pipelines.verify import verify as check
+    from capgrade.pipelines.verify import verify as verify_all
 
-    report = check(folder)
+    report = verify_all(folder)
     ok_lines = [
         f"ok: {usable.folder}: {usable.kind}, {usable.files} files, {usable.bytes:,} bytes"
         for usable in report.usable

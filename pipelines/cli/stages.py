@@ -14,6 +14,7 @@ from typer import Option
 
 from capgrade.pipelines.cli.options import (
     COMMON_OPTIONS,
+    FILE,
     FOLDER,
     NAME,
     PATH,
@@ -104,13 +105,13 @@ def knobs_of(stage: Stage[Any]) -> dict[str, FieldInfo]:
 
 
 def _read_option(name: str, reads: Reads) -> tuple[Any, Any]:
-    help_text = f"Folder that `capgrade {reads.stage}` wrote" + (
-        ", or its URL." * reads.at_url or "."
-    )
+    what, metavar = ("File", FILE) if reads.file else ("Folder", FOLDER)
+    more = ", or its URL" * reads.at_url + "; repeat for several" * reads.several
+    help_text = f"{what} that `capgrade {reads.stage}` wrote{more}."
     kind: Any = str if reads.at_url else Path
-    option = Option(
-        f"--{name}", metavar="FOLDER_OR_URL" if reads.at_url else FOLDER, help=help_text
-    )
+    kind = list[kind] if reads.several else kind
+    metavar = f"{metavar}_OR_URL" if reads.at_url else metavar
+    option = Option(f"--{name}", metavar=metavar, help=help_text)
     if reads.needed:
         return Annotated[kind, option], inspect.Parameter.empty
     return Annotated[kind | None, option], None
@@ -223,7 +224,9 @@ def _given(name: str, field: FieldInfo, value: Any) -> dict[str, Any]:
     return {name: texts[0] if takes_one and len(texts) == 1 else texts}
 
 
-def _folder(reads: Reads, given: Any) -> Path | None:
+def _folder(reads: Reads, given: Any) -> Path | list[Path] | None:
+    if reads.several:
+        return given or []
     if not reads.at_url:
         return given
     from capgrade.pipelines.execution.folder import local_folder

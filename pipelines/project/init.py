@@ -73,7 +73,6 @@ _TITLES = {
     "evaluate": "metrics of each run",
     "agree": "people's judgements to compare measures with, or null",
     "align": "the run of a TERAN whose words are drawn, or null",
-    "publish": "what the dataset card says",
 }
 
 
@@ -525,6 +524,6 @@ README = """# {name}
 | `dvc.yaml` | the stages; it needs no change for other data |
 | `data/report.html` | every figure on one page |
 | `data/comparison/runs.md` | the runs side by side |
-| `data/dataset` | the labels as a Hugging Face dataset: `capgrade publish --push USER/NAME --out data/dataset` |
+| `data/dataset` | the labels as a Hugging Face dataset: `capgrade publish push data/dataset USER/NAME` |
 | `data/runs`, `data/evaluation` | trained models, and their metrics |
 """

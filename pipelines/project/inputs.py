@@ -44,7 +44,6 @@ PACKAGE = Path(__file__).parents[2]
 # The blocks and keys that the commands of other stages of the pipeline read, beside `measures`.
 READ = {
     "agree": ("agree", "relevance.split", "relevance.measures"),
-    "publish": ("publish",),
     "evaluate": ("evaluate",),
     "align": ("align", "evaluate.split", "regions.images"),
     "report": ("publish.name", "regions.images"),

@@ -16,17 +16,18 @@ _END = "\nplots:\n"  # what follows the stages
 
 
 def dvc_stage(stage: Stage[Any]) -> dict[str, Any]:
-    """A stage as dvc.yaml has it: what it reads and writes lies in data/, by the stages' names."""
+    """A stage as dvc.yaml has it: what it reads and writes lies in data/, at the stages' places."""
+    place = stage.place or stage.name
     commands = [f"capgrade {stage.typed('data/{}', '--params params.yaml')}"]
     for files, folder in stage.shown.items():
-        copied = f"cp data/{stage.name}/{files} data/{folder}"
+        copied = f"cp data/{place}/{files} data/{folder}"
         commands.append(f"mkdir -p data/{folder} && {copied}")
-    read = [f"data/{reads.stage}" for reads in stage.reads.values()]
+    read = [f"data/{reads.place}" for reads in stage.reads.values()]
     return {
         "desc": stage.summary,
         "cmd": commands if len(commands) > 1 else commands[0],
         "deps": [f"{_INPUTS}/code.json", f"{_INPUTS}/{stage.name}.json", *read],
-        "outs": [f"data/{name}" for name in (stage.name, *stage.shown.values())],
+        "outs": [f"data/{name}" for name in (place, *stage.shown.values())],
     }
 
 

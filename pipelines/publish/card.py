@@ -26,6 +26,7 @@ from capgrade.pipelines.publish.tables import FIGURE, Contents, PublishedSplit
 from capgrade.schemas.files import MANIFEST, leaves, package_version
 from capgrade.schemas.judges import PEOPLE, SAID, TITLES
 from capgrade.schemas.licences import OTHER
+from capgrade.schemas.natures import recorded
 from capgrade.schemas.own_pairs import LEFT_OUT
 
 ROWS = 5  # of the first image that are shown
@@ -177,7 +178,9 @@ def parameters(contents: Contents) -> str:
     blocks = {"captions": contents.captions["params"]["captions"], **_made(contents.splits[0])}
     if contents.relevance:
         blocks["relevance"] = contents.relevance["params"]["relevance"]
-    blocks["publish"] = contents.params.model_dump(mode="json")
+    blocks["publish"] = recorded(contents.params)
+    if contents.calibrated and contents.calibrated.shipped:
+        blocks["publish"]["calibration"] = SHIPPED.stem
     return yaml.safe_dump(blocks, sort_keys=False, allow_unicode=True)
 
 
@@ -204,13 +207,10 @@ def commands(contents: Contents) -> list[str]:
         options.append("--agreement agreement.json")
     if contents.calibrated:
         file = contents.calibrated.file
-        if contents.calibrated.shipped:
-            file = SHIPPED.stem
-        else:
+        if not contents.calibrated.shipped:
             lines.append(
                 f"# {file}: what `capgrade agree --calibrate` wrote, with the SHA-256 above"
             )
-        options.append(f"--calibration {shlex.quote(file)}")
     return [
         *lines,
         (

@@ -5,6 +5,7 @@ Every byte is checked, and nothing else may stand in the dataset's folders.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, altered, digest, parse_manifest
 
 AGAIN = "run `capgrade publish` again, or download it again"
-PUSH = "push it again: capgrade publish --push"
+PUSH = "push it again: capgrade publish push"
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,7 @@ def check(target: str, made: Path | None = None) -> Checked:
                 )
             name = f"{repo_id}@{folder.name[:7]}"
             manifest, problems = folder_problems(folder, name, PUSH)
-            problems += _tag_problems(
-                repo_id, str(manifest["params"]["version"]), folder / MANIFEST
-            )
+            problems += _tag_problems(repo_id, version_of(manifest), folder / MANIFEST)
     if made is not None:
         mine, wrong = folder_problems(made)
         names = sorted({*mine["files"], *manifest["files"]})
@@ -70,9 +69,7 @@ def check(target: str, made: Path | None = None) -> Checked:
             InputError(f"not the {file} of {made}", file=name, remedy=PUSH) for file in differ
         ]
     size = sum(entry["bytes"] for entry in manifest["files"].values())
-    return Checked(
-        name, str(manifest["params"]["version"]), len(manifest["files"]) + 1, size, tuple(problems)
-    )
+    return Checked(name, version_of(manifest), len(manifest["files"]) + 1, size, tuple(problems))
 
 
 def folder_problems(
@@ -113,13 +110,19 @@ def read_published(path: Path) -> dict[str, Any]:
     """The manifest in a file; InputError where `publish` has not written it."""
     manifest = parse_manifest(path, AGAIN)
     params = manifest.get("params")
-    if manifest["kind"] != "publish" or not isinstance(params, dict) or "version" not in params:
+    block = params.get("publish") if isinstance(params, dict) else None
+    if manifest["kind"] != "publish" or not isinstance(block, dict) or "version" not in block:
         raise InputError(
             "not the manifest of a published dataset",
             file=path,
             remedy="run `capgrade publish` again",
         )
     return manifest
+
+
+def version_of(manifest: Mapping[str, Any]) -> str:
+    """The version of the dataset that has this manifest."""
+    return str(manifest["params"]["publish"]["version"])
 
 
 def fetched_manifest(repo_id: str, commit: str) -> Path:

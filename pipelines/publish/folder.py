@@ -16,12 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from capgrade.agreement.calibration import named
 from capgrade.labels import Labels
 from capgrade.labels.layout import CARD, CROISSANT, SUMS, hub_split
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.croissant import croissant
 from capgrade.pipelines.publish.mteb import benchmark
 from capgrade.pipelines.publish.tables import FIGURE, PublishedSplit, sampled_pairs
+from capgrade.pipelines.stages.publish import PUBLISH, PublishParams
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
@@ -29,15 +31,14 @@ from capgrade.schemas.files import (
     digest,
     entry_of,
     found_digests,
-    manifest_of,
     parse_manifest,
     read_manifest,
     write_json,
     write_text,
 )
-from capgrade.schemas.output import output_folder
+from capgrade.schemas.judges import read_agreement
 from capgrade.schemas.own_pairs import distribution
-from capgrade.schemas.params import PublishParams
+from capgrade.schemas.run import Run
 from capgrade.schemas.say import warn
 from capgrade.text.language import describe_other_language
 from capgrade.text.tokens import tokens_of
@@ -47,37 +48,41 @@ COLOURS = ("#0063b1", "#c4500a")  # series 1 and 2 of the pages' style.css
 
 
 def publish(
-    captions_dir: Path,
-    labels_dirs: Sequence[Path],
+    captions: Path,
+    shards: Sequence[Path],
     out: Path,
     params: PublishParams,
-    agreement: dict[str, Any] | None = None,
-    relevance_dir: Path | None = None,
-    calibration: Path | None = None,
+    *,
+    relevance: Sequence[Path] = (),
+    agreement: Path | None = None,
 ) -> dict[str, Any]:
     """Write a folder that `datasets.load_dataset` reads, one split for each folder of labels.
 
-    `agreement` (from `agree`) goes into the card, the distributions of `relevance_dir` into its
-    picture. The same input gives the same bytes. Returns the manifest. Raises InputError for
-    parameters that do not fit (`require_fitting`), for captions that are not English where no
-    language is given, for a folder that something else wrote, and when labels, calibration and
-    captions do not belong together.
+    `agreement` (from `agree`) goes into the card, the distributions of `relevance` into its
+    picture; with the layout mteb its folders are labels, as those of `shards`. The same input gives
+    the same bytes. Returns the manifest. Raises InputError for parameters that do not fit
+    (`require_fitting`), for captions that are not English where no language is given, for a folder
+    that something else wrote, and when labels, calibration and captions do not belong together.
     """
-    require_fitting(params, relevance_dir=relevance_dir, calibration=calibration)
+    require_fitting(params, relevance)
     mteb = params.layout == "mteb"
-    read = found_digests(relevance=relevance_dir, calibration=calibration)
-    splits = open_splits(labels_dirs, captions_dir, mteb)
-    captions = splits[0].captions
-    language = _languages(params.languages, captions_dir, splits)
+    labels, shown = ([*shards, *relevance], None) if mteb else (shards, next(iter(relevance), None))
+    calibration = named(Path(params.calibration)) if params.calibration else None
+    judged = read_agreement(agreement) if agreement else None
+    inputs = found_digests(relevance=shown, calibration=calibration)
+    splits = open_splits(labels, captions, mteb)
+    table = splits[0].captions
+    language = _languages(params.languages, captions, splits)
     params = params.model_copy(update={"language": language})
-    dense = _dense_manifest(relevance_dir, captions.digest) if relevance_dir else None
-    with output_folder(out, "publish") as folder:
+    dense = _dense_manifest(shown, table.digest) if shown else None
+    run = Run(stage=PUBLISH, params=params, inputs={})
+    with run.folder(out) as folder:
         contents = replace(
             benchmark(splits, folder, params)
             if mteb
             else sampled_pairs(splits, folder, params, calibration),
-            agreement=agreement,
-            captions=read_manifest(captions_dir, "captions"),
+            agreement=judged,
+            captions=read_manifest(captions, "captions"),
             relevance=dense,
         )
         write_json(folder / CROISSANT, croissant(contents))
@@ -85,29 +90,26 @@ def publish(
         files = contents.files
         for name in (CARD, CROISSANT):
             files[name] = entry_of(folder / name, rows=0)
-        if relevance_dir and dense:
-            draw_distributions(relevance_dir, dense["params"]["measures"], folder / FIGURE)
+        if shown and dense:
+            draw_distributions(shown, dense["params"]["measures"], folder / FIGURE)
             files[FIGURE] = entry_of(folder / FIGURE, rows=0)
         sums = (f"{files[name]['sha256']}  {name}\n" for name in sorted(files))
         write_text(folder / SUMS, "".join(sums))
         files[SUMS] = entry_of(folder / SUMS, rows=0)
-        inputs = {}
         for split in splits:
             made_by = f"{split.manifest['kind']} {split.name}"
             inputs[made_by] = digest(Path(split.labels.file) / MANIFEST)
-        inputs |= contents.read | {"captions": captions.digest} | read
+        inputs |= contents.read | {"captions": table.digest}
         # What `explore` scores new captions with.
-        facts: dict[str, Any] = {"tokenizer": captions.tokenizer, "measures": contents.used}
+        facts: dict[str, Any] = {"tokenizer": table.tokenizer, "measures": contents.used}
         facts |= {"calibration": contents.calibrated.facts()} if contents.calibrated else {}
-        made_with = params.model_dump(mode="json")
-        manifest = manifest_of("publish", files, params=made_with, inputs=inputs, **facts)
-        write_json(folder / MANIFEST, manifest)
-        return manifest
+        rows = {name: entry["rows"] for name, entry in files.items()}
+        return replace(run, inputs=inputs).finish(folder, rows, **facts)
 
 
-def require_fitting(params: PublishParams, **beside: Path | None) -> None:
+def require_fitting(params: PublishParams, relevance: Sequence[Path] = ()) -> None:
     """InputError without a licence, for a repository that cannot be, and for what is of another
-    layout than the one asked for, also of the files `beside` the labels."""
+    layout than the one asked for."""
     mteb = params.layout == "mteb"
     if not params.license:
         raise InputError("no licence given", remedy=LICENCE)
@@ -116,12 +118,14 @@ def require_fitting(params: PublishParams, **beside: Path | None) -> None:
 
         require_name(params.repository)
     if mteb and not params.grades:
-        remedy = "name rising thresholds: --set publish.grades='{related: 0.5, fits: 0.7}'"
+        remedy = "name rising thresholds: --grades related=0.5 --grades fits=0.7"
         raise InputError("no grades given", remedy=remedy)
-    for name, file in beside.items():
-        if file and mteb:
-            remedy = "leave it out: its columns and its picture are not of a benchmark"
-            raise InputError(f"{name} with the layout mteb", remedy=remedy)
+    if params.calibration and mteb:
+        remedy = "leave it out: its columns are not of a benchmark"
+        raise InputError("a calibration with the layout mteb", remedy=remedy)
+    if len(relevance) > 1 and not mteb:
+        remedy = "give --relevance once: the card's picture is of one"
+        raise InputError(f"{len(relevance)} folders of relevance", remedy=remedy)
     if (params.grades or params.measure) and not mteb:
         remedy = "leave publish.measure and publish.grades away, or give --layout mteb"
         raise InputError("a measure or grades of sampled pairs", remedy=remedy)
@@ -171,8 +175,8 @@ def _languages(
         tokens = tokens_of(split.captions)
         if not languages and (reason := describe_other_language(tokens, 0.5)):
             remedy = (
-                "say which languages they are in: --set publish.language=en, or de, or '--set"
-                " publish.language=[en, de]'"
+                "say which languages they are in: publish.language, or --language en, or de, or"
+                " en,de"
             )
             problem = f"no language given, and these captions do not tell theirs: {reason}"
             raise InputError(problem, file=captions_dir, remedy=remedy)

@@ -24,7 +24,7 @@ from capgrade.pipelines.publish.tables import (
     write_batches,
     write_table,
 )
-from capgrade.schemas.params import PublishParams
+from capgrade.pipelines.stages.publish import PublishParams
 
 _MEANINGS = {
     "id": "the image's or the caption's id in the source",

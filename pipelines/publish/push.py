@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capgrade.labels.layout import FOLDERS
-from capgrade.pipelines.publish.check import fetched_manifest, folder_problems, read_published
+from capgrade.pipelines.publish.check import (
+    fetched_manifest,
+    folder_problems,
+    read_published,
+    version_of,
+)
 from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import MANIFEST, digest, package_version
 
@@ -52,7 +57,7 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
             f"not uploaded: {problems[0].problem}", file=problems[0].file, remedy=problems[0].remedy
         )
     require_name(repo_id)
-    version, files = str(manifest["params"]["version"]), {MANIFEST, *manifest["files"]}
+    version, files = version_of(manifest), {MANIFEST, *manifest["files"]}
     api = HfApi(library_name="capgrade", library_version=package_version())
     with hub_errors(repo_id):
         api.create_repo(repo_id, repo_type="dataset", private=not public, exist_ok=True)
@@ -72,7 +77,7 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
             # Somebody may have loaded it, so a version keeps its content for ever.
             problem = f"version {version} is already published with other content"
             remedy = (
-                "publish this content under a version of its own: --set publish.version=VERSION"
+                "publish this content under a version of its own: publish.version, or --version"
             )
             raise InputError(problem, file=address_of(repo_id), remedy=remedy)
         done = api.upload_folder(
@@ -107,7 +112,7 @@ def _no_longer_listed(repo_id: str, head: DatasetInfo, manifest: dict[str, Any])
     names = _blobs(head).keys()
     if names <= _EMPTY:
         return []
-    files, name = {MANIFEST, *manifest["files"]}, manifest["params"].get("name")
+    files, name = {MANIFEST, *manifest["files"]}, manifest["params"]["publish"].get("name")
     gone = sorted(names - files)
     earlier: dict[str, Any] = {}
     if MANIFEST not in names:
@@ -115,7 +120,7 @@ def _no_longer_listed(repo_id: str, head: DatasetInfo, manifest: dict[str, Any])
     else:
         try:
             earlier = read_published(fetched_manifest(repo_id, str(head.sha)))
-            other = earlier["params"].get("name")
+            other = earlier["params"]["publish"].get("name")
             reason = "" if other == name else f"holds the dataset '{other}', not '{name}'"
         except InputError as error:
             reason = f"its {MANIFEST} cannot be read: {error.problem}"

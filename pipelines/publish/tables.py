@@ -20,11 +20,11 @@ from capgrade.labels import Labels
 from capgrade.labels.opening import CAPTIONS_SCHEMA
 from capgrade.labels.stored import Sampled
 from capgrade.measures import meaning_of
+from capgrade.pipelines.stages.publish import PublishParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, entry_of, file_digest, of_all
 from capgrade.schemas.own_pairs import LEFT_OUT
-from capgrade.schemas.params import PublishParams
 from capgrade.schemas.shards import read_shards
 
 _COLUMNS = {

@@ -135,4 +135,4 @@ def test_a_package_that_is_broken_leaves_the_other_stages(
     (world / "site" / "letters_stage.py").write_text(module)
     asked = "from capgrade.stages import STAGES; print(*STAGES)"
     done = python(world, "-c", asked)
-    assert done.stdout.split()[-2:] == ["relevance", "shards"] and said in done.stderr
+    assert "letters" not in done.stdout and "publish" in done.stdout and said in done.stderr

@@ -177,7 +177,7 @@ LINES = {
     "explore --captions captions --sample review": (ENCODER, "encoder"),
     "evaluate --run run --captions captions --regions regions --index index": ("torch", "train"),
     "captions --source hub --input nobody/nothing --out hub": ("datasets", "publish"),
-    "publish --push nobody/nothing --out dataset": ("huggingface_hub", "publish"),
+    "publish push dataset nobody/nothing": ("huggingface_hub", "publish"),
     "report --data . --out report.html": ("vl_convert", "report"),
     "explore --captions captions": (f"fastapi, {ENCODER}", "explorer,encoder"),
     "explore --captions captions --shards SHARDS --run run": (

@@ -299,7 +299,10 @@ def test_the_examples_of(
 
 
 def test_the_example_of_each_command(
-    here: Path, endpoint: str, capfd: pytest.CaptureFixture[str]
+    here: Path,
+    hub: Hub,  # noqa: F811
+    endpoint: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """In the order of the table: what one writes the next may read."""
     for name, (_, options) in SHOWN.items():
@@ -313,7 +316,7 @@ def test_the_example_of_each_command(
         assert call(*shlex.split(line)) == 0, f"{line}\n{capfd.readouterr().err}"
 
 
-OPTIONS = dict(commands())
+OPTIONS = dict(commands(hidden=True))
 COMMANDS = [e for found in EXAMPLES.values() for e in found if e.kind in ("command", "mention")]
 
 

@@ -12,8 +12,8 @@ from capgrade.labels import Labels
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.stages.publish import PublishParams
 from capgrade.pipelines.stages.relevance import RelevanceParams
-from capgrade.schemas.params import PublishParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 MODALITIES = {"t2i": ["text", "image"], "i2t": ["image", "text"]}

@@ -13,13 +13,13 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.publish import PublishParams
 from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.pipelines.verify import verify
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, parse_manifest, write_json, write_manifest, write_text
 from capgrade.schemas.output import LOCK, only_run
-from capgrade.schemas.params import PublishParams
 from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder
 
 SAMPLED = ShardsParams(measures=("rouge_l",), top=3, uniform=3)

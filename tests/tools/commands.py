@@ -16,19 +16,23 @@ MAIN = (
 CAPGRADE = [sys.executable, "-c", MAIN]
 
 
-def commands() -> Iterator[tuple[str, list[str]]]:
-    """Each command with its arguments and options; a group counts where it does something by
-    itself."""
-    yield from _below(typer.main.get_command(app), "")
+def commands(hidden: bool = False) -> Iterator[tuple[str, list[str]]]:
+    """Each command with its arguments and options, those too that help does not show if `hidden`; a
+    group counts where it does something by itself."""
+    yield from _below(typer.main.get_command(app), "", hidden)
 
 
-def _below(command: click.Command, name: str) -> Iterator[tuple[str, list[str]]]:
+def _below(command: click.Command, name: str, hidden: bool) -> Iterator[tuple[str, list[str]]]:
     parts = getattr(command, "commands", {})
     if name and (not parts or getattr(command, "invoke_without_command", False)):
         yield (
             name,
-            [max(one.opts, key=len) for one in command.params if not getattr(one, "hidden", False)],
+            [
+                max(one.opts, key=len)
+                for one in command.params
+                if hidden or not getattr(one, "hidden", False)
+            ],
         )
     for part, found in parts.items():
         if not found.hidden:
-            yield from _below(found, f"{name} {part}".strip())
+            yield from _below(found, f"{name} {part}".strip(), hidden)

@@ -472,7 +472,7 @@ def test_without_torch_arrays_are_there_and_tensors_name_the_extra(made, monkeyp
 
 def test_a_pushed_dataset_is_read_from_the_hub(made, hub: Hub, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    assert call("publish", f"--out={made / 'dataset'}", "--push=user/pushed") == 0
+    assert call("publish", "push", str(made / "dataset"), "user/pushed") == 0
     wanted = load(made, "dataset").block(range(12), range(60), "cider")
     for where, revision in (
         ("user/pushed", None),

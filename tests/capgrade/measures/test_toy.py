@@ -13,11 +13,11 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.publish import PublishParams
 from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.pipelines.stages.shards import ShardsParams, WindowsParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.own_pairs import read_own_pairs
-from capgrade.schemas.params import PublishParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards
 from tests.conftest import ROOT, caption_table, random_sets, write_captions_folder

@@ -87,7 +87,9 @@ def test_no_option_takes_an_empty_value(tmp_path: Any, monkeypatch: pytest.Monke
             said = f"error: {option.opts[0]} is empty -> give it a value, or leave it out\n"
             assert refusal(*name.split(), *given) == said
     for name, argument in taking("argument"):
-        assert f"{argument.metavar} is empty" in refusal(*name.split(), "")
+        names = [one.name for one in options_of(name) if one.param_type_name == "argument"]
+        given = ["x"] * names.index(argument.name)
+        assert f"{argument.metavar} is empty" in refusal(*name.split(), *given, "")
     assert "--out is empty" in refusal("captions", "--out=")
     assert list(tmp_path.iterdir()) == []
 

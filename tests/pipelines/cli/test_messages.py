@@ -25,7 +25,7 @@ OTHERS |= {"--no-scm", "--subdir", "--quiet", "--port", "--scheduler-file"}
 
 def test_no_text_names_an_option_that_no_command_has() -> None:
     known = (
-        {option for _, options in commands() for option in options}
+        {option for _, options in commands(hidden=True) for option in options}
         | OTHERS
         | {"--help", "--version"}
     )

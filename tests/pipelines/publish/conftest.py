@@ -12,10 +12,10 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.publish import PublishParams
 from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.files import write_manifest, write_text
-from capgrade.schemas.params import PublishParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 from .stand_in import TOKEN, Hub, running
@@ -91,8 +91,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [root / "train", root / "val"],
         root / "out",
         PARAMS,
-        None,
-        root / "relevance",
+        relevance=[root / "relevance"],
     )
     return root
 
@@ -107,7 +106,7 @@ def write_folder(
     write_manifest(
         folder,
         "publish",
-        params={"name": dataset, "version": version},
+        params={"publish": {"name": dataset, "version": version}},
         inputs={},
         rows=dict.fromkeys(files, 0),
     )

@@ -113,12 +113,10 @@ def test_the_examples_stream_from_the_hub(made: Path, tmp_path: Path) -> None:
     folders = (
         f"--captions {made}/captions --shards {made}/train --shards {made}/val --license cc-by-4.0"
     )
-    options = (
-        f"{folders} --set publish.name=tiny --set publish.version=1.2.0 --out {tmp_path}/out --push"
-        f" {REPO}"
-    )
+    told = f"--name tiny --version 1.2.0 --repository {REPO} --out {tmp_path}/out"
+    assert call("publish", *folders.split(), *told.split()) == 0
     with running() as hub:
-        line = ["-m", "capgrade.pipelines.cli", "publish", *options.split()]
+        line = ["-m", "capgrade.pipelines.cli", "publish", "push", f"{tmp_path}/out", REPO]
         said = ran(
             line,
             tmp_path,

@@ -1,4 +1,4 @@
-"""`--check` proves that a folder or a repository is what was made: one byte, a missing or an extra
+"""`publish check` proves that a folder or a repository is what was made: one byte, a missing or an extra
 file is named."""
 
 from dataclasses import replace
@@ -83,7 +83,7 @@ def test_what_somebody_else_changed_in_a_repository(hub: Hub, folder: Path) -> N
     assert (
         problems(REPO)[3]
         == f"{hub.address}/datasets/{REPO}: has no tag 1.0.0, the version of its content -> "
-        "push it again: capgrade publish --push"
+        "push it again: capgrade publish push"
     )
 
 

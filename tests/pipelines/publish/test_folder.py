@@ -11,18 +11,17 @@ import pytest
 import yaml
 from datasets import Value, load_dataset
 
-from capgrade.agreement.calibration import SHIPPED
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish import tables
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.publish import PublishParams
 from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.captions import CAPTIONS_FILE, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest, write_manifest
-from capgrade.schemas.params import PublishParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 from .conftest import BOTH, PARAMS, SETS
@@ -112,8 +111,8 @@ def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:
         ("'labels' is not a repository -> write USER/NAME", [train], {"repository": "labels"}, {}),
         ("no labels to publish -> give --shards,", [], {}, {}),
         ("split 'train' is given twice", [train, train], {}, {}),
-        ("made from another captions table", [train], {}, {"captions_dir": other}),
-        ("made from another captions table", [train], {}, {"relevance_dir": theirs}),
+        ("made from another captions table", [train], {}, {"captions": other}),
+        ("made from another captions table", [train], {}, {"relevance": [theirs]}),
         ("not a finished shards folder", [unfinished], {}, {}),
         ("bytes where the manifest says", [cut], {}, {}),
         (
@@ -134,21 +133,17 @@ def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:
         ("split 'val' is given twice", [dense, val], mteb, {}),
         ("a publish folder", [made / "out"], mteb, {}),
         ("not a finished shards folder", [unfinished], mteb, {}),
+        ("split 'val' is given twice", [dense], mteb, {"relevance": [dense]}),
         (
-            "relevance_dir with the layout mteb -> leave it out",
-            [dense],
-            mteb,
-            {"relevance_dir": dense},
+            "2 folders of relevance -> give --relevance once",
+            [train],
+            {},
+            {"relevance": [dense] * 2},
         ),
-        (
-            "calibration with the layout mteb -> leave it out",
-            [dense],
-            mteb,
-            {"calibration": SHIPPED},
-        ),
+        ("a calibration with the layout mteb", [dense], mteb | {"calibration": "crisscrossed"}, {}),
     ]
     for said, folders, changed, beside in refused:
-        given = {"captions_dir": made / "captions", "labels_dirs": folders, **beside}
+        given = {"captions": made / "captions", "shards": folders, **beside}
         with pytest.raises(InputError, match=said):
             publish(**given, out=out, params=PARAMS.model_copy(update=changed))
         assert not (out / "manifest.json").exists()
@@ -176,7 +171,7 @@ def test_captions_that_are_not_english_are_not_published_as_english(
     if given is None:
         with pytest.raises(
             InputError,
-            match="do not tell theirs: .* none of the words .*publish.language=en, or de",
+            match="do not tell theirs: .* none of the words .*--language en, or de",
         ):
             publish(captions, [tmp_path / "shards"], tmp_path / "out", params)
         assert not (tmp_path / "out").exists()

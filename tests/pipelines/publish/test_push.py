@@ -81,7 +81,7 @@ QUIET = ("upload", "commit", "tag")
 
 
 def test_only_what_changed_is_sent_and_what_is_gone_is_deleted(hub: Hub, folder: Path) -> None:
-    """Other people's files stay, also in a folder of the dataset; `--check` tells of them."""
+    """Other people's files stay, also in a folder of the dataset; `publish check` tells of them."""
     first = push(folder, REPO)
     hub.log.clear()
     again = push(folder, REPO)
@@ -153,7 +153,7 @@ def test_a_repository_that_is_not_ours_stays_as_it_was(
 def test_replace_deletes_what_the_refusal_named(
     hub: Hub, folder: Path, foreign: dict[str, bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = ("publish", "--out", folder, "--push", REPO)
+    line = ("publish", "push", folder, REPO)
     assert "delete captions/a.txt, figures/f.svg" in refusal(*line) and hub.files(REPO) == foreign
     assert call(*line, "--replace") == 0 and "2 deleted" in capsys.readouterr().out
     assert uploaded(hub) == {**contents(folder), "src/x.py": foreign["src/x.py"]}

@@ -44,7 +44,11 @@ FIGURES = {
 
 
 def card(made: Path, out: Path, agreement: dict | None = None, **params: object) -> str:
-    publish(made / "captions", [made / "train"], out, PARAMS.model_copy(update=params), agreement)
+    file = out.with_name("agreement.json") if agreement else None
+    if file:
+        file.write_text(json.dumps(agreement))
+    told = PARAMS.model_copy(update=params)
+    publish(made / "captions", [made / "train"], out, told, agreement=file)
     return (out / "README.md").read_text(encoding="utf-8")
 
 
@@ -220,7 +224,8 @@ def world(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         calibrate=out,
         params=accept,
     )
-    publish(made / "captions", [made / "train"], folder / "out", PARAMS, calibration=out)
+    told = PARAMS.model_copy(update={"calibration": str(out)})
+    publish(made / "captions", [made / "train"], folder / "out", told)
     return folder
 
 
@@ -248,10 +253,9 @@ def test_the_manifest_and_the_card_say_which_calibration(made: Path, world: Path
     assert facts["columns"] == {"rouge_l_score": "rouge_l", "rouge_l_accepted": "rouge_l"}
     said = (world / "out" / "README.md").read_text()
     assert sha in said and "## What a value means to people" in said
-    assert (
-        "--calibration calibration.json" in said
-        and "| `rouge_l_accepted` | float32 | probability" in said
-    )
+    assert "# calibration.json: what `capgrade agree --calibrate` wrote" in said
+    assert "  calibration: calibration.json\n" in said
+    assert "| `rouge_l_accepted` | float32 | probability" in said
     assert not any(str(place) in said + json.dumps(manifest) for place in (made, world))
     assert '/rouge_l_accepted"' in (world / "out" / "croissant.json").read_text()
     assert not check(str(world / "out"), None).problems
@@ -263,15 +267,10 @@ def test_the_one_that_comes_with_capgrade_is_named_in_the_commands(
     """Whoever runs the commands of the card has no crisscrossed.json, and has the name."""
     for one in (tables, card_module):
         monkeypatch.setattr(one, "SHIPPED", world / "calibration.json")
-    publish(
-        made / "captions",
-        [made / "train"],
-        tmp_path / "out",
-        PARAMS,
-        calibration=world / "calibration.json",
-    )
+    told = PARAMS.model_copy(update={"calibration": str(world / "calibration.json")})
+    publish(made / "captions", [made / "train"], tmp_path / "out", told)
     said = (tmp_path / "out" / "README.md").read_text()
-    assert "--calibration calibration --out dataset" in said and "# calibration" not in said
+    assert "  calibration: calibration\n" in said and "# calibration" not in said
 
 
 def test_labels_load_them_beside_the_measures(world: Path) -> None:
@@ -297,13 +296,8 @@ def test_a_calibration_that_does_not_fit(made: Path, world: Path, tmp_path: Path
     (tmp_path / "c.json").write_text(json.dumps(found))
 
     with pytest.raises(InputError, match="rouge_l has other parameters than in c.json"):
-        publish(
-            made / "captions",
-            [made / "train"],
-            tmp_path / "out",
-            PARAMS,
-            calibration=tmp_path / "c.json",
-        )
+        told = PARAMS.model_copy(update={"calibration": str(tmp_path / "c.json")})
+        publish(made / "captions", [made / "train"], tmp_path / "out", told)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 

@@ -1,0 +1,106 @@
+"""Stage `publish`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from capgrade.schemas.block import Finite, ParamsBlock
+from capgrade.schemas.errors import nearest
+from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN_LICENCE
+from capgrade.schemas.natures import WhereOrName
+from capgrade.schemas.stage import Reads, Stage
+
+LanguageTag = Annotated[str, Field(pattern=r"^[A-Za-z]{2,}(-[A-Za-z0-9]+)*$")]
+
+
+class PublishParams(ParamsBlock):
+    """`capgrade publish`: what the dataset card says that the data cannot, and which columns the
+    dataset has."""
+
+    name: str = "capgrade-scenes"
+    """of the dataset"""
+    version: Annotated[str, Field(pattern=r"^\w(\.?[\w-])*$", max_length=64)] = "1.0.0"
+    """the tag it is published under"""
+    license: str | None = None
+    """required: as the hub calls it, such as cc-by-4.0"""
+    license_name: str | None = None
+    """of a licence the hub has no identifier for, `license: other`"""
+    license_link: str | None = None
+    """of such a licence"""
+    language: LanguageTag | tuple[LanguageTag, ...] | None = None
+    """of the captions, as the hub names it, or several: en,de; None: en where they are English,
+    else required"""
+    description: str = ""
+    """a paragraph of the card"""
+    authors: tuple[str, ...] = ()
+    """who made it"""
+    date: Annotated[str, BeforeValidator(str), Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None
+    """when it was made, YYYY-MM-DD"""
+    citation: str = ""
+    """how to cite it"""
+    repository: str | None = None
+    """USER/NAME on the hub, for the examples of the card"""
+    left_out: bool = True
+    """own pairs also without the caption among its references, where the shards have that"""
+    calibration: WhereOrName | None = None
+    """what values mean to people, as columns: a file of `agree --calibrate`, or crisscrossed"""
+    layout: Literal["pairs", "mteb"] = "pairs"
+    """what is written; mteb: a retrieval benchmark, with grades of one measure"""
+    measure: str | None = None
+    """of mteb's grades; None: the only one"""
+    grades: dict[str, Finite] = {}
+    """of mteb: names of rising thresholds; how many a value reaches is its grade"""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Those given."""
+        return (self.language,) if isinstance(self.language, str) else self.language or ()
+
+    @model_validator(mode="after")
+    def _a_licence_the_hub_knows(self) -> PublishParams:
+        if self.license not in (None, OTHER, UNKNOWN_LICENCE, *SPDX):
+            close = nearest(self.license, [OTHER, *SPDX], cutoff=0.4)
+            raise ValueError(
+                f"licence '{self.license}' is unknown to the hub; near it:"
+                f" {', '.join([*close, OTHER])}"
+            )
+        if self.license == OTHER and not (self.license_name and self.license_link):
+            raise ValueError("licence 'other' needs publish.license_name and publish.license_link")
+        return self
+
+    @model_validator(mode="after")
+    def _grades_that_rise(self) -> PublishParams:
+        edges = list(self.grades.values())
+        if edges != sorted(set(edges)):
+            raise ValueError(f"the thresholds of publish.grades do not rise: {edges}")
+        return self
+
+
+def _line(manifest: Mapping[str, Any], params: PublishParams) -> str:
+    rows = {file: entry["rows"] for file, entry in manifest["files"].items() if entry["rows"]}
+    return ", ".join(f"{file} {count:,}" for file, count in rows.items())
+
+
+PUBLISH = Stage(
+    name="publish",
+    about="""Write a Hugging Face dataset folder with its card, ready to be pushed.
+
+`capgrade publish push` uploads it, `capgrade publish check` checks a folder or a repository. With
+--layout mteb folders of --relevance are labels, as those of --shards.""",
+    params=PublishParams,
+    reads={
+        "captions": Reads("captions"),
+        "shards": Reads("shards", needed=False, several=True),
+        "relevance": Reads("relevance", needed=False, several=True),
+        "agreement": Reads("agree", needed=False, file="agreement.json"),
+    },
+    function="capgrade.pipelines.publish.folder:publish",
+    line=_line,
+    example="--captions captions --shards shards --license cc-by-4.0 --out dataset",
+    modules=("datasets",),
+    place="dataset",
+    told=("name", "version", "license", "language", "repository", "calibration", "layout"),
+)
