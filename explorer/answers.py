@@ -20,7 +20,6 @@ from capgrade.explorer.pairs import (
     JUDGED,
     PEOPLE_SCORES,
     Disagreement,
-    LabelledPairs,
     find_disagreements,
 )
 from capgrade.explorer.voices import (
@@ -32,6 +31,7 @@ from capgrade.explorer.voices import (
 from capgrade.pictures.lookup import PictureLookup
 from capgrade.pictures.picture import decode_image
 from capgrade.schemas.errors import InputError, choose_from
+from capgrade.schemas.pairs import Pairs
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
@@ -247,18 +247,20 @@ class Explorer:
                 pairs = self._errors(high, low)
             else:
                 pairs = self._judged if kind == JUDGED else self._labelled
-            return find_disagreements(pairs, high, low, count)
+            return find_disagreements(pairs, self.corpus.captions.owner, high, low, count)
 
-    def _find_errors(self, model: str, label: str) -> LabelledPairs:
+    def _find_errors(self, model: str, label: str) -> Pairs:
         models = {voice.name: voice for voice in self._matrix_voices}
         measures = {voice.name: voice for voice in self.measures}
         return models[model].find_errors(measures[label], self.corpus.captions)
 
     @cached_property
-    def _labelled(self) -> LabelledPairs:
+    def _labelled(self) -> Pairs:
         """The labelled pairs, with the scores of the models. Own captions are compared with the
         others of their image, not with themselves."""
-        pairs = leave_themselves_out(self.corpus.pairs, self.measures, self.corpus.params)
+        pairs = leave_themselves_out(
+            self.corpus.pairs, self.corpus.captions.owner, self.measures, self.corpus.params
+        )
         scores = {
             model.name: model.score_pairs(pairs.image, pairs.caption)
             for model in self._matrix_voices
@@ -266,9 +268,9 @@ class Explorer:
         return replace(pairs, values={**pairs.values, **scores})
 
     @cached_property
-    def _judged(self) -> LabelledPairs:
+    def _judged(self) -> Pairs:
         assert self.people is not None
         image, caption = self.people.image, self.people.caption
         values = {voice.name: voice.score_pairs(image, caption) for voice in self.voices}
         values[PEOPLE_SCORES] = self.people.score.astype(np.float32)
-        return LabelledPairs.of(self.corpus.captions, image, caption, values)
+        return Pairs(image, caption, np.ones(len(image)), values)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.explorer.pairs import LabelledPairs
 from capgrade.kernels import id_keys
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
@@ -17,6 +16,7 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.measures.refit import params_of
 from capgrade.pipelines.sampling.sampler import Plan, keep
 from capgrade.schemas.captions import Captions
+from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.progress import progress
 
 _TOP, _UNIFORM = 16, 16  # captions per image that `sample_pairs` keeps
@@ -28,7 +28,7 @@ class LabelledCorpus:
     """Captions, kept pairs with their labels, and the parameters that the labels were made with."""
 
     captions: Captions
-    pairs: LabelledPairs
+    pairs: Pairs
     params: MeasuresParams
     folder: Path
     inputs: Mapping[str, str] = field(default_factory=dict)  # digests of files that measures read
@@ -60,12 +60,7 @@ def read_labels(
         return LabelledCorpus(
             captions, sample_pairs(captions, rows), params, captions_dir or folder
         )
-    image = np.repeat(np.arange(captions.n_images), stored.sizes)
-    caption = np.concatenate([part.captions for part in stored.parts])
-    values = {
-        name: np.concatenate([part.values[name] for part in stored.parts]) for name in made_with
-    }
-    pairs = LabelledPairs.of(captions, image, caption, values)
+    pairs = Pairs.concatenate(stored.tables(*made_with))
     return LabelledCorpus(
         captions,
         pairs,
@@ -75,9 +70,7 @@ def read_labels(
     )
 
 
-def sample_pairs(
-    captions: Captions, scores: Mapping[str, Scores], block: int = 64
-) -> LabelledPairs:
+def sample_pairs(captions: Captions, scores: Mapping[str, Scores], block: int = 64) -> Pairs:
     """Pairs of each image with its own captions, the _TOP of each measure, and _UNIFORM others that
     are drawn by a hash of their ids. `scores` have each measure's rows of some images."""
     keys, caption_keys = id_keys(captions.image_ids), id_keys(captions.caption_ids)
@@ -88,9 +81,8 @@ def sample_pairs(
         for start in range(0, captions.n_images, block):
             images = np.arange(start, min(start + block, captions.n_images))
             own = [captions.refs[captions.ref_ptr[i] : captions.ref_ptr[i + 1]] for i in images]
-            values = np.stack([of_images(images) for of_images in scores.values()])
+            values = {name: of_images(images) for name, of_images in scores.items()}
             kept = keep(plan, keys[images], caption_keys, own, values)
-            parts.append((np.repeat(images, np.diff(kept.ptr)), kept.caption, *kept.values))
+            parts.append(kept.pairs(start, list(scores)))
             advance(len(images))
-    image, caption, *labels = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return LabelledPairs.of(captions, image, caption, dict(zip(scores, labels, strict=True)))
+    return Pairs.concatenate(parts)

@@ -1,15 +1,13 @@
-"""Pairs of an image and a caption with the values of every voice, and the pairs on which two voices
-disagree most."""
+"""Pairs on which two voices disagree most, with the values of every voice."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import rankdata
 
-from capgrade.schemas.captions import Captions
+from capgrade.schemas.pairs import Pairs
 
 PEOPLE_SCORES, RANK = "judgements", "rank"  # no names of measures: `people` is one
 APART, JUDGED, ERRORS = "measures", "people", "errors"
@@ -20,41 +18,14 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class LabelledPairs:
-    """Pairs of a corpus; every array is [n]."""
-
-    image: np.ndarray  # int32
-    caption: np.ndarray  # int32
-    values: Mapping[str, np.ndarray]  # voice -> float32, NaN where it is not known
-    original: np.ndarray  # bool: the caption was written for the image
-
-    @staticmethod
-    def of(
-        captions: Captions, image: np.ndarray, caption: np.ndarray, values: Mapping[str, np.ndarray]
-    ) -> LabelledPairs:
-        """Pairs of these captions, with `original` filled in."""
-        original = captions.owner[caption] == image
-        return LabelledPairs(image.astype(np.int32), caption.astype(np.int32), values, original)
-
-    def __len__(self) -> int:
-        return len(self.image)
-
-    def take(self, rows: np.ndarray) -> LabelledPairs:
-        """The pairs in these rows, int64 or bool."""
-        values = {name: column[rows] for name, column in self.values.items()}
-        return LabelledPairs(self.image[rows], self.caption[rows], values, self.original[rows])
-
-    def rank_shares(self, name: str) -> np.ndarray:
-        """The rank of each value of a voice as a share of all, float64 [n] in (0, 1):
-        (rank - 1/2) / n, where ties have their mean rank. It makes different scales comparable,
-        such as a measure's and a person's 0 to 5."""
-        return (rankdata(self.values[name]) - 0.5) / max(len(self), 1)
+def rank_shares(values: np.ndarray) -> np.ndarray:
+    """The rank of each value of a voice as a share of all, float64 [n] in (0, 1): (rank - 1/2) / n,
+    where ties have their mean rank. It makes different scales comparable, such as a measure's and a
+    person's 0 to 5."""
+    return (rankdata(values) - 0.5) / max(len(values), 1)
 
 
-def rank_pairs(
-    pairs: LabelledPairs, strength: np.ndarray, top: int, per_item: int = 2
-) -> np.ndarray:
+def rank_pairs(pairs: Pairs, strength: np.ndarray, top: int, per_item: int = 2) -> np.ndarray:
     """Rows of the `top` pairs of largest strength, int64; an image and a caption come at most
     `per_item` times, so that one odd caption does not fill the page. Equal ones keep their order.
     """
@@ -81,14 +52,16 @@ class Disagreement:
     values: dict[str, float]
 
 
-def find_disagreements(pairs: LabelledPairs, high: str, low: str, top: int) -> list[Disagreement]:
+def find_disagreements(
+    pairs: Pairs, owner: np.ndarray, high: str, low: str, top: int
+) -> list[Disagreement]:
     """The `top` pairs with the largest difference of rank shares between `high` and `low`, among
     those that have both values. Pairs of `MatrixVoice.find_errors`, which have a RANK, are ordered
-    by the value of `low` alone."""
+    by the value of `low` alone. owner int64 [n_captions]."""
     both = pairs.take(
         np.flatnonzero(np.isfinite(pairs.values[high]) & np.isfinite(pairs.values[low]))
     )
-    first, second = both.rank_shares(high), both.rank_shares(low)
+    first, second = rank_shares(both.values[high]), rank_shares(both.values[low])
     found_pairs = []
     for row in rank_pairs(both, second if RANK in both.values else first - second, top).tolist():
         values = {
@@ -102,7 +75,8 @@ def find_disagreements(pairs: LabelledPairs, high: str, low: str, top: int) -> l
             else _place(first[row])
         )
         statements = f"{high}: {place}", f"{low}: {_place(second[row])}"
-        pair = int(both.image[row]), int(both.caption[row]), bool(both.original[row])
+        image, caption = int(both.image[row]), int(both.caption[row])
+        pair = image, caption, bool(owner[caption] == image)
         found_pairs.append(Disagreement(*pair, statements, values))
     return found_pairs
 

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import binomtest
 
-from capgrade.explorer.pairs import LabelledPairs, rank_pairs
+from capgrade.explorer.pairs import rank_pairs, rank_shares
 from capgrade.explorer.voices import DEPTH
 from capgrade.metrics.pools import best_cells
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json, write_text
 from capgrade.schemas.output import refuse_foreign
+from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.reviews import (
     INFORMATION,
     LINES,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 STRATA = ("pool", "uncertain", "random")
 
 
-def information_of(pairs: LabelledPairs) -> np.ndarray:
+def information_of(pairs: Pairs) -> np.ndarray:
     """Bits that a rating gives on which voice is right: Jensen-Shannon divergence, float64 [n] in
     [0, 1]. Each voice's rank share is its forecast p that the pair is relevant, and the information
     is H(mean p) - mean H(p) (Houlsby et al. 2011, "Bayesian active learning for classification",
@@ -53,7 +54,7 @@ def information_of(pairs: LabelledPairs) -> np.ndarray:
         raise InputError(
             f"{len(pairs.values)} measure to compare", remedy="give labels of two measures or more"
         )
-    forecasts = np.stack([pairs.rank_shares(name) for name in pairs.values])
+    forecasts = np.stack([rank_shares(values) for values in pairs.values.values()])
     return _entropy(forecasts.mean(axis=0)) - _entropy(forecasts).mean(axis=0)
 
 
@@ -62,11 +63,11 @@ def _entropy(p: np.ndarray) -> np.ndarray:
 
 
 def plan_most_informative(
-    pairs: LabelledPairs, captions: Captions, corpus: str, count: int, seed: int
+    pairs: Pairs, captions: Captions, corpus: str, count: int, seed: int
 ) -> ReviewPlan:
     """A plan of the most informative pairs that are not original, each caption and each image
     once."""
-    others = pairs.take(np.flatnonzero(~pairs.original))
+    others = pairs.take(np.flatnonzero(~pairs.is_own(captions.owner)))
     chosen = others.take(_most_informative_rows(others, count, np.random.default_rng(seed)))
     items = tuple(
         Item(captions.image_ids[i], captions.caption_ids[c])
@@ -149,7 +150,7 @@ def write_lines(folder: Path, plan: ReviewPlan, captions: Captions) -> None:
 
 
 def plan_pool(
-    pairs: LabelledPairs,
+    pairs: Pairs,
     models: Mapping[str, np.ndarray],
     captions: Captions,
     corpus: str,
@@ -162,7 +163,7 @@ def plan_pool(
     is nothing to disagree."""
     random, width = np.random.default_rng(seed), captions.n_captions
     own_codes = captions.owner * width + np.arange(width)
-    others = pairs.take(np.flatnonzero(~pairs.original))
+    others = pairs.take(np.flatnonzero(~pairs.is_own(captions.owner)))
     codes = others.image.astype(np.int64) * width + others.caption
     pool_parts = []
     for values in others.values.values():
@@ -212,9 +213,7 @@ def plan_pool(
     return ReviewPlan(POOL, corpus, seed, items, facts)
 
 
-def _most_informative_rows(
-    pairs: LabelledPairs, count: int, random: np.random.Generator
-) -> np.ndarray:
+def _most_informative_rows(pairs: Pairs, count: int, random: np.random.Generator) -> np.ndarray:
     """Rows of the most informative pairs, each caption and each image once. Pairs that not every
     voice knows are left out: their information cannot be told."""
     known = np.all([np.isfinite(values) for values in pairs.values.values()], axis=0)

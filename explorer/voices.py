@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from capgrade.explorer.pairs import LabelledPairs
 from capgrade.measures import Fitted, choose, names_of
 from capgrade.measures.base import Scorer
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.pairs import Pairs
 
 DEPTH = 10  # items that a model retrieves for a query
 _BLOCK = 1024  # captions or images ranked at a time
@@ -168,7 +168,7 @@ class MatrixVoice:
         images = images[:gallery]
         return images, np.flatnonzero((self.caption >= 0) & np.isin(captions.owner, images))
 
-    def find_errors(self, label: MeasureVoice, captions: Captions) -> LabelledPairs:
+    def find_errors(self, label: MeasureVoice, captions: Captions) -> Pairs:
         """Pairs of a caption and each of its first DEPTH images that the model ranks above the
         caption's own, with the values of `label` and of the model, and the `rank`. A benchmark
         counts each as an error, although some have a high label."""
@@ -177,7 +177,7 @@ class MatrixVoice:
         image, caption = ranked[query, rank], rows[query]
         voices = {voice.name: voice.score_pairs(image, caption) for voice in (label, self)}
         values = {**voices, "rank": (rank + 1).astype(np.float32)}
-        return LabelledPairs.of(captions, image, caption, values)
+        return Pairs(image, caption, np.ones(len(image)), values)
 
 
 def spread_to_corpus(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -217,11 +217,11 @@ def fit_measure_voices(
 
 
 def leave_themselves_out(
-    pairs: LabelledPairs, voices: Sequence[MeasureVoice], params: MeasuresParams
-) -> LabelledPairs:
+    pairs: Pairs, owner: np.ndarray, voices: Sequence[MeasureVoice], params: MeasuresParams
+) -> Pairs:
     """The pairs with values of own captions by the others of their image. They are not known, NaN,
-    of a measure that cannot be computed here at once."""
-    own = np.flatnonzero(pairs.original)
+    of a measure that cannot be computed here at once. owner int64 [n_captions]."""
+    own = np.flatnonzero(pairs.is_own(owner))
     voices_by_name, values = {voice.name: voice for voice in voices}, dict(pairs.values)
     measures = choose([name for name in values if name in names_of(params)], params)
     for name, measure in measures.items():

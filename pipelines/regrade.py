@@ -17,7 +17,6 @@ from capgrade.agreement.judgement_files import judged_digest, read_judgements
 from capgrade.agreement.judgements import Judgements
 from capgrade.labels import Labels
 from capgrade.labels.qrels import write_tsv
-from capgrade.labels.stored import ValuedPairs
 from capgrade.metrics import recall
 from capgrade.metrics.base import own_positives
 from capgrade.metrics.formats import DIRECTION_WORDS, DIRECTIONS
@@ -60,8 +59,9 @@ from capgrade.schemas.files import (
 from capgrade.schemas.judges import CHOSEN, parse_scale
 from capgrade.schemas.lines import csv_text
 from capgrade.schemas.output import output_folder
+from capgrade.schemas.pairs import PairLists, Pairs
 from capgrade.schemas.params import AgreeParams, JudgeParams
-from capgrade.schemas.shards import shard_batches, shard_name, shard_schema
+from capgrade.schemas.shards import shard_batch, shard_name, shard_schema
 from capgrade.trainer.evaluation.task import read_similarity
 
 KIND = "regrade"
@@ -513,16 +513,16 @@ def _write_targets(
     caption = np.concatenate([own, answers.caption])
     order, known = np.lexsort((caption, image)), np.ones(len(own))
 
-    def column(values: np.ndarray, dtype: type) -> np.ndarray:
-        return np.concatenate([known, values])[order].astype(dtype)
+    def column(values: np.ndarray) -> np.ndarray:
+        return np.concatenate([known, values])[order]
 
-    columns = {"captions": caption[order].astype(np.int32)}
-    columns["reasons"] = column(np.full(len(answers.score), 2), np.uint32)
-    columns["weight"] = column(1 / answers.probability, np.float32)
-    columns[MEASURE] = column(answers.score, np.float32)
+    values = {MEASURE: column(answers.score)}
     if calibrated:
-        columns[MEASURE + ACCEPTED] = column(answers.right, np.float32)
-    names = list(columns)[3:]
+        values[MEASURE + ACCEPTED] = column(answers.right)
+    reasons = column(np.full(len(answers.score), 2)).astype(np.uint32)
+    weight = column(1 / answers.probability)
+    pairs = Pairs(image[order], caption[order], weight, values, reasons)
+    names = list(values)
     params = {"measures": {name: {"imported": _JUDGED} for name in names}}
     facts = {
         "captions": captions.digest,
@@ -533,10 +533,11 @@ def _write_targets(
         "reasons": ["own", "judged"],
     }
     schema = shard_schema(names, facts)
-    batches = shard_batches(schema, captions.image_ids, image[order], columns)
+    lists = PairLists.from_pairs(pairs, captions.n_images)
+    batch = shard_batch(schema, captions.image_ids, np.arange(captions.n_images), lists)
     folder.mkdir(exist_ok=True)
     file = shard_name(0, 1)
-    rows = {file: write_arrow(folder / file, schema, batches)}
+    rows = {file: write_arrow(folder / file, schema, [batch])}
     write_manifest(
         folder, "shards", params=params, inputs=dict(inputs), rows=rows, pairs=len(image)
     )
@@ -676,12 +677,12 @@ def _changed_answers(
     judged first."""
     rows = np.flatnonzero(answers.accepted & _is_ranked_first(S, answers, "t2i"))
     rows = rows[np.argsort(-answers.score[rows], kind="stable")]
-    pairs = ValuedPairs(
-        answers.image[rows], answers.caption[rows], answers.score[rows], np.ones(len(rows))
-    )
+    score = {MEASURE: answers.score[rows]}
+    pairs = Pairs(answers.image[rows], answers.caption[rows], np.ones(len(rows)), score)
     examples = []
     for row, _ in select_distinct(pairs, captions)[:_EXAMPLES]:
-        image, caption, score = (column[row].item() for column in pairs[:3])
+        columns = pairs.image, pairs.caption, pairs.value
+        image, caption, score = (column[row].item() for column in columns)
         own = captions.image_ids[captions.owner[caption]]
         items = [(captions.image_ids[image], False, score), (own, True, None)]
         shown = [

@@ -30,7 +30,7 @@ from capgrade.schemas.files import in_order, read_manifest
 from capgrade.schemas.output import PARTS, output_folder, require_space, size_of
 from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.run import Run
-from capgrade.schemas.shards import shard_schema, write_shards
+from capgrade.schemas.shards import shard_batch, shard_schema, write_shards
 
 PART = "shards_part"  # the kind of a part's folder
 
@@ -153,27 +153,15 @@ class SampledTables:
         for path in (folder / "keys").glob("*.npy"):
             saved[path.stem] = np.asarray(np.load(path, mmap_mode="c"))
         keys = saved["images"], saved["captions"]
-        measures = [fitted[name] for name in self.measures]
+        measures = {name: fitted[name] for name in self.measures}
         kept = Sampler(self.plan, measures, *keys, saved["ref_ptr"], saved["refs"]).sample(images)
-        columns = [pa.array(ids, pa.string()), pa.array(images, pa.int32())]
-        for name, flat in zip(
-            ["captions", "reasons", "weight", *self.measures],
-            [kept.caption, kept.reasons, kept.weight, *kept.values],
-            strict=True,
-        ):
-            columns.append(self._lists(name, kept.ptr, flat))
         own = np.append(0, np.cumsum(np.diff(saved["ref_ptr"])[images]))
-        for name in self.measures:
-            if name + LEFT_OUT in self.schema.names:
-                flat = fitted[name].own_left_out(images)
-                columns.append(self._lists(name + LEFT_OUT, own, flat))
-        return pa.record_batch(columns, schema=self.schema)
-
-    def _lists(self, column: str, ptr: np.ndarray, flat: np.ndarray) -> pa.Array:
-        """A NaN is null: a value that is not known."""
-        kind = self.schema.field(column).type
-        values = pa.array(flat, kind.value_type, from_pandas=True)
-        return pa.ListArray.from_arrays(pa.array(ptr, pa.int32()), values, kind)
+        left_out = {
+            name: fitted[name].own_left_out(images)
+            for name in self.measures
+            if name + LEFT_OUT in self.schema.names
+        }
+        return shard_batch(self.schema, ids, images, kept, own, left_out)
 
 
 def _join_shards(scoring: ScoringRun, out: Path, target_mb: int) -> dict[str, Any]:

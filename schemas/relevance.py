@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +56,7 @@ class Relevance:
     path: Path
     batches: list[pa.RecordBatch]
     schema: pa.Schema
+    step: ClassVar[int] = 64  # images whose rows are read at once
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -65,6 +66,10 @@ class Relevance:
     @property
     def n_captions(self) -> int:
         return self.schema.field("relevance").type.list_size
+
+    @property
+    def n_images(self) -> int:
+        return sum(map(len, self.parts))
 
     @property
     def image_ids(self) -> list[str]:
@@ -96,7 +101,15 @@ class Relevance:
 
     def matrix(self) -> np.ndarray:
         """float32 [n_images, n_captions], all in memory."""
-        return self.rows(np.arange(sum(map(len, self.parts))))
+        return self.rows(np.arange(self.n_images))
+
+    def span(self) -> tuple[float, float]:
+        """The smallest and the largest value."""
+        least, most = ([one(part) for part in self.parts] for one in (np.min, np.max))
+        return float(min(least)), float(max(most))
+
+    def tensor(self, images: np.ndarray, captions: np.ndarray) -> None:
+        """Nothing: its cells are in memory, not on a device."""
 
     def require(self, captions: Captions) -> None:
         """Refuse a file made for other captions: InputError when sizes, image ids or the digest

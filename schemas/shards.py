@@ -7,6 +7,7 @@ none.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import by_size, in_order, of_all, read_manifest
 from capgrade.schemas.own_pairs import LEFT_OUT
+from capgrade.schemas.pairs import PairLists
 
 _FORMAT = 2
-_IMAGES = 1024  # of a batch of `shard_batches`
 
 
 def shard_schema(
@@ -47,33 +48,28 @@ def shard_schema(
     return with_metadata(pa.schema(fields), {**facts, **metadata})
 
 
-def scored_reason(measure: str) -> str:
-    """Why a pair is kept that a measure of some pairs scores. The measure has no other values."""
-    return f"scored_{measure}"
-
-
-def shard_batches(
+def shard_batch(
     schema: pa.Schema,
     image_ids: Sequence[str],
-    image: np.ndarray,
-    columns: Mapping[str, np.ndarray],
-) -> Iterator[pa.RecordBatch]:
-    """Batches of `shard_schema` from one table of pairs: image int [n], rising, and the other
-    columns by name, each [n]: captions, reasons, weight and every measure, as the schema has them.
+    images: np.ndarray,
+    pairs: PairLists,
+    own: Sequence[int] | np.ndarray = (),
+    left_out: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> pa.RecordBatch:
+    """A batch of `shard_schema`: images with their numbers, int [n], and the pairs of each.
+
+    `left_out` has each measure's values of own captions without themselves, of image k those of
+    rows own[k] to own[k + 1]. A NaN is null: a value that is not known.
     """
-    start = np.searchsorted(image, np.arange(len(image_ids) + 1))
-    for at in range(0, len(image_ids), _IMAGES):
-        ptr = start[at : at + _IMAGES + 1]
-        offsets = pa.array(ptr - ptr[0], pa.int32())
-        images = pa.array(np.arange(at, at + len(ptr) - 1), pa.int32())
-        lists = [
-            pa.ListArray.from_arrays(
-                offsets, pa.array(columns[field.name][ptr[0] : ptr[-1]], field.type.value_type)
-            )
-            for field in schema
-            if pa.types.is_list(field.type)
-        ]
-        yield pa.record_batch([image_ids[at : at + len(images)], images, *lists], schema=schema)
+    columns = {"captions": pairs.caption, "reasons": pairs.reasons, "weight": pairs.weight}
+    own_columns = {name + LEFT_OUT: values for name, values in left_out.items()}
+    arrays = {"image_id": pa.array(image_ids, pa.string()), "image": pa.array(images, pa.int32())}
+    for start, lists in ((pairs.start, {**columns, **pairs.values}), (own, own_columns)):
+        for name, flat in lists.items():
+            kind = schema.field(name).type
+            items = pa.array(flat, kind.value_type, from_pandas=True)
+            arrays[name] = pa.ListArray.from_arrays(pa.array(start, pa.int32()), items, kind)
+    return pa.record_batch([arrays[name] for name in schema.names], schema=schema)
 
 
 def shard_name(k: int, n: int) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from capgrade.labels import Labels
-from capgrade.labels.stored import Sampled, SampledPart
+from capgrade.labels.stored import Sampled
 from capgrade.metrics import JudgedSample, estimate, map_at_r, ncs, ndcg, recall, recall_share
 from capgrade.metrics.base import Positives, lists_of
 from capgrade.metrics.judged_sample import Estimate
@@ -62,11 +62,9 @@ def shards(
         images,
         captions,
         own,
-        gains[None].astype(np.float32),
+        {"truth": gains.astype(np.float32)},
     )
-    values = {"truth": kept.values[0]}
-    part = SampledPart(kept.ptr, kept.caption, kept.weight, kept.reasons, values)
-    stored = Sampled(["truth"], gains.shape[1], [part], reason_names(["truth"]))
+    stored = Sampled(["truth"], gains.shape[1], [kept], reason_names(["truth"]))
     ids = [f"{image}" for image in range(len(gains))]
     return JudgedSample.from_labels(Labels("shards", stored, ids, gains.shape[1]))
 

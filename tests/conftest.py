@@ -20,6 +20,7 @@ import pytest
 from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.files import MANIFEST, SELF, self_digest, write_manifest
+from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 
 if TYPE_CHECKING:
@@ -218,3 +219,10 @@ def coco(tmp_path_factory: pytest.TempPathFactory) -> Captions:
         == 0
     )
     return read_captions(folder)
+
+
+def valued_pairs(
+    image: np.ndarray, caption: np.ndarray, value: np.ndarray, weight: np.ndarray
+) -> Pairs:
+    """Pairs with the values of one measure."""
+    return Pairs(image, caption, weight, {"measure": value})

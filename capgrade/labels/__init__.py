@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capgrade.labels.opened import Opened
-from capgrade.labels.stored import CompleteLabels, RelevanceBlock, Sampled
+from capgrade.labels.stored import Complete, RelevanceBlock, Sampled
 from capgrade.labels.unsampled import UNKNOWN_RULES, Unknown, stand_ins
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError, choose_from
@@ -56,10 +56,9 @@ class Labels(Opened):
         `measures` are those wanted (None: all); `split` chooses one of a published dataset, and
         must be that of other labels; `captions`, the folder of `capgrade captions`, gives shards
         and dense relevance the ids of captions, and must be what a dataset was published from;
-        `revision` is of the hub: a tag, branch or commit. Arrow files are mapped into memory; a
-        published dataset's pairs are written as one into `$CAPGRADE_CACHE/published` the first
-        time. Raises InputError for what is damaged, unfinished, of another kind, or made for other
-        captions.
+        `revision` is of the hub: a tag, branch or commit. Arrow files are mapped into memory; of a
+        published dataset the columns of `measures` are read. Raises InputError for what is damaged,
+        unfinished, of another kind, or made for other captions.
 
         >>> labels = Labels.load("dataset")
         >>> labels.measures
@@ -168,8 +167,8 @@ class Labels(Opened):
             raise InputError(f"unknown is {unknown!r}", remedy=choose_from(unknown, UNKNOWN_RULES))
         measure = self.choose_measure(measure)
         images, captions = self.rows_of_images(image_ids), self.rows_of_captions(caption_ids)
-        if device is not None and isinstance(self.stored, CompleteLabels):
-            tensors = self.stored.on_device(device, images, captions)
+        if device is not None and isinstance(self.stored, Complete):
+            tensors = self.stored.on_device(device, images, captions, measure)
             if tensors is not None:
                 return tensors
         if len(images) and len(captions):
@@ -223,11 +222,13 @@ class Labels(Opened):
             raise InputError(
                 f"{name} is known of published pairs alone", file=self.file, remedy=remedy
             )
-        from capgrade.labels.exact import compute
+        from capgrade.measures.exact import compute  # of labels this line alone knows measures
 
         places = {"model": model, "document_frequency": document_frequency, "images": images}
-        stored = compute(self, self.captions, name, device, places)
-        return replace(self, stored=stored, computed={"measure": name, "device": device, **places})
+        made, file = {name: self.made_with[name]}, Path(self.file)
+        computed = compute(made, self.inputs, file, self.captions, device, places)
+        how = {"measure": name, "device": device, **places}
+        return replace(self, stored=Complete({name: computed}), computed=how)
 
     def batches(
         self,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capgrade.labels.stored import Sampled, ValuedPairs
+from capgrade.labels.stored import Sampled
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.shards import scored_reason
+from capgrade.schemas.pairs import Pairs, scored_reason
 
 if TYPE_CHECKING:
     from capgrade.labels import Labels
@@ -61,8 +61,8 @@ class Neighbours:
         return cls._from_pairs(labels, (part.take(allowed[part.caption]) for part in kept))
 
     @classmethod
-    def _from_pairs(cls, labels: Labels, pairs: Iterable[ValuedPairs]) -> Neighbours:
-        joined = ValuedPairs.concatenate(part.of_others(labels.owner) for part in pairs)
+    def _from_pairs(cls, labels: Labels, pairs: Iterable[Pairs]) -> Neighbours:
+        joined = Pairs.concatenate(part.of_others(labels.owner) for part in pairs)
         sizes = np.bincount(joined.image, minlength=len(labels.image_ids))
         return cls(np.concatenate([[0], np.cumsum(sizes)]), joined.caption.astype(np.int32))
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from capgrade.labels.stored import ValuedPairs
 from capgrade.metrics.runs import fields_of, refuse_spaces, write_lines
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
+from capgrade.schemas.pairs import Pairs
 
 if TYPE_CHECKING:
     from capgrade.labels import Labels
@@ -70,7 +70,8 @@ def judgements(labels: Labels, measure: str, queries: str) -> tuple[pa.Array, pa
     """As `Labels.judgements`."""
     if queries not in ("captions", "images"):
         raise InputError(f"queries {queries!r}", remedy="use captions or images")
-    image, caption, values, _ = ValuedPairs.concatenate(labels.stored.pairs(measure))
+    pairs = Pairs.concatenate(labels.stored.pairs(measure))
+    image, caption, values = pairs.image, pairs.caption, pairs.value
     order = np.argsort(caption, kind="stable") if queries == "captions" else np.arange(len(image))
     images = pa.array(labels.image_ids, pa.string()).take(pa.array(image[order]))
     captions = pa.array(labels.caption_ids, pa.string()).take(pa.array(caption[order]))

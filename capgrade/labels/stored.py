@@ -1,4 +1,5 @@
-"""How labels are stored, and how the cells of a batch are looked up: sampled pairs, or every pair.
+"""How the cells of a batch are looked up: in the pairs that sampling kept, or where every pair is
+known.
 
 Pairs and matrices lie in parts, each of some images after others. Nothing is copied out of Arrow
 files but what is asked for.
@@ -6,17 +7,16 @@ files but what is asked for.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from capgrade.schemas.relevance import Relevance, by_part
-from capgrade.schemas.shards import scored_reason
+from capgrade.schemas.pairs import PairLists, Pairs, scored_reason
+from capgrade.schemas.relevance import by_part
 
 if TYPE_CHECKING:
     import torch
@@ -42,50 +42,13 @@ class RelevanceBlock(NamedTuple):
         )
 
 
-class ValuedPairs(NamedTuple):
-    """image and caption int64, value float32, weight float64 (how many pairs each stands for), all
-    [n]."""
-
-    image: np.ndarray
-    caption: np.ndarray
-    value: np.ndarray
-    weight: np.ndarray
-
-    def take(self, rows: Any) -> ValuedPairs:
-        """Some of the pairs: rows int [m] or bool [n]."""
-        return ValuedPairs(*(column[rows] for column in self))
-
-    def of_others(self, owner: np.ndarray) -> ValuedPairs:
-        """Those that are no own pairs; owner int64 [n_captions]."""
-        return self.take(owner[self.caption] != self.image)
-
-    @staticmethod
-    def concatenate(parts: Iterable[ValuedPairs]) -> ValuedPairs:
-        """One table of them all."""
-        return ValuedPairs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-
-@dataclass(frozen=True)
-class SampledPart:
-    """Kept pairs of some images in order: where each one's run starts, int64 [images + 1]; captions
-    int32 [pairs], no caption twice in a run; how many pairs each stands for, float32; why it was
-    kept, uint32, a bit a reason; and each measure, float32, NaN where it is not known. Arrays are
-    in memory or mapped."""
-
-    start: np.ndarray
-    captions: np.ndarray
-    weights: np.ndarray
-    reasons: np.ndarray
-    values: Mapping[str, np.ndarray]
-
-
 @dataclass
 class Sampled:
     """The pairs that sampling kept: of every image a run, wherever it lies."""
 
     measures: Sequence[str]
     n_captions: int
-    parts: Sequence[SampledPart]
+    parts: Sequence[PairLists]
     reasons: Sequence[str]  # the name of each bit
     sampled: bool = True
     # By measure and rule, the value of each image's unknown pairs (`unsampled.stand_ins`).
@@ -98,7 +61,7 @@ class Sampled:
 
     @cached_property
     def _first(self) -> np.ndarray:
-        return np.cumsum([0, *(len(part.start) - 1 for part in self.parts)])
+        return np.cumsum([0, *map(len, self.parts)])
 
     def partial(self, measure: str) -> bool:
         """Whether the measure scores some pairs alone: the kept pairs tell nothing of the others,
@@ -122,14 +85,15 @@ class Sampled:
             lasts.append(np.where(np.diff(part.start) > 0, least, np.inf))
         return np.concatenate(lasts).astype(np.float32)
 
-    def kept_pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Image and caption of each kept pair, int64, some images after others: of each part."""
-        for first, part in zip(self._first, self.parts, strict=False):
-            image = np.repeat(np.arange(first, first + len(part.start) - 1), np.diff(part.start))
-            yield image, part.captions.astype(np.int64)
+    def tables(self, *measures: str) -> Iterator[Pairs]:
+        """All pairs with their values by these measures, some images after others: of each part."""
+        return (
+            part.pairs(first, measures)
+            for first, part in zip(self._first.tolist(), self.parts, strict=False)
+        )
 
     def span(self, measure: str) -> tuple[float, float]:
-        columns = [part.values[measure] for part in self.parts if len(part.captions)]
+        columns = [part.values[measure] for part in self.parts if len(part.caption)]
         return float(min(np.nanmin(values) for values in columns)), float(
             max(np.nanmax(values) for values in columns)
         )
@@ -150,14 +114,14 @@ class Sampled:
             pair = np.repeat(part.start[rows + 1] - np.cumsum(sizes), sizes) + np.arange(
                 sizes.sum()
             )
-            place = column[part.captions[pair]]
+            place = column[part.caption[pair]]
             wanted = place >= 0
             row, place, pair = np.repeat(asked, sizes)[wanted], place[wanted], pair[wanted]
             values = part.values[measure][pair]
             known = ~np.isnan(values)
             row, place, pair = row[known], place[known], pair[known]
             for cell, values_of_pairs in zip(
-                cells, (values[known], True, part.weights[pair]), strict=True
+                cells, (values[known], True, part.weight[pair]), strict=True
             ):
                 cell[row, place] = values_of_pairs
         if (repeated := np.flatnonzero(last != places)).size:
@@ -165,16 +129,14 @@ class Sampled:
                 cell[:, repeated] = cell[:, last[repeated]]
         return RelevanceBlock(*cells)
 
-    def pairs(self, measure: str, *reasons: str) -> Iterator[ValuedPairs]:
-        """All that is known, or of it what was kept for one of these reasons, some images after
-        others: of each part."""
+    def pairs(self, measure: str, *reasons: str) -> Iterator[Pairs]:
+        """All whose value is known, or of them what was kept for one of these reasons, some images
+        after others: of each part. Weights are float64."""
         masks = self.kept_for(*reasons) if reasons else repeat(np.True_)
-        for (image, caption), part, wanted in zip(
-            self.kept_pairs(), self.parts, masks, strict=False
-        ):
-            values, weights = part.values[measure], part.weights.astype(np.float64)
-            rows = np.flatnonzero(wanted & ~np.isnan(values))
-            yield ValuedPairs(image, caption, values, weights).take(rows)
+        for pairs, wanted in zip(self.tables(measure), masks, strict=False):
+            rows = np.flatnonzero(wanted & ~np.isnan(pairs.value))
+            known = replace(pairs, reasons=None).take(rows)
+            yield replace(known, weight=known.weight.astype(np.float64))
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         """The captions whose label is known, int, and their values, float32."""
@@ -182,26 +144,53 @@ class Sampled:
         part = self.parts[number]
         run = slice(part.start[row], part.start[row + 1])
         values = part.values[measure][run]
-        return part.captions[run][~np.isnan(values)], values[~np.isnan(values)]
+        return part.caption[run][~np.isnan(values)], values[~np.isnan(values)]
 
     def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         """The images whose label is known, int, and their values, float32."""
         images, values = [], []
         for first, part in zip(self._first, self.parts, strict=False):
-            at = np.flatnonzero((part.captions == caption) & ~np.isnan(part.values[measure]))
+            at = np.flatnonzero((part.caption == caption) & ~np.isnan(part.values[measure]))
             images.append(first + np.searchsorted(part.start, at, side="right") - 1)
             values.append(part.values[measure][at])
         return np.concatenate(images), np.concatenate(values)
 
 
-class CompleteLabels(ABC):
+class Matrix(Protocol):
+    """Where every pair is known by one measure: a file, or what computes it."""
+
+    @property
+    def n_images(self) -> int: ...
+
+    @property
+    def n_captions(self) -> int: ...
+
+    @property
+    def step(self) -> int:
+        """Images whose pairs are read at once."""
+
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """float32 [n, m] of images [n] and captions [m]."""
+
+    def rows(self, images: np.ndarray) -> np.ndarray:
+        """float32 [n, n_captions] of images [n]."""
+
+    def span(self) -> tuple[float, float]:
+        """The smallest and the largest value, or what bounds them."""
+
+    def tensor(self, images: np.ndarray, captions: np.ndarray) -> torch.Tensor | None:
+        """`cells` on the device where they are made; None where they are made in memory."""
+
+
+class Complete:
     """Labels that know every pair."""
 
     sampled = False
-    step = 64  # images whose pairs are read at once
-    measures: Sequence[str]
-    n_images: int
-    n_captions: int
+
+    def __init__(self, matrices: Mapping[str, Matrix]) -> None:
+        self.matrices, self.measures = matrices, list(matrices)
+        first = next(iter(matrices.values()))
+        self.n_images, self.n_captions = first.n_images, first.n_captions
 
     def partial(self, measure: str) -> bool:
         """As of `Sampled`."""
@@ -211,63 +200,45 @@ class CompleteLabels(ABC):
         """As of `Sampled`: nothing bounds labels beside themselves."""
         return np.full(self.n_images, np.inf, np.float32)
 
-    @abstractmethod
-    def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
-        """float32 [n, m] of images [n] and captions [m]."""
-
-    @abstractmethod
     def span(self, measure: str) -> tuple[float, float]:
-        """The smallest and the largest value, or what bounds them."""
+        return self.matrices[measure].span()
 
     def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
-        return RelevanceBlock.complete(self.cells(images, captions, measure))
+        return RelevanceBlock.complete(self.matrices[measure].cells(images, captions))
 
     def on_device(
-        self, device: str | torch.device, images: np.ndarray, captions: np.ndarray
+        self, device: str | torch.device, images: np.ndarray, captions: np.ndarray, measure: str
     ) -> RelevanceBlock | None:
-        """A block of tensors that are made on a device; None where it is made in memory."""
-        return None
+        """A block of tensors that never leave the device where they are made; None where they are
+        made in memory."""
+        if not len(images) or not len(captions):
+            return None
+        values = self.matrices[measure].tensor(images, captions)
+        if values is None:
+            return None
+        import torch  # what is on a device has imported it
 
-    def pairs(self, measure: str) -> Iterator[ValuedPairs]:
+        values = values.to(device)
+        known = torch.ones_like(values, dtype=torch.bool)
+        return RelevanceBlock(values, known, torch.ones_like(values))
+
+    def pairs(self, measure: str) -> Iterator[Pairs]:
         """All of them, some images after others."""
-        for first in range(0, self.n_images, self.step):
-            images = np.arange(first, min(first + self.step, self.n_images))
-            image, caption = (
-                cells.ravel()
-                for cells in np.meshgrid(images, np.arange(self.n_captions), indexing="ij")
-            )
-            yield ValuedPairs(
-                image, caption, self.rows(images, measure).ravel(), np.ones(len(image))
-            )
+        matrix = self.matrices[measure]
+        for first in range(0, self.n_images, matrix.step):
+            images = np.arange(first, min(first + matrix.step, self.n_images))
+            yield Pairs.from_dense(images, {measure: matrix.rows(images)})
 
     def rows(self, images: np.ndarray, measure: str) -> np.ndarray:
         """float32 [n, n_captions] of images [n]."""
-        return self.cells(images, np.arange(self.n_captions), measure)
+        return self.matrices[measure].rows(images)
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         return np.arange(self.n_captions), self.rows(np.array([image]), measure)[0]
 
     def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         images = np.arange(self.n_images)
-        return images, self.cells(images, np.array([caption]), measure)[:, 0]
+        return images, self.matrices[measure].cells(images, np.array([caption]))[:, 0]
 
 
-class Dense(CompleteLabels):
-    """Whole matrices, mapped."""
-
-    def __init__(self, matrices: Mapping[str, Relevance]) -> None:
-        self.matrices, self.measures = matrices, list(matrices)
-        first = next(iter(matrices.values()))
-        self.n_images, self.n_captions = sum(map(len, first.parts)), first.n_captions
-
-    def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
-        return self.matrices[measure].cells(images, captions)
-
-    def span(self, measure: str) -> tuple[float, float]:
-        parts = self.matrices[measure].parts
-        return float(min(values.min() for values in parts)), float(
-            max(values.max() for values in parts)
-        )
-
-
-Stored = Sampled | CompleteLabels  # labels of images (rows) and captions (columns) by number
+Stored = Sampled | Complete  # labels of images (rows) and captions (columns) by number

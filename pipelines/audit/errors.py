@@ -7,15 +7,16 @@ does not depend on what the model ranks first. Intervals are those of `estimate`
 docs/false_negatives.md says what an error is, and why there is no upper end.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from capgrade.agreement.curve import Curve
-from capgrade.labels.stored import ValuedPairs
 from capgrade.pipelines.audit.estimate import PairCounts
 from capgrade.pipelines.audit.lists import select_likely, sort_by_value
 from capgrade.schemas.captions import Captions
+from capgrade.schemas.pairs import Pairs
 
 DIRECTIONS = ("i2t", "t2i")
 
@@ -45,7 +46,7 @@ class ModelErrors:
         self.counts = PairCounts(curve, captions.n_images, captions.owner)
         self.known = 0.0  # number of errors whose pair has a value
         self.of_likely = 0.0  # number of errors whose pair is likely
-        self.likely_parts: list[ValuedPairs] = []
+        self.likely_parts: list[Pairs] = []
         _, query = self._first(captions.owner[kept], kept)
         self.hits = float((np.bincount(query, minlength=len(self.ties)) / self.ties).sum())
 
@@ -58,17 +59,17 @@ class ModelErrors:
         )
         return at_first, query[at_first]
 
-    def add(self, pairs: ValuedPairs) -> None:
+    def add(self, pairs: Pairs) -> None:
         """Count pairs of an image and another image's caption; each is to be added once."""
         positions, query = self._first(pairs.image, pairs.caption)
         at_first, share = pairs.take(positions), 1 / self.ties[query]
         self.known += share.sum()
-        errors = at_first._replace(weight=at_first.weight * share)
+        errors = replace(at_first, weight=at_first.weight * share)
         self.counts.add(errors)
         self.of_likely += float(select_likely(errors, self.curve).weight.sum())
         self.likely_parts.append(select_likely(at_first, self.curve))
 
-    def likely(self) -> ValuedPairs:
+    def likely(self) -> Pairs:
         """The errors that more people accept than not, the likeliest first."""
         return sort_by_value(self.likely_parts)
 

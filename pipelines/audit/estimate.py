@@ -9,13 +9,14 @@ calibration on chosen pairs the counts are upper limits.
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
 from capgrade.agreement.curve import Curve
-from capgrade.labels.stored import ValuedPairs
 from capgrade.lists import LIKELY
+from capgrade.schemas.pairs import Pairs
 
 DRAWS = 1000
 EDGES = (0.0, 0.2, LIKELY, 1.0)
@@ -37,9 +38,9 @@ class PairCounts:
         self.variance = 0.0  # of chance and of sampling, over pairs
         self.sampled = False  # whether a pair has a weight above 1
 
-    def add(self, pairs: ValuedPairs) -> None:
+    def add(self, pairs: Pairs) -> None:
         """Count these pairs; each is to be added once."""
-        if not len(pairs.image):
+        if not len(pairs):
             return
         n = self.weights.shape[1]
         # The position of each value among the knots; values beyond the ends count as the end.
@@ -112,16 +113,16 @@ class ProbabilityBands:
         self.counts = [PairCounts(curve, n_images, owner) for _ in range(_LAST + 1)]
         self.listed, self.behind = (PairCounts(curve, n_images, owner) for _ in range(2))
 
-    def add(self, pairs: ValuedPairs) -> None:
+    def add(self, pairs: Pairs) -> None:
         p = self.curve.probability(pairs.value)
         self.tenths += np.bincount(np.minimum(p * 10, 9).astype(np.int64), pairs.weight, 10)
         band = np.minimum(np.searchsorted(EDGES, p, side="right") - 1, _LAST)
         for k, counts in enumerate(self.counts):
             counts.add(pairs.take(band == k))
         likely = pairs.take(band == _LAST)
-        self.listed.add(likely._replace(weight=np.ones(len(likely.weight))))
+        self.listed.add(replace(likely, weight=np.ones(len(likely))))
         sampled = likely.take(likely.weight != 1)
-        self.behind.add(sampled._replace(weight=sampled.weight - 1))
+        self.behind.add(replace(sampled, weight=sampled.weight - 1))
 
     def unlisted(self) -> PairCounts:
         """The counts of all pairs that are not listed."""

@@ -11,10 +11,10 @@ from scipy.special import stdtrit
 
 from capgrade.agreement.calibration import scale_of
 from capgrade.agreement.judgement_files import read_judgements
-from capgrade.labels.stored import ValuedPairs
 from capgrade.pipelines.audit.estimate import PairCounts
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.judges import RANDOM, TRUTH, parse_scale
+from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.reviews import POOL, read_all_ratings, read_plan
@@ -81,7 +81,7 @@ class Referee:
         names = ("file", "truth", "sampling", "accept", "low", "high")
         return {**{name: getattr(self, name) for name in names}, "pairs": len(self.image)}
 
-    def examine(self, listed: ValuedPairs, captions: Captions) -> Findings:
+    def examine(self, listed: Pairs, captions: Captions) -> Findings:
         """What it says of the listed pairs, each of which is there once."""
         width = captions.n_captions
         codes = listed.image.astype(np.int64) * width + listed.caption

@@ -14,11 +14,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from capgrade.agreement.curve import Curve
-from capgrade.labels.stored import ValuedPairs
 from capgrade.lists import LIKELY
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.files import write_json, write_text
 from capgrade.schemas.lines import csv_text
+from capgrade.schemas.pairs import Pairs
 
 SUSPECT = 1.0  # of 5: expected human score of an own caption that fits nothing
 _KIND = "positives"
@@ -31,18 +31,18 @@ _COLUMNS = {
 }
 
 
-def select_likely(pairs: ValuedPairs, curve: Curve) -> ValuedPairs:
+def select_likely(pairs: Pairs, curve: Curve) -> Pairs:
     """The pairs that more people accept than not."""
     return pairs.take(curve.probability(pairs.value) >= LIKELY)
 
 
-def sort_by_value(parts: Iterable[ValuedPairs]) -> ValuedPairs:
+def sort_by_value(parts: Iterable[Pairs]) -> Pairs:
     """One table, the highest value first."""
-    pairs = ValuedPairs.concatenate(parts)
+    pairs = Pairs.concatenate(parts)
     return pairs.take(np.lexsort((pairs.caption, pairs.image, -pairs.value)))
 
 
-def find_near_duplicates(pairs: ValuedPairs, captions: Captions) -> list[tuple[int, int]]:
+def find_near_duplicates(pairs: Pairs, captions: Captions) -> list[tuple[int, int]]:
     """Pairs of images for which every caption of the one is likely for the other, both ways."""
     n, sizes = captions.n_images, np.diff(captions.ref_ptr)
     code, n_taken = np.unique(pairs.image * n + captions.owner[pairs.caption], return_counts=True)
@@ -52,7 +52,7 @@ def find_near_duplicates(pairs: ValuedPairs, captions: Captions) -> list[tuple[i
     return sorted((a, b) for a, b in takes if a < b and (b, a) in takes)
 
 
-def select_distinct(pairs: ValuedPairs, captions: Captions) -> list[tuple[int, int]]:
+def select_distinct(pairs: Pairs, captions: Captions) -> list[tuple[int, int]]:
     """Each image with each text once, without texts that one of its own captions has: the first row
     of each, and how many rows have this image and text. Order is kept."""
     texts = [normalise_text(text) for text in captions.texts]
@@ -110,7 +110,7 @@ def write_lists(
     folder: Path,
     captions: Captions,
     curve: Curve,
-    pairs: ValuedPairs,
+    pairs: Pairs,
     duplicates: Sequence[Sequence[int]],
     suspect_rows: np.ndarray | None,
     own: np.ndarray | None,
@@ -130,7 +130,9 @@ def write_lists(
                 f"{p:.4f}",
                 captions.texts[c],
             )
-            for i, c, v, s, p in zip(*pairs[:3], scores, accepted, strict=True)
+            for i, c, v, s, p in zip(
+                pairs.image, pairs.caption, pairs.value, scores, accepted, strict=True
+            )
         ],
         DUPLICATES_FILE: [
             (

@@ -10,7 +10,6 @@ import numpy as np
 
 from capgrade.agreement.calibration import Calibration
 from capgrade.labels import Labels
-from capgrade.labels.stored import ValuedPairs
 from capgrade.lists import LIKELY
 from capgrade.pipelines.audit.errors import ModelErrors
 from capgrade.pipelines.audit.findings import EVERY
@@ -35,6 +34,7 @@ from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import first_of
 from capgrade.schemas.judges import CHOSEN, RANDOM
+from capgrade.schemas.pairs import Pairs
 
 _DIRECTIONS = {"i2t": "image to caption", "t2i": "caption to image"}
 _SHOWN, _ERRORS = 100, 20  # likely pairs and errors that are shown
@@ -78,7 +78,7 @@ class AuditResult:
     calibration: Calibration
     measures: Sequence[str]  # the audit's comes first
     captions: Captions
-    likely_pairs: ValuedPairs
+    likely_pairs: Pairs
     duplicates: Sequence[Sequence[int]]  # groups of near-duplicate images
     equal_captions: Sequence[Sequence[int]]  # rows of captions that several images share
     suspects: np.ndarray | None  # rows of own captions that fit nothing
@@ -296,7 +296,7 @@ def _likely(result: AuditResult, thumbnails: PageThumbnails) -> PageSection:
 
 def _likely_pairs(
     result: AuditResult,
-    pairs: ValuedPairs,
+    pairs: Pairs,
     chosen: Sequence[tuple[int, int]],
     measures: Sequence[str],
     thumbnails: PageThumbnails,
@@ -336,7 +336,7 @@ def _shown_image(captions: Captions, image: int, thumbnails: PageThumbnails) -> 
     )
 
 
-def values_of(labels: Labels, measure: str, wanted: ValuedPairs) -> np.ndarray:
+def values_of(labels: Labels, measure: str, wanted: Pairs) -> np.ndarray:
     """float32 [n]: the measure's values of a few pairs, NaN of pairs that shards did not keep."""
     pairs = zip(wanted.image[:, None], wanted.caption[:, None], strict=True)
     blocks = [labels.stored.block(*pair, measure) for pair in pairs]

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from capgrade.labels import Labels
 from capgrade.labels.qrels import grades_of
-from capgrade.labels.stored import ValuedPairs
 from capgrade.pipelines.publish.tables import (
     Contents,
     PublishedSplit,
@@ -25,6 +24,7 @@ from capgrade.pipelines.publish.tables import (
     write_table,
 )
 from capgrade.pipelines.stages.publish import PublishParams
+from capgrade.schemas.pairs import Pairs
 
 _MEANINGS = {
     "id": "the image's or the caption's id in the source",
@@ -54,7 +54,7 @@ def benchmark(splits: Sequence[PublishedSplit], out: Path, params: PublishParams
             tables.setdefault(config, []).append(table)
         pairs = split.captions.n_images * split.captions.n_captions
         if split.labels.stored.sampled:
-            pairs = sum(len(some.value) for some in split.labels.stored.pairs(measure))
+            pairs = sum(len(some) for some in split.labels.stored.pairs(measure))
             absent = _NOT_SAMPLED
         known.append(pairs)
     made_with = splits[0].manifest["params"]["measures"]
@@ -92,16 +92,16 @@ def _tables(
     ).combine_chunks()
     images = write_table(image, "images", split.name, out)
     texts = write_table(text, "texts", split.name, out)
-    image_row, caption_row, values, _ = _pairs(split.labels, params)
-    grades = grades_of(values, list(params.grades.values())).astype(np.int32)
+    pairs = _pairs(split.labels, params)
+    grades = grades_of(pairs.value, list(params.grades.values())).astype(np.int32)
     ids = image["id"].combine_chunks(), text["id"].combine_chunks()
-    taken = ids[0].take(pa.array(image_row)), ids[1].take(pa.array(caption_row))
-    n_gains = sum(len(gained.value) for gained in _gains(split.labels, params))
+    taken = ids[0].take(pa.array(pairs.image)), ids[1].take(pa.array(pairs.caption))
+    n_gains = sum(len(gained) for gained in _gains(split.labels, params))
     for way, queries, corpus in (("t2i", texts, images), ("i2t", images, texts)):
         yield f"{way}-corpus", corpus
         yield f"{way}-queries", queries
         order = pa.array(
-            np.argsort(caption_row, kind="stable") if way == "t2i" else np.arange(len(values))
+            np.argsort(pairs.caption, kind="stable") if way == "t2i" else np.arange(len(pairs))
         )
         columns = [*(taken[::-1] if way == "t2i" else taken), pa.array(grades)]
         table = pa.table(columns, [*_PAIR, "score"])
@@ -113,12 +113,12 @@ def _tables(
         yield f"{way}-gains", write_batches(batches, n_gains, f"{way}-gains", split.name, out)
 
 
-def _gains(labels: Labels, params: PublishParams) -> Iterator[ValuedPairs]:
+def _gains(labels: Labels, params: PublishParams) -> Iterator[Pairs]:
     """The known pairs of some images after others, with their gains as values: of dense labels the
     pairs with a gain, as a pair that is absent has none; of sampled ones all, as one that is absent
     is unknown."""
     for known in labels.stored.pairs(labels.choose_measure(params.measure)):
-        gained = known._replace(value=np.maximum(known.value, 0))
+        gained = known.valued(np.maximum(known.value, 0))
         yield gained if labels.stored.sampled else gained.take(gained.value > 0)
 
 
@@ -132,12 +132,10 @@ def _gain_batches(
         yield pa.RecordBatch.from_arrays(columns, [*_PAIR, "gain"])
 
 
-def _pairs(labels: Labels, params: PublishParams) -> ValuedPairs:
+def _pairs(labels: Labels, params: PublishParams) -> Pairs:
     """The pairs that reach the first threshold, and every own pair that is known."""
     measure, edges = labels.choose_measure(params.measure), list(params.grades.values())[:1]
-    return ValuedPairs.concatenate(
-        known.take(
-            (grades_of(known.value, edges) > 0) | (labels.owner[known.caption] == known.image)
-        )
+    return Pairs.concatenate(
+        known.take((grades_of(known.value, edges) > 0) | known.is_own(labels.owner))
         for known in labels.stored.pairs(measure)
     )

@@ -263,26 +263,27 @@ def _pair_batches(
     image_ids = pa.array(captions.image_ids)
     caption_ids = captions.table["caption_id"].combine_chunks()
     names = pa.array(stored.reasons)
-    for part, (image, caption) in zip(stored.parts, stored.kept_pairs(), strict=True):
-        original = captions.owner[caption] == image
+    for pairs in stored.tables(*stored.measures):
+        original = pairs.is_own(captions.owner)
         columns = {
-            "image_id": image_ids.take(pa.array(image)),
-            "caption_id": caption_ids.take(pa.array(caption)),
+            "image_id": image_ids.take(pa.array(pairs.image)),
+            "caption_id": caption_ids.take(pa.array(pairs.caption)),
             "original": pa.array(original),
         }
-        for name, values in part.values.items():
+        for name, values in pairs.values.items():
             columns[name] = pa.array(values, from_pandas=True)
         for name, of_captions in own.items():
-            values = of_captions[caption]
+            values = of_captions[pairs.caption]
             columns[name + LEFT_OUT] = pa.array(values, mask=~original | np.isnan(values))
         if calibrated:
-            columns |= calibrated.of_pairs(part.values)
-        bits = (part.reasons[:, None] >> np.arange(len(names), dtype=np.uint32)) & 1
+            columns |= calibrated.of_pairs(pairs.values)
+        assert pairs.reasons is not None  # of shards
+        bits = (pairs.reasons[:, None] >> np.arange(len(names), dtype=np.uint32)) & 1
         offsets, which = np.concatenate([[0], np.cumsum(bits.sum(axis=1))]), np.nonzero(bits)[1]
         columns["reasons"] = pa.ListArray.from_arrays(
             pa.array(offsets, pa.int32()), names.take(pa.array(which))
         )
-        columns["weight"] = pa.array(part.weights)
+        columns["weight"] = pa.array(pairs.weight)
         yield pa.record_batch(columns)
 
 

@@ -5,7 +5,7 @@ ids; such a hash also decides between captions of the same relevance. So what is
 pair and its values alone, not on blocks, workers or their order.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,8 +17,8 @@ from capgrade.measures.tops import highest_pairs
 from capgrade.pipelines.sampling.draws import cells_of, draw, share_of_captions, uniform_sample
 from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.pairs import PairLists, scored_reason
 from capgrade.schemas.progress import part_of_work
-from capgrade.schemas.shards import scored_reason
 
 MOST_MEASURES = 15  # each takes two of the 32 bits of `reasons`; own and uniform take two
 # Bits of `reasons`; measure m has TOP and WINDOW shifted by 2 m.
@@ -102,22 +102,6 @@ def reason_names(measures: Sequence[str], partial: Collection[int] = ()) -> list
     return names
 
 
-@dataclass(frozen=True)
-class Kept:
-    """The captions that a block of images keeps, image after image: compressed rows.
-
-    ptr int64 [images + 1]; caption int64, reasons uint32 and weight float64 [kept], captions
-    ascending within an image; values float32 [measures, kept], NaN where a measure of some pairs
-    does not score. `weight` is the inverse of the pair's probability of being kept.
-    """
-
-    ptr: np.ndarray
-    caption: np.ndarray
-    reasons: np.ndarray
-    weight: np.ndarray
-    values: np.ndarray
-
-
 class PairValues(NamedTuple):
     """A measure's values, float32: of `pairs`, int64 and rising, or of all pairs (None).
 
@@ -148,7 +132,7 @@ class Sampler:
     def __init__(
         self,
         plan: Plan,
-        measures: Sequence[Fitted],
+        measures: Mapping[str, Fitted],
         image_keys: np.ndarray,
         caption_keys: np.ndarray,
         ref_ptr: np.ndarray,
@@ -158,7 +142,7 @@ class Sampler:
 
         The own captions of image i are refs[ref_ptr[i] : ref_ptr[i + 1]].
         """
-        self.plan, self.measures = plan, measures
+        self.plan, self.names, self.measures = plan, list(measures), list(measures.values())
         windows = [plan.windows(m) for m in range(len(measures))]
         self.cells = cells_of(windows, np.subtract(plan.high, plan.low))
         # With a caption's key added, the seed of the pair.
@@ -166,8 +150,9 @@ class Sampler:
         self.caption_keys, self.n = caption_keys, len(caption_keys)
         self.ref_ptr, self.refs = ref_ptr, refs
 
-    def sample(self, images: np.ndarray) -> Kept:
-        """What these images, int64, keep. ValueError for a NaN, which no window or top can hold.
+    def sample(self, images: np.ndarray) -> PairLists:
+        """What these images, int64, keep: captions int64, ascending, and weights float64.
+        ValueError for a NaN, which no window or top can hold.
 
         Own captions, the `top` of each measure and what a partial one scores are certain: weight 1.
         The other samples draw independently, so a pair's chance is u + (1 - u) a (1 - prod(1 - n /
@@ -177,13 +162,17 @@ class Sampler:
         """
         size = max(1, MEMORY // (self.n * (4 + 6 * len(self.measures))))
         parts = [self._sample(images[at : at + size]) for at in range(0, len(images), size)]
-        sizes, *columns = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
-        return Kept(np.append(0, np.cumsum(sizes)), *columns)
+        sizes, caption, reasons, weight, values = (
+            np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)
+        )
+        named = dict(zip(self.names, values, strict=True))
+        return PairLists(np.append(0, np.cumsum(sizes)), caption, weight, named, reasons)
 
     def _sample(self, images: np.ndarray) -> tuple[np.ndarray, ...]:
         """As `sample`, of so few images that the values of all their pairs are in memory.
 
-        Returns how many each image keeps, int64, and the columns of `Kept`.
+        Returns how many each image keeps, int64, and captions, reasons, weights, and values,
+        float32 [measures, kept].
         """
         plan, n, seeds = self.plan, self.n, self.seeds[images]
         row, own = own_pairs(self.ref_ptr, self.refs, images)
@@ -310,14 +299,15 @@ def keep(
     image_keys: np.ndarray,
     caption_keys: np.ndarray,
     own: Sequence[np.ndarray],
-    values: np.ndarray,
-) -> Kept:
-    """What a block of images keeps by known values, float32 [measures, images, captions], no NaN.
+    values: Mapping[str, np.ndarray],
+) -> PairLists:
+    """What a block of images keeps by each measure's known values, float32 [images, captions], no
+    NaN.
 
     `own` has for each image the rows of its own captions, int64.
     """
     ptr = np.append(0, np.cumsum([len(one) for one in own]))
     rows = np.concatenate(own).astype(np.int64)
-    measures = [KnownValues(one) for one in values]
+    measures = {name: KnownValues(one) for name, one in values.items()}
     sampler = Sampler(plan, measures, image_keys, caption_keys, ptr, rows)
     return sampler.sample(np.arange(len(image_keys)))

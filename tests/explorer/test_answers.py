@@ -189,7 +189,7 @@ def test_a_caption_is_not_compared_with_itself(name: str, explorer: Explorer) ->
     row = np.flatnonzero((labelled.image == image) & (labelled.caption == caption))[0]
     assert labelled.values[name][row] == right
     assert explorer.corpus.pairs.values[name][row] > labelled.values[name][row]
-    other = ~labelled.original
+    other = ~labelled.is_own(CAPTIONS.owner)
     assert (labelled.values[name][other] == explorer.corpus.pairs.values[name][other]).all()
 
 
@@ -238,7 +238,7 @@ def test_what_a_model_retrieves_find_errors(explorer: Explorer) -> None:
         strict=True,
     )
     assert set(found) == expected
-    assert not pairs.original.any()
+    assert not pairs.is_own(CAPTIONS.owner).any()
     first = explorer.disagreements("errors", "model", "cider", 3)[0]
     assert first.values["cider"] == pairs.values["cider"].max()
     assert (

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.explorer.pairs import LabelledPairs, rank_pairs
+from capgrade.explorer.pairs import rank_pairs, rank_shares
 from capgrade.explorer.plans import (
     estimate_accepted,
     information_of,
@@ -23,6 +23,7 @@ from capgrade.explorer.plans import (
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.explorer.voices import make_matrix_voice
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.reviews import PLAN, Item, ReviewPlan, read_plan
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
 from tests.pipelines.judging.stand_in import Chat, served
@@ -31,14 +32,13 @@ CAPTIONS = make_captions([[f"image {i} caption {k}" for k in range(2)] for i in 
 ALL = list(product(range(12), range(24)))
 
 
-def of(image: list[int], caption: list[int], **values: list[float]) -> LabelledPairs:
+def of(image: list[int], caption: list[int], **values: list[float]) -> Pairs:
     columns = {name: np.array(column, np.float32) for name, column in values.items()}
-    return LabelledPairs.of(
-        CAPTIONS, np.array(image, np.int64), np.array(caption, np.int64), columns
-    )
+    rows = np.array(image, np.int64), np.array(caption, np.int64)
+    return Pairs(*rows, np.ones(len(image)), columns)
 
 
-def every_pair(names: str = "ab") -> LabelledPairs:
+def every_pair(names: str = "ab") -> Pairs:
     random = np.random.default_rng(0)
     return of(
         *map(list, zip(*ALL, strict=True)),
@@ -53,9 +53,9 @@ def informative(seed: int = 1) -> ReviewPlan:
 def test_shares_and_information_by_hand() -> None:
     """Shares take no notice of the scale, ties share theirs; who agrees tells nothing."""
     for values in ([3, 1, 2, 2], [300, 0.1, 7, 7]):
-        shares = of([0] * 4, [0] * 4, a=values).rank_shares("a")
+        shares = rank_shares(np.array(values))
         np.testing.assert_allclose(shares, [3.5 / 4, 0.5 / 4, 2 / 4, 2 / 4])
-    assert len(of([], [], a=[]).rank_shares("a")) == 0
+    assert len(rank_shares(np.array([]))) == 0
     crossed = 1 - (0.25 * np.log2(4) + 0.75 * np.log2(4 / 3))  # rank shares 1/4 and 3/4
     for b, expected in (([9, 3], crossed), ([3, 9], 0)):
         np.testing.assert_allclose(
@@ -82,7 +82,7 @@ def test_the_most_informative_pairs_are_chosen() -> None:
     assert all(
         not text.startswith(f"{image}#") for image, text in zip(images, texts, strict=True)
     ), "none is original"
-    others = pairs.take(np.flatnonzero(~pairs.original))
+    others = pairs.take(np.flatnonzero(~pairs.is_own(CAPTIONS.owner)))
     best = others.take(np.array([information_of(others).argmax()]))
     assert (CAPTIONS.image_ids[best.image[0]], CAPTIONS.caption_ids[best.caption[0]]) == (
         images[0],

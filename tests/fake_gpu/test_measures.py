@@ -1,6 +1,6 @@
 """The measures with a form for a GPU, and the encoder, on a device: the kernels' values."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from capgrade.measures import Fitted, choose, embeddings, on_device
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.sampling.sampler import Plan, Sampler
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.pairs import Pairs
 from tests.capgrade.measures.test_on_device import FORMS
 from tests.conftest import make_captions, random_sets
 from tests.fake_gpu.device import DEVICE, FakeGpu
@@ -39,21 +40,21 @@ def test_what_is_kept_does_not_depend_on_blocks() -> None:
         [*random_sets(70, seed=6, least=2), ["a dog " * 20, "cat"], ["red ball " * 40, "a dog"]]
     )
     measures = choose(["cider", "rouge_l", "sbert", "both"], params)
-    fitted = [measure.fit(captions) for measure in measures.values()]
+    fitted = {name: measure.fit(captions) for name, measure in measures.items()}
     plan = Plan(
         *zip(*((m.low, m.high) for m in measures.values()), strict=True), 5, 0.1, 0.05, 2, 6, 0
     )
     keys = id_keys(captions.image_ids), id_keys(captions.caption_ids)
 
-    def sampled(fitted: Sequence[Fitted], size: int) -> Iterator[np.ndarray]:
+    def sampled(fitted: Mapping[str, Fitted], size: int) -> Iterator[np.ndarray]:
         sampler = Sampler(plan, fitted, *keys, captions.ref_ptr, captions.refs)
         blocks = np.split(np.arange(captions.n_images), range(size, captions.n_images, size))
         parts = [sampler.sample(block) for block in blocks]
-        for name in ("caption", "reasons", "weight", "values"):
-            yield np.concatenate([getattr(part, name) for part in parts], axis=-1)
+        kept = Pairs.concatenate(part.pairs(names=list(fitted)) for part in parts)
+        yield from (kept.caption, kept.reasons, kept.weight, np.stack(list(kept.values.values())))
 
     with FakeGpu():
-        moved = [on_device.on_device(one, DEVICE) for one in fitted]
+        moved = {name: on_device.on_device(one, DEVICE) for name, one in fitted.items()}
         here, *there = [
             [*sampled(*given)] for given in ((fitted, 64), (moved, 16), (moved, 64), (moved, 512))
         ]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from capgrade.labels import Labels
-from capgrade.labels.stored import ValuedPairs
 from capgrade.metrics import ndcg
 from capgrade.schemas.captions import read_captions
+from capgrade.schemas.pairs import Pairs
 from tests.conftest import call, caption_table, printed, refusal, write_captions_folder
 from tests.pipelines.judging.stand_in import Chat, served
 
@@ -203,7 +203,7 @@ def test_people_say_what_a_score_means(
     captions = read_captions(world / "captions")
     labels = Labels.load(tmp_path / "out" / "targets", captions=world / "captions")
     assert labels.measures == ["judge", "judge_accepted"]
-    both = [ValuedPairs.concatenate(labels.stored.pairs(name)) for name in labels.measures]
+    both = [Pairs.concatenate(labels.stored.pairs(name)) for name in labels.measures]
     other = captions.owner[both[0].caption] != both[0].image
     for score, kind in ((0, "other"), (1, "same")):
         right = both[1].value[other & (both[0].value == score)]

@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capgrade import Labels
-from capgrade.labels.exact import Computed
+from capgrade.labels.stored import Complete
+from capgrade.measures.exact import Computed
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.sbert.device import SbertOnDevice
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import entry_of, read_manifest
 from capgrade.schemas.relevance import read_relevance
-from capgrade.schemas.say import CapgradeWarning
 from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
 from tests.pipelines.publish.stand_in import Hub
@@ -213,11 +213,12 @@ def test_sentence_bert_where_the_model_is(made):
     computed = Computed("sbert", MeasuresParams(), captions, "cpu")
     computed.on_its_device = SbertOnDevice(computed.fitted, torch.device("cpu"))
     images, rows = np.array([3, 0, 3]), np.array([5, 5, 59, 0])
-    found, known, weights = computed.on_device("cpu", images, rows)
+    labels = Complete({"sbert": computed})
+    found, known, weights = labels.on_device("cpu", images, rows, "sbert")
     assert known.all() and (weights == 1).all()
     assert np.abs(found.numpy() - computed.fitted.score(images, rows)).max() < 1e-5
-    assert np.array_equal(found.numpy(), computed.cells(images, rows, "sbert"))
-    assert np.array_equal(found.numpy(), computed.rows(images, "sbert")[:, rows])
+    assert np.array_equal(found.numpy(), computed.cells(images, rows))
+    assert np.array_equal(found.numpy(), computed.rows(images)[:, rows])
 
 
 def mapped(folder: Path) -> list[range]:
@@ -230,9 +231,8 @@ def mapped(folder: Path) -> list[range]:
 @pytest.mark.skipif(
     not Path("/proc/self/maps").exists(), reason="the system does not tell what is mapped"
 )
-@pytest.mark.parametrize("kind", SOURCES)
-def test_what_a_worker_opens_is_mapped_and_not_copied(made, kind, tmp_path, monkeypatch):
-    monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
+@pytest.mark.parametrize("kind", ["shards", "relevance"])
+def test_what_a_worker_opens_is_mapped_and_not_copied(made, kind):
     opened = load(made, kind)
     labels = pickle.loads(pickle.dumps(opened))
     stored, block = labels.stored, (range(12), range(60), "sbert")
@@ -243,25 +243,20 @@ def test_what_a_worker_opens_is_mapped_and_not_copied(made, kind, tmp_path, monk
         held = [
             x
             for part in stored.parts
-            for x in (part.captions, part.weights, part.reasons, *part.values.values())
+            for x in (part.caption, part.weight, part.reasons, *part.values.values())
         ]
-    files = mapped(tmp_path / "cache" / "published" if kind == "dataset" else made / kind)
+    files = mapped(made / kind)
     assert all(any(one.ctypes.data in addresses for addresses in files) for one in held)
 
 
-def test_a_dataset_whose_pairs_cannot_be_kept_is_read_all_the_same(made, tmp_path, monkeypatch):
-    wanted = load(made, "dataset").block(range(12), range(60), "sbert")
+def test_a_dataset_is_read_as_it_lies(made, tmp_path, monkeypatch):
+    """Nothing is written, and a column that nobody asks for may be anything."""
     monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache").write_text("no folder")
-    with pytest.warns(CapgradeWarning, match="cannot be kept, so every process reads them anew"):
-        found = load(made, "dataset").block(range(12), range(60), "sbert")
-    (tmp_path / "cache").unlink()
-    load(made, "dataset")
-    (file,) = (tmp_path / "cache" / "published").iterdir()
-    file.write_bytes(file.read_bytes()[:1000])
-    again = load(made, "dataset").block(range(12), range(60), "sbert")
-    for one, other, expected in zip(found, again, wanted, strict=True):
-        assert np.array_equal(one, expected) and np.array_equal(other, expected)
+    wanted = load(made, "shards").block(range(12), range(60), "sbert")
+    found = load(made, "dataset", measures=["sbert"]).block(range(12), range(60), "sbert")
+    for one, expected in zip(found, wanted, strict=True):
+        assert np.array_equal(one, expected)
+    assert not (tmp_path / "cache").exists()
 
 
 def test_positives_and_neighbours_are_those_of_the_matrix(made):

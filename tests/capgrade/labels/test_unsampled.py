@@ -9,10 +9,11 @@ import pytest
 
 from capgrade import Labels
 from capgrade.kernels import id_keys
-from capgrade.labels.stored import Sampled, SampledPart
+from capgrade.labels.stored import Sampled
 from capgrade.labels.unsampled import UNKNOWN_RULES, bounds, estimates
 from capgrade.pipelines.sampling.sampler import Plan, keep
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.pairs import PairLists
 from capgrade.schemas.relevance import read_relevance
 from tests.conftest import call
 
@@ -31,7 +32,7 @@ def of_pairs(runs: list[list[tuple[int, float, float]]], n_captions: int = 4) ->
         captions, top = caption.astype(np.int32), np.where(caption < 2, 2, 0).astype(np.uint32)
         values = {"m": value.astype(np.float32)}
         parts.append(
-            SampledPart(np.array([0, len(run)]), captions, weight.astype(np.float32), top, values)
+            PairLists(np.array([0, len(run)]), captions, weight.astype(np.float32), values, top)
         )
     return Sampled(["m"], n_captions, parts, ["own", "top_m"])
 
@@ -46,8 +47,8 @@ def test_the_estimate_is_the_mean_of_what_was_not_sampled() -> None:
     captions = id_keys([f"c{k}" for k in range(CAPTIONS)])
     own, errors = [np.arange(2) + 2 * k for k in range(IMAGES)], []
     for seed in range(DRAWS):
-        kept = keep(replace(PLAN, seed=seed), images, captions, own, values[None])
-        runs = [slice(*kept.ptr[i : i + 2]) for i in range(IMAGES)]
+        kept = keep(replace(PLAN, seed=seed), images, captions, own, {"m": values})
+        runs = [slice(*kept.start[i : i + 2]) for i in range(IMAGES)]
         pairs = [
             list(
                 zip(kept.caption[run], values[i, kept.caption[run]], kept.weight[run], strict=True)

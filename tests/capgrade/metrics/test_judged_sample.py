@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from capgrade.labels import Labels
-from capgrade.labels.stored import Sampled, SampledPart
+from capgrade.labels.stored import Sampled
 from capgrade.metrics import (
     JudgedSample,
     Positives,
@@ -29,6 +29,7 @@ from capgrade.metrics.judged_sample import _drawn_offsets, _Metric, _Pairs, quer
 from capgrade.metrics.uncertainty import share_interval
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.pairs import PairLists
 from studies.ranks import tfidf
 
 BINARY = ("recall@1", "recall@5", "r@5", "precision@5", "map@r", "r_precision")
@@ -322,12 +323,12 @@ def test_weights_of_shards_are_chances(made: Path) -> None:
 
 def test_labels_without_a_chance_for_every_pair_are_refused() -> None:
     """The best two captions of each of three images, and no others."""
-    part = SampledPart(
+    part = PairLists(
         np.array([0, 2, 4, 6]),
         np.array([0, 1, 1, 2, 3, 4], np.int32),
         np.ones(6, np.float32),
-        np.ones(6, np.uint32),
         {"m": np.ones(6, np.float32)},
+        np.ones(6, np.uint32),
     )
     labels = Labels("shards", Sampled(["m"], 5, [part], ["top_m"]), ["a", "b", "c"], 5)
     with pytest.raises(InputError, match=r"stand for 6 of 15 pairs .* shards.uniform of 1"):

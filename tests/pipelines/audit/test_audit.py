@@ -20,7 +20,6 @@ from capgrade.agreement.curve import Curve, Scale, fit
 from capgrade.agreement.judgements import Judgements
 from capgrade.kernels import id_keys
 from capgrade.labels import Labels
-from capgrade.labels.stored import ValuedPairs
 from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.audit import audit
@@ -50,7 +49,7 @@ from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.evaluate import curves, evaluate
 from capgrade.trainer.evaluation.task import load_task
-from tests.conftest import call, caption_table, make_captions, write_captions_folder
+from tests.conftest import call, caption_table, make_captions, valued_pairs, write_captions_folder
 from tests.pipelines.audit.conftest import LINE
 from tests.pipelines.audit.test_errors import all_pairs
 from tests.tools.browser import opened_file, problems_of
@@ -91,7 +90,7 @@ def test_what_is_left_open_is_how_much_drawn_people_differ(share: int) -> None:
     for k in range(200):
         kept, read = random.random(270) < 1 / share, PairCounts(curve, 10, owner)
         read.add(
-            ValuedPairs(image[kept], caption[kept], p[kept], np.full(kept.sum(), float(share)))
+            valued_pairs(image[kept], caption[kept], p[kept], np.full(kept.sum(), float(share)))
         )
         found[k] = read.standard_deviation() ** 2
     assert found.mean() == pytest.approx(counts.var() + sums.var(), rel=0.1)
@@ -105,7 +104,7 @@ def test_people_accept_no_more_pairs_than_there_are() -> None:
             Curve([0.5], [4.0], [0.9], [[0.9]], 0.0, [], 1, 0.0, 0.0), 10, np.arange(10)
         )
         rows = np.arange(3)
-        counts.add(ValuedPairs(rows, rows + 1, np.full(3, 0.5, np.float32), np.full(3, weight)))
+        counts.add(valued_pairs(rows, rows + 1, np.full(3, 0.5, np.float32), np.full(3, weight)))
         found = mean_of(counts)
         assert found["pairs"] == pytest.approx(0.3 * weight)
         assert (
@@ -130,7 +129,7 @@ def test_what_is_added_up_is_the_weight_times_the_probability(knots: int) -> Non
     )
     image = random.choice([0, 1, 2, 4], 500)
     values = np.where(random.random(500) < 0.9, 0, random.random(500) * 9)
-    pairs = ValuedPairs(image, image, values.astype(np.float32), random.random(500) * 5)
+    pairs = valued_pairs(image, image, values.astype(np.float32), random.random(500) * 5)
     counts = PairCounts(curve, 5, np.arange(5))
     for part in (slice(300), slice(300, 300), slice(300, None)):
         counts.add(pairs.take(part))
@@ -147,7 +146,7 @@ def test_pairs_are_counted_by_their_probability() -> None:
     value, weight = np.array([0, 0.5, 0.95, 1], np.float32), np.array([1.0, 2, 3, 4])
     for random, counted in ((False, None), (True, [0.5, 0, 4.5])):
         bands = ProbabilityBands(LINE, 2, np.arange(4) // 2, random)
-        bands.add(ValuedPairs(np.zeros(4, int), np.arange(4), value, weight))
+        bands.add(valued_pairs(np.zeros(4, int), np.arange(4), value, weight))
         assert (
             bands.by_tenth() == [0.5, 0, 0, 0, 0, 1, 0, 0, 0, 3.5]
             and bands.likely()["pairs"] == 4.5
@@ -376,7 +375,7 @@ def test_of_chosen_pairs_there_is_an_upper_limit_alone(
 def test_duplicates_and_suspects() -> None:
     captions = make_captions([["a", "b"], ["c", "d"], ["e"]])
     image, caption = np.array([0, 0, 1, 1, 0, 2]), np.array([2, 3, 0, 1, 4, 0])
-    pairs = ValuedPairs(image, caption, np.ones(6), np.ones(6))
+    pairs = valued_pairs(image, caption, np.ones(6), np.ones(6))
     assert find_near_duplicates(pairs, captions) == [(0, 1)]  # 2 takes one of 0's two captions
     assert find_suspects(np.array([0.9, 0.15, np.nan, 0.05, 0.5]), LINE).tolist() == [3, 1]
 
@@ -384,7 +383,7 @@ def test_duplicates_and_suspects() -> None:
 def test_no_caption_is_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
     texts = ["=HYPERLINK(A1)", "+a", "-1+cmd", "@SUM(A1)", "-0.5", "a, dog"]
     every, own = np.arange(6), np.full(6, -0.5, np.float32)
-    pairs = ValuedPairs(every, every, own, np.ones(6))
+    pairs = valued_pairs(every, every, own, np.ones(6))
     captions = make_captions([[text] for text in texts])
     sizes = write_lists(tmp_path, captions, LINE, pairs, [[0, 5], [1, 2, 3, 4]], every, own)
     assert sizes.pop("positives.json") == 6
@@ -405,7 +404,7 @@ def test_an_image_with_equal_captions_stands_once() -> None:
     sets = ["A dog runs .", "x"], ["a  dog runs", "a dog ran"], ["a dog runs.", "A dog runs"], ["x"]
     captions = make_captions(sets)
     image, caption = np.array([3, 3, 3, 3, 1, 3, 0, 2]), np.array([2, 3, 4, 5, 4, 1, 3, 1])
-    pairs = ValuedPairs(image, caption, np.linspace(1, 0.5, 8), np.ones(8))
+    pairs = valued_pairs(image, caption, np.linspace(1, 0.5, 8), np.ones(8))
     assert select_distinct(pairs, captions) == [(0, 3), (1, 1), (6, 1), (7, 1)]
     assert find_equal_captions(captions) == [[0, 2, 4, 5], [1, 6]]
     assert (
@@ -630,13 +629,11 @@ def test_what_is_printed_holds_the_truth(read: str) -> None:
             params = ShardsParams(measures=("rouge_l",), top=20, uniform=20, seed=seed)
             own = np.split(captions.refs, captions.ref_ptr[1:-1])
             keys = id_keys(captions.image_ids), id_keys(captions.caption_ids)
-            kept = keep(plan_of(ROUGE_L.values(), params), *keys, own, values[None])
-            image = np.repeat(np.arange(IMAGES), np.diff(kept.ptr))
-            caption = kept.caption
-            weight = kept.weight
+            kept = keep(plan_of(ROUGE_L.values(), params), *keys, own, {"rouge_l": values}).pairs()
+            image, caption, weight = kept.image, kept.caption, kept.weight
         counts = ProbabilityBands(curve, IMAGES, captions.owner, random=True)
         counts.add(
-            ValuedPairs(image, caption, values[image, caption], weight).of_others(captions.owner)
+            valued_pairs(image, caption, values[image, caption], weight).of_others(captions.owner)
         )
         other = captions.owner != np.arange(IMAGES)[:, None]
         # of each band
@@ -698,7 +695,7 @@ def test_the_band_of_chosen_pairs_holds_the_truth(hidden: float) -> None:
             cells = np.arange(value.size)
             image, caption = np.divmod(cells, len(owner))
             bands.add(
-                ValuedPairs(image, caption, value.ravel(), np.ones(value.size)).of_others(owner)
+                valued_pairs(image, caption, value.ravel(), np.ones(value.size)).of_others(owner)
             )
             found = bands.accepted_range(people.score.sum() / IMAGES if k == 0 else None)
             truth = accepted[owner != np.arange(IMAGES)[:, None]].sum() / IMAGES

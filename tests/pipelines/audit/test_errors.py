@@ -9,23 +9,23 @@ import pytest
 
 from capgrade.agreement.curve import Curve, Scale, fit
 from capgrade.agreement.judgements import Judgements
-from capgrade.labels.stored import ValuedPairs
 from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.errors import DIRECTIONS, ModelErrors
 from capgrade.pipelines.audit.page import summary_lines
 from capgrade.schemas.captions import Captions
+from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.evaluate import evaluate
 from capgrade.trainer.evaluation.task import load_task
-from tests.conftest import make_captions, random_sets
+from tests.conftest import make_captions, random_sets, valued_pairs
 from tests.pipelines.audit.conftest import LINE
 
 SHARES = Scale(0.5, 0.0, 1.0)
 
 
-def all_pairs(values: np.ndarray, captions: Captions) -> ValuedPairs:
+def all_pairs(values: np.ndarray, captions: Captions) -> Pairs:
     image, caption = np.nonzero(captions.owner[None] != np.arange(captions.n_images)[:, None])
-    return ValuedPairs(
+    return valued_pairs(
         image, caption, values[image, caption].astype(np.float32), np.ones(len(image))
     )
 
@@ -33,7 +33,7 @@ def all_pairs(values: np.ndarray, captions: Captions) -> ValuedPairs:
 def errors_of(
     similarity: np.ndarray,
     captions: Captions,
-    pairs: ValuedPairs,
+    pairs: Pairs,
     kept: np.ndarray | None = None,
     curve: Curve = LINE,
 ) -> dict[str, ModelErrors]:
@@ -98,7 +98,7 @@ def test_a_perfect_model_has_no_errors(images: int, per: int) -> None:
 def test_weights_do_not_make_more_of_the_errors_accepted_than_there_are() -> None:
     """A pair that stands for three others, which this model does not rank first."""
     similarity = np.array([[0, 1, 0], [0, 1, 0], [0, 0, 1]], np.float32)
-    pairs = ValuedPairs(np.array([0]), np.array([1]), np.array([0.9], np.float32), np.array([4.0]))
+    pairs = valued_pairs(np.array([0]), np.array([1]), np.array([0.9], np.float32), np.array([4.0]))
     told = errors_of(similarity, make_captions([["a"], ["b"], ["c"]]), pairs)["i2t"].summarise(True)
     assert told["errors"] == 1 and told["likely"] == {"share": 1, "recall": 1}
 

@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import Browser
 
 from capgrade.agreement.curve import Curve
-from capgrade.labels.stored import ValuedPairs
 from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.estimate import PairCounts
 from capgrade.pipelines.audit.findings import Referee, expected_findings, read_referee, share_of
@@ -20,7 +19,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.reviews import POOL, Item, ReviewPlan
-from tests.conftest import call, make_captions, random_sets
+from tests.conftest import call, make_captions, random_sets, valued_pairs
 from tests.pipelines.audit.conftest import LINE
 from tests.tools.browser import opened_file, problems_of
 
@@ -165,7 +164,7 @@ def test_a_rated_pool_counts_each_pair_as_many(
     assert sorted(referee.weight.tolist()) == [2.0] * 5 + [100.0] * 4
     assert referee.sampling == "random" and referee.accept == 3
     image, caption = np.array(cells[:6]).T
-    listed = ValuedPairs(image, caption, np.ones(6, np.float32), np.ones(6))
+    listed = valued_pairs(image, caption, np.ones(6, np.float32), np.ones(6))
     told = referee.examine(listed, captions)
     assert (told.examined, told.right, told.all_right) == (110.0, 104.0, 104.0)
 
@@ -215,7 +214,7 @@ def test_the_interval_of_what_is_listed_holds() -> None:
         p = random.beta(1, 6, len(image)).astype(np.float32)
         right = random.random(len(p)) < p
         listed, others = (PairCounts(LINE, 30, captions.owner) for _ in range(2))
-        pairs = ValuedPairs(image, caption, p, np.ones(len(p)))
+        pairs = valued_pairs(image, caption, p, np.ones(len(p)))
         on_list = p >= 0.5
         listed.add(pairs.take(on_list))
         others.add(pairs.take(~on_list))
@@ -237,7 +236,7 @@ def test_nothing_is_listed() -> None:
     none = np.empty(0, np.int64)
     referee = Referee("j", False, "chosen", 0.5, 0.0, 1.0, none, none, none > 0, np.empty(0))
     told = referee.examine(
-        ValuedPairs(none, none, np.empty(0), np.empty(0)), make_captions([["a"]])
+        valued_pairs(none, none, np.empty(0), np.empty(0)), make_captions([["a"]])
     )
     assert (told.precision, told.found, told.listed) == (None, None, 0)
 

@@ -1,7 +1,9 @@
 """The sampler: what it keeps, against the rule written out, and that its weights estimate without
 bias."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +13,11 @@ from hypothesis import strategies as st
 from capgrade.kernels import id_keys
 from capgrade.measures.base import Fill
 from capgrade.pipelines.sampling import sampler
-from capgrade.pipelines.sampling.sampler import Kept, KnownValues, Plan, Sampler, keep
+from capgrade.pipelines.sampling.sampler import KnownValues, Plan, Sampler
 from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.block import validated
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.pairs import PairLists
 from tests.pipelines.sampling.brute_force import samples_of
 
 PLAN = Plan(
@@ -52,10 +55,24 @@ def values_of(
     return random.choice(np.append(near, np.float32([low - 0.5, low + span + 0.5])), shape)
 
 
-def same(kept: Kept, other: Kept) -> bool:
-    return all(
-        np.array_equal(a, b) for a, b in zip(vars(kept).values(), vars(other).values(), strict=True)
-    )
+def keep(plan: Plan, images: np.ndarray, captions: np.ndarray, own: list, values: np.ndarray):
+    return sampler.keep(plan, images, captions, own, named(values))
+
+
+def named(measures: Iterable) -> dict[str, Any]:
+    """Values or measures by a name."""
+    return {f"m{k}": one for k, one in enumerate(measures)}
+
+
+def values_in(kept: PairLists) -> np.ndarray:
+    """float32 [measures, kept]."""
+    return np.stack(list(kept.values.values()))
+
+
+def same(kept: PairLists, other: PairLists) -> bool:
+    columns = ("start", "caption", "weight", "reasons")
+    equal = all(np.array_equal(getattr(kept, one), getattr(other, one)) for one in columns)
+    return equal and np.array_equal(values_in(kept), values_in(other), equal_nan=True)
 
 
 @settings(max_examples=60, deadline=None)
@@ -90,17 +107,17 @@ def test_what_is_kept_is_what_the_rule_says(
     ids = [f"c{k}" for k in range(n)]
     own = np.sort(random.permutation(n)[: 2 * images] if n > 5 else np.arange(n))
     ptr = np.linspace(0, len(own), images + 1).astype(int)
-    measures = [kind_of_measure(one) for one in values]
+    measures = named(kind_of_measure(one) for one in values)
     names = id_keys([f"i{k}" for k in range(images)])
     kept = Sampler(plan, measures, names, id_keys(ids), ptr, own).sample(np.arange(images))
     for i in range(images):
-        here = slice(kept.ptr[i], kept.ptr[i + 1])
+        here = slice(kept.start[i], kept.start[i + 1])
         rule = samples_of(plan, f"i{i}", id_keys(ids), own[ptr[i] : ptr[i + 1]], values[:, i])
         assert np.array_equal(kept.caption[here], rule.captions) and np.array_equal(
             kept.reasons[here], rule.reasons
         )
         np.testing.assert_allclose(kept.weight[here], rule.weight, rtol=1e-9)
-        assert np.array_equal(kept.values[:, here], values[:, i, rule.captions])
+        assert np.array_equal(values_in(kept)[:, here], values[:, i, rule.captions])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampler, "MEMORY", 1)
         assert same(
@@ -108,16 +125,16 @@ def test_what_is_kept_is_what_the_rule_says(
         )
     order = random.permutation(n)
     back = np.argsort(order)
-    shuffled = [kind_of_measure(one[:, order]) for one in values]
+    shuffled = named(kind_of_measure(one[:, order]) for one in values)
     other = Sampler(plan, shuffled, names, id_keys(ids)[order], ptr, back[own]).sample(
         np.arange(images)
     )
-    again = np.lexsort((order[other.caption], np.repeat(np.arange(images), np.diff(other.ptr))))
+    again = np.lexsort((order[other.caption], np.repeat(np.arange(images), np.diff(other.start))))
     assert np.array_equal(order[other.caption][again], kept.caption) and np.array_equal(
-        other.ptr, kept.ptr
+        other.start, kept.start
     )
     assert np.array_equal(other.reasons[again], kept.reasons) and np.array_equal(
-        other.values[:, again], kept.values
+        values_in(other)[:, again], values_in(kept)
     )
     assert np.array_equal(other.weight[again], kept.weight)
 
@@ -134,7 +151,7 @@ def test_without_a_top_only_what_was_drawn_is_scored() -> None:
     plan = replace(PLAN, top=0, among=0.1)
     ptr, rows = np.append(0, np.cumsum([len(one) for one in own])), np.concatenate(own)
     drawn = Sampler(
-        plan, [OfPairs(one) for one in values], image_keys, caption_keys, ptr, rows
+        plan, named(OfPairs(one) for one in values), image_keys, caption_keys, ptr, rows
     ).sample(np.arange(3))
     assert same(drawn, keep(plan, image_keys, caption_keys, own, values))
 
@@ -185,13 +202,13 @@ def test_of_a_measure_of_some_pairs_all_that_it_scores_is_kept(plan: Plan) -> No
     for image, rows in enumerate(own):
         mask[image, rows] = True
     ptr, rows = np.append(0, np.cumsum([len(one) for one in own])), np.concatenate(own)
-    measures = [*(KnownValues(one) for one in values), OfSome(third, mask)]
+    measures = named([*(KnownValues(one) for one in values), OfSome(third, mask)])
     bounds = {"low": (*plan.low, 0.0), "high": (*plan.high, 1.0)}
     some = replace(plan, **bounds, partial=frozenset([2]))
     found = Sampler(some, measures, images, captions, ptr, rows).sample(np.arange(3))
     without = keep(plan, images, captions, own, values)
     for i in range(3):
-        here, before = (slice(one.ptr[i], one.ptr[i + 1]) for one in (found, without))
+        here, before = (slice(one.start[i], one.start[i + 1]) for one in (found, without))
         caption, earlier = found.caption[here], without.caption[before]
         assert np.array_equal(caption, np.union1d(earlier, np.flatnonzero(mask[i])))
         known = mask[i, caption]
@@ -203,8 +220,8 @@ def test_of_a_measure_of_some_pairs_all_that_it_scores_is_kept(plan: Plan) -> No
         assert (found.weight[here][known] == 1).all()
         assert np.array_equal(found.weight[here][~known], without.weight[before][~known_before])
         expected = np.where(known, third[i, caption], np.float32(np.nan))
-        np.testing.assert_array_equal(found.values[2, here], expected)
-        assert np.array_equal(found.values[:2, here], values[:, i, caption])
+        np.testing.assert_array_equal(values_in(found)[2, here], expected)
+        assert np.array_equal(values_in(found)[:2, here], values[:, i, caption])
     assert (~mask).any() and (found.weight > 1).any()
 
 

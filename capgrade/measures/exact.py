@@ -1,7 +1,4 @@
-"""Labels that are computed from the captions when they are asked for, as `Labels.exact` says.
-
-Of labels this file alone knows measures.
-"""
+"""Values of every pair that are computed when they are asked for, as `Labels.exact` says."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capgrade.devices import require_device
-from capgrade.labels.stored import CompleteLabels, RelevanceBlock
 from capgrade.measures import choose, require_same_files
 from capgrade.measures.params import OWNERS, MeasuresParams
 from capgrade.measures.refit import EXACT, params_of, params_to_refit
@@ -24,10 +20,8 @@ from capgrade.schemas.natures import Place, keys_of
 if TYPE_CHECKING:
     import torch
 
-    from capgrade.labels.opened import Opened
 
-
-class Computed(CompleteLabels):
+class Computed:
     """One measure, fitted on all captions of the split. InputError for one that the parameters do
     not have."""
 
@@ -38,7 +32,7 @@ class Computed(CompleteLabels):
     ) -> None:
         require_device(device)
         self._made = choose([measure], params)[measure]
-        self.measures, self.fitted, self.device = [measure], self._made.fit(captions), device
+        self.fitted, self.device = self._made.fit(captions), device
         self.n_images, self.n_captions = captions.n_images, captions.n_captions
 
     @cached_property
@@ -56,37 +50,41 @@ class Computed(CompleteLabels):
     def _scorer(self) -> Any:
         return self.fitted if self.on_its_device is None else self.on_its_device
 
-    def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """float32 [n, m] of images [n] and captions [m]."""
         values: np.ndarray = self._scorer.score(images, captions)
         return values
 
-    def on_device(
-        self, device: str | torch.device, images: np.ndarray, captions: np.ndarray
-    ) -> RelevanceBlock | None:
-        """As `CompleteLabels.on_device`: tensors that never leave the device."""
-        if self.on_its_device is None or not len(images) or not len(captions):
-            return None
-        import torch  # what is on a device has imported it
-
-        values = self.on_its_device.tensor(images, captions).to(device)
-        return RelevanceBlock(
-            values, torch.ones_like(values, dtype=torch.bool), torch.ones_like(values)
-        )
-
-    def rows(self, images: np.ndarray, measure: str) -> np.ndarray:
-        values: np.ndarray = self._scorer.score(images)  # faster than captions one by one
+    def rows(self, images: np.ndarray) -> np.ndarray:
+        """float32 [n, n_captions] of images [n]: faster than captions one by one."""
+        values: np.ndarray = self._scorer.score(images)
         return values
 
-    def span(self, measure: str) -> tuple[float, float]:
+    def span(self) -> tuple[float, float]:
+        """What bounds its values."""
         return self._made.low, self._made.high
+
+    def tensor(self, images: np.ndarray, captions: np.ndarray) -> torch.Tensor | None:
+        """`cells` on the device; None for the processor."""
+        if self.on_its_device is None:
+            return None
+        values: torch.Tensor = self.on_its_device.tensor(images, captions)
+        return values
 
 
 def compute(
-    labels: Opened, captions: Captions, name: str, device: str, places: Mapping[str, str | None]
+    made_with: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    file: Path,
+    captions: Captions,
+    device: str,
+    places: Mapping[str, str | None],
 ) -> Computed:
-    """A measure with the parameters that `labels` were made with, of all pairs of `captions`.
+    """A measure with the parameters that the labels in `file` were made with, of all pairs of
+    `captions`.
 
-    `places` are where its files lie, by the parameter. InputError as of `Labels.exact`.
+    `made_with` has its parameters by its name, `inputs` the digests of what the labels are from,
+    and `places` where its files lie, by the parameter. InputError as of `Labels.exact`.
     """
     given = {
         block: {
@@ -96,10 +94,8 @@ def compute(
         }
         for block, kind in OWNERS.items()
     }
-    assert labels.made_with is not None
-    file, made = Path(labels.file), {name: labels.made_with[name]}
-    params = params_to_refit(
-        params_of(made, file), MeasuresParams.model_validate(given), file, EXACT
-    )
-    require_same_files([name], params, labels.inputs, file)
+    made = params_of(dict(made_with), file)
+    params = params_to_refit(made, MeasuresParams.model_validate(given), file, EXACT)
+    require_same_files(list(made_with), params, inputs, file)
+    (name,) = made_with
     return Computed(name, params, captions, device)

@@ -1,0 +1,282 @@
+"""Pairs of an image and a caption, whatever they are of: shards, published or dense labels, judged
+samples, pools to judge.
+
+`Pairs` are rows in any order. `PairLists` are the same of images in order, each with a list of
+captions: so they lie in shards and published datasets, and are found without a search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from capgrade.schemas.errors import InputError
+
+_AGAIN = "publish it again: capgrade publish"
+_ROWS = 2**16  # of lists of reasons that are read at a time
+_BITS = 32  # of reasons
+_IMAGES = 1024  # of a part: what is computed of all pairs takes the memory of one
+_TEXTS = ("image_id", "caption_id", "reasons")  # columns that are read as numbers of texts
+
+
+def scored_reason(measure: str) -> str:
+    """Why a pair is kept that a measure of some pairs scores. The measure has no other values."""
+    return f"scored_{measure}"
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """A table of pairs, every column [n].
+
+    image and caption, int: rows of tables of these, and of scores. weight, float: how many pairs
+    each stands for, itself included, which is the inverse of its probability of being kept or
+    judged. values by name, float, NaN where one is not known. reasons, uint32, a bit a reason: why
+    each was kept, None where nobody says. most, float: the largest value that the pairs have for
+    which each stands, None where nothing bounds them.
+    """
+
+    image: np.ndarray
+    caption: np.ndarray
+    weight: np.ndarray
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
+    reasons: np.ndarray | None = None
+    most: np.ndarray | None = None
+
+    @classmethod
+    def from_dense(cls, images: np.ndarray, values: Mapping[str, np.ndarray]) -> Pairs:
+        """All pairs of these images, int [n], by the rows of matrices, [n, n_captions]."""
+        n_captions = next(iter(values.values())).shape[1]
+        image, caption = np.meshgrid(images, np.arange(n_captions), indexing="ij")
+        flat = {name: rows.ravel() for name, rows in values.items()}
+        return cls(image.ravel(), caption.ravel(), np.ones(image.size), flat)
+
+    @classmethod
+    def concatenate(cls, parts: Iterable[Pairs]) -> Pairs:
+        """One table of them all, of one part or more with the same columns."""
+        tables = list(parts)
+        names = list(tables[0].values)
+        return cls(
+            np.concatenate([one.image for one in tables]),
+            np.concatenate([one.caption for one in tables]),
+            np.concatenate([one.weight for one in tables]),
+            {name: np.concatenate([one.values[name] for one in tables]) for name in names},
+            _joined([one.reasons for one in tables]),
+            _joined([one.most for one in tables]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.image)
+
+    @property
+    def value(self) -> np.ndarray:
+        """The only column of values."""
+        (values,) = self.values.values()
+        return values
+
+    def valued(self, values: np.ndarray) -> Pairs:
+        """The same pairs with other values in the only column."""
+        (name,) = self.values
+        return replace(self, values={name: values})
+
+    def take(self, rows: Any) -> Pairs:
+        """Some of the pairs: rows int [m] or bool [n]."""
+        return Pairs(
+            self.image[rows],
+            self.caption[rows],
+            self.weight[rows],
+            {name: column[rows] for name, column in self.values.items()},
+            None if self.reasons is None else self.reasons[rows],
+            None if self.most is None else self.most[rows],
+        )
+
+    def is_own(self, owner: np.ndarray) -> np.ndarray:
+        """bool [n]: whether the caption was written for the image; owner int64 [n_captions]."""
+        return np.asarray(owner[self.caption] == self.image)
+
+    def of_others(self, owner: np.ndarray) -> Pairs:
+        """Those that are no own pairs; owner int64 [n_captions]."""
+        return self.take(~self.is_own(owner))
+
+    def transposed(self) -> Pairs:
+        """The same pairs with both sides exchanged, as rows and columns of transposed scores."""
+        return replace(self, image=self.caption, caption=self.image)
+
+    def rows_of(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
+        """The row of each of these pairs, int [m], -1 for one that is not here. No pair is here
+        twice."""
+        width = 1 + max(self.caption.max(initial=0), caption.max(initial=0))
+        codes, wanted = self.image * width + self.caption, image * width + caption
+        order = np.argsort(codes, kind="stable")
+        at = np.searchsorted(codes, wanted, sorter=order)
+        if not len(codes):
+            return np.full(len(wanted), -1)
+        row = order[at.clip(max=len(codes) - 1)]
+        return np.where(codes[row] == wanted, row, -1)
+
+
+def _joined(columns: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    known = [column for column in columns if column is not None]
+    return np.concatenate(known) if len(known) == len(columns) else None
+
+
+@dataclass(frozen=True, eq=False)
+class PairLists:
+    """Pairs of some images in order, each image's captions after another's: start int64 [images +
+    1], where each one's list begins; and the columns of `Pairs` but for image, no caption twice in
+    a list. Arrays are in memory or mapped."""
+
+    start: np.ndarray
+    caption: np.ndarray
+    weight: np.ndarray
+    values: Mapping[str, np.ndarray]
+    reasons: np.ndarray
+
+    @classmethod
+    def from_shards(cls, batch: pa.RecordBatch, names: Sequence[str]) -> PairLists:
+        """Those of a batch of shards, without a copy of the columns that have no nulls."""
+        start = batch["captions"].offsets.to_numpy().astype(np.int64)
+        caption, weight, reasons, *values = (
+            # A value that is not known is null, and a NaN here; other columns stay where they lie.
+            batch[name].flatten().to_numpy(zero_copy_only=False)
+            for name in ("captions", "weight", "reasons", *names)
+        )
+        return cls(
+            start - start[0], caption, weight, dict(zip(names, values, strict=True)), reasons
+        )
+
+    @classmethod
+    def from_pairs(cls, pairs: Pairs, n_images: int) -> PairLists:
+        """Of so many images; pairs have reasons, and are in the order of images."""
+        assert pairs.reasons is not None
+        start = np.searchsorted(pairs.image, np.arange(n_images + 1))
+        return cls(start, pairs.caption, pairs.weight, pairs.values, pairs.reasons)
+
+    @classmethod
+    def from_parquet(
+        cls,
+        paths: Sequence[Path],
+        image_ids: Sequence[str],
+        caption_ids: pa.Array,
+        columns: Mapping[str, str],
+    ) -> tuple[list[PairLists], list[str]]:
+        """The pairs of published files, some images after others, and the name of each bit of
+        reasons, from the lowest. Ids become rows of these images and captions; `columns` are those
+        of values, each with the measure that it is of.
+
+        InputError for what is no such table, a pair of what the captions lack, one without a
+        weight, or without a value of a measure of every pair, and pairs that are not in the order
+        of images.
+        """
+        reasons: list[str] = []
+        names = ["image_id", "caption_id", "weight", "reasons", *columns]
+        files = [_PublishedPairs(path, names) for path in paths]
+
+        def column(read: Any) -> np.ndarray:
+            return np.concatenate([part for file in files for part in read(file)])
+
+        image = column(lambda file: file.rows("image_id", pa.array(image_ids, pa.string())))
+        if (np.diff(image) < 0).any():
+            problem = "pairs are not in the order of images"
+            raise InputError(problem, file=paths[0].parent, remedy=_AGAIN)
+        caption = column(lambda file: file.rows("caption_id", caption_ids))
+        bits = column(lambda file: file.bits(reasons))
+        weight = column(lambda file: file.numbers("weight"))
+        values = {}
+        for name, measure in columns.items():
+            some = scored_reason(measure) in reasons
+            values[name] = column(lambda file, name=name, some=some: file.numbers(name, some))
+        pairs = Pairs(image, caption, weight, values, bits)
+        whole = cls.from_pairs(pairs, len(image_ids))
+        return [whole.of_images(at, at + _IMAGES) for at in range(0, len(whole), _IMAGES)], reasons
+
+    def __len__(self) -> int:
+        """How many images there are."""
+        return len(self.start) - 1
+
+    def of_images(self, first: int, last: int) -> PairLists:
+        """Those of images first..last, nothing copied."""
+        start = self.start[first : last + 1]
+        rows = slice(start[0], start[-1])
+        values = {name: column[rows] for name, column in self.values.items()}
+        return PairLists(
+            start - start[0], self.caption[rows], self.weight[rows], values, self.reasons[rows]
+        )
+
+    def pairs(self, first: int = 0, names: Sequence[str] = ()) -> Pairs:
+        """The same as rows, with these values; `first` is the number of the first image."""
+        image = np.repeat(np.arange(first, first + len(self)), np.diff(self.start))
+        values = {name: self.values[name] for name in names}
+        return Pairs(image, self.caption.astype(np.int64), self.weight, values, self.reasons)
+
+
+class _PublishedPairs:
+    """A Parquet file of pairs, read a column at a time: ids and reasons as numbers of texts, as
+    Parquet has them."""
+
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        self.path, self.names = path, names
+        metadata = self._read(lambda: pq.read_metadata(path))
+        columns = [metadata.schema.column(k).path for k in range(metadata.num_columns)]
+        texts = [name for name in columns if name.partition(".")[0] in _TEXTS]
+        self.file = self._read(
+            lambda: pq.ParquetFile(path, metadata=metadata, read_dictionary=texts)
+        )
+        if missing := set(names) - set(self.file.schema_arrow.names):
+            raise self._refused(f"no column {', '.join(sorted(missing))}")
+
+    def rows(self, name: str, ids: pa.Array) -> Iterator[np.ndarray]:
+        """int32: which of the ids each row has."""
+        for chunk in self._column(name, pa.dictionary(pa.int32(), pa.string())):
+            row = pc.index_in(chunk.dictionary, ids).take(chunk.indices)
+            if row.null_count:
+                problem = "a pair of an image or caption that the captions lack"
+                raise InputError(problem, file=self.path)
+            yield row.to_numpy()
+
+    def numbers(self, name: str, some: bool = False) -> Iterator[np.ndarray]:
+        """float32, NaN for a null. InputError for a NaN unless `some` values may be missing."""
+        first = 0
+        for chunk in self._column(name, pa.float32()):
+            values = chunk.to_numpy(zero_copy_only=False)
+            if not some and np.isnan(values).any():
+                row = f"pairs[{first + int(np.isnan(values).argmax())}]"
+                problem = f"column '{name}' has no value"
+                raise InputError(problem, file=self.path, row=row, remedy=_AGAIN)
+            first += len(values)
+            yield values
+
+    def bits(self, names: list[str]) -> Iterator[np.ndarray]:
+        """uint32: a bit for each reason of a row. Names that are new are added to `names`."""
+        kind = pa.list_(pa.dictionary(pa.int32(), pa.string()))
+        batches = self._read(lambda: self.file.iter_batches(_ROWS, columns=["reasons"]))
+        while (batch := self._read(lambda: next(batches, None))) is not None:
+            lists = self._read(lambda batch=batch: batch["reasons"].cast(kind))
+            reason, row = lists.flatten(), pc.list_parent_indices(lists).to_numpy()
+            known = reason.dictionary.to_pylist()
+            names += [name for name in known if name not in names]
+            if len(names) > _BITS:
+                raise InputError(f"more than {_BITS} reasons", file=self.path, remedy=_AGAIN)
+            bit = np.left_shift(1, np.array([names.index(name) for name in known], np.int64))
+            sums = np.bincount(row, bit[reason.indices.to_numpy()], len(lists))
+            yield sums.astype(np.uint32)
+
+    def _column(self, name: str, kind: pa.DataType) -> list[pa.Array]:
+        column = self._read(lambda: self.file.read(columns=[name])[name].cast(kind))
+        return list(column.chunks)
+
+    def _read(self, read: Any) -> Any:
+        try:
+            return read()
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._refused(" ".join(str(error).split())) from error
+
+    def _refused(self, why: str) -> InputError:
+        problem = f"not a table of {', '.join(self.names)} ({why})"
+        return InputError(problem, file=self.path, remedy=_AGAIN)
