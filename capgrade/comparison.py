@@ -25,7 +25,6 @@ from capgrade.metrics.catalogue import (
     with_measure,
 )
 from capgrade.metrics.formats import DIRECTION_WORDS, DIRECTIONS, format_gap, format_value
-from capgrade.metrics.judged_sample import JudgedSample
 from capgrade.metrics.ranking import Array
 from capgrade.metrics.runs import Qrels
 from capgrade.metrics.uncertainty import (
@@ -42,6 +41,7 @@ from capgrade.metrics.uncertainty import (
 )
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.extras import needs
+from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.tables import WRITERS, Style, plain
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def basis_of(
     i2t: Queries,
     t2i: Queries,
     ids: tuple[Any, Any] | None,
-    samples: Mapping[str, JudgedSample],
+    samples: Mapping[str, Pairs],
     settings: Mapping[str, str],
     measure: str = "",
 ) -> Basis:
@@ -137,9 +137,9 @@ def basis_of(
         for name, matrix in i2t.relevance.items()
     }
     for name, sample in samples.items():
-        values = sample.gain, sample.probability
+        values = sample.value, 1 / sample.weight
         labels[f"relevance {name}".rstrip()] = _digest_pairs(
-            row_of[sample.query], column_of[sample.item], *values
+            row_of[sample.image], column_of[sample.caption], *values
         )
     if i2t.candidate_group is not None:
         labels["owner"] = _digest_pairs(row_of[i2t.candidate_group], column_of)

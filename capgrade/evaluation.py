@@ -50,7 +50,6 @@ from capgrade.metrics.formats import DIRECTION_WORDS, DIRECTIONS
 from capgrade.metrics.judged_sample import (
     CountedPairs,
     Estimate,
-    JudgedSample,
     QueryValues,
     query_values,
 )
@@ -68,6 +67,7 @@ from capgrade.metrics.uncertainty import (
 from capgrade.schemas.arrays import parts_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
+from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.progress import part_of_work
 from capgrade.schemas.tables import plain
 
@@ -477,7 +477,7 @@ def evaluate(
       where captions have several: recall@K, ...
     - `relevance` float [n_images, n_captions], a dict of several (the first has plain names, others
       ndcg@25[name]), or `Labels` of these images and captions, by `measure`, which bring the owner:
-      ndcg@25, ncs@5, asp, ... Of shards, or of a `JudgedSample`, it is estimated by the weights:
+      ndcg@25, ncs@5, asp, ... Of shards, or of judged `Pairs`, it is estimated by the weights:
       ndcg@K, ndcg_exp@K, ncs@K. A pair over `above` is right: relevant_recall@K, relevant_r@K,
       relevant_map@r
     - `positives`, (of images, of captions) for "eccv", "cxc" or "accepted": map@r, r_precision,
@@ -511,10 +511,10 @@ def evaluate(
         if ids is None and relevance.captions is not None:
             ids = relevance.image_ids, relevance.caption_ids
     named = _named_relevance(relevance, measure, names)
-    samples: dict[str, JudgedSample] = {}
+    samples: dict[str, Pairs] = {}
     matrices: dict[str, Array] = {}
     for name, known in named.items():
-        if isinstance(known, JudgedSample):
+        if isinstance(known, Pairs):
             samples[name] = known
         else:
             matrices[name] = known
@@ -650,7 +650,7 @@ def evaluate_lists(
 
 def _named_relevance(
     relevance: Any, measure: str | None, names: Sequence[str] | None
-) -> dict[str, Array | JudgedSample]:
+) -> dict[str, Array | Pairs]:
     """What relevance is given, by name; a single one has the name "". InputError for `measure`
     beside relevance that is no Labels."""
     if isinstance(relevance, Labels):
@@ -665,7 +665,7 @@ def _named_relevance(
         return {}
     several = relevance if isinstance(relevance, Mapping) else {"": relevance}
     return {
-        str(name): matrix if isinstance(matrix, JudgedSample) else as_numpy(matrix)
+        str(name): matrix if isinstance(matrix, Pairs) else as_numpy(matrix)
         for name, matrix in several.items()
     }
 
@@ -821,7 +821,7 @@ def _reads_labels(item: Metric) -> bool:
 def _estimate(
     queries: Queries,
     metrics: Sequence[Metric],
-    samples: Mapping[str, JudgedSample],
+    samples: Mapping[str, Pairs],
     limits: Mapping[str, float],
     seed: int,
 ) -> dict[str, QueryValues]:
@@ -838,8 +838,8 @@ def _estimate(
         if not base_name_of:  # such as in folds
             continue
         # Shards have the same pairs for each of their measures.
-        if pairs is None or not all(map(np.array_equal, pairs, (sample.query, sample.item))):
-            pairs, counted = (sample.query, sample.item), None
+        if pairs is None or not all(map(np.array_equal, pairs, (sample.image, sample.caption))):
+            pairs, counted = (sample.image, sample.caption), None
         if counted is None:
             counted = CountedPairs.count(queries.similarity, sample)
         found = query_values(
@@ -905,7 +905,7 @@ def _count_cells(
     whole: Queries,
     scored: Mapping[str, Evaluated],
     folds: int,
-    samples: Mapping[str, JudgedSample],
+    samples: Mapping[str, Pairs],
 ) -> dict[str, Any]:
     images, captions = whole.similarity.shape
     out: dict[str, Any] = {"images": images, "captions": captions, "folds": folds}
@@ -916,7 +916,7 @@ def _count_cells(
         zeros = {"i2t": int((~of_images).sum()), "t2i": int((~of_captions).sum())}
         out["zero_ideal"][name] = zeros
     if samples:  # the share of all pairs that is known
-        out["known"] = {name: len(s.gain) / (images * captions) for name, s in samples.items()}
+        out["known"] = {name: len(s) / (images * captions) for name, s in samples.items()}
     for direction, evaluated in scored.items():
         out[f"{direction}_not_annotated"] = {}
         for name, values in evaluated.values.items():
@@ -1028,11 +1028,11 @@ def _require_shape(labels: Labels, shape: tuple[int, ...]) -> None:
         raise InputError(problem, remedy=remedy)
 
 
-def _relevance_of(labels: Labels, measure: str | None) -> Array | JudgedSample:
+def _relevance_of(labels: Labels, measure: str | None) -> Array | Pairs:
     """The whole matrix of relevance; of shards the pairs that are known, with their weights."""
     stored = labels.stored
     if isinstance(stored, Sampled) and (stored.sizes < labels.n_captions).any():
-        return JudgedSample.from_labels(labels, measure)
+        return labels.sample(measure)
     return np.asarray(
         labels.block(
             range(len(labels.image_ids)), range(labels.n_captions), labels.choose_measure(measure)

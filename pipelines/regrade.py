@@ -22,11 +22,10 @@ from capgrade.metrics.base import own_positives
 from capgrade.metrics.formats import DIRECTION_WORDS, DIRECTIONS
 from capgrade.metrics.judged_sample import (
     Estimate,
-    JudgedSample,
     places_of,
     query_values,
 )
-from capgrade.metrics.pools import Pool, draw_strata, first_cells
+from capgrade.metrics.pools import draw_strata, first_cells
 from capgrade.pipelines.audit.lists import select_distinct
 from capgrade.pipelines.judging import judge, judge_of
 from capgrade.pipelines.judging.question import load_prompts
@@ -82,19 +81,15 @@ _ENDS = ("value", "low", "high")
 
 @dataclass(frozen=True)
 class Answers:
-    """Pairs of the pool that were judged: image and caption int64 [n]; score float64 [n], from 0 to
-    1; the probability with which each was judged, float64 [n]; how many pairs have no answer; and
-    how many of these were drawn alike and have none at all.
+    """Pairs of the pool that were judged, with the judge's scores from 0 to 1; how many pairs have
+    no answer; and how many of these were drawn alike and have none at all.
 
     Right counts as much of a pair as `right` says, float64 [n]: 0 or 1, or P(people accept). The
     same by each bootstrap draw of the calibration, float64 [draws, n], no draws without. `accepted`
     bool [n] is what lists and page show.
     """
 
-    image: np.ndarray
-    caption: np.ndarray
-    score: np.ndarray
-    probability: np.ndarray
+    pairs: Pairs
     missing: int
     silent: int
     right: np.ndarray
@@ -187,8 +182,8 @@ def regrade(
         answers = _collect_answers(judged, pool, captions, curve, accept)
         figures = _compute_figures(scores, answers, captions, ranked)
         figures |= {
-            "pairs": len(pool.query),
-            "answered": len(answers.score),
+            "pairs": len(pool),
+            "answered": len(answers.pairs),
             "unanswered": answers.missing,
             "silent": answers.silent,
             "judge": model,
@@ -252,10 +247,12 @@ def _draw_people(
     return PeoplePairs(drawn, scale)
 
 
-def _write_pairs(path: Path, pool: Pool, people: PeoplePairs | None, captions: Captions) -> int:
+def _write_pairs(path: Path, pool: Pairs, people: PeoplePairs | None, captions: Captions) -> int:
     """Write the pairs to ask about, a line each, as `judge` reads them: the pool with its
     probabilities, and people's pairs with their scores. Returns the number of lines."""
-    parts = [("probability", pool.query, pool.item, pool.probability)]
+    # Twelve digits: the inverse of the inverse of 3/7 differs in the last one.
+    chance = np.array([float(f"{1 / weight:.12g}") for weight in pool.weight.tolist()])
+    parts = [("probability", pool.image, pool.caption, chance)]
     if people is not None:
         judged = people.judgements
         parts.append(("people", judged.image, judged.caption, judged.score))
@@ -276,11 +273,11 @@ def _mean_scores(
     """The judge's mean score of each pair, from 0 to 1, float64 [n]; NaN where it has none."""
     low, high = judged.scale or (0.0, 1.0)
     codes = judged.image * captions.n_captions + judged.caption
-    codes_judged, row = np.unique(codes, return_inverse=True)
+    codes, row = np.unique(codes, return_inverse=True)
     score = np.bincount(row, (judged.score - low) / (high - low)) / np.bincount(row)
-    wanted = image * captions.n_captions + caption
-    place = np.searchsorted(codes_judged, wanted).clip(max=len(codes_judged) - 1)
-    return np.where(codes_judged[place] == wanted, score[place], np.nan)
+    means = Pairs(*np.divmod(codes, captions.n_captions), np.bincount(row), {MEASURE: score})
+    at = means.rows_of(image, caption)
+    return np.where(at >= 0, means.value[at], np.nan)
 
 
 def _fit_judge(judged: Judgements, people: PeoplePairs, captions: Captions) -> Curve:
@@ -298,40 +295,40 @@ def _fit_judge(judged: Judgements, people: PeoplePairs, captions: Captions) -> C
 
 
 def _collect_answers(
-    judged: Judgements, pool: Pool, captions: Captions, curve: Curve | None, accept: float
+    judged: Judgements, pool: Pairs, captions: Captions, curve: Curve | None, accept: float
 ) -> Answers:
     """The answered pairs of the pool. Unanswered pairs are taken to be like the others drawn with
     the same probability, which is lowered by the share of them that was answered. Where none of
     these was answered, they are taken to be like those drawn with the nearest one. InputError where
     no pair of the pool was answered."""
-    score = _mean_scores(judged, pool.query, pool.item, captions)
+    score = _mean_scores(judged, pool.image, pool.caption, captions)
     answered = ~np.isnan(score)
-    drawn, alike = np.unique(pool.probability, return_inverse=True)
+    weights, alike = np.unique(pool.weight, return_inverse=True)
     numbers = np.bincount(alike, answered)  # of answered pairs
-    pairs = np.bincount(alike) / drawn  # for which those drawn stand
+    pairs = np.bincount(alike) * weights  # for which those drawn stand
     silent = numbers == 0
     if silent.all():
         raise InputError("no pair has an answer that can be read", remedy="ask another judge")
     for stratum in np.flatnonzero(silent):
-        far = np.where(silent, np.inf, np.abs(np.log(drawn / drawn[stratum])))
+        far = np.where(silent, np.inf, np.abs(np.log(weights / weights[stratum])))
         pairs[int(np.argmin(far))] += pairs[stratum]
-    probability = (numbers / pairs)[alike]
+    weight = (pairs / np.maximum(numbers, 1))[alike][answered]
     score = score[answered]
     accepted = (score if curve is None else curve.probability(score)) >= accept
     right, draws = accepted.astype(np.float64), np.empty((0, len(score)))
     if curve is not None:
         right = curve.probability(score)
         draws = np.stack([np.interp(score, curve.value, draw) for draw in curve.draws])
-    columns = pool.query[answered], pool.item[answered], score, probability[answered]
+    known = Pairs(pool.image[answered], pool.caption[answered], weight, {MEASURE: score})
     missing = int((~answered).sum()), int(silent[alike].sum())
-    return Answers(*columns, *missing, right, draws, accepted)
+    return Answers(known, *missing, right, draws, accepted)
 
 
 def _is_ranked_first(S: np.ndarray, answers: Answers, direction: str) -> np.ndarray:
     """bool [n]: the pairs whose item the model ranks first. S is images x captions."""
     if direction == "i2t":
-        return np.asarray(S.argmax(axis=1)[answers.image] == answers.caption)
-    return np.asarray(S.argmax(axis=0)[answers.caption] == answers.image)
+        return np.asarray(S.argmax(axis=1)[answers.pairs.image] == answers.pairs.caption)
+    return np.asarray(S.argmax(axis=0)[answers.pairs.caption] == answers.pairs.image)
 
 
 @dataclass(frozen=True)
@@ -368,27 +365,22 @@ class Candidates:
         values[self.query, self.column] = S[self.query, self.item]
         return values
 
-    def sample(self, answers: Answers, gain: np.ndarray, direction: str) -> JudgedSample:
+    def sample(self, answers: Answers, gain: np.ndarray, direction: str) -> Pairs:
         """The known gains of the candidates: those of judged pairs, 1 for own pairs, and 0 in empty
         columns."""
-        pair = (answers.image, answers.caption)
-        query, item = pair if direction == "i2t" else pair[::-1]
-        codes, wanted = self.query * self.n_items + self.item, query * self.n_items + item
-        place = np.searchsorted(codes, wanted).clip(max=len(codes) - 1)
-        judged_here = codes[place] == wanted
-        judged = JudgedSample(
-            query[judged_here],
-            self.column[place[judged_here]],
-            gain[judged_here],
-            answers.probability[judged_here],
-        )
+        judged = answers.pairs.valued(gain)
+        judged = judged if direction == "i2t" else judged.transposed()
+        here = Pairs(self.query, self.item, np.ones(len(self.query)))
+        at = here.rows_of(judged.image, judged.caption)
+        judged = replace(judged, caption=self.column[at]).take(at >= 0)
         own = self.query[self.own], self.column[self.own]
         empty = np.ones(self.shape, bool)
         empty[self.query, self.column] = False
         gains = [np.ones(len(own[0])), np.zeros(int(empty.sum()))]
         pairs = [np.concatenate(sides) for sides in zip(own, np.nonzero(empty), strict=True)]
-        ones = np.ones(len(pairs[0]))
-        return judged + JudgedSample(pairs[0], pairs[1], np.concatenate(gains), ones)
+        weight = np.ones(len(pairs[0]))
+        known = Pairs(pairs[0], pairs[1], weight, {MEASURE: np.concatenate(gains)})
+        return Pairs.concatenate([judged, known])
 
 
 def _compute_figures(
@@ -406,9 +398,8 @@ def _compute_figures(
         sides = [np.arange(captions.n_images), captions.owner]
         own = own_positives(*(sides if of_images else sides[::-1]))
         candidates = Candidates.from_pairs(ranked[direction, DEPTH], captions, direction)
-        right, graded = (
-            candidates.sample(answers, gain, direction) for gain in (answers.right, answers.score)
-        )
+        gains = answers.right, answers.pairs.value
+        right, graded = (candidates.sample(answers, gain, direction) for gain in gains)
         models: dict[str, dict[str, Any]] = {}
         values = []
         for name, S in scores.items():
@@ -447,7 +438,7 @@ def _calibration_error(first: np.ndarray, answers: Answers, queries: int) -> flo
     items. `first` bool [n] marks the pairs that a model ranks first."""
     if not len(answers.draws):
         return 0.0
-    changes = (answers.draws - answers.right)[:, first] @ (1 / answers.probability[first])
+    changes = (answers.draws - answers.right)[:, first] @ answers.pairs.weight[first]
     return float(np.sqrt((changes**2).mean())) / queries
 
 
@@ -483,8 +474,9 @@ def _as_share(value: Estimate) -> dict[str, Any]:
 def _write_likely(path: Path, answers: Answers, captions: Captions) -> int:
     """Write what is accepted beside own pairs, the best judged first. Returns how many rows."""
     rows = np.flatnonzero(answers.accepted)
-    rows = rows[np.argsort(-answers.score[rows], kind="stable")]
-    columns = (answers.image, answers.caption, answers.score, answers.right, answers.probability)
+    pairs = answers.pairs
+    rows = rows[np.argsort(-pairs.value[rows], kind="stable")]
+    columns = pairs.image, pairs.caption, pairs.value, answers.right, 1 / pairs.weight
     table = [
         (
             captions.image_ids[i],
@@ -509,18 +501,19 @@ def _write_targets(
     """The judged pairs and own pairs, which have the value 1, as shards that training reads; what
     was not judged is unknown. Files, as the manifest around them lists them -> rows."""
     own = np.arange(captions.n_captions)
-    image = np.concatenate([captions.owner, answers.image])
-    caption = np.concatenate([own, answers.caption])
+    judged = answers.pairs
+    image = np.concatenate([captions.owner, judged.image])
+    caption = np.concatenate([own, judged.caption])
     order, known = np.lexsort((caption, image)), np.ones(len(own))
 
     def column(values: np.ndarray) -> np.ndarray:
         return np.concatenate([known, values])[order]
 
-    values = {MEASURE: column(answers.score)}
+    values = {MEASURE: column(judged.value)}
     if calibrated:
         values[MEASURE + ACCEPTED] = column(answers.right)
-    reasons = column(np.full(len(answers.score), 2)).astype(np.uint32)
-    weight = column(1 / answers.probability)
+    reasons = column(np.full(len(judged), 2)).astype(np.uint32)
+    weight = column(judged.weight)
     pairs = Pairs(image[order], caption[order], weight, values, reasons)
     names = list(values)
     params = {"measures": {name: {"imported": _JUDGED} for name in names}}
@@ -676,9 +669,7 @@ def _changed_answers(
     """Caption queries whose first image is not their own and is accepted, each text once, the best
     judged first."""
     rows = np.flatnonzero(answers.accepted & _is_ranked_first(S, answers, "t2i"))
-    rows = rows[np.argsort(-answers.score[rows], kind="stable")]
-    score = {MEASURE: answers.score[rows]}
-    pairs = Pairs(answers.image[rows], answers.caption[rows], np.ones(len(rows)), score)
+    pairs = answers.pairs.take(rows[np.argsort(-answers.pairs.value[rows], kind="stable")])
     examples = []
     for row, _ in select_distinct(pairs, captions)[:_EXAMPLES]:
         columns = pairs.image, pairs.caption, pairs.value

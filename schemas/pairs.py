@@ -22,6 +22,7 @@ from capgrade.schemas.errors import InputError
 _AGAIN = "publish it again: capgrade publish"
 _ROWS = 2**16  # of lists of reasons that are read at a time
 _BITS = 32  # of reasons
+_GAIN = "gain"  # what the values of judged pairs are called
 _IMAGES = 1024  # of a part: what is computed of all pairs takes the memory of one
 _TEXTS = ("image_id", "caption_id", "reasons")  # columns that are read as numbers of texts
 
@@ -50,6 +51,36 @@ class Pairs:
     most: np.ndarray | None = None
 
     @classmethod
+    def judged(
+        cls,
+        image: np.ndarray,
+        caption: np.ndarray,
+        gain: np.ndarray,
+        probability: np.ndarray,
+        most: np.ndarray | None = None,
+    ) -> Pairs:
+        """Judged pairs, every column [n]: rows and columns of scores, whichever side is the query;
+        gain, at least 0; and the probability in (0, 1] with which each was chosen to be judged.
+
+        InputError for columns that do not fit, and for other values.
+
+        >>> Pairs.judged(np.array([0, 0]), np.array([1, 2]), np.array([1.0, 0.0]),
+        ...     np.array([1.0, 0.5])).weight
+        array([1., 2.])
+        """
+        limits = np.zeros(len(gain)) if most is None else most
+        sizes = [np.shape(column) for column in (image, caption, gain, probability, limits)]
+        if len(set(sizes)) > 1 or len(sizes[0]) != 1:
+            raise InputError(f"columns of the shapes {sizes}", remedy="give columns of one length")
+        if not ((probability > 0) & (probability <= 1)).all():
+            remedy = "give that with which the pair was chosen"
+            raise InputError("a probability is outside (0, 1]", remedy=remedy)
+        weight = 1 / np.asarray(probability, np.float64)
+        judged = cls(image, caption, weight, {_GAIN: gain}, most=most)
+        judged.require_gains()
+        return judged
+
+    @classmethod
     def from_dense(cls, images: np.ndarray, values: Mapping[str, np.ndarray]) -> Pairs:
         """All pairs of these images, int [n], by the rows of matrices, [n, n_captions]."""
         n_captions = next(iter(values.values())).shape[1]
@@ -62,13 +93,14 @@ class Pairs:
         """One table of them all, of one part or more with the same columns."""
         tables = list(parts)
         names = list(tables[0].values)
+        unbounded = all(one.most is None for one in tables)
         return cls(
             np.concatenate([one.image for one in tables]),
             np.concatenate([one.caption for one in tables]),
             np.concatenate([one.weight for one in tables]),
             {name: np.concatenate([one.values[name] for one in tables]) for name in names},
             _joined([one.reasons for one in tables]),
-            _joined([one.most for one in tables]),
+            None if unbounded else np.concatenate([one.limits for one in tables]),
         )
 
     def __len__(self) -> int:
@@ -81,9 +113,16 @@ class Pairs:
         return values
 
     def valued(self, values: np.ndarray) -> Pairs:
-        """The same pairs with other values in the only column."""
-        (name,) = self.values
+        """The same pairs with other values in the only column; of pairs without values, such as a
+        pool to judge, with these as gains."""
+        (name,) = self.values or (_GAIN,)
         return replace(self, values={name: values})
+
+    def require_gains(self) -> None:
+        """InputError for a value that is below 0 or no number."""
+        if not (np.isfinite(self.value).all() and (np.asarray(self.value) >= 0).all()):
+            remedy = "give finite gains of at least 0"
+            raise InputError("a gain is below 0 or no number", remedy=remedy)
 
     def take(self, rows: Any) -> Pairs:
         """Some of the pairs: rows int [m] or bool [n]."""
@@ -108,6 +147,29 @@ class Pairs:
         """The same pairs with both sides exchanged, as rows and columns of transposed scores."""
         return replace(self, image=self.caption, caption=self.image)
 
+    @property
+    def limits(self) -> np.ndarray:
+        """`most`, infinite where it is not known, float64 [n]."""
+        if self.most is None:
+            return np.full(len(self), np.inf)
+        return np.asarray(self.most, np.float64)
+
+    def require_all(self, n_images: int, n_captions: int, **error: Any) -> None:
+        """InputError, with what else an `error` says, where these do not stand for all pairs of so
+        many images and captions."""
+        pairs, weight = n_images * n_captions, self.weight
+        if abs(weight.sum() - pairs) > 1 + 6 * np.sqrt(((weight - 1) * weight).sum()):
+            problem = (
+                f"the judged pairs stand for {weight.sum():,.0f} of {pairs:,} pairs"
+                f" ({n_images:,} x {n_captions:,})"
+            )
+            raise InputError(problem, **error)
+
+    def among(self, images: np.ndarray, captions: np.ndarray) -> Pairs:
+        """The pairs of these images and captions, int, numbered by their places there."""
+        image, caption = number_anew(self.image, images), number_anew(self.caption, captions)
+        return replace(self, image=image, caption=caption).take((image >= 0) & (caption >= 0))
+
     def rows_of(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
         """The row of each of these pairs, int [m], -1 for one that is not here. No pair is here
         twice."""
@@ -119,6 +181,18 @@ class Pairs:
             return np.full(len(wanted), -1)
         row = order[at.clip(max=len(codes) - 1)]
         return np.where(codes[row] == wanted, row, -1)
+
+
+def number_anew(numbers: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The place of each number, int of at least 0, among those that are kept, int64; -1 for one
+    that is not.
+
+    >>> number_anew(np.array([7, 2, 5]), np.array([5, 7])).tolist()
+    [1, -1, 0]
+    """
+    places = np.full(max(numbers.max(initial=0), kept.max(initial=0)) + 1, -1)
+    places[kept] = np.arange(len(kept))
+    return np.asarray(places[numbers])
 
 
 def _joined(columns: Sequence[np.ndarray | None]) -> np.ndarray | None:

@@ -10,12 +10,13 @@ Words of each image's first caption rank them. Each world has shards of its own,
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
-from capgrade.metrics import JudgedSample, estimate, map_at_r, ncs, ndcg, recall, recall_share
+from capgrade.metrics import Pairs, estimate, map_at_r, ncs, ndcg, recall, recall_share
 from capgrade.metrics.base import Positives, lists_of
 from capgrade.metrics.judged_sample import Estimate
 from capgrade.pipelines.sampling.sampler import Plan, keep, reason_names
@@ -51,7 +52,7 @@ def _of_lists(scores: np.ndarray, right: Positives) -> tuple[np.ndarray, ...]:
 
 def shards(
     gains: np.ndarray, own: Sequence[np.ndarray], plan: tuple[int, int, int], seed: int
-) -> JudgedSample:
+) -> Pairs:
     """What images keep of captions, gains [images, captions]: as a judged sample."""
     top, uniform, per_window = plan
     highest = float(gains.max())
@@ -66,7 +67,7 @@ def shards(
     )
     stored = Sampled(["truth"], gains.shape[1], [kept], reason_names(["truth"]))
     ids = [f"{image}" for image in range(len(gains))]
-    return JudgedSample.from_labels(Labels("shards", stored, ids, gains.shape[1]))
+    return Labels("shards", stored, ids, gains.shape[1]).sample()
 
 
 def of_images(
@@ -80,7 +81,7 @@ def of_images(
     drawn = np.random.default_rng(seed).integers(0, len(gains), QUERIES)
     sample = shards(gains[drawn], [own[image] for image in drawn], plan, seed)
     found = estimate(scores[drawn], sample, METRICS, above=RELEVANT - 1e-9, seed=seed)
-    return len(sample.gain) / (QUERIES * gains.shape[1]), [found[name] for name in METRICS]
+    return len(sample) / (QUERIES * gains.shape[1]), [found[name] for name in METRICS]
 
 
 def of_captions(
@@ -97,17 +98,15 @@ def of_captions(
     query = np.concatenate(captions)
     groups = np.repeat(np.arange(DRAWN), [len(some) for some in captions])
     # An image that is drawn twice has its pairs twice.
-    order = np.argsort(sample.query, kind="stable")
-    first = np.searchsorted(sample.query[order], [query, query + 1])
+    order = np.argsort(sample.image, kind="stable")
+    first = np.searchsorted(sample.image[order], [query, query + 1])
     pairs = [order[start:stop] for start, stop in first.T]
     rows = np.repeat(np.arange(len(query)), np.diff(first, axis=0)[0])
-    some = np.concatenate(pairs)
-    columns = sample.item, sample.gain, sample.probability, sample.limits
-    chosen = JudgedSample(rows, *(column[some] for column in columns))
+    chosen = replace(sample.take(np.concatenate(pairs)), image=rows)
     found = estimate(
         scores.T[query], chosen, METRICS, above=RELEVANT - 1e-9, seed=seed, groups=groups
     )
-    return len(sample.gain) / gains.size, [found[name] for name in METRICS]
+    return len(sample) / gains.size, [found[name] for name in METRICS]
 
 
 def table(captions: Captions, gains: np.ndarray, worlds: int) -> Iterator[str]:

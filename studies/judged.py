@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.metrics import JudgedSample, Positives, draw_pool
+from capgrade.metrics import Pairs, Positives, draw_pool
 from capgrade.metrics.judged_sample import query_values
 from studies import arguments, write_rows
 
@@ -126,7 +126,7 @@ def truth(kind: str) -> np.ndarray:
     return total / (TRUTH // _BLOCK)
 
 
-def judge(world: Drawn, share: float, *, rare: bool, seed: int) -> JudgedSample:
+def judge(world: Drawn, share: float, *, rare: bool, seed: int) -> Pairs:
     """A judged sample of a world's pairs: of a pool, or of one certain and one rare stratum."""
     gains, own = world.gains, None
     if world.own is not None:
@@ -138,13 +138,12 @@ def judge(world: Drawn, share: float, *, rare: bool, seed: int) -> JudgedSample:
         if world.own is not None:
             drawn[np.arange(len(gains)), world.own] = False
         query, item = np.nonzero(drawn)
-        probability = chance[query, item]
+        pool = Pairs(query, item, 1 / chance[query, item])
     else:
         budget = round(share * gains.size)
         pool = draw_pool(world.systems, budget, top=TOP[share], own=own, seed=seed)
-        query, item, probability = pool.query, pool.item, pool.probability
-    sample = JudgedSample(query, item, gains[query, item], probability)
-    return sample if own is None else sample + JudgedSample.certain(own)
+    sample = pool.valued(gains[pool.image, pool.caption])
+    return sample if own is None else Pairs.concatenate([sample, own.pairs()])
 
 
 def row(name: str, queries: int, share: float, right: np.ndarray, worlds: int) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import number_anew
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.judges import CHOSEN, YES_OR_NO
+from capgrade.schemas.pairs import number_anew
 
 OF_CAPTIONS, OF_IMAGES = "captions", "images"
 

@@ -17,6 +17,7 @@ from capgrade.labels.unsampled import UNKNOWN_RULES, Unknown, stand_ins
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.extras import needs
+from capgrade.schemas.pairs import Pairs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -380,6 +381,30 @@ class Labels(Opened):
         from capgrade.labels.qrels import write_qrels
 
         return write_qrels(self, Path(path), self.choose_measure(measure), grades, queries)
+
+    def sample(self, measure: str | None = None) -> Pairs:
+        """What is known, as `metrics.estimate` reads it, images as queries: a kept pair stands for
+        the others by its weight. Relevance below 0 is a gain of 0. What an image did not keep is at
+        most the least of its top captions.
+
+        InputError for another measure, for one that scores some pairs alone, and for weights that
+        do not add up to all pairs: some had no chance.
+
+        >>> labels = Labels.load("dataset")
+        >>> sample = labels.sample("cider")
+        >>> bool(abs(sample.weight.sum() / (len(labels.image_ids) * labels.n_captions) - 1) < 0.1)
+        True
+        """
+        name = self.choose_measure(measure)
+        if self.stored.partial(name):
+            problem = f"{name} scores some pairs alone, and no weights tell of the others"
+            remedy = "evaluate by a measure of every pair"
+            raise InputError(problem, file=self.file, remedy=remedy)
+        pairs = Pairs.concatenate(self.stored.pairs(name))
+        remedy = "make shards with a chance for every pair: shards.uniform of 1 or more"
+        pairs.require_all(len(self.image_ids), self.n_captions, file=self.file, remedy=remedy)
+        most = np.maximum(self.stored.limits(name), 0)[pairs.image]
+        return replace(pairs.valued(np.maximum(pairs.value, 0)), most=most)
 
     def judgements(
         self, measure: str | None, queries: str

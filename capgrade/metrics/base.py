@@ -34,6 +34,7 @@ from capgrade.metrics.ranking import (
 )
 from capgrade.schemas.arrays import release
 from capgrade.schemas.errors import InputError, choose_from
+from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.progress import count_part
 
 Score: TypeAlias = "Callable[..., Array]"  # of a Block and options
@@ -115,6 +116,11 @@ class Positives:
     def sizes(self) -> Array:
         """Number of positives of each query, absent ones included."""
         return np.asarray(np.diff(self.indptr) + self.absent)
+
+    def pairs(self, gain: float = 1.0) -> Pairs:
+        """Those of these lists, of one gain that needs no judge; absent ones are left out."""
+        gains = np.full(len(self.indices), gain)
+        return Pairs.judged(self.queries, self.indices, gains, np.ones(len(gains)))
 
     def rows(self, start: int, stop: int) -> Positives:
         """The queries start..stop."""
@@ -481,18 +487,6 @@ def place_pairs(similarity: Array, lists: Positives) -> tuple[Array, Array]:
 
     above, tied = score_queries(Queries(similarity), count).T
     return above, tied
-
-
-def number_anew(numbers: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """The place of each number, int of at least 0, among those that are kept, int64; -1 for one
-    that is not.
-
-    >>> number_anew(np.array([7, 2, 5]), np.array([5, 7])).tolist()
-    [1, -1, 0]
-    """
-    places = np.full(max(numbers.max(initial=0), kept.max(initial=0)) + 1, -1)
-    places[kept] = np.arange(len(kept))
-    return np.asarray(places[numbers])
 
 
 def check_k(k: int, least: int = 1) -> int:

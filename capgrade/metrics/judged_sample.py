@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaincinv, ndtri
@@ -32,13 +32,13 @@ from capgrade.metrics.base import (
     check_choice,
     check_k,
     check_matrix,
-    number_anew,
     place_pairs,
     share,
 )
 from capgrade.metrics.ranking import Array
 from capgrade.metrics.uncertainty import resampled_means, share_interval, tails
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.pairs import Pairs
 
 _DRAWS = 8  # of how much sampling changes a value
 _DRAWN, _LEAST_DRAWN = 2000, 20  # queries of a drawn world, by which a bias is told, and at least
@@ -49,130 +49,6 @@ _FEW = 5  # relevant pairs, from which on those that were judged tell how many t
 _LEVEL = 0.95  # of the limit of those that nobody saw
 _CELLS = 1_000_000  # of a block of scores that is ranked at a time
 _SAMPLES = 2000  # bootstrap draws of the queries
-
-
-class WeightedLabels(Protocol):
-    """What `JudgedSample.from_labels` takes: `capgrade.Labels`."""
-
-    @property
-    def file(self) -> Any: ...
-    @property
-    def image_ids(self) -> list[str]: ...
-    @property
-    def n_captions(self) -> int: ...
-    @property
-    def stored(self) -> Any: ...
-    def choose_measure(self, measure: str | None) -> str: ...
-
-
-@dataclass(frozen=True)
-class JudgedSample:
-    """Judged pairs: query and item int [n] (row and column of the scores), gain float [n], at least
-    0, and the probability in (0, 1] with which each pair was chosen to be judged, float [n].
-
-    `most`, float [n], is the largest gain that the pairs can have for which each stands, if that is
-    known. InputError for columns that do not fit, for other values, and for a pair that is there
-    twice.
-
-    >>> pairs = JudgedSample(np.array([0, 0]), np.array([1, 2]), np.array([1.0, 0.0]),
-    ...     np.array([1.0, 0.5]))
-    >>> pairs.weight
-    array([1., 2.])
-    """
-
-    query: Array
-    item: Array
-    gain: Array
-    probability: Array
-    most: Array | None = None
-
-    def __post_init__(self) -> None:
-        columns = (self.query, self.item, self.gain, self.probability, self.limits)
-        sizes = [np.shape(column) for column in columns]
-        if len(set(sizes)) > 1 or len(sizes[0]) != 1:
-            raise InputError(f"columns of the shapes {sizes}", remedy="give columns of one length")
-        if not (np.isfinite(self.gain).all() and (np.asarray(self.gain) >= 0).all()):
-            raise InputError(
-                "a gain is below 0 or no number", remedy="give finite gains of at least 0"
-            )
-        if not ((self.probability > 0) & (self.probability <= 1)).all():
-            raise InputError(
-                "a probability is outside (0, 1]", remedy="give that with which the pair was chosen"
-            )
-        order = np.lexsort((self.item, self.query))
-        query, item = np.asarray(self.query)[order], np.asarray(self.item)[order]
-        if ((np.diff(query) == 0) & (np.diff(item) == 0)).any():
-            raise InputError(
-                "a pair is judged twice", remedy="give it one gain, such as the mean of its judges"
-            )
-
-    @classmethod
-    def certain(cls, own: Positives, gain: float = 1.0) -> JudgedSample:
-        """Pairs whose gain is known without a judge, such as those of the own items."""
-        gains = np.full(len(own.indices), gain)
-        return cls(own.queries, own.indices, gains, np.ones(len(gains)))
-
-    @classmethod
-    def from_labels(cls, labels: WeightedLabels, measure: str | None = None) -> JudgedSample:
-        """What is known of labels, images as queries: a pair of a shard was kept with probability 1
-        / weight. Relevance below 0 is a gain of 0. What an image did not keep is at most the least
-        of its top captions.
-
-        InputError for another measure, for one that scores some pairs alone, and for weights that
-        do not add up to all pairs: some had no chance.
-
-        >>> import capgrade
-        >>> labels = capgrade.Labels.load("dataset")
-        >>> sample = JudgedSample.from_labels(labels, "cider")
-        >>> bool(abs(sample.weight.sum() / (len(labels.image_ids) * labels.n_captions) - 1) < 0.1)
-        True
-        """
-        name = labels.choose_measure(measure)
-        if labels.stored.partial(name):
-            problem = f"{name} scores some pairs alone, and no weights tell of the others"
-            remedy = "evaluate by a measure of every pair"
-            raise InputError(problem, file=labels.file, remedy=remedy)
-        parts = list(labels.stored.pairs(name))
-        image, caption, value, weight = (
-            np.concatenate(columns) for columns in zip(*parts, strict=True)
-        )
-        _require_all_pairs(
-            weight,
-            (len(labels.image_ids), labels.n_captions),
-            file=labels.file,
-            remedy="make shards with a chance for every pair: shards.uniform of 1 or more",
-        )
-        most = np.maximum(labels.stored.limits(name), 0)[image]
-        return cls(image, caption, np.maximum(value, 0), 1 / weight, most)
-
-    def of(self, queries: Array, items: Array) -> JudgedSample:
-        """The pairs among these queries and items, int, numbered by their places there."""
-        query, item = number_anew(self.query, queries), number_anew(self.item, items)
-        kept = (query >= 0) & (item >= 0)
-        columns = (query, item, self.gain, self.probability, self.limits)
-        return JudgedSample(*(column[kept] for column in columns))
-
-    def __add__(self, other: JudgedSample) -> JudgedSample:
-        names = ("query", "item", "gain", "probability", "limits")
-        return JudgedSample(
-            *(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)
-        )
-
-    @property
-    def weight(self) -> Array:
-        """How many pairs each stands for, itself included, float64 [n]."""
-        return 1 / np.asarray(self.probability, np.float64)
-
-    @property
-    def limits(self) -> Array:
-        """`most`, infinite where it is not known, float64 [n]."""
-        if self.most is None:
-            return np.full(len(self.gain), np.inf)
-        return np.asarray(self.most, np.float64)
-
-    def transposed(self) -> JudgedSample:
-        """The same pairs for the other direction of retrieval."""
-        return JudgedSample(self.item, self.query, self.gain, self.probability, self.most)
 
 
 @dataclass(frozen=True)
@@ -199,7 +75,7 @@ class Places:
 
 def estimate(
     scores: Matrix,
-    sample: JudgedSample,
+    sample: Pairs,
     metrics: Sequence[str] = ("recall@1", "ndcg@25", "map@r"),
     *,
     above: float = 0.0,
@@ -216,7 +92,7 @@ def estimate(
     relevant item counts as 0. Tied scores are put in a random order. Rows of one group int [Q]
     (captions of an image) are drawn together. docs/metrics.md has how often the intervals hold.
 
-    >>> every = JudgedSample(np.array([0, 0]), np.array([0, 1]), np.array([0.0, 1.0]), np.ones(2))
+    >>> every = Pairs.judged(np.array([0, 0]), np.array([0, 1]), np.array([0.0, 1.0]), np.ones(2))
     >>> round(estimate(np.array([[0.9, 0.2]]), every, ["ndcg@2"])["ndcg@2"].value, 4)
     0.6309
     """
@@ -227,7 +103,7 @@ def estimate(
 def change_places(
     scores_a: Matrix,
     scores_b: Matrix,
-    sample: JudgedSample,
+    sample: Pairs,
     metric: str = "map@r",
     *,
     above: float = 0.0,
@@ -238,7 +114,7 @@ def change_places(
     """The difference a - b of two systems by one sample, and the share of bootstrap draws of
     queries and sample in which its sign is the other one; options as `estimate` has them.
 
-    >>> every = JudgedSample(np.array([0, 0]), np.array([0, 1]), np.array([0.0, 1.0]), np.ones(2))
+    >>> every = Pairs.judged(np.array([0, 0]), np.array([0, 1]), np.array([0.0, 1.0]), np.ones(2))
     >>> change_places(np.array([[0.9, 0.2]]), np.array([[0.2, 0.9]]), every,
     ...     "recall@1").difference.value
     -1.0
@@ -331,7 +207,7 @@ class QueryValues:
 
 def query_values(
     scores: Matrix,
-    sample: JudgedSample,
+    sample: Pairs,
     metrics: Sequence[str],
     *,
     above: float = 0.0,
@@ -343,11 +219,11 @@ def query_values(
     do not add up to their number of pairs."""
     check_matrix("similarity", similarity := as_numpy(scores))
     chosen = [_Metric.parse(name) for name in metrics]
+    sample.require_gains()
     if counted is None:
         counted = CountedPairs.count(similarity, sample)
-    _require_all_pairs(
-        sample.weight,
-        similarity.shape,
+    sample.require_all(
+        *similarity.shape,
         remedy="give every pair a chance, as draw_pool does, and scores of these pairs alone",
     )
     placed = _PlacedPairs.by_place(counted, similarity.shape, sample, np.random.default_rng(seed))
@@ -370,18 +246,22 @@ class CountedPairs:
     tied: Array
 
     @classmethod
-    def count(cls, similarity: Array, sample: JudgedSample) -> CountedPairs:
+    def count(cls, similarity: Array, sample: Pairs) -> CountedPairs:
         """InputError for pairs outside the scores."""
         queries, width = similarity.shape
-        for what, values, size in (("query", sample.query, queries), ("item", sample.item, width)):
+        sides = ("query", sample.image, queries), ("item", sample.caption, width)
+        for what, values, size in sides:
             if not len(values) or values.min() < 0 or values.max() >= size:
                 problem = (
                     f"a pair of the sample has its {what} outside the {queries} x {width} scores"
                 )
                 raise InputError(problem, remedy="give rows and columns of the scores")
-        row = np.argsort(sample.query, kind="stable")
-        first = np.searchsorted(sample.query[row], np.arange(queries + 1))
-        lists = Positives(first, sample.item[row], np.zeros(queries, np.int64))
+        if len(np.unique(sample.image * width + sample.caption)) < len(sample):
+            remedy = "give it one gain, such as the mean of its judges"
+            raise InputError("a pair is judged twice", remedy=remedy)
+        row = np.argsort(sample.image, kind="stable")
+        first = np.searchsorted(sample.image[row], np.arange(queries + 1))
+        lists = Positives(first, sample.caption[row], np.zeros(queries, np.int64))
         return cls(row, *place_pairs(similarity, lists))
 
 
@@ -405,15 +285,15 @@ class _PlacedPairs:
         cls,
         counted: CountedPairs,
         shape: tuple[int, int],
-        sample: JudgedSample,
+        sample: Pairs,
         random: np.random.Generator,
     ) -> _PlacedPairs:
         """Tied candidates are put in a random order."""
-        query = sample.query[counted.row]
+        query = sample.image[counted.row]
         place = counted.above + _drawn_offsets(query, counted.above, counted.tied, random)
         within = np.lexsort((place, query))
         row = counted.row[within]
-        columns = np.asarray(sample.gain, np.float64)[row], sample.weight[row], sample.limits[row]
+        columns = np.asarray(sample.value, np.float64)[row], sample.weight[row], sample.limits[row]
         return cls(*shape, query[within], place[within], *columns, row)
 
     def of_relevant(self, above: float) -> _PlacedPairs:
@@ -452,17 +332,6 @@ def _drawn_offsets(query: Array, above: Array, tied: Array, random: np.random.Ge
                 some = rows[members]
                 offset[some] = random.choice(tied[some[0]], len(some), replace=False)
     return offset
-
-
-def _require_all_pairs(weight: Array, shape: tuple[int, int], **error: Any) -> None:
-    """InputError where judged pairs of these weights do not stand for all pairs."""
-    pairs = shape[0] * shape[1]
-    if abs(weight.sum() - pairs) > 1 + 6 * np.sqrt(((weight - 1) * weight).sum()):
-        problem = (
-            f"the judged pairs stand for {weight.sum():,.0f} of {pairs:,} pairs"
-            f" ({shape[0]:,} x {shape[1]:,})"
-        )
-        raise InputError(problem, **error)
 
 
 def _estimate_queries(

@@ -1,29 +1,19 @@
 """Pools of pairs to judge: the best of each system for certain, fewer the lower systems rank a
-pair."""
+pair. `image` and `caption` are rows and columns of the similarities."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from capgrade.metrics.base import Matrix, Positives, as_numpy, check_k, check_matrix
 from capgrade.metrics.ranking import Array, as_rankable, rank
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.pairs import Pairs
 
 BLOCK = 1024  # rows or columns of a matrix whose best are taken at a time
 _CELLS = 1_000_000  # of a block that is ranked at a time
-
-
-@dataclass(frozen=True)
-class Pool:
-    """Pairs to judge: rows and columns of the similarities, int64 [n], and the probability with
-    which each was chosen, float64 [n]."""
-
-    query: Array
-    item: Array
-    probability: Array
 
 
 def draw_pool(
@@ -34,16 +24,16 @@ def draw_pool(
     columns: bool = False,
     own: Positives | None = None,
     seed: int = 0,
-) -> Pool:
-    """`budget` pairs of all: the first `top` of each row of each system (and of each column) with
-    probability 1, the pooling of TREC. The others fall into strata by their best rank, from `top`
-    on each twice as deep as the one above. A stratum of n pairs gets a share as the square root of
-    n, which is Neyman's where relevance falls as 1 / rank.
+) -> Pairs:
+    """`budget` pairs of all to judge, as yet without values: the first `top` of each row of each
+    system (and of each column) with probability 1, the pooling of TREC. The others fall into strata
+    by their best rank, from `top` on each twice as deep as the one above. A stratum of n pairs gets
+    a share as the square root of n, which is Neyman's where relevance falls as 1 / rank.
 
     `own` pairs are known and not drawn. InputError for similarities of several shapes, and for a
     budget that leaves a pair without a chance.
 
-    >>> len(draw_pool([np.eye(20)], budget=100, top=2).query)
+    >>> len(draw_pool([np.eye(20)], budget=100, top=2))
     100
     """
     systems = [as_numpy(matrix) for matrix in similarities]
@@ -52,7 +42,7 @@ def draw_pool(
     strata, count = _assign_strata(systems, check_k(top), columns, own)
     in_row = np.stack([(strata == h).sum(axis=1) for h in range(count)], axis=1)  # rows x strata
     sizes = in_row.sum(axis=0)
-    random, chosen = np.random.default_rng(seed), list[tuple[Array, Array, Array]]()
+    random, chosen = np.random.default_rng(seed), list[Pairs]()
     for stratum, drawn in enumerate(_allocate_budget(sizes, budget, top)):
         # Numbers of the drawn pairs among those of the stratum, counted row by row.
         numbers = np.sort(random.choice(sizes[stratum], drawn, replace=False))
@@ -64,8 +54,9 @@ def draw_pool(
             np.flatnonzero(strata[q] == stratum)[part] for q, part in enumerate(parts) if len(part)
         ]
         probability = np.full(drawn, drawn / max(sizes[stratum], 1))
-        chosen.append((row, np.concatenate([np.zeros(0, np.int64), *items]), probability))
-    return Pool(*(np.concatenate(column) for column in zip(*chosen, strict=True)))
+        item = np.concatenate([np.zeros(0, np.int64), *items])
+        chosen.append(Pairs(row, item, 1 / probability))
+    return Pairs.concatenate(chosen)
 
 
 def first_cells(similarities: Sequence[Matrix], depth: int) -> Array:
@@ -83,14 +74,14 @@ def first_cells(similarities: Sequence[Matrix], depth: int) -> Array:
     return np.unique(np.concatenate(cells))
 
 
-def draw_strata(strata: Sequence[Array], budget: int, width: int, *, seed: int = 0) -> Pool:
+def draw_strata(strata: Sequence[Array], budget: int, width: int, *, seed: int = 0) -> Pairs:
     """Up to `budget` cells, row * width + column, from all in the strata: each stratum gets an
     equal share, and a small one is taken whole and leaves its rest to others. A cell that several
     have is of the first. InputError for a budget that leaves a stratum without a pair.
 
     >>> pool = draw_strata([np.array([3]), np.array([3, 4, 5, 9])], budget=3, width=5)
-    >>> pool.query.tolist()[0], pool.item.tolist()[0], pool.probability.round(2).tolist()
-    (0, 3, [1.0, 0.67, 0.67])
+    >>> pool.image.tolist()[0], pool.caption.tolist()[0], pool.weight.tolist()
+    (0, 3, [1.0, 1.5, 1.5])
     """
     random, parts, taken = np.random.default_rng(seed), list[Array](), np.zeros(0, np.int64)
     for cells in strata:
@@ -107,7 +98,7 @@ def draw_strata(strata: Sequence[Array], budget: int, width: int, *, seed: int =
         drawn.append(np.sort(random.choice(part, count, replace=False)))
         probability.append(np.full(count, count / len(part)))
     query, item = np.divmod(np.concatenate([*drawn, np.zeros(0, np.int64)]), width)
-    return Pool(query, item, np.concatenate([*probability, np.zeros(0)]))
+    return Pairs(query, item, 1 / np.concatenate([*probability, np.zeros(0)]))
 
 
 def _assign_strata(

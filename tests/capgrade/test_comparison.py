@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from capgrade import Draws, InputError, evaluate, evaluate_lists, latex_table
-from capgrade.metrics import JudgedSample, Positives
+from capgrade.metrics import Pairs, Positives
 from capgrade.metrics.catalogue import is_graded, with_measure
 from capgrade.schemas.tables import Bold, latex, markdown
 
@@ -96,7 +96,7 @@ def test_other_samples_of_the_same_pairs_are_refused():
     names = {"metrics": ["recall@1", "ncs@5"]}
     query, item = np.nonzero(np.ones(OWN.shape))
     samples = [
-        JudgedSample(query[::step], item[::step], RELEVANCE.ravel()[::step], np.full(n, 1 / step))
+        Pairs.judged(query[::step], item[::step], RELEVANCE.ravel()[::step], np.full(n, 1 / step))
         for step, n in ((1, len(query)), (2, len(query) // 2))
     ]
     ours = scored(relevance=samples[0], **names)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade import Draws, Labels, evaluate, evaluate_lists, metrics
-from capgrade.metrics import JudgedSample, Positives
+from capgrade.metrics import Positives
 from capgrade.metrics.eccv import read_lists
 from capgrade.schemas.errors import InputError
 
@@ -251,7 +251,7 @@ def test_lists_of_people_on_coco_score_as_in_the_package():
 
 # No metrics of queries.
 OTHERS = {"Collapse", "Positives", "coco_codes", "collapse", "human_lists"}
-OTHERS |= {"JudgedSample", "change_places", "draw_pool", "estimate"}
+OTHERS |= {"Pairs", "change_places", "draw_pool", "estimate"}
 
 
 @pytest.mark.parametrize("name", sorted(set(metrics.__all__) - OTHERS))
@@ -323,7 +323,7 @@ def test_labels_bring_relevance_and_own_items(dataset: Path):
             "'ndcg@5' in folds: the sample is of the whole gallery",
         ),
         (
-            lambda: evaluate(scores, {"a": scores, "b": JudgedSample.from_labels(labels, "cider")}),
+            lambda: evaluate(scores, {"a": scores, "b": labels.sample("cider")}),
             r"relevance of all pairs \(a\) beside samples",
         ),
         (
@@ -335,7 +335,7 @@ def test_labels_bring_relevance_and_own_items(dataset: Path):
     ):
         with pytest.raises(InputError, match=message):
             ask()
-    sample = JudgedSample.from_labels(labels, "rouge_l")
+    sample = labels.sample("rouge_l")
     found = evaluate(scores, labels, measure="rouge_l", above=0.5)
     assert list(found.t2i.mean) == ["recall@1", "recall@5", "recall@10", "ndcg@25", "ncs@5"]
     right = metrics.estimate(
@@ -344,7 +344,7 @@ def test_labels_bring_relevance_and_own_items(dataset: Path):
     for name, one in right.items():
         assert found.t2i.mean[name] == one.value
         assert found.t2i.intervals[name] == (one.low, one.high)
-    assert found.counts["known"] == {"": len(sample.gain) / 720}
+    assert found.counts["known"] == {"": len(sample) / 720}
     exact = labels.exact("rouge_l")
     found = evaluate(scores, exact, ["ndcg@25", "recall@5"]).i2t
     own = labels.owner[None, :] == np.arange(12)[:, None]

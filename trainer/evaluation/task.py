@@ -20,7 +20,6 @@ from capgrade.labels import Labels
 from capgrade.lists import LIKELY, read_list, table_of
 from capgrade.metrics.base import Positives, as_numpy
 from capgrade.metrics.eccv import human_lists, original_images
-from capgrade.metrics.judged_sample import JudgedSample
 from capgrade.metrics.pmrp import coco_codes
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.arrays import map_npy, parts_of, read_npz, release
@@ -37,6 +36,7 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.left_out import counts_of, line_of
 from capgrade.schemas.lines import open_bytes, read_json
+from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.reading import reading
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.scan_ids import REPEAT
@@ -75,7 +75,7 @@ class Task:
     owner: Array  # (n_captions,) image of each caption
     relevance: Mapping[str, Array] = field(default_factory=dict)  # (n_images, n_captions) each
     # In place of relevance where labels are sampled. Their queries are images.
-    samples: Mapping[str, JudgedSample] = field(default_factory=dict, kw_only=True)
+    samples: Mapping[str, Pairs] = field(default_factory=dict, kw_only=True)
     # By name, (those of images, those of captions); "accepted" are those of an audit.
     positives: Mapping[str, Pair] = field(default_factory=dict)
     codes: Array | None = None  # (n_images, n_classes)
@@ -182,7 +182,7 @@ def load_task(
         notes.append(note)
     release(matrix)  # The order is tried on cells of every page.
     labels: dict[str, Array] = {}
-    samples: dict[str, JudgedSample] = {}
+    samples: dict[str, Pairs] = {}
     if relevance is not None and _is_sampled(relevance):
         samples = read_samples(relevance, captions, table, kept, images)
         notes += _sample_notes(samples, matrix.size)
@@ -540,14 +540,14 @@ def read_relevance_folder(
 
 def read_samples(
     folder: Path, captions: Path, table: Captions, kept: Array, images: Array
-) -> dict[str, JudgedSample]:
+) -> dict[str, Pairs]:
     """What shards or a published dataset know, by measure, of the kept images and captions. The
     weights of pairs say with which probability each was kept. Errors as `Labels.load` and
-    `JudgedSample.from_labels`."""
+    `Labels.sample`."""
     labels = Labels.load(folder, split=table.split, captions=captions)
-    samples = {name: JudgedSample.from_labels(labels, name) for name in labels.measures}
+    samples = {name: labels.sample(name) for name in labels.measures}
     if len(images) < table.n_images or len(kept) < table.n_captions:
-        samples = {name: sample.of(images, kept) for name, sample in samples.items()}
+        samples = {name: sample.among(images, kept) for name, sample in samples.items()}
     return samples
 
 
@@ -556,8 +556,8 @@ def _is_sampled(folder: Path) -> bool:
     return path.is_file() and parse_manifest(path)["kind"] in SAMPLED
 
 
-def _sample_notes(samples: Mapping[str, JudgedSample], pairs: int) -> list[str]:
-    known = len(next(iter(samples.values())).gain) / pairs
+def _sample_notes(samples: Mapping[str, Pairs], pairs: int) -> list[str]:
+    known = len(next(iter(samples.values()))) / pairs
     return [
         f"{', '.join(samples)}: from {known:.2%} of the pairs, by their weights",
         "sr, asp, tau, cs and other forms of ncs need the relevance of every pair: left out",

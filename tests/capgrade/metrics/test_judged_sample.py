@@ -11,7 +11,7 @@ from scipy import stats
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
 from capgrade.metrics import (
-    JudgedSample,
+    Pairs,
     Positives,
     change_places,
     draw_pool,
@@ -81,15 +81,15 @@ def judged(
     seed: int = 0,
 ):
     pool = draw_pool(systems, round(share * gains.size), top=top, own=own, seed=seed)
-    sample = JudgedSample(pool.query, pool.item, gains[pool.query, pool.item], pool.probability)
-    return sample + JudgedSample.certain(own)
+    sample = pool.valued(gains[pool.image, pool.caption])
+    return Pairs.concatenate([sample, own.pairs()])
 
 
 def test_where_all_is_judged_metrics_are_the_dense_ones() -> None:
     gains, scores, _, _ = made(0, 20, 60)
     query, item = (part.ravel() for part in np.indices(gains.shape))
     mixed = np.random.default_rng(1).permutation(gains.size)
-    sample = JudgedSample(query[mixed], item[mixed], gains.ravel()[mixed], np.ones(gains.size))
+    sample = Pairs.judged(query[mixed], item[mixed], gains.ravel()[mixed], np.ones(gains.size))
     found = estimate(scores, sample, (*BINARY, *GRADED))
     assert {name: one.value for name, one in found.items()} == pytest.approx(
         dense(scores, gains), abs=1e-9
@@ -117,22 +117,22 @@ def test_where_all_is_judged_metrics_are_those_of_ir_measures() -> None:
         Success @ 5: "recall@5",
         nDCG @ 10: "ndcg@10",
     }
-    sample = JudgedSample(query, item, gains.ravel(), np.ones(gains.size))
+    sample = Pairs.judged(query, item, gains.ravel(), np.ones(gains.size))
     found = estimate(scores, sample, list(same.values()))
     for measure, name in same.items():
         assert found[name].value == pytest.approx(theirs[measure], abs=1e-6), name
 
 
-def certain_and(gain: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, JudgedSample]:
+def certain_and(gain: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, Pairs]:
     """One query whose items are ranked as they stand; NaN is not judged. As often as it needs be,
     so that weights add up."""
     place = np.flatnonzero(~np.isnan(gain))
     scores = -np.arange(len(gain), dtype=float)[None]
     query = np.zeros(len(place), int)
-    return scores, JudgedSample(query, place, gain[place], probability[place])
+    return scores, Pairs.judged(query, place, gain[place], probability[place])
 
 
-def plain(scores: np.ndarray, sample: JudgedSample, name: str) -> float:
+def plain(scores: np.ndarray, sample: Pairs, name: str) -> float:
     """The plug-in: the estimate and the bias that was taken off."""
     found = query_values(scores, sample, [name])[name]
     return float(found.values.mean() + found.bias)
@@ -188,7 +188,7 @@ def test_average_precision_is_as_near_the_true_one_as_trec_evals_infap() -> None
     for seed in range(10):
         drawn = np.random.default_rng(seed).random(gains.shape) < 1 / 3
         query, item = np.nonzero(drawn)
-        sample = JudgedSample(query, item, gains[query, item], np.full(len(query), 1 / 3))
+        sample = Pairs.judged(query, item, gains[query, item], np.full(len(query), 1 / 3))
         found = estimate(scores, sample, ["map"], seed=seed)["map"]
         grades = np.where(drawn, gains, -1).astype(int)
         qrels = {
@@ -223,7 +223,7 @@ def test_scores_that_differ_in_float64_alone_are_ranked() -> None:
     scores = 0.5 + 1e-9 * (3 * gains + random.standard_normal(gains.shape))
     assert all(len(np.unique(row.astype(np.float32))) == 1 for row in scores)
     query, item = (part.ravel() for part in np.indices(gains.shape))
-    sample = JudgedSample(query, item, gains.ravel(), np.ones(gains.size))
+    sample = Pairs.judged(query, item, gains.ravel(), np.ones(gains.size))
     found = estimate(scores, sample, ["ndcg@10", "recall@1"])
     ranked = np.take_along_axis(gains, np.argsort(-scores, axis=1), axis=1)
     best = -np.sort(-gains, axis=1)
@@ -232,11 +232,11 @@ def test_scores_that_differ_in_float64_alone_are_ranked() -> None:
     assert found["ndcg@10"].value == pytest.approx(expected) and expected > 0.9
     assert found["recall@1"].value == pytest.approx(ranked[:, 0].mean()) and ranked[0, 0] > 0.9
     pool = draw_pool([scores], 300, top=3)
-    certain = pool.probability == 1
+    certain = pool.weight == 1
     firsts = {(q, int(c)) for q, row in enumerate(scores) for c in np.argsort(-row)[:3]}
-    assert set(zip(pool.query[certain], pool.item[certain], strict=True)) == firsts
+    assert set(zip(pool.image[certain], pool.caption[certain], strict=True)) == firsts
     every = draw_pool([scores], 1200, top=3)
-    assert len(every.query) == 1200
+    assert len(every) == 1200
 
 
 def zero_share(n: int) -> float:
@@ -277,7 +277,7 @@ def test_tied_scores_count_as_in_any_order() -> None:
     gains = np.zeros((400, 6))
     gains[:, -1] = 1
     query, item = (part.ravel() for part in np.indices(gains.shape))
-    sample = JudgedSample(query, item, gains.ravel(), np.ones(gains.size))
+    sample = Pairs.judged(query, item, gains.ravel(), np.ones(gains.size))
     found = estimate(np.ones(gains.shape), sample, ["recall@2"])["recall@2"]
     assert found.low < 1 / 3 < found.high and found.high - found.low < 0.12
 
@@ -299,7 +299,7 @@ def test_labels_that_know_every_pair_give_the_dense_metrics(made: Path) -> None:
     labels = Labels.load(made / "relevance", captions=made / "captions")
     scores = np.random.default_rng(3).random((12, 60))
     gains = np.maximum(labels.block(range(12), range(60), "sbert").relevance, 0).astype(np.float64)
-    found = estimate(scores, JudgedSample.from_labels(labels, "sbert"), GRADED)
+    found = estimate(scores, labels.sample("sbert"), GRADED)
     for name, right in dense(scores, gains).items():
         if name in GRADED:
             assert found[name].value == pytest.approx(right, abs=1e-9), name
@@ -308,16 +308,16 @@ def test_labels_that_know_every_pair_give_the_dense_metrics(made: Path) -> None:
 def test_weights_of_shards_are_chances(made: Path) -> None:
     """The sum of weights x gains is near that of all pairs; a part of the pairs keeps its own."""
     labels = Labels.load(made / "shards")
-    sample = JudgedSample.from_labels(labels, "sbert")
+    sample = labels.sample("sbert")
     every = Labels.load(made / "relevance").block(range(12), range(60), "sbert").relevance
-    total = (sample.weight * sample.gain).sum()
-    error = np.sqrt(((sample.weight - 1) * sample.weight * sample.gain**2).sum())
+    total = (sample.weight * sample.value).sum()
+    error = np.sqrt(((sample.weight - 1) * sample.weight * sample.value**2).sum())
     assert 0 < error < 0.1 * every.sum() and abs(total - np.maximum(every, 0).sum()) < 4 * error
-    some = sample.of(np.array([7, 2]), np.arange(60)[::-1])
+    some = sample.among(np.array([7, 2]), np.arange(60)[::-1])
     for row, image in enumerate([7, 2]):
-        here, there = some.query == row, sample.query == image
-        assert set(zip(59 - some.item[here], some.weight[here], strict=True)) == set(
-            zip(sample.item[there], sample.weight[there], strict=True)
+        here, there = some.image == row, sample.image == image
+        assert set(zip(59 - some.caption[here], some.weight[here], strict=True)) == set(
+            zip(sample.caption[there], sample.weight[there], strict=True)
         )
 
 
@@ -332,7 +332,7 @@ def test_labels_without_a_chance_for_every_pair_are_refused() -> None:
     )
     labels = Labels("shards", Sampled(["m"], 5, [part], ["top_m"]), ["a", "b", "c"], 5)
     with pytest.raises(InputError, match=r"stand for 6 of 15 pairs .* shards.uniform of 1"):
-        JudgedSample.from_labels(labels)
+        labels.sample()
 
 
 def test_what_is_linear_in_the_gains_is_unbiased_whatever_stands_below() -> None:
@@ -344,7 +344,7 @@ def test_what_is_linear_in_the_gains_is_unbiased_whatever_stands_below() -> None
     values, errors = [], []
     for seed in range(150):
         chosen = np.random.default_rng(seed).choice(gains.size, 500, replace=False)
-        sample = JudgedSample(
+        sample = Pairs.judged(
             query[chosen], item[chosen], gains.ravel()[chosen], np.full(500, 500 / gains.size)
         )
         found = query_values(scores, sample, ["precision@10"], seed=seed)["precision@10"]
@@ -396,7 +396,7 @@ def test_the_number_of_relevant_items_may_differ_from_query_to_query() -> None:
     assert np.abs(np.mean(errors, axis=0)) == pytest.approx([0, 0], abs=0.03)
 
 
-def few_relevant(share: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, JudgedSample]:
+def few_relevant(share: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, Pairs]:
     """Gains, scores and a sample of 60 queries with one to three relevant items of 500 and none
     known: the first of each system certain."""
     random = np.random.default_rng(seed)
@@ -406,7 +406,7 @@ def few_relevant(share: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, J
     seen = 2.4 * gains + 0.6 * random.standard_normal(gains.shape)
     first, second = (seen + s * random.standard_normal(gains.shape) for s in (0.6, 0.9))
     pool = draw_pool([first, second], round(share * gains.size), top=2, seed=seed)
-    sample = JudgedSample(pool.query, pool.item, gains[pool.query, pool.item], pool.probability)
+    sample = pool.valued(gains[pool.image, pool.caption])
     return gains, first, sample
 
 
@@ -420,7 +420,7 @@ def test_no_interval_where_rare_pairs_were_not_drawn() -> None:
         assert np.isnan([one.low, one.high]).all() and one.value >= 0, name
         assert one.note.startswith("no interval: ") and "judged pairs are relevant" in one.note
     assert found["recall@1"].low < found["recall@1"].high and not found["recall@1"].note
-    none = replace(sample, gain=0 * sample.gain)
+    none = sample.valued(0 * sample.value)
     one = estimate(scores, none, ["recall@5"])["recall@5"]
     assert (one.value, np.isnan(one.low)) == (0, True), "0 of all queries is not [0, 0]"
     certain = estimate(scores, none, ["recall@1"])["recall@1"]
@@ -431,15 +431,15 @@ def test_no_interval_where_rare_pairs_were_not_drawn() -> None:
 def test_a_stratum_of_one_answer_has_no_narrow_interval() -> None:
     """The first two are certain; of all below one pair is judged."""
     _, scores, sample = few_relevant(0.02)
-    certain = np.flatnonzero(sample.probability == 1)
+    certain = np.flatnonzero(sample.weight == 1)
     for gain in (0.0, 1.0):
-        below = np.flatnonzero(sample.probability < 1)[:1]
+        below = np.flatnonzero(sample.weight > 1)[:1]
         rows = np.concatenate([certain, below])
         left = scores.size - len(certain)
-        single = JudgedSample(
-            sample.query[rows],
-            sample.item[rows],
-            np.append(sample.gain[certain], gain),
+        single = Pairs.judged(
+            sample.image[rows],
+            sample.caption[rows],
+            np.append(sample.value[certain], gain),
             np.append(np.ones(len(certain)), 1 / left),
         )
         for name in ("r@5", "map@r", "ndcg@10", "precision@10"):
@@ -452,14 +452,12 @@ def test_what_bounds_unjudged_pairs_gives_an_interval() -> None:
     unseen can matter."""
     gains, scores, sample = few_relevant(0.02)
     every = np.nonzero(gains)
-    kept = gains[sample.query, sample.item] == 0
-    known = JudgedSample(*every, gains[every], np.ones(len(every[0])))
-    others = JudgedSample(
-        sample.query[kept], sample.item[kept], 0 * sample.gain[kept], sample.probability[kept]
-    )
+    kept = gains[sample.image, sample.caption] == 0
+    known = Pairs.judged(*every, gains[every], np.ones(len(every[0])))
+    others = sample.valued(0 * sample.value).take(kept)
     for bounded in (False, True):
         most = np.full(kept.sum(), 0.5 if bounded else np.inf)
-        part = known + replace(others, most=most)
+        part = Pairs.concatenate([known, replace(others, most=most)])
         one = estimate(scores, part, ["r@5"], above=0.6)["r@5"]
         assert (one.note == "") == bounded
         assert one.value == pytest.approx(dense(scores, gains)["r@5"])
@@ -486,7 +484,7 @@ def test_rows_of_one_group_are_drawn_together() -> None:
     gains, scores, _, _ = made(8, 60, 50)
     gains, scores = gains.repeat(5, axis=0), scores.repeat(5, axis=0)
     query, item = (part.ravel() for part in np.indices(gains.shape))
-    sample = JudgedSample(query, item, gains.ravel(), np.ones(gains.size))
+    sample = Pairs.judged(query, item, gains.ravel(), np.ones(gains.size))
     apart, together = (
         estimate(scores, sample, ["ndcg@10"], groups=groups)["ndcg@10"]
         for groups in (None, np.repeat(np.arange(60), 5))
@@ -526,12 +524,15 @@ def test_a_twentieth_of_cocos_pairs_gives_map_at_r_by_eccv_caption(coco: Caption
 def test_what_is_wrong_is_said() -> None:
     gains, scores, _, own = made(9, 10, 40)
     sample = judged(gains, [scores], own, 0.5, 4)
-    columns = (sample.query, sample.item, sample.gain, sample.probability)
+    columns = sample.image, sample.caption, sample.value, 1 / sample.weight
     for call, message in (
-        (lambda: replace(sample, gain=sample.gain - 1), "below 0 or no number"),
-        (lambda: replace(sample, gain=sample.gain[1:]), "give columns of one length"),
-        (lambda: replace(sample, probability=0 * sample.gain), r"outside \(0, 1\]"),
-        (lambda: sample + JudgedSample.certain(own), "judged twice"),
+        (lambda: estimate(scores, sample.valued(sample.value - 1)), "below 0 or no number"),
+        (
+            lambda: Pairs.judged(*columns[:2], columns[2][1:], columns[3]),
+            "give columns of one length",
+        ),
+        (lambda: Pairs.judged(*columns[:3], 0 * columns[3]), r"outside \(0, 1\]"),
+        (lambda: estimate(scores, Pairs.concatenate([sample, own.pairs()])), "judged twice"),
         (
             lambda: estimate(scores[:, :30], sample),
             "a pair of the sample has its item outside the 10 x 30 scores",
@@ -544,7 +545,7 @@ def test_what_is_wrong_is_said() -> None:
         (lambda: estimate(scores, sample, ["tau"]), "'tau' is not known -> choose from: ndcg, "),
         (lambda: estimate(scores, sample, ["ndcg"]), "write ndcg@K"),
         (lambda: estimate(scores, sample, ["map@5"]), "write map"),
-        (lambda: change_places(scores, scores[:9], JudgedSample(*columns), "map@r"), "outside"),
+        (lambda: change_places(scores, scores[:9], sample, "map@r"), "outside"),
     ):
         with pytest.raises(InputError, match=message):
             call()

@@ -27,15 +27,13 @@ def test_the_first_of_each_system_are_certain_and_own_pairs_are_not_asked() -> N
     columns = {(q, c) for S in SYSTEMS for c, q in firsts(S.T, 3)}
     for by_columns, expected in ((False, rows), (True, rows | columns)):
         pool = draw_pool(SYSTEMS, 300, top=3, own=OWN, columns=by_columns)
-        certain = pool.probability == 1
-        assert cells(pool.query[certain], pool.item[certain]) >= expected - {
+        certain = pool.weight == 1
+        assert cells(pool.image[certain], pool.caption[certain]) >= expected - {
             (q, q) for q in range(12)
         }
-        assert not cells(pool.query, pool.item) & {(q, q) for q in range(12)}
-        assert len(cells(pool.query, pool.item)) == len(pool.query) == 300
-        assert (1 / pool.probability).sum() == pytest.approx(12 * 40 - 12), (
-            "the drawn stand for all"
-        )
+        assert not cells(pool.image, pool.caption) & {(q, q) for q in range(12)}
+        assert len(cells(pool.image, pool.caption)) == len(pool) == 300
+        assert pool.weight.sum() == pytest.approx(12 * 40 - 12), "the drawn stand for all"
 
 
 def test_each_pair_is_drawn_as_often_as_its_probability_says() -> None:
@@ -44,8 +42,8 @@ def test_each_pair_is_drawn_as_often_as_its_probability_says() -> None:
     count, chance = np.zeros((12, 40)), np.zeros((12, 40))
     for seed in range(400):
         pool = draw_pool(SYSTEMS, 150, top=2, seed=seed)
-        count[pool.query, pool.item] += 1
-        chance[pool.query, pool.item] = pool.probability
+        count[pool.image, pool.caption] += 1
+        chance[pool.image, pool.caption] = 1 / pool.weight
     assert (np.abs(count - 400 * chance) <= 5 * np.sqrt(400 * chance * (1 - chance)) + 1e-9).all()
     levels = [
         chance[(best >= low) & (best < high)]
@@ -57,7 +55,7 @@ def test_each_pair_is_drawn_as_often_as_its_probability_says() -> None:
 
 def test_all_pairs_and_too_few() -> None:
     whole = draw_pool(SYSTEMS, 480, top=2)
-    assert (whole.probability == 1).all() and len(whole.query) == 480
+    assert (whole.weight == 1).all() and len(whole) == 480
     for budget in (40, 481):
         with pytest.raises(InputError, match=f"{budget} pairs to judge: .* are among the first 2"):
             draw_pool(SYSTEMS, budget, top=2)
@@ -76,15 +74,15 @@ def test_strata_share_a_budget_and_each_cell_is_of_the_first_that_has_it() -> No
     count, chance = np.zeros(480), np.zeros(480)
     for seed in range(400):
         pool = draw_strata(strata, 25, 40, seed=seed)
-        at = pool.query * 40 + pool.item
+        at = pool.image * 40 + pool.caption
         assert len(at) == len(set(at.tolist())) == 25
         count[at] += 1
-        chance[at] = pool.probability
+        chance[at] = 1 / pool.weight
     assert (chance[one[:5]] == 1).all() and set(np.flatnonzero(chance).tolist()) == set(
         three.tolist()
     )
     assert len(set(chance[one[5:]].tolist())) == 1 and chance[one[5:]].sum() == pytest.approx(10)
     assert (np.abs(count - 400 * chance) <= 5 * np.sqrt(400 * chance * (1 - chance)) + 1e-9).all()
-    assert len(draw_strata(strata, 10_000, 40).query) == len(three), "no more than there are"
+    assert len(draw_strata(strata, 10_000, 40)) == len(three), "no more than there are"
     with pytest.raises(InputError, match="2 pairs to judge of 3 strata"):
         draw_strata(strata, 2, 40)
