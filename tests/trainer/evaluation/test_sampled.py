@@ -63,7 +63,7 @@ def test_images_that_are_left_out_take_their_pairs_with_them(world):
     arguments = f"--split test --relevance {world}/shards --stand-in 0 --metric ncs@1"
     task = load_task(world / "captions", stand_in=0, relevance=world / "shards")[0]
     sample = task.samples["rouge_l"]
-    assert task.similarity.shape == (30, 120) and sample.item.max() < 120
+    assert task.similarity.shape == (30, 120) and sample.caption.max() < 120
     assert call("evaluate", "--captions", world / "captions", *arguments.split()) == 0
 
 
