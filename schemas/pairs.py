@@ -41,6 +41,11 @@ class Pairs:
     judged. values by name, float, NaN where one is not known. reasons, uint32, a bit a reason: why
     each was kept, None where nobody says. most, float: the largest value that the pairs have for
     which each stands, None where nothing bounds them.
+
+    >>> judged = Pairs.judged(np.array([0, 0]), np.array([1, 2]), np.array([1.0, 0.0]),
+    ...     np.array([1.0, 0.5]))
+    >>> judged.weight
+    array([1., 2.])
     """
 
     image: np.ndarray
@@ -63,10 +68,6 @@ class Pairs:
         gain, at least 0; and the probability in (0, 1] with which each was chosen to be judged.
 
         InputError for columns that do not fit, and for other values.
-
-        >>> Pairs.judged(np.array([0, 0]), np.array([1, 2]), np.array([1.0, 0.0]),
-        ...     np.array([1.0, 0.5])).weight
-        array([1., 2.])
         """
         limits = np.zeros(len(gain)) if most is None else most
         sizes = [np.shape(column) for column in (image, caption, gain, probability, limits)]

@@ -54,6 +54,7 @@ def test_the_examples_of_docstrings_run(name: str, dataset: Path, tmp_path: Path
         "np": np,
         "Path": Path,
         "Positives": metrics.Positives,
+        "Pairs": metrics.Pairs,
         "Labels": capgrade.Labels,
     }
     finder = doctest.DocTestFinder(exclude_empty=True, recurse=name in MODULES)
