@@ -50,7 +50,6 @@ from capgrade.pipelines.stages.shards import Sampling
 from capgrade.pretrained import quiet_loading
 from capgrade.schemas.block import Precision
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import TrainParams
 from capgrade.schemas.regions import RegionStore
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.trainer.data.pairs import Batch
@@ -61,6 +60,7 @@ from capgrade.trainer.models import MODELS, configure, model_of
 from capgrade.trainer.models.base import FIRST_WORD, CaptionTokens, Images, RetrievalModel
 from capgrade.trainer.models.dual_encoder import DualEncoderConfig, random_dual_encoder
 from capgrade.trainer.search.encode import compute_scores, encode_batches
+from capgrade.trainer.stages.train import TrainParams
 
 _T = TypeVar("_T")
 SECONDS = 420.0  # of eight minutes: what is begun then ends within them

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ from pydantic import create_model
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.block import ParamsBlock, validated
-from capgrade.schemas.natures import PartOf, resolved
+from capgrade.schemas.natures import As, PartOf, mark_of, resolved
 from capgrade.schemas.params import (
     AgreeParams,
     AlignParams,
@@ -19,13 +20,13 @@ from capgrade.schemas.params import (
     ExploreParams,
     JudgeParams,
     ScoreParams,
-    TrainParams,
     override,
     put,
     read_yaml,
     with_preset,
 )
 from capgrade.stages import STAGES
+from capgrade.trainer.stages.train import TrainParams
 
 if TYPE_CHECKING:
 
@@ -47,7 +48,6 @@ class Params(_OfStages):
     """The whole params.yaml: one block per stage, under the stage's name."""
 
     measures: MeasuresParams = MeasuresParams()
-    train: TrainParams = TrainParams()
     presets: dict[str, Annotated[dict[str, Any], PartOf(TrainParams)]] = {}
     """more of them, see schemas/presets.yaml"""
     runs: tuple[str, ...] = ()
@@ -84,4 +84,21 @@ def load_params(
         tree["train"] = with_preset(
             tree["train"], presets, None if "train.preset" in given_keys else path
         )
-    return validated(Params, tree, file=path, given=given_keys)
+    return _as_others(validated(Params, tree, file=path, given=given_keys))
+
+
+def _as_others(params: Params) -> Params:
+    """The parameters, with those that are not given and are as another key (`As`)."""
+    blocks: dict[str, Any] = {}
+    for name in Params.model_fields:
+        block = getattr(params, name)
+        fields = type(block).model_fields if isinstance(block, ParamsBlock) else {}
+        marks = {key: mark_of(field, As) for key, field in fields.items()}
+        values = {
+            key: attrgetter(mark.key)(params)
+            for key, mark in marks.items()
+            if mark and key not in block.model_fields_set
+        }
+        if values:
+            blocks[name] = block.model_copy(update=values)
+    return params.model_copy(update=blocks)

@@ -19,10 +19,11 @@ from capgrade.pipelines.stages.shards import SHARDS
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 from capgrade.schemas.stage import Stage
+from capgrade.trainer.stages.train import TRAIN
 
 GROUP = "capgrade.stages"  # of entry points
 _TAKEN = {"measures", "presets", "runs"}  # keys of params.yaml that are no stage's
-OURS: tuple[Stage[Any], ...] = (CAPTIONS, REGIONS, RELEVANCE, SHARDS, PUBLISH)
+OURS: tuple[Stage[Any], ...] = (CAPTIONS, REGIONS, RELEVANCE, SHARDS, PUBLISH, TRAIN)
 
 
 def stage_of(point: EntryPoint, known: dict[str, Stage[Any]]) -> Stage[Any]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.block import validated
-from capgrade.schemas.params import TrainParams, with_preset
+from capgrade.schemas.params import with_preset
 from capgrade.trainer.fit import train as fit
-from capgrade.trainer.fit.setup import Data
+from capgrade.trainer.stages.train import TrainParams
 
 
 def train(
@@ -22,7 +22,6 @@ def train(
     images: str | Path | None = None,
     shards: str | Path | None = None,
     measures: Mapping[str, Any] | None = None,
-    restart: bool = False,
     **parameters: Any,
 ) -> dict[str, Any]:
     """Train an image-text model; write the best one, its epochs and its summary to `out`.
@@ -36,14 +35,14 @@ def train(
     >>> train("captions", "run", "triplet", regions="regions", epochs=2)["epochs"]  # doctest: +SKIP
     2
     """
-    block = with_preset({**({"preset": preset} if preset else {}), **parameters}, {})
-    data = Data(
-        Path(captions),
-        None if regions is None else Path(regions),
-        None if shards is None else Path(shards),
-        None if images is None else Path(images),
-    )
-    measure_params = validated(MeasuresParams, dict(measures or {}))
+    told = {"preset": preset, "images": None if images is None else str(images)}
+    given = {key: value for key, value in told.items() if value is not None}
+    block = with_preset({**given, **parameters}, {})
     return fit.train(
-        data, Path(out), validated(TrainParams, block), measure_params, restart=restart
+        Path(captions),
+        Path(out),
+        validated(TrainParams, block),
+        validated(MeasuresParams, dict(measures or {})),
+        regions=None if regions is None else Path(regions),
+        shards=None if shards is None else Path(shards),
     )

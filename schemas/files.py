@@ -36,7 +36,6 @@ LARGEST_JSON = 2**26  # bytes of a manifest or another JSON file that is read wh
 # By kind the command and the option that names the folder, where they are not the kind and --out.
 COMMANDS = {
     "embeddings": ("evaluate --run", "--index"),
-    "run": ("train", "--out"),
     "evaluation": ("evaluate", "--out"),
     "tables": ("evaluate --compare", "--out"),
     "alignment": ("search --words", "--words"),

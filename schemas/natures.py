@@ -49,6 +49,13 @@ class PartOf:
 
 
 @dataclass(frozen=True)
+class As:
+    """Where it is not given, it is as another key, `block.key`."""
+
+    key: str
+
+
+@dataclass(frozen=True)
 class OfSplit:
     """The name of a split of the captions, or of several: val+test."""
 
@@ -62,6 +69,7 @@ Nature = Place | Manner | Reach
 _T = TypeVar("_T")
 _M = TypeVar("_M")
 Split = Annotated[str, OfSplit()]
+OneMeasure = Annotated[str, OfMeasures()]
 Measures = Annotated[tuple[str, ...], OfMeasures(), Field(min_length=1)]
 How = Annotated[_T, Manner()]
 Extent = Annotated[_T, Reach()]
@@ -103,13 +111,9 @@ def _mark(annotation: Any, metadata: list[Any] | tuple[Any, ...], kind: type[_M]
 
 def measure_names(params: BaseModel) -> list[str]:
     """The measures that a block names."""
-    fields = type(params).model_fields
-    return [
-        measure
-        for name, field in fields.items()
-        if mark_of(field, OfMeasures)
-        for measure in getattr(params, name)
-    ]
+    marked = [key for key, field in type(params).model_fields.items() if mark_of(field, OfMeasures)]
+    named = [getattr(params, key) for key in marked]
+    return [name for one in named for name in ([one] if isinstance(one, str) else one or ())]
 
 
 def keys_of(block: type[BaseModel], nature: type[Nature]) -> list[str]:

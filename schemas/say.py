@@ -55,7 +55,11 @@ def tell(message: str) -> None:
 
 @contextmanager
 def if_silent(message: str, seconds: float = 4.0) -> Iterator[None]:
-    """Tell this where the block has lasted so long, and nothing else was printed by `tell`."""
+    """Tell this where the block has lasted so long, and nothing else was printed by `tell`; of the
+    processes of one launcher the first does."""
+    if not first_process():
+        yield
+        return
     before = len(_printed)
     timer = Timer(seconds, lambda: tell(message) if len(_printed) == before else None)
     timer.daemon = True

@@ -7,7 +7,7 @@ All else is derived from these: its command, its block of params.yaml, its stage
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +30,16 @@ class Reads:
     def place(self) -> str:
         """Where a pipeline has it, below data/."""
         return self.file or self.stage
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Files of a stage's folder that DVC shows, copied to a place of their own below data/."""
+
+    files: str
+    place: str  # a folder, or of one file its name
+    metrics: bool = False
+    plot: Mapping[str, str] | None = None  # x, y and title
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +65,11 @@ class Stage(Generic[P]):
     format: int | None = None
     on_beam: bool = False  # words after `--` are options of Apache Beam
     modules: tuple[str, ...] = ()  # of the extras, that it needs whatever its parameters are
-    # Files of its folder that DVC shows -> the folder below data/ that they are copied to.
-    shown: Mapping[str, str] = field(default_factory=dict)
+    shown: tuple[Shown, ...] = ()
     in_pipeline: bool = True
-    place: str | None = None  # of its output below data/ in a pipeline; None: its name
+    # Of its output below data/ in a pipeline; None: its name. With ${item.run} there is one for
+    # each run.
+    place: str | None = None
     told: tuple[str, ...] = ()  # keys that help shows as options; (): all. Others are options too.
 
     @property

@@ -130,7 +130,8 @@ def make_result(project: Project, runs: Path, preset: str, seed: int) -> dict[st
     """Train and score a run, and write its result. The scores of the judged pairs are kept beside
     the run, a float32 [n] file."""
     params, run = params_of(preset, seed), runs / f"{preset}-{seed}"
-    train(project.data, run, params.train, params.measures)
+    data = project.data
+    train(data.captions, run, params.train, params.measures, regions=data.regions)
     found: dict[str, Any] = {"train": settings_of(params)}
     for split, captions in project.captions.items():
         similarity = scores_of(run, project.data, captions)

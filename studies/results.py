@@ -61,7 +61,7 @@ class Comparison:
 SGR = ("_hard", "_sam", "_bcls", "_daa", "", "_sum_sam", "_soft")
 SHORT = ("epochs=12", "decay_after=[8]")
 COMPARISONS = (
-    Comparison("SAM, 10 % of the images", ("small_vse", "small_vse_sam"), ("images=0.1",)),
+    Comparison("SAM, 10 % of the images", ("small_vse", "small_vse_sam"), ("share=0.1",)),
     Comparison("BCLS, the hardest negative", ("small_saf_hard", "small_saf_bcls")),
     Comparison("BCLS, all negatives", ("small_saf", "small_saf_bcls")),
     Comparison("DAA, the hardest negative", ("small_saf_hard", "small_saf_hard_daa")),
@@ -96,7 +96,9 @@ def result(data: Data, runs: Path, preset: str, sets: Sequence[str], seed: int) 
     overrides = [f"train.{text}" for text in (f"preset={preset}", f"seed={seed}", *sets)]
     params = load_params(PRESETS, overrides)
     run = runs / "-".join([preset, *sets, f"seed={seed}"])
-    train(data, run, params.train, params.measures)
+    train(
+        data.captions, run, params.train, params.measures, regions=data.regions, shards=data.shards
+    )
     captions = read_captions(data.captions, "test")
     truth = read_relevance(data.captions / "truth-test.arrow").matrix()
     task = Task(scores_of(run, data, captions), captions.owner, {"truth": truth})

@@ -115,7 +115,7 @@ def commands(root: Path, out: Path) -> dict[str, str]:
             f"publish --captions {root}/captions --shards {root}/shards --license mit --out {out}"
         ),
         "regions": f"regions import --format scan --input {root}/dev_ims.npy --out {out}",
-        "run": train(root, out),
+        "train": train(root, out),
         "embeddings": f"evaluate {trained} --index {out} --set evaluate.samples=0",
         "evaluation": f"{evaluate(root)} --out {out}",
         "tables": f"evaluate --compare a={root}/evaluation --metric recall@1 --out {out}",

@@ -188,7 +188,7 @@ def runs_of(folder: Path) -> list[Path]:
     folds = sorted(folder.glob("fold-*"), key=lambda path: int(path.name.partition("-")[2]))
     runs = folds or [folder]
     for run in runs:
-        if parse_manifest(run / MANIFEST, "finish it: capgrade train")["kind"] != "run":
+        if parse_manifest(run / MANIFEST, "finish it: capgrade train")["kind"] != "train":
             raise InputError("not a trained run", file=run, remedy="give the folder of a run")
     return runs
 
@@ -207,6 +207,6 @@ def unseen_images(runs: list[Path], captions: Captions) -> np.ndarray:
         problem = f"trained on {len(seen):,} of these {captions.n_images:,} images"
         first = captions.image_ids[seen[0]]
         problem += f", '{first}' the first: its scores repeat which captions are whose"
-        remedy = "train it by parts: capgrade train --set train.folds=5"
+        remedy = "train it by parts: capgrade train --folds 5"
         raise InputError(problem, file=runs[0], remedy=remedy)
     return unseen

@@ -26,7 +26,7 @@ from capgrade.schemas.say import show_warning
 from capgrade.stages import STAGES
 
 # Commands that keep finished work when they are stopped, and go on with it.
-RESUMABLE = {"train", "judge", "regrade"}
+RESUMABLE = {"judge", "regrade"}
 RESUMABLE |= {name for name, stage in STAGES.items() if stage.format is not None}
 # Where a stopped command goes on whose units take long; what was done of one is lost.
 _LARGE_UNITS = {
@@ -48,10 +48,6 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     ),
     "regions export": (regions.export_regions, "--format npz --regions regions --out exported"),
     "regions import": (regions.import_regions, "--format npz --input exported --out imported"),
-    "train": (
-        training.train,
-        "--preset sam --captions data/captions --regions data/regions --out run",
-    ),
     "evaluate": (
         training.evaluate,
         "--run run --captions data/captions --regions data/regions --split test --out evaluation",

@@ -26,7 +26,7 @@ from capgrade.pipelines.cli.options import (
 from capgrade.schemas.errors import InputError, choose_from
 
 if TYPE_CHECKING:
-    from capgrade.schemas.params import TrainParams
+    from capgrade.trainer.stages.train import TrainParams
 
 
 def init(

@@ -28,6 +28,7 @@ from capgrade.pipelines.cli.options import (
     print_result,
     require_all,
 )
+from capgrade.schemas.block import listed
 from capgrade.schemas.keys import block_of, meaning_of
 from capgrade.schemas.natures import (
     OfMeasures,
@@ -38,6 +39,7 @@ from capgrade.schemas.natures import (
     measure_names,
     nature_of,
 )
+from capgrade.schemas.say import first_process
 from capgrade.schemas.stage import Reads, Stage
 
 _FEW = 3  # choices that stand for the value in help
@@ -60,7 +62,7 @@ def command_of(stage: Stage[Any]) -> Callable[..., None]:
         given: dict[str, Any] = {}
         for name, field in knobs.items():
             given |= _given(name, field, values[name])
-        named = [text for name in of_measures for text in values[name] or ()]
+        named = [text for name in of_measures for text in listed(values[name]) or ()]
         loaded = load(common.params, common.sets, ",".join(named), **{stage.name: given})
         params = getattr(loaded, stage.name)
         more: dict[str, Any] = {}
@@ -72,7 +74,7 @@ def command_of(stage: Stage[Any]) -> Callable[..., None]:
         require_all(*stage.modules, *beam, measures=measure_names(params), params=loaded.measures)
         read = {name: _folder(reads, values[name]) for name, reads in stage.reads.items()}
         done = stage.imported()(**read, out=out, params=params, **more)
-        if not done:  # another process says it
+        if not first_process():
             return
         line, *further = stage.line(done, params).split("\n")
         print_result(done, common.as_json, "\n".join([f"{line} -> {out}", *further]))
@@ -150,8 +152,8 @@ def _metavar(field: FieldInfo) -> str:
         return f"NAME={PATH if isinstance(place, Place) else 'VALUE'}"
     if mark_of(field, OfSplit):
         return "SPLIT"
-    if mark_of(field, OfMeasures):
-        return "NAME,..."
+    if _names_measures(field):
+        return "NAME,..." if _is_list(field.annotation) else NAME
     if isinstance(place, Place):
         return PATH
     word = _WORDS.get(kinds[0], TEXT)
@@ -212,10 +214,11 @@ def _given(name: str, field: FieldInfo, value: Any) -> dict[str, Any]:
         if block_of(field.annotation) is None:
             return {name: pairs}
         return {f"{name}.{key}": text for key, text in pairs.items()}
+    if _names_measures(field):
+        names = parse_measures(",".join(listed(value)))
+        return {name: names if _is_list(field.annotation) else names[0]}
     if not _is_list(field.annotation):
         return {name: value}
-    if _names_measures(field):
-        return {name: parse_measures(",".join(value))}
     if isinstance(nature_of(field), Place):
         texts = value
     else:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
@@ -19,12 +18,10 @@ from capgrade.pipelines.cli.options import (
     PATH,
     SHARE,
     TEXT,
-    CaptionsDir,
     CommonOptions,
     N,
     OptionalCaptions,
     OptionalRegions,
-    Out,
     Split,
     load,
     print_result,
@@ -33,7 +30,6 @@ from capgrade.pipelines.cli.options import (
     require_all,
 )
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.say import if_silent
 
 if TYPE_CHECKING:
     from capgrade.schemas.params import EvaluateParams
@@ -47,85 +43,6 @@ ImageRegions = Annotated[
 Images = Annotated[
     Path | None, Option(metavar=PATH, help="Images, for clip and siglip: folder or list.")
 ]
-
-
-def train(
-    *,
-    captions: CaptionsDir,
-    out: Out,
-    regions: ImageRegions = None,
-    images: Images = None,
-    preset: Annotated[
-        str | None,
-        Option(
-            metavar=NAME,
-            help="Model and loss, of `capgrade list presets` or of --params. Default: none.",
-        ),
-    ] = None,
-    shards: Annotated[
-        Path | None,
-        Option(
-            metavar=FOLDER,
-            help=(
-                "Labels, for train.relevance=shards: folder of `shards`, `relevance`, `publish`, or"
-                " USER/NAME."
-            ),
-        ),
-    ] = None,
-    split: Annotated[
-        str | None, Option(metavar="SPLIT", help="Split to learn from. Default: train.")
-    ] = None,
-    epochs: Annotated[
-        int | None,
-        Option(min=1, metavar=N, help="Passes over the data. Default: as the preset says."),
-    ] = None,
-    restart: Annotated[
-        bool, Option("--restart", help="Start afresh in a folder that holds a run.")
-    ] = False,
-    common: CommonOptions,
-) -> None:
-    """Train a retrieval model; a stopped run goes on when run again, a finished one with more
-    --epochs.
-
-    Several processes: `torchrun --nproc-per-node 2 -m capgrade.pipelines.cli train ...`.
-    """
-    loaded = load(
-        common.params, common.sets, train={"preset": preset, "split": split, "epochs": epochs}
-    )
-    settings = loaded.train
-    require_all(
-        "torch", measures=[settings.measure] if settings.validation else [], params=loaded.measures
-    )
-    regions, images = _choose_input(settings.model.name, regions, images, loaded.regions.images)
-    from capgrade.schemas.say import first_process
-
-    with (
-        if_silent(f"{settings.model.name}: reading {captions}")
-        if first_process()
-        else nullcontext()
-    ):
-        from capgrade.trainer.fit.setup import Data
-        from capgrade.trainer.fit.train import train as stage
-
-        done = stage(
-            Data(captions, regions, shards, images), out, settings, loaded.measures, restart=restart
-        )
-    if not first_process():
-        return
-    runs = {out: done}
-    if settings.folds is not None and settings.fold is None:
-        runs = {out / name: summary for name, summary in done.items()}
-    lines = [_line_of_run(folder, summary) for folder, summary in runs.items()]
-    print_result(done, common.as_json, "\n".join(lines))
-
-
-def _line_of_run(folder: Path, summary: dict[str, Any]) -> str:
-    scores = dict(summary.get("best", {}))
-    best = "not validated"
-    if epoch := scores.pop("epoch", None):
-        values = (f"{k} {x:.{1 if k == 'rsum' else 3}f}" for k, x in scores.items())
-        best = f"epoch {epoch:.0f}, {', '.join(values)}"
-    return f"{summary['epochs']} epochs, loss {summary['loss']:.4f}; best: {best} -> {folder}"
 
 
 def _choose_input(

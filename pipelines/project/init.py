@@ -49,9 +49,10 @@ from capgrade.schemas.natures import (
     leaves_of,
     mark_of,
 )
-from capgrade.schemas.params import TrainParams, override, put, read_yaml, with_preset
+from capgrade.schemas.params import override, put, read_yaml, with_preset
 from capgrade.stages import STAGES
 from capgrade.text.language import NO_ENGLISH, count_without_english
+from capgrade.trainer.stages.train import TrainParams
 
 SCENES_PARAMS = Path(__file__).with_name("scenes.yaml")
 PARAMS, _STAGES, IGNORED = "params.yaml", "dvc.yaml", ("/data/", "/dvc_plots/")
@@ -67,7 +68,6 @@ _FIRST = 20  # how many images of a feature file are checked: to read all may ta
 _TITLES = {
     "measures": "how each is computed, where not by default",
     **{name: stage.summary for name, stage in STAGES.items()},
-    "train": "what all runs share",
     "runs": "presets to train and compare: capgrade's own, or those below",
     "presets": "more presets, upon capgrade's (`base`)",
     "evaluate": "metrics of each run",

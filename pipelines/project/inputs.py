@@ -35,9 +35,9 @@ from capgrade.schemas.natures import (
     is_path,
     measure_names,
 )
-from capgrade.schemas.params import TrainParams
 from capgrade.schemas.times import TIMES
 from capgrade.stages import STAGES
+from capgrade.trainer.stages.train import TRAIN, TrainParams
 
 CODE = {".py", ".yaml", ".j2", ".js", ".css", ".json", ".txt", ".safetensors"}
 PACKAGE = Path(__file__).parents[2]
@@ -71,15 +71,14 @@ def write_inputs(
         **{
             name: look.at({name: tree[name]}, measure_names(getattr(params, name)))
             for name, stage in STAGES.items()
-            if stage.in_pipeline
+            if stage.in_pipeline and name != TRAIN.name  # below, for each run
         },
     }
     for run in params.runs:
         train = params.train if of_run is None else of_run(run)
-        with_run = {"train": train.model_dump(mode="json")}
-        if params.regions.images and _reads_pictures(train.model.name):
-            with_run |= _picked(tree, ["regions.images"])
-        found[f"{RUNS}/{run}"] = look.at(with_run, [train.measure])
+        if not _reads_pictures(train.model.name):
+            train = train.model_copy(update={"images": None})
+        found[f"{RUNS}/{run}"] = look.at({"train": train.model_dump(mode="json")}, [train.measure])
     (out / RUNS).mkdir(parents=True, exist_ok=True)
     for name, state in found.items():
         write_json(out / f"{name}.json", state)
@@ -113,7 +112,8 @@ class _Look:
 
         def look(key: str, nature: Nature | None, value: Any) -> Any:
             if isinstance(nature, Place):
-                columns = _columns(self.params.regions) if key == "regions.images" else NO_COLUMNS
+                of_regions = value == self.params.regions.images
+                columns = _columns(self.params.regions) if of_regions else NO_COLUMNS
                 contents[key] = each(value, lambda one: self._state(nature, one, columns))
                 return each(value, lambda one: one if self._is_name(nature, one) else None)
             return LEFT_OUT if isinstance(nature, Manner) else value

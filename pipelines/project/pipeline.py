@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
 
-from capgrade.schemas.stage import Stage
+from capgrade.schemas.stage import Shown, Stage
 from capgrade.stages import OURS, STAGES
 
 PIPELINE = Path(__file__).with_name("pipeline.yaml")
 _INPUTS = "data/inputs"
+_RUN = "${item.run}"  # one of the runs, in DVC
 _END = "\nplots:\n"  # what follows the stages
 
 
 def dvc_stage(stage: Stage[Any]) -> dict[str, Any]:
     """A stage as dvc.yaml has it: what it reads and writes lies in data/, at the stages' places."""
     place = stage.place or stage.name
-    commands = [f"capgrade {stage.typed('data/{}', '--params params.yaml')}"]
-    for files, folder in stage.shown.items():
-        copied = f"cp data/{place}/{files} data/{folder}"
-        commands.append(f"mkdir -p data/{folder} && {copied}")
+    of_preset = _RUN in place and "preset" in stage.params.model_fields
+    options = ["--params params.yaml", *([f"--preset {_RUN}"] if of_preset else [])]
+    commands = [f"capgrade {stage.typed('data/{}', *options)}"]
+    commands += [_copied(shown, place) for shown in stage.shown]
+    made_of = f"{_INPUTS}/{place if of_preset else stage.name}.json"
     read = [f"data/{reads.place}" for reads in stage.reads.values()]
+    kinds: dict[str, list[Any]] = {"outs": [f"data/{place}"], "metrics": [], "plots": []}
+    for shown in stage.shown:
+        copy = f"data/{shown.place}"
+        kind = "metrics" if shown.metrics else "plots" if shown.plot else "outs"
+        kinds[kind].append({copy: dict(shown.plot)} if shown.plot else copy)
     return {
         "desc": stage.summary,
+        **({"matrix": {"run": "${runs}"}} if _RUN in place else {}),
         "cmd": commands if len(commands) > 1 else commands[0],
-        "deps": [f"{_INPUTS}/code.json", f"{_INPUTS}/{stage.name}.json", *read],
-        "outs": [f"data/{name}" for name in (place, *stage.shown.values())],
+        "deps": [f"{_INPUTS}/code.json", made_of, *read],
+        **{kind: files for kind, files in kinds.items() if files},
     }
+
+
+def _copied(shown: Shown, place: str) -> str:
+    to = PurePosixPath("data") / shown.place
+    folder = to.parent if to.suffix else to
+    return f"mkdir -p {folder} && cp data/{place}/{shown.files} {to}"
 
 
 def pipeline_text() -> str:

@@ -41,7 +41,10 @@ METRICS = "metrics.json"  # of an evaluation
 NEAREST_TO_PEOPLE = ("people", "sbert")
 # The commands that make outputs; {name} stands for a file or folder among the outputs.
 _COMMANDS = {
-    **{name: stage.typed("{{{}}}") for name, stage in STAGES.items()},
+    **{
+        (stage.place or name).split("/")[0]: stage.typed("{{{}}}").replace("${item.run}", "RUN")
+        for name, stage in STAGES.items()
+    },
     AGREEMENT: (
         "agree --captions {captions} --judgements FILE --out {agreement.json} --pairs"
         " {judged.arrow}"

@@ -17,7 +17,8 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.params import load_params
 from capgrade.schemas.block import ParamsBlock, validated
 from capgrade.schemas.errors import InputError, choose_from
-from capgrade.schemas.params import TrainParams, merged, override, with_preset
+from capgrade.schemas.params import merged, override, with_preset
+from capgrade.trainer.stages.train import TrainParams
 
 _FOLDER = Path(__file__).parents[2] / "recipes"
 _COLUMN = re.compile(

@@ -42,7 +42,6 @@ from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import tell
 from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.task import Task, load_task
-from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
 from capgrade.trainer.search.index import INDEX, SIMILARITY, embed, input_digests
 
@@ -221,8 +220,13 @@ class _Reproduction:
         index = run / (f"index-{pooling}" if pooling else "index")
         if (name, pooling) not in self.similarities:
             tell(f"run {name}")
-            data = Data(self.captions_dir, self.regions)
-            train(data, run, self.settings.runs[name], self.settings.measures)
+            train(
+                self.captions_dir,
+                run,
+                self.settings.runs[name],
+                self.settings.measures,
+                regions=self.regions,
+            )
             read = {"regions": digest(self.regions / MANIFEST)}
             inputs = input_digests(run, self.captions, read)
             try:

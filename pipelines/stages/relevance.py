@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from capgrade.schemas.block import MeasureDevice, ParamsBlock, Positive
 from capgrade.schemas.natures import How, Measures, Split
-from capgrade.schemas.stage import Reads, Stage
+from capgrade.schemas.stage import Reads, Shown, Stage
 
 
 class RelevanceParams(ParamsBlock):
@@ -49,5 +49,5 @@ Options after `--` go to Apache Beam: `-- --direct_num_workers=2
     example="--captions captions --measures people --out relevance",
     format=2,
     on_beam=True,
-    shown={"distribution-*.csv": "plots/distributions"},
+    shown=(Shown("distribution-*.csv", "plots/distributions"),),
 )

@@ -14,7 +14,7 @@ from tests.conftest import caption_table, random_sets, write_captions_folder
 MODULE = """
 from capgrade.schemas.block import ParamsBlock, Positive
 from capgrade.schemas.natures import How, Split
-from capgrade.schemas.stage import Reads, Stage
+from capgrade.schemas.stage import Reads, Shown, Stage
 
 
 class LettersParams(ParamsBlock):
@@ -36,7 +36,7 @@ LETTERS = Stage(
     function="letters_work:letters",
     line=lambda manifest, params: f"{manifest['total']} times {params.letter}",
     example="--captions captions --letter e --out letters",
-    shown={"count.txt": "plots/letters"},
+    shown=(Shown("count.txt", "plots/letters"),),
 )
 """
 WORK = """

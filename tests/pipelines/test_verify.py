@@ -97,12 +97,12 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     ),
     "an unfinished training run": (
         "t.unfinished",
-        lambda p: stopped(p, "run", "state.pt"),
+        lambda p: stopped(p, "train", "state.pt"),
         "run of `capgrade train`",
     ),
     "work that was set aside": (
         "u.unfinished.1",
-        lambda p: stopped(p, "run", "state.pt"),
+        lambda p: stopped(p, "train", "state.pt"),
         "work, set aside",
     ),
 }

@@ -28,8 +28,8 @@ from capgrade.schemas.natures import (
     of_parts,
     recorded,
 )
-from capgrade.schemas.params import ModelFiles
 from capgrade.trainer.models import MODELS
+from capgrade.trainer.stages.train import ModelFiles
 from tests.conftest import ROOT
 
 LEAVES = dict(leaves_of(Params))

@@ -171,3 +171,10 @@ def test_options_of_losses_and_models_take_no_truth_for_a_number() -> None:
             LossTerms([{"name": "triplet", **term}])
     with pytest.raises(InputError, match="options.embed is True: Input should be a number"):
         configure("vse", {"embed": True}, 8, 3)
+
+
+def test_a_key_that_is_not_given_is_as_another_key() -> None:
+    """Pictures that a model reads are those that regions are made of, unless others are named."""
+    of_regions = load_params(None, ["regions.images=a"])
+    assert (of_regions.train.images, load_params().train.images) == ("a", None)
+    assert load_params(None, ["regions.images=a", "train.images=b"]).train.images == "b"

@@ -13,8 +13,9 @@ import yaml
 from capgrade.losses import LossTerms
 from capgrade.params import load_params
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import PRESETS, TrainParams, with_preset
+from capgrade.schemas.params import PRESETS, with_preset
 from capgrade.trainer.models import configure
+from capgrade.trainer.stages.train import TrainParams
 
 AUTHORS = yaml.safe_load((Path(__file__).parent / "authors.yaml").read_text())
 SHIPPED = yaml.safe_load(PRESETS.read_text())

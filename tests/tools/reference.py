@@ -19,8 +19,8 @@ HEAD = """# Every parameter
 
 `--params FILE` reads these keys from a YAML file, a block a stage, as `params.yaml` has them. `--set KEY=VALUE` sets
 one key, and wins over the file; an option of the command wins over both. A misspelt key and a value out of range are
-errors. Each line has the key, its type and range, and the default in brackets. Keys of captions, regions, relevance and
-shards are options of their commands, too: `--block-images` is `shards.block_images`.
+errors. Each line has the key, its type and range, and the default in brackets. Keys of a stage's block are options of its
+command, too: `--block-images` is `shards.block_images`.
 """
 
 

@@ -179,12 +179,12 @@ def test_a_picture_that_cannot_be_read_is_found_first(small, tmp_path, capsys):
     cut = (folder / "train-i3.png").read_bytes()
     (folder / "train-i3.png").write_bytes(cut[: len(cut) // 2])
     (folder / "val-i0.png").unlink()
-    data = Data(small.data.captions, images=folder)
+    data, images = Data(small.data.captions), f"train.images={folder}"
     with pytest.raises(
         InputError, match=r"train-i3.png: .* -> mend it, .*--set train.unreadable=skip"
     ):
-        prepare(data, clip(), MeasuresParams())
-    setup = prepare(data, clip("train.unreadable=skip"), MeasuresParams())
+        prepare(data, clip(images), MeasuresParams())
+    setup = prepare(data, clip(images, "train.unreadable=skip"), MeasuresParams())
     assert (
         setup.pairs.left_out == {"train-i3": "unreadable"}
         and setup.validation.captions.n_images == 7

@@ -26,7 +26,6 @@ from capgrade.schemas.files import (
     write_text,
 )
 from capgrade.schemas.lines import csv_text, read_json
-from capgrade.schemas.params import ENCODERS, TrainParams
 from capgrade.schemas.say import warn
 from capgrade.trainer.data.text import Tokens, load_tokens
 from capgrade.trainer.fit import (
@@ -42,6 +41,7 @@ from capgrade.trainer.fit import (
 from capgrade.trainer.models import configure, model_of
 from capgrade.trainer.models.alignment import Pooling
 from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.stages.train import ENCODERS, TRAIN, TrainParams
 
 AFRESH = "start afresh with --restart"
 _Row = Mapping[str, float]
@@ -165,7 +165,8 @@ def finish_run(folder: Path, summary: dict[str, Any]) -> None:
     rows = dict.fromkeys(
         names | {MODEL, CONFIG, VOCABULARY, IMAGES, SUMMARY, STATE, STEPS, EPOCHS}, 0
     )
-    write_manifest(folder, "run", params=config["params"], inputs=config["inputs"], rows=rows)
+    made_with = {TRAIN.name: config["params"]}
+    write_manifest(folder, TRAIN.name, params=made_with, inputs=config["inputs"], rows=rows)
 
 
 def find_state(

@@ -8,8 +8,8 @@ from torch.optim import Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import TrainParams
 from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.stages.train import TrainParams
 
 PRETRAINED = "pretrained"  # key of a group of parameters that a pretrained encoder has
 _LAYER = re.compile(r"^(?P<tower>.*?)\blayers?\.(?P<number>\d+)\.")

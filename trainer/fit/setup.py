@@ -17,7 +17,7 @@ from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import MANIFEST, digest, file_digest, found_digests
 from capgrade.schemas.natures import of_parts
-from capgrade.schemas.params import ENCODERS, ModelFiles, TrainParams
+from capgrade.schemas.run import Run
 from capgrade.schemas.say import tell
 from capgrade.trainer.data.images import (
     ImageStore,
@@ -47,10 +47,8 @@ from capgrade.trainer.models import configure, model_of
 from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import XAVIER
 from capgrade.trainer.models.text_encoder import ENGLISH
+from capgrade.trainer.stages.train import ENCODERS, TRAIN, ModelFiles, TrainParams
 
-# The version of a stopped run's files. It is raised also where training gives other values for the
-# same parameters.
-_FORMAT = 6
 _VALIDATION = TrainParams().validation  # the default split
 
 
@@ -61,7 +59,6 @@ class Data:
     captions: Path
     regions: Path | None = None
     shards: Path | None = None  # labels: shards, dense or published, or USER/NAME of the hub
-    images: Path | None = None  # pictures, for a model that reads them
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ class Setup:
     validation: Pairs | None
     validation_relevance: np.ndarray | None  # [n_images, n_captions]
     inputs: dict[str, str]
-    made_of: dict[str, Any]  # all that the result depends on
+    run: Run[TrainParams]
     not_initial: list[str] | None  # weights that `train.init` does not have; None without it
 
 
@@ -109,12 +106,13 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     plain = [{key: value for key, value in term.items() if value != "auto"} for term in params.loss]
     data = _drop_unread_shards(data, params, LossTerms(plain).needs)
     captions = read_captions(data.captions, params.split)
-    rows = sample_rows(captions, params.images, params.captions_per_image, params.seed)
+    rows = sample_rows(captions, params.share, params.captions_per_image, params.seed)
     if params.folds is not None and params.fold is not None:
         kept = fold_of(captions.image_ids, params.folds) != params.fold
         rows = rows[kept[captions.owner[rows]]]
+    images = None if params.images is None else Path(params.images)
     store = open_images(
-        params.model.name, params.model.options, data.regions, data.images, params.unreadable
+        params.model.name, params.model.options, data.regions, images, params.unreadable
     )
     dim = store.metadata["dim"]
     loss, first_loss = _make_losses(params, measures, captions, rows)
@@ -171,13 +169,13 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         validation=validation,
         validation_relevance=dense,
         inputs=inputs,
-        made_of={
-            "format": _FORMAT,
-            # An epoch is a part of a run. The weights of `init` are among the inputs.
-            "train": of_parts(params),
-            "measures": measures.used(computed, of_parts),
-            "inputs": inputs,
-        },
+        # An epoch is a part of a run. The weights of `init` are among the inputs.
+        run=Run(
+            stage=TRAIN,
+            params=params,
+            inputs=inputs,
+            of_parts={"measures": measures.used(computed, of_parts)},
+        ),
         not_initial=not_initial,
     )
 

@@ -42,9 +42,8 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.natures import recorded
 from capgrade.schemas.output import output_folder, refuse_foreign, run_key
-from capgrade.schemas.params import TrainParams
 from capgrade.schemas.progress import FIRST, progress
-from capgrade.schemas.say import tell
+from capgrade.schemas.say import if_silent, tell
 from capgrade.schemas.times import write_epoch_time
 from capgrade.trainer.data.pairs import Batch, Pairs, prefetch
 from capgrade.trainer.data.relevance import BatchRelevance
@@ -62,8 +61,10 @@ from capgrade.trainer.fit.checkpoint import (
 )
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, choose_validation, prepare
+from capgrade.trainer.models import model_of
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.search.encode import compute_scores, encode_split
+from capgrade.trainer.stages.train import TRAIN, TrainParams
 
 _GRADED = ("ndcg@25", "asp", "kendall_tau_b")
 # Other metrics that `train.best_by` may name.
@@ -76,15 +77,22 @@ _SMALL, LONG = 20_000, 600.0  # pairs an epoch of a small table; seconds of a lo
 
 
 def train(
-    data: Data, out: Path, params: TrainParams, measures: MeasuresParams, *, restart: bool = False
+    captions: Path,
+    out: Path,
+    params: TrainParams,
+    measures: MeasuresParams,
+    *,
+    regions: Path | None = None,
+    shards: Path | None = None,
 ) -> dict[str, Any]:
     """Train a model; write the best one (`load_run`), steps.csv, epochs.csv and summary.json, which
     is returned.
 
-    Unless `restart`, a stopped run goes on after its last epoch, and a finished one where it is to
-    have more epochs. With `torchrun` or `accelerate launch` each process encodes a part of a batch.
-    InputError for data that do not fit together, a missing device or too little memory, a loss or
-    weight that is no number, fewer epochs than are done, and an `out` of another stage or run.
+    Unless `params.restart`, a stopped run goes on after its last epoch, and a finished one
+    where it is to have more epochs. With `torchrun` or `accelerate launch` each process encodes
+    a part of a batch. InputError for data that do not fit together, a missing device or too
+    little memory, a loss or weight that is no number, fewer epochs than are done, and an `out`
+    of another stage or run.
 
     With `folds` and no `fold` it writes as many runs, `out`/fold-0 and so on, and returns their
     summaries by these names."""
@@ -92,10 +100,17 @@ def train(
         names = {f"fold-{k}": k for k in range(params.folds)}
         return {
             name: train(
-                data, out / name, params.model_copy(update={"fold": k}), measures, restart=restart
+                captions,
+                out / name,
+                params.model_copy(update={"fold": k}),
+                measures,
+                regions=regions,
+                shards=shards,
             )
             for name, k in names.items()
         }
+    regions, params = _choose_images(regions, params)
+    data = Data(captions, regions, shards)
     process = Process.current()
     device = process.device(params.device)
     backend = "gloo"
@@ -104,25 +119,40 @@ def train(
         backend = "cpu:gloo,cuda:nccl"
     with join_processes(process, backend) as wait, precision_of(params.precision, device):
         if process.rank == 0:  # `output_folder` checks this too, but after all data are read.
-            refuse_foreign(out, "run")
+            refuse_foreign(out, TRAIN.name)
         torch.manual_seed(params.seed)  # All processes have one seed, to draw the same negatives.
-        params = choose_validation(data, params)
-        setup = prepare(data, params, measures)
+        with if_silent(f"{params.model.name}: reading {captions}"):
+            params = choose_validation(data, params)
+            setup = prepare(data, params, measures)
         for size in (params.batch_size, *setup.plan.rests):
             process.part(size)  # A batch that cannot be shared is refused before the first step.
         # The work of a run that has ended serves none that is to end sooner.
         whole = {"epochs": params.epochs, "patience": params.patience}
+        made_of = setup.run.made_of
         with output_folder(
-            out, "run", setup.made_of, whole=whole, afresh=restart, done=done_epochs
+            out, TRAIN.name, made_of, whole=whole, afresh=params.restart, done=done_epochs
         ) as folder:
             wait()  # The first process makes the folder.
             try:
-                summary = _train(setup, out, folder, params, restart, device, process)
+                summary = _train(setup, out, folder, params, device, process)
             except torch.OutOfMemoryError as error:
                 remedy = "lower train.batch_size, or set train.precision=bf16"
                 raise InputError(f"{device} is out of memory", file=out, remedy=remedy) from error
             wait()
         return summary
+
+
+def _choose_images(regions: Path | None, params: TrainParams) -> tuple[Path | None, TrainParams]:
+    """The regions and the parameters for a model. The stages of a pipeline give regions to every
+    model, and pictures; one that reads pictures leaves the regions out, and another the pictures.
+    """
+    name = params.model.name
+    if regions is None or params.images is None:
+        return regions, params
+    if model_of(name).reads != "pictures":
+        return regions, params.model_copy(update={"images": None})
+    tell(f"model '{name}' reads the pictures of train.images, not {regions}")
+    return None, params
 
 
 @dataclass(frozen=True)
@@ -148,12 +178,11 @@ def _train(
     out: Path,
     folder: Path,
     params: TrainParams,
-    restart: bool,
     device: torch.device,
     process: Process,
 ) -> dict[str, Any]:
-    finished, state, key = None, None, run_key(setup.made_of)
-    if not restart:
+    finished, state, key = None, None, run_key(setup.run.made_of)
+    if not params.restart:
         finished, state = run_on_first(find_state, folder, out, key)
     history = History(out, folder, key, state)
     # `is_finished` comes before any change, because it raises an error for too many epochs.

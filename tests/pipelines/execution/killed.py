@@ -44,7 +44,6 @@ from capgrade.schemas import output  # noqa: E402
 from capgrade.schemas.arrow import ArrowFile  # noqa: E402
 from capgrade.schemas.captions import read_captions  # noqa: E402
 from capgrade.schemas.regions import Regions, write_regions  # noqa: E402
-from capgrade.trainer.fit.setup import Data  # noqa: E402
 from capgrade.trainer.fit.train import train  # noqa: E402
 from tests.conftest import contents  # noqa: E402
 
@@ -119,8 +118,8 @@ TRAINED = [
 def trained(folder: Path) -> None:
     """`capgrade train`."""
     params = load_params(None, TRAINED)
-    data = Data(folder / "captions", folder / "features")
-    train(data, folder / "out", params.train, params.measures)
+    regions = folder / "features"
+    train(folder / "captions", folder / "out", params.train, params.measures, regions=regions)
 
 
 STAGES: tuple[Callable[[Path], None], ...] = (dense, sampled, detected, trained)  # DVC runs them

@@ -10,8 +10,8 @@ from capgrade.measures import choose
 from capgrade.metrics.catalogue import find_metric
 from capgrade.pipelines.reproduce.recipe import list_recipes, load_recipe, recipe_names, settings_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import TrainParams
 from capgrade.trainer.models import configure
+from capgrade.trainer.stages.train import TrainParams
 from tests.conftest import ROOT
 
 PAPERS = ROOT.parent / "shared" / "papers"

@@ -14,7 +14,6 @@ from capgrade.pipelines.stages.captions import CaptionsParams, ScenesParams
 from capgrade.schemas.arrow import read_arrow
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import ModelParams, TrainParams
 from capgrade.schemas.regions import Regions, write_regions
 from capgrade.trainer.alignment.align import ALIGNMENT_SIDE, align, draw_panel
 from capgrade.trainer.alignment.pointing_game import (
@@ -27,9 +26,10 @@ from capgrade.trainer.alignment.pointing_game import (
     score_phrase,
 )
 from capgrade.trainer.fit.setup import Data
-from capgrade.trainer.fit.train import train
 from capgrade.trainer.models.base import Encoded
 from capgrade.trainer.models.text_encoder import Pieces
+from capgrade.trainer.stages.train import ModelParams, TrainParams
+from tests.trainer.fit.runs import train
 
 TINY = {
     "embed_dim": 32,

@@ -8,9 +8,9 @@ import torch
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.params import load_params
-from capgrade.schemas.params import TrainParams
+from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.setup import Data
-from capgrade.trainer.fit.train import train
+from capgrade.trainer.stages.train import TrainParams
 
 SMALL = [
     "train.model.options={embed: 32, word: 16}",
@@ -27,6 +27,12 @@ def params(*sets: str, preset: str = "triplet", epochs: int = 3) -> TrainParams:
     ).train
 
 
+def train(data: Data, out: Path, params: TrainParams, measures: MeasuresParams) -> dict[str, Any]:
+    """Of the folders of `data`."""
+    folders = {"regions": data.regions, "shards": data.shards}
+    return stage.train(data.captions, out, params, measures, **folders)
+
+
 def run(
     data: Data,
     out: Path,
@@ -35,7 +41,8 @@ def run(
     restart: bool = False,
     **more: Any,
 ) -> dict[str, Any]:
-    return train(data, out, params(*sets, **more), measures or MeasuresParams(), restart=restart)
+    afresh = ["train.restart=true"] if restart else []
+    return train(data, out, params(*sets, *afresh, **more), measures or MeasuresParams())
 
 
 def keep_gradients(stage: Any, monkeypatch: pytest.MonkeyPatch | None = None) -> list[torch.Tensor]:

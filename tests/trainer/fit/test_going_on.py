@@ -215,7 +215,7 @@ def test_a_stopped_run_that_lost_its_best_model_is_not_gone_on_with(small, tmp_p
 def key(data: Data, *sets: str, given: tuple[str, ...] = (), **more) -> str:
     """What tells a run from others, of these parameters and data."""
     measures = load_params(None, [f"measures.{each}" for each in given]).measures
-    return run_key(prepare(data, params(*sets, **more), measures).made_of)
+    return run_key(prepare(data, params(*sets, **more), measures).run.made_of)
 
 
 def test_a_run_is_of_its_measures_and_not_of_where_it_is_computed(small):

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +15,12 @@ from capgrade.params import load_params
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import folder_digest
-from capgrade.schemas.params import TrainParams
 from capgrade.trainer.data.images import PictureStore
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import Data, prepare
-from capgrade.trainer.fit.train import train
+from capgrade.trainer.stages.train import TrainParams
 from tests.conftest import call
+from tests.trainer.fit.runs import train
 from tests.trainer.models.test_dual_encoder import folders  # noqa: F401
 
 SIZES = (
@@ -37,8 +38,22 @@ SETS = [
 SETS += ["train.lr=0.005", "train.measure=rouge_l", "train.device=cpu"]
 
 
+@dataclass(frozen=True)
+class Pictured:
+    captions: Path
+    images: Path
+
+    @property
+    def data(self) -> Data:
+        return Data(self.captions)
+
+    @property
+    def key(self) -> str:
+        return f"train.images={self.images}"
+
+
 @pytest.fixture(scope="module")
-def pictured(small, tmp_path_factory) -> Data:
+def pictured(small, tmp_path_factory) -> Pictured:
     """The captions of the small world, and a picture of noise for each image of it."""
     folder, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
     for split in ("train", "val", "test"):
@@ -46,7 +61,7 @@ def pictured(small, tmp_path_factory) -> Data:
             Image.fromarray(rng.integers(0, 256, (18, 20, 3), np.uint8)).save(
                 folder / f"{image_id}.png"
             )
-    return Data(small.data.captions, images=folder)
+    return Pictured(small.data.captions, folder)
 
 
 def params(*more: str, sets: Sequence[str] = SETS) -> TrainParams:
@@ -55,7 +70,7 @@ def params(*more: str, sets: Sequence[str] = SETS) -> TrainParams:
 
 @pytest.mark.parametrize("preset", ["clip_graded", "siglip_graded"])
 def test_a_run_from_the_first_step_to_a_search(
-    pictured: Data, tmp_path: Path, capsys, preset: str
+    pictured: Pictured, tmp_path: Path, capsys, preset: str
 ) -> None:
     data = "--captions", str(pictured.captions), "--images", str(pictured.images)
     sets = [word for one in SETS for word in ("--set", one)]
@@ -98,14 +113,24 @@ def test_a_run_from_the_first_step_to_a_search(
     assert best["similarity"] == pytest.approx(float(matrix[:, 0].max()), abs=1e-6)
 
 
-def test_a_checkpoint_is_tuned_from_its_weights(pictured: Data, folders, tmp_path: Path) -> None:  # noqa: F811
+def test_a_checkpoint_is_tuned_from_its_weights(
+    pictured: Pictured,
+    folders,  # noqa: F811
+    tmp_path: Path,
+) -> None:
     """Without a step worth the name a run's model is the checkpoint, which is known by its
     digest."""
     given = f"train.model.options={{pretrained: {folders['clip']}}}"
     still = params(
-        *SETS[2:], given, "train.lr=1e-12", "train.encoder_lr=1e-12", "train.epochs=1", sets=()
+        *SETS[2:],
+        given,
+        pictured.key,
+        "train.lr=1e-12",
+        "train.encoder_lr=1e-12",
+        "train.epochs=1",
+        sets=(),
     )
-    train(pictured, tmp_path, still, MeasuresParams())
+    train(pictured.data, tmp_path, still, MeasuresParams())
     model, tokens, config = load_run(tmp_path)
     from transformers import AutoModel
 
@@ -115,9 +140,13 @@ def test_a_checkpoint_is_tuned_from_its_weights(pictured: Data, folders, tmp_pat
     assert tokens.encode_texts(["a"])[0].tolist() == [52, 26, 53]
 
 
-def test_other_pictures_are_another_run(pictured: Data, tmp_path: Path) -> None:
+def test_other_pictures_are_another_run(pictured: Pictured, tmp_path: Path) -> None:
     listed, changed = tmp_path / "list.txt", tmp_path / "changed.png"
     other, measures = replace(pictured, images=listed), MeasuresParams()
+
+    def made_of(one: Pictured) -> dict[str, Any] | None:
+        return prepare(one.data, params(one.key), measures).run.made_of
+
     rows = [
         f"{path.stem}\t{path}"
         for path in sorted(pictured.images.glob("*.png"))
@@ -125,21 +154,19 @@ def test_other_pictures_are_another_run(pictured: Data, tmp_path: Path) -> None:
     ]
     Image.new("RGB", (30, 30), "red").save(changed)
     listed.write_text("\n".join([*rows, f"train-i0\t{changed}"]) + "\n")
-    assert (
-        prepare(pictured, params(), measures).made_of != prepare(other, params(), measures).made_of
-    )
+    assert made_of(pictured) != made_of(other)
     for content, problem in ((b"no picture", "not a readable picture"), (None, "no such file")):
         changed.unlink() if content is None else changed.write_bytes(content)
         with pytest.raises(InputError, match=f"changed.png: {problem}"):
-            train(other, tmp_path / "new", params(), measures)
+            train(other.data, tmp_path / "new", params(other.key), measures)
     listed.write_text("\n".join(rows) + "\n")
     with pytest.raises(
         InputError, match="no pictures of 1 of the 24 images of split 'train': 'train-i0'"
     ):
-        prepare(other, params(), measures)
+        made_of(other)
 
 
-def test_a_picture_is_one_region_of_its_pixels(pictured: Data) -> None:
+def test_a_picture_is_one_region_of_its_pixels(pictured: Pictured) -> None:
     store = PictureStore(
         pictured.images, lambda rgb: rgb[:4, :4].transpose(2, 0, 1).astype(np.float32)
     )
@@ -154,15 +181,21 @@ def test_a_picture_is_one_region_of_its_pixels(pictured: Data) -> None:
     np.testing.assert_array_equal(found.features.reshape(3, 4, 4), expected.transpose(2, 0, 1))
 
 
-def test_each_model_is_given_what_it_reads(pictured: Data, small, tmp_path: Path, capsys) -> None:
+def test_each_model_is_given_what_it_reads(
+    pictured: Pictured, small, tmp_path: Path, capsys
+) -> None:
     captions, out = ("--captions", str(pictured.captions)), ("--out", str(tmp_path / "run"))
     images, regions = ("--images", str(pictured.images)), ("--regions", str(small.data.regions))
     clip, vse = ("--preset", "clip", "--set", OPTIONS), ("--preset", "triplet")
     for given, message in (
         ((*clip, *regions), "model 'clip' reads pictures, which are not given -> give --images"),
         ((*vse, *images), "model 'vse' reads regions, which are not given -> give --regions"),
-        ((*clip, *images, *regions), "model 'clip' does not read --regions -> give --images alone"),
     ):
         assert call("train", *given, *captions, *out) == 2
         said = capsys.readouterr().err
         assert message in said and len(said.splitlines()) == 1
+    few = "--epochs", "1", "--set", "train.model.options.pretrained=null", "--batch-size", "8"
+    both = (*clip, *images, *regions, *few, "--measure", "rouge_l", "--device", "cpu")
+    assert call("train", *both, *captions, *out) == 0
+    said = capsys.readouterr().err
+    assert f"model 'clip' reads the pictures of train.images, not {small.data.regions}" in said

@@ -11,9 +11,9 @@ from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas import say
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import TrainParams
 from capgrade.schemas.regions import RegionStore
 from capgrade.trainer.fit.setup import Data, choose_validation, prepare
+from capgrade.trainer.stages.train import TrainParams
 
 SPLITS = {"train": (16, 1), "dev": (6, 5), "test": (6, 5)}  # images, rows of features per image
 

@@ -16,16 +16,17 @@ from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import TrainParams
 from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.trainer.fit import train as module
 from capgrade.trainer.fit.setup import prepare
-from capgrade.trainer.fit.train import scored_batch, train, validate
+from capgrade.trainer.fit.train import scored_batch, validate
 from capgrade.trainer.search.encode import compute_scores, encode_split
 from capgrade.trainer.search.index import embed
+from capgrade.trainer.stages.train import TrainParams
 from tests.conftest import call
 from tests.trainer.fit import runs
+from tests.trainer.fit.runs import train
 
 SMALL = [
     "train.model.options={embed: 16, word: 8}",
@@ -107,7 +108,7 @@ def test_a_run_starts_from_another(small, trained, tmp_path: Path) -> None:
     torch.testing.assert_close(
         weights(tmp_path / "wider")["project.weight"], weights(trained)["project.weight"]
     )
-    start("less", "train.images=0.4")  # by itself it would number other words
+    start("less", "train.share=0.4")  # by itself it would number other words
     assert (tmp_path / "less/vocabulary.json").read_text() == (
         trained / "vocabulary.json"
     ).read_text()

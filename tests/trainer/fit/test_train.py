@@ -25,14 +25,14 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest, unfinished_folder
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import prepare
-from capgrade.trainer.fit.train import epoch_lines, scored_batch, train
+from capgrade.trainer.fit.train import epoch_lines, scored_batch
 from capgrade.trainer.search.index import search, search_captions
 from tests.conftest import call
 from tests.pipelines.judging.stand_in import Chat, served
 from tests.pipelines.judging.tiny import random_model
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
 from tests.pipelines.publish.stand_in import Hub
-from tests.trainer.fit.runs import column, params, run
+from tests.trainer.fit.runs import column, params, run, train
 
 
 def losses(out):
@@ -94,7 +94,7 @@ def test_a_folder_with_another_run_is_refused_unless_restarted(small, tmp_path):
     run(small.data, tmp_path, "train.lr=0.02", epochs=1, restart=True)
     assert json.loads((tmp_path / "config.json").read_text())["params"]["lr"] == 0.02
     assert (
-        "mine.csv" not in read_manifest(tmp_path, "run")["files"]
+        "mine.csv" not in read_manifest(tmp_path, "train")["files"]
         and (tmp_path / "mine.csv").exists()
     )
 
@@ -396,7 +396,7 @@ def test_a_batch_has_the_weights_of_its_shards(small) -> None:
 
 
 def test_less_data_by_parameter(small, tmp_path):
-    less = "train.images=0.5", "train.captions_per_image=1", "train.batch_size=4"
+    less = "train.share=0.5", "train.captions_per_image=1", "train.batch_size=4"
     run(small.data, tmp_path, *less, epochs=1)
     assert len(losses(tmp_path)) == 12 // 4
     relevance = prepare(small.data, params(*less, preset="sam"), MeasuresParams()).relevance

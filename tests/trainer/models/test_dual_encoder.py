@@ -18,13 +18,13 @@ from capgrade.losses import LossTerms
 from capgrade.losses.base import ScoredBatch
 from capgrade.params import load_params
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import TrainParams
 from capgrade.trainer.data.pairs import pad_texts
 from capgrade.trainer.data.text import ModelTokens, load_tokens
 from capgrade.trainer.fit.optimiser import make_optimiser
 from capgrade.trainer.models import MODELS, configure, model_of
 from capgrade.trainer.models.base import Images, RetrievalModel
 from capgrade.trainer.models.dual_encoder import DualEncoderConfig, random_dual_encoder
+from capgrade.trainer.stages.train import TrainParams
 from tests.trainer.models.made import close, host
 
 SIDE, POSITIONS = 16, 24
