@@ -1,6 +1,6 @@
 """Stage `relevance`: the dense relevance matrix of each measure, for an evaluation split."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 from capgrade.kernels import njit
 from capgrade.measures import Fitted
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.execution.job import open_run, run_blocks
+from capgrade.pipelines.execution.job import Runner, open_run, run_blocks
 from capgrade.pipelines.stages.relevance import RELEVANCE, RelevanceParams
 from capgrade.schemas.arrow import ArrowFile, with_metadata, write_arrow
 from capgrade.schemas.captions import Captions
@@ -30,7 +30,7 @@ def relevance(
     out: Path,
     params: RelevanceParams,
     measures: MeasuresParams,
-    beam_options: Sequence[str] = (),
+    runner: Runner | None = None,
 ) -> dict[str, Any]:
     """Compute the relevance of every caption of a split to every image, one Arrow file a measure.
 
@@ -65,7 +65,7 @@ def relevance(
                 raise InputError(problem, remedy="set relevance.dtype=float32")
         job = scoring.job(folder, kinds, tables)
         what = f"relevance of {table.n_captions:,} captions to {table.n_images:,} images"
-        parts = run_blocks(job, folder, what, beam_options)
+        parts = run_blocks(job, folder, what, runner)
         rows, own = {}, {}
         for name, measure in chosen.items():
             file, shape = f"{name}.arrow", f"distribution-{name}.csv"

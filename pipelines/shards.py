@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import pyarrow as pa
 from capgrade.kernels import id_keys
 from capgrade.measures import Fitted
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.execution.job import ScoringRun, open_run, run_blocks
+from capgrade.pipelines.execution.job import Runner, ScoringRun, open_run, run_blocks
 from capgrade.pipelines.execution.worker import Job
 from capgrade.pipelines.sampling.draws import RULE
 from capgrade.pipelines.sampling.sampler import Plan, Sampler, plan_of, reason_names
@@ -40,7 +40,7 @@ def shards(
     out: Path,
     params: ShardsParams,
     measures: MeasuresParams,
-    beam_options: Sequence[str] = (),
+    runner: Runner | None = None,
 ) -> dict[str, Any]:
     """Score every caption with every image of a split, and write the captions each image keeps.
 
@@ -48,8 +48,9 @@ def shards(
     windows of each measure's range, and a uniform sample. With `params.part`, only that share of
     the images' blocks is made, into a folder beside `out`: in any order, at the same time, on
     machines that see the same folders. With `params.join` the shards are written from these parts,
-    which stay. Returns the manifest. Raises InputError as `relevance` does, for more parts than
-    blocks, and where a part to join is missing, unfinished, or of something else.
+    which stay. Workers are those of the `runner`, or this process. Returns the manifest. Raises
+    InputError as `relevance` does, for more parts than blocks, and where a part to join is missing,
+    unfinished, or of something else.
     """
     scoring = open_shards_run(captions, params, measures)
     if params.join:
@@ -66,7 +67,7 @@ def shards(
         require_space(out, size, parts=size, done=size_of(folder / PARTS))
         job = save_shards_job(scoring, schema, folder)
         what = f"sampling from {images:,} x {table.n_captions:,} pairs"
-        files = run_blocks(job, folder, what, beam_options, blocks)
+        files = run_blocks(job, folder, what, runner, blocks)
         rows, pairs = write_shards(folder, schema, files, target_mb)
         counts = {"pairs": pairs, "n_captions": table.n_captions}
         return scoring.run.finish(folder, rows, kind, **counts)

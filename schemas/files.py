@@ -258,8 +258,6 @@ def command_of(kind: str) -> tuple[str, str]:
 
 def made_again(kind: str, folder: Path) -> str:
     """How to make such a folder anew, in words."""
-    if kind == "shards_parquet":
-        return "empty the folder, and run the pipeline with `WriteShards` again"
     if kind == "shards_part":  # in OUT.parts/2-of-3
         out, part = str(folder.parent).removesuffix(".parts"), folder.name.replace("-of-", "/")
         return f"run `capgrade shards --part {part}` again with --out {out}"

@@ -48,7 +48,7 @@ class Stage(Generic[P]):
     folder, and of its stage of DVC.
 
     The function takes what the stage reads, by the names of `reads`, then `out` and `params`; also
-    `measures` where the block names some, and `beam_options` where it runs on Apache Beam. It
+    `measures` where the block names some, and a `runner` where it may run on Apache Beam. It
     returns the manifest. It is named "module:function", and is imported when it runs, so that a
     declaration loads neither numpy nor torch.
     """

@@ -68,10 +68,13 @@ def command_of(stage: Stage[Any]) -> Callable[..., None]:
         more: dict[str, Any] = {}
         if of_measures:
             more["measures"] = loaded.measures
-        if stage.on_beam:
-            more["beam_options"] = beam_options(context)
-        beam = ["apache_beam"] if more.get("beam_options") else []
+        words = beam_options(context) if stage.on_beam else []
+        beam = ["apache_beam"] if words else []
         require_all(*stage.modules, *beam, measures=measure_names(params), params=loaded.measures)
+        if words:
+            from capgrade.pipelines.execution.runners import BeamRunner
+
+            more["runner"] = BeamRunner(words)
         read = {name: _folder(reads, values[name]) for name, reads in stage.reads.items()}
         done = stage.imported()(**read, out=out, params=params, **more)
         if not first_process():

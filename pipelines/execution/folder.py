@@ -193,6 +193,13 @@ def fetch_finished(url: str, folder: Path, allow: str = TMPDIR) -> Path:
     return folder
 
 
+def put_finished(folder: Path, url: str) -> None:
+    """Copy a stage's finished folder to a URL: the files that its manifest lists, then itself."""
+    target = Folder(url)
+    for name in (*parse_manifest(folder / MANIFEST)["files"], MANIFEST):
+        target.put(folder / name, name)
+
+
 def local_folder(place: str) -> Path:
     """A folder at a path, or of one at a URL its copy below `$CAPGRADE_CACHE/fetched`.
 

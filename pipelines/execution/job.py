@@ -1,7 +1,7 @@
 """A run of `relevance` or `shards`: blocks of images, each made by a worker into a part file.
 
 A stage opens its run (`open_run`), fits and saves the measures (`fit_measures`), has workers make
-the parts that are missing (`run_blocks`), in this process or where a runner of Beam starts them,
+the parts that are missing (`run_blocks`), in this process or where a runner starts them,
 and writes a manifest (`Run.finish`). Parts and saved measures stand in the folder of the run, which
 is the work folder or one at a URL. A part that exists is whole, so a stopped run goes on. Bytes
 depend neither on the runner, nor on workers, nor on stops.
@@ -10,7 +10,7 @@ depend neither on the runner, nor on workers, nor on stops.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,6 +37,7 @@ from capgrade.schemas.say import if_silent, tell
 from capgrade.schemas.stage import Stage
 
 FETCHES = 16  # parts that are copied from a URL at the same time
+Runner = Callable[[Job, Sequence[int]], None]  # has workers make these blocks of a job
 
 
 def open_run(
@@ -135,13 +136,13 @@ class ScoringRun:
 
 
 def run_blocks(
-    job: Job, work: Path, what: str, options: Sequence[str] = (), blocks: range | None = None
+    job: Job, work: Path, what: str, runner: Runner | None = None, blocks: range | None = None
 ) -> list[Path]:
     """Make the parts of all blocks, or of `blocks`, that are not there.
 
-    With `options`, which are Beam's own, workers are Beam's; else one works in this process.
-    Returns the files of the parts in `work`, in order; a folder of the run at a URL is deleted when
-    they are here. Raises the InputError that a worker raised.
+    Workers are those of the `runner`; without one, this process is the worker. Returns the files of
+    the parts in `work`, in order; a folder of the run at a URL is deleted when they are here.
+    Raises the InputError that a worker raised.
     """
     wanted = blocks or range(job.n_blocks)
     files = [work / job.part(block) for block in wanted]
@@ -159,28 +160,35 @@ def run_blocks(
         if apart:
             share(work, folder)
         with progress(what, sum(map(job.size, todo)), "images") as advance:
-            if options:
-                from capgrade.pipelines.execution.runners import run_on_beam  # imports Beam
-
+            if runner:
                 with _count_parts(job, folder, todo, advance):
-                    run_on_beam(job, todo, options)
+                    runner(job, todo)
             else:
                 worker = Worker(job)
                 for block in todo:
                     with counted_work(job.size(block), advance):
                         worker.make(block)
-    missing = [file for file in files if not file.is_file()]
+    missing = sum(not file.is_file() for file in files)
     if missing and not apart:
-        problem = f"{len(missing)} of {len(files)} parts are not here, though workers have ended"
+        problem = f"{missing} of {len(files)} parts are not here, though workers have ended"
         remedy = (
             "let workers see --out under this path, or give a URL that they reach as `exchange`"
         )
         raise InputError(problem, file=folder.local, remedy=remedy)
-    with ThreadPoolExecutor(FETCHES) as threads:
-        list(threads.map(lambda file: folder.get(f"{PARTS}/{file.name}", file), missing))
+    fetch_parts(job, work, wanted)
     if apart:
         folder.delete_all()
     return files
+
+
+def fetch_parts(job: Job, work: Path, blocks: range) -> list[Path]:
+    """Copy the parts of blocks that are not in `work` from the folder of the run. Returns their
+    files in `work`, in order."""
+    folder, names = Folder(job.url), [job.part(block) for block in blocks]
+    missing = [name for name in names if not (work / name).is_file()]
+    with ThreadPoolExecutor(FETCHES) as threads:
+        list(threads.map(lambda name: folder.get(name, work / name), missing))
+    return [work / name for name in names]
 
 
 def _is_whole(part: Path) -> bool:

@@ -5,19 +5,21 @@ import re
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
+from textwrap import shorten
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.utils.shared import Shared
 
-from capgrade.pipelines.execution.runner_checks import check_runner
 from capgrade.pipelines.execution.worker import Job, Worker
 from capgrade.schemas.errors import InputError
 
 # How many elements the blocks are dealt out from. Dask works off all that comes of one element of
 # Create in one worker, reshuffled or not.
 SHARES = 256
+_SHOWN = 400  # characters of what Beam says
 RAISED = re.compile(
     r"^capgrade\.schemas\.errors\.InputError: (.+?)(?: \[while running .+\])?$", re.MULTILINE
 )
@@ -29,15 +31,19 @@ RUNNERS = {
 }
 
 
-def run_on_beam(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
-    """Make these blocks, rising numbers, on the runner that Beam's options name.
+@dataclass(frozen=True)
+class BeamRunner:
+    """Workers are those of the runner that Beam's `options` name: the words after `--`."""
 
-    Raises the InputError that a worker raised, if it did, and one for a runner that is not there.
-    """
-    parsed = PipelineOptions(arguments(options))
-    check_runner(parsed)
-    with plain_errors(), beam.Pipeline(options=parsed) as pipeline:
-        graph(pipeline, job, todo, local_processes(parsed))
+    options: Sequence[str]
+
+    def __call__(self, job: Job, todo: Sequence[int]) -> None:
+        """Make these blocks, rising numbers. InputError that a worker raised, and for whatever Beam
+        itself raises, in one line."""
+        with plain_errors():
+            options = PipelineOptions(arguments(self.options))
+            with beam.Pipeline(options=options) as pipeline:
+                graph(pipeline, job, todo, local_processes(options))
 
 
 def graph(pipeline: beam.Pipeline, job: Job, todo: Sequence[int], workers: int = 1) -> None:
@@ -50,7 +56,8 @@ def graph(pipeline: beam.Pipeline, job: Job, todo: Sequence[int], workers: int =
         | "Shares" >> beam.Create(shares(todo))
         | "Blocks" >> beam.FlatMap(lambda share: range(*share))
         | "Spread" >> beam.Reshuffle()
-        | "Make" >> beam.ParDo(MakeBlock(job, workers))
+        | "Job" >> beam.Map(lambda block: (job, block))
+        | "Make" >> beam.ParDo(MakeBlock(workers))
     )
 
 
@@ -61,30 +68,22 @@ def shares(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return [(numbers[a], numbers[b - 1] + 1) for a, b in pairwise([*starts, len(numbers)])]
 
 
-class MeasureDoFn(beam.DoFn):
-    """Work with a `Worker`, which the threads of a process share.
+class MakeBlock(beam.DoFn):
+    """A job and a block -> its part in the folder of the run. Gives the job with the first block.
 
-    `workers` is how many processes share the cores of the machine.
+    A process's threads share a `Worker`; `workers` is how many processes share the cores of the
+    machine.
     """
 
     def __init__(self, workers: int = 1) -> None:
         self.workers, self.shared = workers, Shared()
 
-    def worker(self, job: Job) -> Worker:
+    def process(self, element: tuple[Job, int]) -> Iterator[tuple[int, Job | None]]:
+        job, block = element
         # Kept as an attribute, as `Shared` lets go of all but the last that was asked for.
-        self.opened: Worker = self.shared.acquire(lambda: Worker(job, self.workers), tag=job.url)
-        return self.opened
-
-
-class MakeBlock(MeasureDoFn):
-    """A block -> its part in the folder of the run."""
-
-    def __init__(self, job: Job, workers: int = 1) -> None:
-        super().__init__(workers)
-        self.job = job
-
-    def process(self, block: int) -> None:
-        self.worker(self.job).make(block)
+        self.worker: Worker = self.shared.acquire(lambda: Worker(job, self.workers), tag=job.url)
+        self.worker.make(block)
+        yield 0, None if block else job
 
 
 def arguments(options: Sequence[str]) -> list[str]:
@@ -119,13 +118,17 @@ def local_processes(options: PipelineOptions) -> int:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Raise the InputError of a worker as it was.
+    """Raise the InputError of a worker as it was, and all else that Beam raises as one, in its own
+    words on one line.
 
-    Beam adds words to it, and from another process it comes as the text of a traceback.
+    Beam adds words to the former, and from another process it comes as the text of a traceback.
     """
     try:
         yield
     except Exception as error:
-        if raised := RAISED.findall("".join(traceback.format_exception_only(error))):
+        text = "".join(traceback.format_exception_only(error))
+        if raised := RAISED.findall(text):
             raise InputError(raised[-1]) from None
-        raise
+        words = shorten(" ".join(text.split()), _SHOWN, placeholder=" ...")
+        remedy = "check the runner and its options, which follow `--`; finished blocks stay"
+        raise InputError(f"Apache Beam: {words}", remedy=remedy) from error

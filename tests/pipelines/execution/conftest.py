@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from capgrade.measures.params import MeasuresParams
+from capgrade.pipelines.execution.runners import BeamRunner
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.stages.shards import ShardsParams, WindowsParams
 from tests.conftest import caption_table, contents, random_sets, write_captions_folder
@@ -27,7 +28,8 @@ def made(
     captions_dir: Path, out: Path, options: Sequence[str] = (), **changed: object
 ) -> dict[str, bytes]:
     """The files of one run with PARAMS, some of them changed."""
-    shards(captions_dir, out, PARAMS.model_copy(update=changed), MeasuresParams(), options)
+    runner = BeamRunner(options) if options else None
+    shards(captions_dir, out, PARAMS.model_copy(update=changed), MeasuresParams(), runner)
     return contents(out)
 
 

@@ -32,9 +32,9 @@ from PIL import Image  # noqa: E402
 from capgrade.measures.params import MeasuresParams  # noqa: E402
 from capgrade.params import load_params  # noqa: E402
 from capgrade.pipelines import regions as regions_stage  # noqa: E402
-from capgrade.pipelines.beam_shards import WriteBlock, WriteShards  # noqa: E402
+from capgrade.pipelines.beam_shards import WriteShards  # noqa: E402
 from capgrade.pipelines.execution import job as module  # noqa: E402
-from capgrade.pipelines.execution import runners  # noqa: E402
+from capgrade.pipelines.execution.runners import MakeBlock  # noqa: E402
 from capgrade.pipelines.relevance import relevance  # noqa: E402
 from capgrade.pipelines.shards import shards  # noqa: E402
 from capgrade.pipelines.stages.regions import RegionsParams  # noqa: E402
@@ -69,13 +69,12 @@ def sampled(folder: Path) -> None:
 def exchanged(folder: Path) -> None:
     """`capgrade shards` by way of a URL, each block handed out twice, to workers of their own."""
 
-    def twice(job: module.Job, todo: Sequence[int], _: Sequence[str]) -> None:
+    def twice(job: module.Job, todo: Sequence[int]) -> None:
         for block in (*todo, *todo):
             module.Worker(job).make(block)
 
     there = SMALL.model_copy(update={"exchange": f"file://{folder}/url"})
-    with patch.object(runners, "run_on_beam", twice):
-        shards(folder / "captions", folder / "out", there, MeasuresParams(), ["--runner=twice"])
+    shards(folder / "captions", folder / "out", there, MeasuresParams(), twice)
 
 
 def in_parts(folder: Path) -> None:
@@ -88,13 +87,10 @@ def in_parts(folder: Path) -> None:
 
 def by_beam(folder: Path) -> None:
     """All elements of `WriteShards`, one after the other, as a runner hands them out again."""
-    transform = WriteShards(
-        f"file://{folder}/out", f"file://{folder}/url", SMALL, captions=f"file://{folder}/captions"
-    )
-    run = transform.target.begin(transform.fit.run((0, {})))
-    writer = WriteBlock(transform.target)
-    files = [one for block in range(run.job.n_blocks) for _, one in writer.process((run, block))]
-    transform.target.finish(files)
+    captions, out, exchange = (f"file://{folder}/{name}" for name in ("captions", "out", "url"))
+    work = WriteShards(captions, out, exchange, SMALL).work
+    job, make = work.begin(), MakeBlock()
+    work.finish([one for block in range(job.n_blocks) for _, one in make.process((job, block))])
 
 
 def detected(folder: Path) -> None:
@@ -196,7 +192,7 @@ def killed(work: Callable[[Path], None], folder: Path, moments: int, seed: int) 
     afresh(folder)
     operations = counted(work, folder)  # kernels are loaded here, and not in each fork
     whole, deaths = contents(folder / "out"), 0
-    if work in (sampled, exchanged, in_parts):
+    if work in (sampled, exchanged, in_parts, by_beam):
         assert whole == SHARDS.setdefault("of all ways", whole)
     for k in range(moments):
         if k % 3 == 0:

@@ -48,6 +48,27 @@ def test_what_a_worker_raises_is_one_line_wherever_it_is(
         made(captions_dir, tmp_path / "out", options)
 
 
+@pytest.mark.parametrize(("options", "said"), [
+    (("--runner=SparkRuner",), "ValueError: Unexpected pipeline runner: SparkRuner"),
+    (("--runner=nothing.of.this.Name",), "ModuleNotFoundError: No module named 'nothing'"),
+    (
+        ("--runner=PortableRunner", "--job_endpoint=localhost:1", "--job_server_timeout=1"),
+        "FutureTimeoutError",
+    ),
+])  # fmt: skip
+def test_what_beam_says_is_one_line(
+    options: tuple[str, ...], said: str, captions_dir: Path, tmp_path: Path
+) -> None:
+    """Finished blocks stay, so that the same command with another runner goes on."""
+    with pytest.raises(InputError) as found:
+        made(captions_dir, tmp_path / "out", options)
+    text = str(found.value)
+    assert text.startswith("Apache Beam: ") and said in text and "\n" not in text
+    assert text.endswith(
+        "-> check the runner and its options, which follow `--`; finished blocks stay"
+    )
+
+
 def test_dask(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cluster: str) -> None:
     from distributed import Client
 

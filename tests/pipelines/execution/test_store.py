@@ -123,7 +123,7 @@ def test_a_pipeline_reads_and_writes_there(
 
     def written(out: str, captions: str) -> None:
         with beam.Pipeline(options=PipelineOptions(arguments([]))) as pipeline:
-            _ = pipeline | WriteShards(f"{out}/out", f"{out}/url", PARAMS, captions=captions)
+            _ = pipeline | WriteShards(captions, f"{out}/out", f"{out}/url", PARAMS)
 
     written(f"file://{tmp_path}", str(captions_dir))
     faults = Faults(seed=5, share=0.2)

@@ -107,9 +107,9 @@ def test_a_disk_of_ones_own_is_not_the_stores_fault(
 
 def test_threads_open_the_measures_once(job: Job) -> None:
     """Beam gives each thread a DoFn of its own."""
-    written = pickler.dumps(MakeBlock(job, 2))
+    written = pickler.dumps(MakeBlock(2))
     with patch("capgrade.pipelines.execution.runners.Worker", wraps=Worker) as opened:
-        together(8, lambda: pickler.loads(written).process(0))
+        together(8, lambda: list(pickler.loads(written).process((job, 0))))
     opened.assert_called_once_with(ANY, 2)
 
 
