@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capgrade.labels.opened import Opened
-from capgrade.labels.stored import Complete, RelevanceBlock, Sampled
+from capgrade.labels.stored import Complete, Opened, RelevanceBlock, Sampled
 from capgrade.labels.unsampled import UNKNOWN_RULES, Unknown, stand_ins
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError, choose_from

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from capgrade.labels.layout import hub_name, hub_split
-from capgrade.labels.opened import Opened
-from capgrade.labels.stored import Complete, Sampled, Stored
+from capgrade.labels.stored import Complete, Opened, Sampled, Stored
 from capgrade.schemas.captions import SCHEMA, Captions, read_captions
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import (

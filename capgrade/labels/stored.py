@@ -1,5 +1,5 @@
-"""How the cells of a batch are looked up: in the pairs that sampling kept, or where every pair is
-known.
+"""What a folder of labels holds, and how the cells of a batch are looked up: in the pairs that
+sampling kept, or where every pair is known.
 
 Pairs and matrices lie in parts, each of some images after others. Nothing is copied out of Arrow
 files but what is asked for.
@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.pairs import PairLists, Pairs, scored_reason
 from capgrade.schemas.relevance import by_part
 
@@ -242,3 +244,20 @@ class Complete:
 
 
 Stored = Sampled | Complete  # labels of images (rows) and captions (columns) by number
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Labels by number, and what is known of their images and captions. What a folder does not say
+    is None."""
+
+    file: Path | str
+    stored: Stored
+    image_ids: list[str]  # the id of each image row
+    n_captions: int  # how many captions there are
+    owners: np.ndarray | None = None  # int64 [n_captions]: the image of each caption
+    captions: Captions | None = None
+    made_with: dict[str, Any] | None = None  # the parameters of each measure
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # digests of the files they are from
+    # The measure of each column that a calibration made.
+    calibrated: Mapping[str, str] = field(default_factory=dict)
