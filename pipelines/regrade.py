@@ -272,10 +272,8 @@ def _mean_scores(
 ) -> np.ndarray:
     """The judge's mean score of each pair, from 0 to 1, float64 [n]; NaN where it has none."""
     low, high = judged.scale or (0.0, 1.0)
-    codes = judged.image * captions.n_captions + judged.caption
-    codes, row = np.unique(codes, return_inverse=True)
-    score = np.bincount(row, (judged.score - low) / (high - low)) / np.bincount(row)
-    means = Pairs(*np.divmod(codes, captions.n_captions), np.bincount(row), {MEASURE: score})
+    scaled = replace(judged, score=(judged.score - low) / (high - low))
+    means = scaled.means(captions.n_captions)
     at = means.rows_of(image, caption)
     return np.where(at >= 0, means.value[at], np.nan)
 

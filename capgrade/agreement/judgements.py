@@ -12,7 +12,7 @@ import numpy as np
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.judges import CHOSEN, YES_OR_NO
-from capgrade.schemas.pairs import number_anew
+from capgrade.schemas.pairs import Pairs, number_anew
 
 OF_CAPTIONS, OF_IMAGES = "captions", "images"
 
@@ -84,6 +84,13 @@ class Judgements:
             random=None if self.random is None else self.random[rows],
             left_out=self.left_out + len(self.score) - len(rows),
         )
+
+    def means(self, n_captions: int) -> Pairs:
+        """Each pair once, with the mean of its scores, by image and caption; of so many captions in
+        all."""
+        codes, row = np.unique(self.image * n_captions + self.caption, return_inverse=True)
+        score = np.bincount(row, self.score) / np.bincount(row)
+        return Pairs(*np.divmod(codes, n_captions), np.ones(len(codes)), {"score": score})
 
     def values(self, fitted: Any, captions: Captions) -> np.ndarray:
         """The values of a fitted measure for these pairs, float32 [n]."""

@@ -133,7 +133,7 @@ def audit(
         figures: dict[str, Any] = {
             # What P expects of the list, and what judgements or the truth say of it, if there are.
             "expected": expected.json(),
-            "judged": None if referee is None else referee.examine(pairs, captions).json(),
+            "judged": None if referee is None else referee.examine(pairs).json(),
             "judgements": None if referee is None else referee.facts(),
             "accepted_captions_per_image": bands.accepted_range(
                 _observed_per_image(fitted, captions)

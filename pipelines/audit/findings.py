@@ -2,7 +2,7 @@
 share of all that is right is listed. By a referee, who knows of some pairs whether they are right,
 or as P expects."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,8 @@ class Findings:
 
 @dataclass(frozen=True)
 class Referee:
-    """Pairs of other captions that were judged, each once: image and caption int64 [n], whether
-    each is right, bool [n], and as how many pairs it counts, float64 [n]. Right is a score of
-    `accept` or more on the scale `low` to `high`."""
+    """Pairs of other captions that were judged, each once, with whether it is right as the value,
+    bool. Right is a score of `accept` or more on the scale `low` to `high`."""
 
     file: str
     truth: bool  # of generated scenes, not of people
@@ -71,31 +70,25 @@ class Referee:
     accept: float
     low: float
     high: float
-    image: np.ndarray
-    caption: np.ndarray
-    right: np.ndarray
-    weight: np.ndarray
+    pairs: Pairs
 
     def facts(self) -> dict[str, Any]:
         """What the figures say of it."""
         names = ("file", "truth", "sampling", "accept", "low", "high")
-        return {**{name: getattr(self, name) for name in names}, "pairs": len(self.image)}
+        return {**{name: getattr(self, name) for name in names}, "pairs": len(self.pairs)}
 
-    def examine(self, listed: Pairs, captions: Captions) -> Findings:
+    def examine(self, listed: Pairs) -> Findings:
         """What it says of the listed pairs, each of which is there once."""
-        width = captions.n_captions
-        codes = listed.image.astype(np.int64) * width + listed.caption
-        on_list = np.isin(self.image * width + self.caption, codes)
-        sums = [
-            float(self.weight[rows].sum()) for rows in (on_list, on_list & self.right, self.right)
-        ]
+        judged, right = self.pairs, self.pairs.value
+        on_list = listed.rows_of(judged.image, judged.caption) >= 0
+        rows_of_sums = on_list, on_list & right, right
+        examined, found_right, all_right = (float(judged.weight[k].sum()) for k in rows_of_sums)
         is_sample = self.sampling != EVERY
         precision, found = (
-            share_of(values[rows], self.weight[rows], self.image[rows], is_sample)
-            for values, rows in ((self.right, on_list), (on_list, self.right))
+            share_of(values[rows], judged.weight[rows], judged.image[rows], is_sample)
+            for values, rows in ((right, on_list), (on_list, right))
         )
-        examined, right, all_right = sums
-        return Findings(len(codes), examined, right, all_right, precision, found)
+        return Findings(len(listed), examined, found_right, all_right, precision, found)
 
 
 def share_of(
@@ -159,27 +152,18 @@ def read_referee(path: Path, captions: Captions, agree: AgreeParams) -> Referee:
     is_truth = path.suffix == ".arrow" and read_relevance(path).metadata.get("measure") == TRUTH
     accept = TRUTH_ACCEPT if is_truth and agree.accept is None else agree.accept
     scale = scale_of(people, accept, path)
-    width = captions.n_captions
-    codes, row = np.unique(people.image * width + people.caption, return_inverse=True)
-    score = np.bincount(row, people.score) / np.bincount(row)
-    image, caption = np.divmod(codes, width)
-    other = captions.owner[caption] != image
+    pairs = people.means(captions.n_captions).of_others(captions.owner)
     # Dense files have float32, in which 0.9 is a little less than 0.9.
-    right = score[other].astype(np.float32) >= np.float32(scale.accept)
-    image, caption = image[other], caption[other]
-    weight, sampling = np.ones(len(image)), agree.sampling or people.sampling
-    if len(image) == (captions.n_images - 1) * width:
+    pairs = pairs.valued(pairs.value.astype(np.float32) >= np.float32(scale.accept))
+    sampling = agree.sampling or people.sampling
+    if len(pairs) == (captions.n_images - 1) * captions.n_captions:
         sampling = EVERY
     elif path.is_dir() and (stood_for := _pairs_stood_for(path)):
         sampling = RANDOM
-        pairs = zip(image.tolist(), caption.tolist(), strict=True)
-        weight = np.array(
-            [stood_for[captions.image_ids[i], captions.caption_ids[c]] for i, c in pairs]
-        )
-    return Referee(
-        path.name, is_truth, sampling, scale.accept, scale.low, scale.high,
-        image, caption, right, weight,
-    )  # fmt: skip
+        rows = zip(pairs.image.tolist(), pairs.caption.tolist(), strict=True)
+        weight = [stood_for[captions.image_ids[i], captions.caption_ids[c]] for i, c in rows]
+        pairs = replace(pairs, weight=np.array(weight))
+    return Referee(path.name, is_truth, sampling, scale.accept, scale.low, scale.high, pairs)
 
 
 def _pairs_stood_for(folder: Path) -> dict[tuple[str, str], float]:

@@ -161,11 +161,11 @@ def test_a_rated_pool_counts_each_pair_as_many(
         monkeypatch.setattr(f"{where}.read_plan", lambda _: plan)
         monkeypatch.setattr(f"{where}.read_all_ratings", lambda *_: ratings)
     referee = read_referee(tmp_path, captions, AgreeParams())
-    assert sorted(referee.weight.tolist()) == [2.0] * 5 + [100.0] * 4
+    assert sorted(referee.pairs.weight.tolist()) == [2.0] * 5 + [100.0] * 4
     assert referee.sampling == "random" and referee.accept == 3
     image, caption = np.array(cells[:6]).T
     listed = valued_pairs(image, caption, np.ones(6, np.float32), np.ones(6))
-    told = referee.examine(listed, captions)
+    told = referee.examine(listed)
     assert (told.examined, told.right, told.all_right) == (110.0, 104.0, 104.0)
 
 
@@ -234,10 +234,8 @@ def test_nothing_is_listed() -> None:
     told = expected_findings(counts, counts, 0, True)
     assert told.precision is None and told.found is None
     none = np.empty(0, np.int64)
-    referee = Referee("j", False, "chosen", 0.5, 0.0, 1.0, none, none, none > 0, np.empty(0))
-    told = referee.examine(
-        valued_pairs(none, none, np.empty(0), np.empty(0)), make_captions([["a"]])
-    )
+    pairs = valued_pairs(none, none, none > 0, np.empty(0))
+    told = Referee("j", False, "chosen", 0.5, 0.0, 1.0, pairs).examine(pairs)
     assert (told.precision, told.found, told.listed) == (None, None, 0)
 
 
