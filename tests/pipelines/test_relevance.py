@@ -276,9 +276,8 @@ def test_a_worker_s_error_is_the_user_s_error(
 
     monkeypatch.setattr(runners.MakeBlock, "process", refuse)
     with pytest.raises(InputError, match="there row 3: cannot be"):
-        relevance(
-            captions_dir, tmp_path / "out", DENSE, MeasuresParams(), ["--runner=DirectRunner"]
-        )
+        beam = runners.BeamRunner(["--runner=DirectRunner"])
+        relevance(captions_dir, tmp_path / "out", DENSE, MeasuresParams(), beam)
 
 
 def test_unknown_measures_and_splits(captions_dir: Path, tmp_path: Path) -> None:

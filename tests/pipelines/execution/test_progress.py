@@ -11,6 +11,7 @@ import pytest
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.reranker.fitted import by_image
 from capgrade.pipelines.execution import job
+from capgrade.pipelines.execution.runners import BeamRunner
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.stages.relevance import RelevanceParams
@@ -36,9 +37,9 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("stage", ["relevance", "shards"])
-@pytest.mark.parametrize("runner", [[], ["--direct_num_workers=1"]])
+@pytest.mark.parametrize("runner", [None, BeamRunner(["--direct_num_workers=1"])])
 def test_images_are_counted_within_a_block(
-    stage: str, runner: list[str], shown: list[Any], tmp_path: Path
+    stage: str, runner: BeamRunner | None, shown: list[Any], tmp_path: Path
 ) -> None:
     captions = write_captions_folder(
         tmp_path / "c", [caption_table(random_sets(IMAGES, seed=3, least=2))]
