@@ -270,7 +270,7 @@ def test_a_worker_s_error_is_the_user_s_error(
 ) -> None:
     """An InputError raised inside Beam arrives as it was raised."""
 
-    def refuse(self, block: int):
+    def refuse(self, element):
         raise InputError("cannot be", file="there", row=3)
         yield
 
