@@ -14,6 +14,7 @@ from typing import Any
 PUBLIC = {
     "score": "capgrade.scoring",
     "Scores": "capgrade.scoring",
+    "CaptionReward": "capgrade.reward",
     "CaptionScores": "capgrade.scoring",
     "CiderReward": "capgrade.reward",
     "Frequencies": "capgrade.measures.frequencies",

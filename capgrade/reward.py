@@ -1,9 +1,10 @@
-"""CIDEr-D of sampled captions as a reward: `CiderReward` for self-critical training,
-`CiderRewardFunction` for trl."""
+"""Scores of sampled captions as a reward: `CiderReward` for self-critical training, `CaptionReward`
+for any measure of single captions, and `RewardFunction`, which hands either to trl."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -11,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.measures import MeasuresParams
 from capgrade.measures.base import ImagePairs
 from capgrade.measures.cider import SIGMA
 from capgrade.measures.cider.fitted import score_sentences
-from capgrade.measures.corpus import are_ids, pair_candidates, token_ids
+from capgrade.measures.corpus import Corpus, are_ids, pair_candidates, token_ids
 from capgrade.measures.frequencies import Frequencies, warn_of_one_image
 from capgrade.measures.ngrams import ngrams_of
 from capgrade.schemas.errors import InputError
+from capgrade.scoring import choose_scoring
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import (
     NO_TOKENIZER,
@@ -67,6 +70,7 @@ class CiderReward:
         warn_of_one_image(frequencies.n_images)
         self.frequencies, self.tokenizer = frequencies, frequencies.tokenizer
         self.sigma, self.end = sigma, end
+        self.name = "cider"
 
     def __call__(self, candidates: Sequence[Any], references: Sequence[Any]) -> np.ndarray:
         """float64 [images, candidates of an image].
@@ -75,14 +79,7 @@ class CiderReward:
         length]; references likewise. InputError where images have different numbers of candidates,
         or the lists different numbers of images, or one has ids and the other texts.
         """
-        values, sizes = self.each(candidates, references)
-        if (sizes != sizes[0]).any():
-            odd = int(np.flatnonzero(sizes != sizes[0])[0])
-            problem = f"{sizes[odd]} candidates, {sizes[0]} of the first image"
-            raise InputError(
-                problem, row=f"candidates[{odd}]", remedy="sample as many for each image"
-            )
-        return values.reshape(len(sizes), sizes[0])
+        return _of_images(*self.each(candidates, references))
 
     def each(
         self, candidates: Sequence[Any], references: Sequence[Any]
@@ -122,23 +119,73 @@ class CiderReward:
         return words, n_candidates, np.append(0, np.cumsum(n_references))
 
 
-class CiderRewardFunction:
-    """CIDEr-D, 0..10, as one of the `reward_funcs` of trl; `frequencies` and `options` as of
-    `CiderReward`.
+class CaptionReward:
+    """A measure or mixture of `capgrade.score`, such as `people`, of several candidates of each
+    image. Candidates and references are texts.
+
+    `params` are the block `measures` of params.yaml, `tokenizer` as of `capgrade.score`. InputError
+    for an unknown measure, and for one whose values would depend on the other captions of a batch:
+    give `cider.document_frequency`, or `sbert.shared_from`.
+
+    >>> reward = CaptionReward("scene_graph")
+    >>> reward([["a red dog runs", "a cat"]], [["a red dog", "the dog is running"]]).round(3)
+    array([[0.889, 0.   ]])
+    """
+
+    def __init__(
+        self, measure: str, *, params: MeasuresParams | None = None, tokenizer: str = "ptb_py"
+    ) -> None:
+        self.name, self.tokenizer = measure, tokenizer
+        self._measure = choose_scoring([measure], params)[measure]
+        if self._measure.depends_on_corpus:
+            keys = "measures.cider.document_frequency or measures.sbert.shared_from"
+            problem = f"values of {measure} would depend on the other captions of a batch"
+            raise InputError(problem, remedy=f"set {keys} to captions that are always the same")
+
+    def __call__(self, candidates: Sequence[Any], references: Sequence[Any]) -> np.ndarray:
+        """float64 [images, candidates of an image].
+
+        InputError where images have different numbers of candidates, or the lists different numbers
+        of images.
+        """
+        return _of_images(*self.each(candidates, references))
+
+    def each(
+        self, candidates: Sequence[Any], references: Sequence[Any]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `CiderReward.each`."""
+        paired = pair_candidates(candidates, references)
+        # A model may write half a character, which must not stop a run.
+        corpus = Corpus(replace(paired, texts=[*remove_line_breaks(paired.texts)]), self.tokenizer)
+        return self._measure.of_candidates(corpus), np.bincount(paired.pairs.images)
+
+
+def _of_images(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Values of all candidates as [images, candidates]. InputError for different numbers."""
+    if (sizes != sizes[0]).any():
+        odd = int(np.flatnonzero(sizes != sizes[0])[0])
+        problem = f"{sizes[odd]} candidates, {sizes[0]} of the first image"
+        raise InputError(problem, row=f"candidates[{odd}]", remedy="sample as many for each image")
+    return values.reshape(len(sizes), sizes[0])
+
+
+class RewardFunction:
+    """A `CiderReward` or `CaptionReward` as one of the `reward_funcs` of trl, which logs it by the
+    measure's name.
 
     The dataset has a column `references`, a list of captions in each row; other columns are not
     read. Completions are texts, or lists of messages, of which the last one counts. InputError for
     a completion that is neither.
 
     >>> references = [["a dog runs", "the dog is running"], ["two men talk", "men talking"]]
-    >>> reward = CiderRewardFunction(Frequencies.of(references))
+    >>> reward = RewardFunction(CiderReward(Frequencies.of(references)))
     >>> found = reward(completions=["a dog runs", "two men"], references=references)
     >>> [round(value, 3) for value in found]
     [4.106, 2.503]
     """
 
-    def __init__(self, frequencies: Frequencies | str | Path, **options: Any) -> None:
-        self._reward = CiderReward(frequencies, **options)
+    def __init__(self, reward: CiderReward | CaptionReward) -> None:
+        self._reward, self.__name__ = reward, reward.name
 
     def __call__(
         self, completions: Sequence[Any], references: Sequence[Sequence[str]], **columns: Any

@@ -1,5 +1,5 @@
 """`capgrade.score`, `capgrade.CaptionScores`: BLEU, METEOR, ROUGE-L, CIDEr-D, scene graphs,
-Sentence-BERT."""
+Sentence-BERT, and mixtures of these, such as `people`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.measures.base import Measure
-from capgrade.measures.catalogue import MEASURES
+from capgrade.measures import Measure, MeasuresParams, choose, names_of
 from capgrade.measures.corpus import CaptionSets, Corpus, Scored, pair_candidates
 from capgrade.measures.frequencies import Frequencies
 from capgrade.metrics.uncertainty import Interval, PairedTest, correct, interval, paired
@@ -98,16 +97,19 @@ def score(
     *,
     tokenizer: str = "ptb_py",
     frequencies: Frequencies | str | Path | None = None,
+    params: MeasuresParams | None = None,
 ) -> Scores:
     """Score candidate captions against the references of their own images.
 
     candidates, references: two dicts (id -> captions) with the same ids, or two lists in one order;
     a string stands for one caption. measures: of `bleu` (gives bleu_1 .. bleu_4, each of which may
     be asked for alone), `meteor`, `rouge_l`, `cider` (CIDEr-D, 0..10), `scene_graph`, all 0..1 but
-    CIDEr-D; and `sbert` (-1..1). tokenizer: `ptb_py` as pycocoevalcap, another of docs/captions.md,
+    CIDEr-D; `sbert`, `sbert_mean` and `sbert_shared` (-1..1); and mixtures of these, such as
+    `people` and `people_shared`. tokenizer: `ptb_py` as pycocoevalcap, another of docs/captions.md,
     or `none` for tokens with spaces between them. frequencies: the document frequencies of CIDEr-D,
     counted on the references where None; a `Frequencies`, or the path of what `capgrade
-    frequencies` wrote.
+    frequencies` wrote. params: the block `measures` of params.yaml, with mixtures of your own, and
+    `sbert.shared_from`, without which `people_shared` learns from the references of all candidates.
 
     Corpus scores are pycocoevalcap's: BLEU and METEOR from summed counts, the others means. Values
     are float64, equal to pycocoevalcap within 1e-6. Raises InputError for ids that differ, an image
@@ -123,7 +125,7 @@ def score(
         frequencies = Frequencies.read(frequencies, tokenizer)
     names = [measures] if isinstance(measures, str) else measures
     captions = pair_candidates(candidates, references)
-    by_measure = score_corpus(Corpus(captions, tokenizer, frequencies), names)
+    by_measure = score_corpus(Corpus(captions, tokenizer, frequencies), names, params)
     corpus, sentences = {}, {}
     for name, scored_measure in by_measure.items():
         corpus[name], sentences[name] = scored_measure.corpus, scored_measure.sentences
@@ -132,15 +134,33 @@ def score(
     return Scores(captions.ids, corpus, sentences, by_measure, read)
 
 
-def known_scores() -> list[str]:
-    """What `score_corpus` takes: measures that score a corpus, and BLEU of each order."""
-    return [
-        *(name for name, kind in MEASURES.items() if kind.of_corpus is not Measure.of_corpus),
-        *BLEUS,
-    ]
+def known_scores(params: MeasuresParams | None = None) -> list[str]:
+    """What `score` takes: measures and mixtures that score candidates, and BLEU of each order."""
+    params = params or MeasuresParams()
+    every = choose(sorted(names_of(params)), params)
+    return [*(name for name, one in every.items() if one.scores_candidates), *BLEUS]
 
 
-def score_corpus(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
+def choose_scoring(
+    names: Sequence[str], params: MeasuresParams | None = None
+) -> dict[str, Measure[Any]]:
+    """The measure that gives each of the named scores, with its parameters.
+
+    InputError for one that `known_scores` has not.
+    """
+    params = params or MeasuresParams()
+    known = known_scores(params)
+    for name in names:
+        if name not in known:
+            raise InputError(f"unknown measure '{name}'", remedy=choose_from(name, known))
+    of = {name: "bleu" if name in BLEUS else name for name in names}
+    chosen = choose(list(dict.fromkeys(of.values())), params)
+    return {name: chosen[one] for name, one in of.items()}
+
+
+def score_corpus(
+    corpus: Corpus, measures: Sequence[str], params: MeasuresParams | None = None
+) -> dict[str, Scored]:
     """The named measures in the order asked for; `bleu` stands for bleu_1 .. bleu_4.
 
     InputError for an unknown one.
@@ -148,16 +168,13 @@ def score_corpus(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
     names: list[str] = []
     for name in measures:
         names += BLEUS if name == "bleu" else [name]
-    known = known_scores()
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        problem = f"unknown measure '{unknown[0]}'" if unknown else "no measure"
-        raise InputError(problem, remedy=choose_from(unknown[0] if unknown else "", known))
+    if not names:
+        raise InputError("no measure", remedy=choose_from("", known_scores(params)))
+    chosen = choose_scoring(names, params)
     corpus.warn_of_empty()
     by_measure: dict[str, Scored] = {}
-    for name in names:
+    for name, measure in chosen.items():
         if name not in by_measure:
-            measure = MEASURES["bleu" if name in BLEUS else name]()
             by_measure |= measure.of_corpus(corpus)
     asked = {name: by_measure[name] for name in names}
     zero = [n for n in asked if n in BLEUS and not asked[n].statistics[:, 1 + int(n[-1])].any()]
@@ -174,8 +191,9 @@ class CaptionScores:
     `update` with each batch, `compute` at the end, `reset` before the next epoch: as torchmetrics'
     metrics.
 
-    measures, tokenizer, frequencies: as of `capgrade.score`. Several processes: `merge_state` what
-    the others gathered (`torch.distributed.all_gather_object` carries the object as it is).
+    measures, tokenizer, frequencies, params: as of `capgrade.score`. Several processes:
+    `merge_state` what the others gathered (`torch.distributed.all_gather_object` carries the object
+    as it is).
 
     >>> meter = CaptionScores(measures=["rouge_l"])
     >>> meter.update(["a dog runs"], [["a dog is running", "the dog runs fast"]])
@@ -190,8 +208,10 @@ class CaptionScores:
         *,
         tokenizer: str = "ptb_py",
         frequencies: Frequencies | str | Path | None = None,
+        params: MeasuresParams | None = None,
     ) -> None:
-        self.measures, self.tokenizer, self.frequencies = measures, tokenizer, frequencies
+        self.measures, self.tokenizer = measures, tokenizer
+        self.frequencies, self.params = frequencies, params
         self.reset()
 
     def reset(self) -> None:
@@ -247,4 +267,5 @@ class CaptionScores:
             self.measures,
             tokenizer=self.tokenizer,
             frequencies=self.frequencies,
+            params=self.params,
         )

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, create_model
 
 from capgrade.agreement.coefficients import coefficients, intervals
 from capgrade.agreement.judgements import Judgements
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.sources.fields import Text, TextList, parse_list_cell, validate_entry
 from capgrade.pipelines.sources.rows import kind_of, open_rows
 from capgrade.schemas.errors import InputError, choose_from
@@ -32,16 +33,17 @@ def agree_on_texts(
     names: Sequence[str],
     columns: JudgedColumns | None = None,
     tokenizer: str = "ptb_py",
+    params: MeasuresParams | None = None,
 ) -> tuple[int, dict[str, dict[str, Any]]]:
     """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of caption scores with people's, each
     row an observation.
 
     docs/with_others.md says what a table is; `columns` are names of its columns. `names` are of
-    `capgrade.score`, or columns of numbers. Returns the number of rows, and name -> coefficient ->
-    {"all": value}, and "intervals". Raises InputError for a column that is not there, and for a row
+    `capgrade.score`, with `params`, or columns of numbers. Returns the number of rows, and name ->
+    coefficient -> {"all": value}, and "intervals". Raises InputError for a column that is not there, and for a row
     without text, or with a score that is not a finite number.
     """
-    known = known_scores()
+    known = known_scores(params)
     own = [name for name in names if name not in known]
     rows = _rows(table, columns or JudgedColumns(), own)
     sets = [tuple(row["references"]) for row in rows]
@@ -51,7 +53,7 @@ def agree_on_texts(
     values = {name: np.array([row[name] for row in rows]) for name in own}
     if asked := [name for name in names if name in known]:
         values |= score(
-            [row["candidate"] for row in rows], sets, asked, tokenizer=tokenizer
+            [row["candidate"] for row in rows], sets, asked, tokenizer=tokenizer, params=params
         ).sentences
     every = np.ones(len(rows), bool)
     return len(rows), {

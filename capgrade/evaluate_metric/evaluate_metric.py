@@ -17,8 +17,9 @@ DESCRIPTION = (
 ARGUMENTS = """
     predictions: list of captions, one for each image.
     references: for each image a list of captions, or one.
-    measures: of bleu, rouge_l, meteor, cider (the default), bleu_1 to bleu_4, scene_graph, sbert.
-    tokenizer, frequencies: as of `capgrade.score`.
+    measures: of bleu, rouge_l, meteor, cider (the default), bleu_1 to bleu_4, scene_graph, sbert,
+        people.
+    tokenizer, frequencies, params: as of `capgrade.score`.
 
 Returns measure -> value of the corpus: CIDEr-D 0..10, sbert -1..1, all others 0..1.
 """

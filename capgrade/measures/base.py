@@ -236,6 +236,20 @@ class Measure(ABC, Generic[P]):
         """
         raise NotImplementedError(f"{self.name} scores no candidates")
 
+    def of_candidates(self, corpus: Corpus) -> np.ndarray:
+        """Its value of each candidate with its image's references, float64 [candidates]."""
+        return self.of_corpus(corpus)[self.name].sentences
+
+    @property
+    def depends_on_corpus(self) -> bool:
+        """Whether a candidate's value depends on other candidates' references, too."""
+        return False
+
+    @property
+    def scores_candidates(self) -> bool:
+        """Whether it has `of_corpus`."""
+        return type(self).of_corpus is not Measure.of_corpus
+
     def unseen(self, fitted: Any, captions: Captions) -> Scorer | None:
         """A scorer of captions that are not among the fitted ones; None where there is none.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import LARGEST_FLOAT32
 from capgrade.schemas.progress import part_of_work
+
+if TYPE_CHECKING:
+    from capgrade.measures.corpus import Corpus, Scored
 
 _PARTS = "mixture.json"
 # Weighted sums of measures, known by name. docs/measures.md has where they come from.
@@ -172,6 +175,23 @@ class Mixture(Measure[NoParams]):
 
     def files(self) -> dict[str, str]:
         return {key: digest for part in self.parts.values() for key, digest in part.files().items()}
+
+    @property
+    def scores_candidates(self) -> bool:
+        """Whether all parts do."""
+        return all(part.scores_candidates for part in self.parts.values())
+
+    @property
+    def depends_on_corpus(self) -> bool:
+        """Whether one of the parts does."""
+        return any(part.depends_on_corpus for part in self.parts.values())
+
+    def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
+        """The weighted sum of the parts' values of each candidate, and its mean."""
+        from capgrade.measures.corpus import mean_score
+
+        values = [weight * part.of_candidates(corpus) for weight, part in self._weighted]
+        return {self.name: mean_score(np.sum(values, axis=0))}
 
     def unseen(self, fitted: FittedMixture, captions: Captions) -> Scorer | None:
         scorers = {

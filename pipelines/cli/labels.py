@@ -221,7 +221,9 @@ def _agree_on_table(
     from capgrade.pipelines.judged_texts import agree_on_texts
     from capgrade.schemas.judges import PEOPLE
 
-    rows, result = agree_on_texts(table, names, loaded.agree.columns, loaded.score.tokenizer)
+    rows, result = agree_on_texts(
+        table, names, loaded.agree.columns, loaded.score.tokenizer, loaded.measures
+    )
     return result, {
         "by": PEOPLE,
         "file": table.name,

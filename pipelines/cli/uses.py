@@ -51,7 +51,7 @@ def score(
         str,
         Option(
             metavar="NAME,...",
-            help="Some of bleu, meteor, rouge_l, cider, scene_graph, sbert, separated by commas.",
+            help="Some of bleu, meteor, rouge_l, cider, scene_graph, sbert, people, and mixtures.",
         ),
     ] = "bleu,meteor,rouge_l,cider",
     frequencies: Annotated[
@@ -71,7 +71,8 @@ def score(
     references. Of several --candidates the first is tested against each other one.
     """
     names = [name.strip() for name in measures.split(",")]
-    require_all(measures=names)
+    loaded = load(common.params, common.sets)
+    require_all(measures=names, params=loaded.measures)
     from capgrade.coco_files import read_candidates, read_references
     from capgrade.measures.frequencies import Frequencies
     from capgrade.pipelines.cli.tables import SCORES_TEXTS, print_scores, scores_rows, scores_text
@@ -86,7 +87,7 @@ def score(
                 "no table of scores is written so", file=out, remedy="end --out with .md or .tex"
             )
         refuse_file(out, "table of scores", SCORES_TEXTS[out.suffix])
-    params = load(common.params, common.sets).score
+    params = loaded.score
     references_of = read_references(references)
     counted = Frequencies.read(frequencies, params.tokenizer) if frequencies else None
 
@@ -96,7 +97,12 @@ def score(
         in_order = dict(sorted(own.items(), key=lambda item: (isinstance(item[0], str), item[0])))
         of_own = {image: references_of[image] for image in own}
         return score_captions(
-            in_order, of_own, names, tokenizer=params.tokenizer, frequencies=counted
+            in_order,
+            of_own,
+            names,
+            tokenizer=params.tokenizer,
+            frequencies=counted,
+            params=loaded.measures,
         )
 
     settings: dict[str, Any] = {

@@ -430,7 +430,9 @@ def test_files_of_references_and_results_that_people_have(
 
 
 def test_the_reward_takes_references_as_a_dataset_of_numpy_has_them() -> None:
-    reward = capgrade.reward.CiderRewardFunction(capgrade.Frequencies.of(list(REFERENCES.values())))
+    reward = capgrade.reward.RewardFunction(
+        capgrade.CiderReward(capgrade.Frequencies.of(list(REFERENCES.values())))
+    )
     sets = list(REFERENCES.values())
     arrays = [np.array(texts) for texts in sets]
     texts = [text for own in CANDIDATES.values() for text in own]

@@ -1,4 +1,4 @@
-"""`capgrade.reward.CiderRewardFunction` as a reward function of trl's trainers."""
+"""`capgrade.reward.RewardFunction` as a reward function of trl's trainers."""
 
 import pickle
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset
 
 from capgrade import CiderReward, Frequencies
-from capgrade.reward import CiderRewardFunction
+from capgrade.reward import RewardFunction
 from capgrade.schemas.errors import InputError
 from tests.conftest import WORDS, random_sets
 
@@ -52,7 +52,7 @@ def test_grpo_trains_two_steps_on_cider(tmp_path: Path) -> None:
         save_strategy="no",
         learning_rate=0.01,
     )
-    reward = CiderRewardFunction(Frequencies.of(dataset["references"]))
+    reward = RewardFunction(CiderReward(Frequencies.of(dataset["references"])))
     trainer = GRPOTrainer(
         model,
         reward_funcs=reward,
@@ -62,9 +62,9 @@ def test_grpo_trains_two_steps_on_cider(tmp_path: Path) -> None:
     )
     trainer.train()
     means = [
-        row["rewards/CiderRewardFunction/mean"]
+        row["rewards/cider/mean"]
         for row in trainer.state.log_history
-        if "rewards/CiderRewardFunction/mean" in row
+        if "rewards/cider/mean" in row
     ]
     assert len(means) == 2 and min(means) > 0
     assert any(not value.equal(before[name]) for name, value in trainer.model.state_dict().items())
@@ -72,7 +72,7 @@ def test_grpo_trains_two_steps_on_cider(tmp_path: Path) -> None:
 
 def test_a_reward_is_that_of_the_caption_alone() -> None:
     frequencies = Frequencies.of(SETS)
-    reward = CiderRewardFunction(frequencies)
+    reward = RewardFunction(CiderReward(frequencies))
     completions, references = [own[0] for own in SETS[::-1]], SETS[:20] + SETS[:20] + SETS[20:40]
     # two completions of one image after each other, one of most others
     references[3] = references[2]

@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 import capgrade
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.judged_texts import agree_on_texts
 from capgrade.schemas.errors import InputError
 from tests.conftest import DATA, call, random_sets
@@ -71,6 +72,18 @@ def test_each_layout_has_the_coefficients_of_scipy(name: str, tmp_path: Path) ->
             assert found[measure][coefficient] == {"all": pytest.approx(wanted)}, measure
         low, high = found[measure]["intervals"]["kendall"]["all"]
         assert low < found[measure]["kendall"]["all"] < high
+
+
+def test_mixtures_score_candidates(tmp_path: Path) -> None:
+    table = write(tmp_path / "ours.csv", {})
+    params = MeasuresParams.model_validate({"mixtures": {"mine": {"rouge_l": 2, "bleu": 1}}})
+    _, found = agree_on_texts(table, ["people", "mine"], params=params)
+    candidates, references = ([row[name] for row in ROWS] for name in ("candidate", "references"))
+    values = capgrade.score(candidates, references, ["people", "rouge_l", "bleu_4"]).sentences
+    values["mine"] = 2 * values["rouge_l"] + values["bleu_4"]
+    for name in ("people", "mine"):
+        wanted = stats.kendalltau(values[name], [row["score"] for row in ROWS]).statistic
+        assert found[name]["kendall"]["all"] == pytest.approx(wanted), name
 
 
 def test_the_command_takes_columns_as_they_are_called(

@@ -10,6 +10,8 @@ from capgrade.measures.base import Measure
 from capgrade.schemas.block import ParamsBlock, SelfReference
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from capgrade.measures.bleu.fitted import FittedBleu
     from capgrade.measures.corpus import Corpus, Scored
     from capgrade.schemas.captions import Captions
@@ -53,3 +55,6 @@ class Bleu(Measure[BleuParams]):
         from capgrade.measures.bleu.fitted import score_candidates
 
         return score_candidates(corpus)
+
+    def of_candidates(self, corpus: Corpus) -> np.ndarray:
+        return self.of_corpus(corpus)[f"bleu_{self.params.n}"].sentences

@@ -111,6 +111,10 @@ class CiderPlain(Measure[Any]):
             return {key: f"{file_digest(Path(folder) / CAPTIONS_FILE)}{hash_}{split}"}
         return {key: file_digest(Path(source))}
 
+    @property
+    def depends_on_corpus(self) -> bool:
+        return self.params.document_frequency is None
+
     def unseen(self, fitted: FittedCider, captions: Captions) -> Scorer:
         from capgrade.measures.cider.fitted import UnseenCider
 
@@ -136,4 +140,5 @@ class Cider(CiderPlain):
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         from capgrade.measures.cider.fitted import score_candidates
 
-        return {self.name: score_candidates(corpus, self.params.sigma)}
+        source = self.params.document_frequency
+        return {self.name: score_candidates(corpus, self.params.sigma, source)}

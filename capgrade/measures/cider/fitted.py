@@ -199,12 +199,16 @@ def fit(captions: Captions, measure: CiderPlain) -> FittedCider:
     return index_captions(captions, ngrams, idf, measure.form, sets)
 
 
-def score_candidates(corpus: Corpus, sigma: float) -> Scored:
+def score_candidates(corpus: Corpus, sigma: float, source: str | None = None) -> Scored:
     """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`.
+
+    Document frequencies are those of the corpus, else of `source`, else counted on the references.
 
     Warns where the document frequencies are of a single image, as all is 0 then.
     """
     candidates, ngrams, frequencies = corpus.candidates, corpus.ngrams, corpus.frequencies
+    if frequencies is None and source is not None:
+        frequencies = Frequencies.read(source, corpus.tokenizer)
     if frequencies is None:
         sizes, owner = np.diff(candidates.pairs.ref_ptr), np.full(len(candidates.texts), -1)
         owner[candidates.pairs.refs] = np.repeat(np.arange(len(sizes)), sizes)

@@ -4,7 +4,7 @@ An embedding has a part that its image decides and a part that its writer chose.
 the two apart by all captions together, without any judgement: B is the covariance of images, W that
 of captions of one image. The best linear estimate of the image's part is B (B + W)^-1 (e - mean).
 Its matrix square root, half way between the embedding and that estimate, agrees best with people
-(docs/measures.md).
+(docs/measures.md). The captions may be those of another corpus, `shared_from`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Literal
 from capgrade.measures.base import OVER_REFERENCES, Measure, Scorer
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.block import MeasureDevice, ParamsBlock, SelfReference
-from capgrade.schemas.natures import How, ModelAt
+from capgrade.schemas.natures import How, ModelAt, WhereOrName
 
 if TYPE_CHECKING:
     from capgrade.measures.corpus import Corpus, Scored
     from capgrade.measures.sbert.fitted import FittedSbert
+    from capgrade.measures.sbert.shared import SharedMap
     from capgrade.schemas.captions import Captions
 
 
@@ -28,6 +29,9 @@ class SbertParams(ParamsBlock):
     model: ModelAt = "all-MiniLM-L6-v2"
     references: Literal["max", "mean", "first"] = "max"
     self_reference: SelfReference = "included"
+    shared_from: WhereOrName | None = None
+    """captions that tell what those of one image share: coco (its 5K test images), or a captions
+    FOLDER or FOLDER#SPLIT; None: those that are scored"""
     device: How[MeasureDevice] = "cpu"
     """of the encoder; a GPU's embeddings differ in the last bits"""
 
@@ -80,24 +84,63 @@ class SbertMean(Sbert):
 class SbertShared(Sbert):
     """Cosine, -1..1, of Sentence-BERT embeddings mapped to what captions of one image share.
 
-    A value depends on all fitted captions, as they give the mean and the two covariances.
+    A value depends on all fitted captions, as they give the mean and the two covariances; with
+    `shared_from` on those that it names, and then single captions have values, too.
     """
 
     name, fixed = "sbert_shared", {"references": "max"}
 
     def fit(self, captions: Captions) -> FittedSbert:
-        """Map what `Sbert.fit` embeds. InputError as it and `shared_map`."""
-        from capgrade.measures.sbert.shared import share
+        """Map what `Sbert.fit` embeds. InputError as it, `SharedMap.of` and `SharedMap.read`."""
+        from capgrade.measures.sbert.shared import SharedMap, share
 
-        return share(super().fit(captions), captions)
+        plain = super().fit(captions)
+        if (shared := self.shared) is None:
+            shared = SharedMap.of(plain.embeddings[captions.refs], captions.ref_ptr)
+        return share(plain, shared)
+
+    @property
+    def shared(self) -> SharedMap | None:
+        """The map of `shared_from`; None where it is learnt from what is scored."""
+        from capgrade.measures.sbert.shared import SharedMap
+
+        source = self.params.shared_from
+        return None if source is None else SharedMap.read(source, self.params.model)
 
     def meaning(self) -> str:
         model, over = self.params.model, OVER_REFERENCES[self.params.references]
-        what = "mapped to what captions of one image share in this split"
+        source = self.params.shared_from
+        corpus = f"of `{source}`" if source else "in this split"
+        what = f"mapped to what captions of one image share {corpus}"
         return f"cosine of Sentence-BERT embeddings (`{model}`), {what}, -1..1: {over}"
 
+    def files(self) -> dict[str, str]:
+        if (source := self.params.shared_from) is None:
+            return super().files()
+        from capgrade.measures.sbert.shared import source_digest
+
+        return {**super().files(), "measures.sbert.shared_from": source_digest(source)}
+
+    def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
+        """As `Sbert.of_corpus`, of mapped embeddings. Without `shared_from` the references of all
+        candidates give the map, each set once."""
+        from capgrade.measures.corpus import mean_score, own_scores
+        from capgrade.measures.sbert.shared import SharedMap, share
+
+        plain, pairs = super().fit(corpus.table), corpus.candidates.pairs
+        if (shared := self.shared) is None:
+            shared = SharedMap.of(plain.embeddings[pairs.refs], pairs.ref_ptr)
+        return {self.name: mean_score(own_scores(share(plain, shared), corpus))}
+
+    @property
+    def depends_on_corpus(self) -> bool:
+        return self.params.shared_from is None
+
     def unseen(self, fitted: FittedSbert, captions: Captions) -> Scorer | None:
-        return None  # the map is not kept
+        from capgrade.measures.sbert.fitted import UnseenSbert
+
+        shared = self.shared  # one that was learnt from the captions is not kept
+        return None if shared is None else UnseenSbert(self, fitted, shared.apply)
 
 
 class SbertSharedMean(SbertShared):

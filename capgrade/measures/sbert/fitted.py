@@ -145,17 +145,24 @@ def fit(captions: Captions, params: SbertParams) -> FittedSbert:
 
 
 class UnseenSbert:
-    """Sentence-BERT of any caption; its model is loaded once."""
+    """Sentence-BERT of any caption; its model is loaded once. `mapped` maps embeddings, where the
+    fitted ones are mapped."""
 
-    def __init__(self, measure: Sbert, fitted: FittedSbert) -> None:
-        self.fitted = fitted
+    def __init__(
+        self,
+        measure: Sbert,
+        fitted: FittedSbert,
+        mapped: Callable[[np.ndarray], np.ndarray] = lambda vectors: vectors,
+    ) -> None:
+        self.fitted, self.mapped = fitted, mapped
         self._encoder = load_encoder(measure.params.model, measure.params.device)
 
     def __call__(self, text: str) -> np.ndarray:
         if not text.strip():
             raise InputError("no word in this caption", remedy="type a caption of one word or more")
         images = np.arange(len(self.fitted.ref_ptr) - 1)
-        return self.fitted.scores(images, np.zeros_like(images), encode(self._encoder, [text]))
+        vectors = self.mapped(encode(self._encoder, [text]))
+        return self.fitted.scores(images, np.zeros_like(images), vectors)
 
 
 def first_of_text(texts: Sequence[str]) -> np.ndarray:

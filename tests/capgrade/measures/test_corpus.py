@@ -11,11 +11,12 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
+from capgrade.measures import MEASURES
 from capgrade.measures.corpus import Corpus, pair_candidates
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.meteor.english import as_meteor_reads, meteor_words
 from capgrade.schemas.errors import InputError
-from capgrade.scoring import MEASURES, score_corpus
+from capgrade.scoring import score_corpus
 from capgrade.text.tokens import number_words, tokenize, tokenize_as_words
 from tests.capgrade.measures.test_definitions import slow_cider
 

@@ -10,7 +10,7 @@ from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.refit import measures_block
 from capgrade.measures.sbert import shared as module
-from capgrade.measures.sbert.shared import PRIOR, map_to_shared, shared_map
+from capgrade.measures.sbert.shared import PRIOR, SharedMap
 from capgrade.pipelines.publish.tables import meaning
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -51,6 +51,10 @@ def by_definition(vectors: np.ndarray, captions: Captions) -> np.ndarray:
     return mapped / np.linalg.norm(mapped, axis=1, keepdims=True)
 
 
+def learnt(vectors: np.ndarray, captions: Captions) -> SharedMap:
+    return SharedMap.of(vectors[captions.refs], captions.ref_ptr)
+
+
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(4, 40), step=st.sampled_from([3, 65536]))
 def test_is_the_definition(seed: int, n: int, step: int) -> None:
@@ -58,7 +62,7 @@ def test_is_the_definition(seed: int, n: int, step: int) -> None:
     vectors = embedded(captions, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_STEP", step)
-        found = map_to_shared(vectors, *shared_map(vectors, captions))
+        found = learnt(vectors, captions).apply(vectors)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, by_definition(vectors, captions), atol=1e-6)
 
@@ -97,11 +101,11 @@ def test_too_little_to_learn_from() -> None:
     rng = np.random.default_rng(0)
     for sets in ([["a dog", "a cat"]], [["a dog"], ["a cat"]]):
         with pytest.raises(InputError, match="needs two images, and an image of two captions"):
-            shared_map(rng.normal(size=(2, 4)).astype(np.float32), make_captions(sets))
+            learnt(rng.normal(size=(2, 4)).astype(np.float32), make_captions(sets))
     # images have one mean, captions are far apart
     apart = np.array([[1, 0], [-1, 0], [1, 0], [-1, 0]], np.float32)
     with pytest.raises(InputError, match="no more alike than those of different images"):
-        shared_map(apart, make_captions([["a", "b"], ["c", "d"]]))
+        learnt(apart, make_captions([["a", "b"], ["c", "d"]]))
 
 
 def test_few_images_are_warned_of() -> None:
@@ -109,7 +113,7 @@ def test_few_images_are_warned_of() -> None:
     with pytest.warns(
         CapgradeWarning, match="learns what captions share from 53 images, 300 or more are better"
     ):
-        shared_map(embedded(captions, 0), captions)
+        learnt(embedded(captions, 0), captions)
 
 
 def test_names_parameters_and_words() -> None:

@@ -9,7 +9,7 @@ from capgrade.coco import PTBTokenizer
 from capgrade.measures import choose
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.params import MeasuresParams
-from capgrade.reward import CiderReward, CiderRewardFunction
+from capgrade.reward import CiderReward, RewardFunction
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.scoring import score
 from capgrade.text.language import describe_other_language
@@ -126,7 +126,9 @@ ROADS: dict[str, Callable[[], object]] = {
     "score": lambda: score({0: ["狗在沙滩上"], 1: ["两个人"]}, CHINESE_SETS, ["cider"]),
     "Frequencies": lambda: Frequencies.of(CHINESE_SETS),
     "CiderReward": lambda: CiderReward(WORDS)([["狗在沙滩上"]], [CHINESE[0]]),
-    "trl": lambda: CiderRewardFunction(WORDS)(completions=["狗在沙滩上"], references=[CHINESE[0]]),
+    "trl": lambda: RewardFunction(CiderReward(WORDS))(
+        completions=["狗在沙滩上"], references=[CHINESE[0]]
+    ),
     "coco": lambda: PTBTokenizer().tokenize({0: [{"caption": CHINESE[0][0]}]}),
 }
 WORDS = Frequencies.of([["a dog"], ["a cat"]])
