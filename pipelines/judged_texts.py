@@ -40,8 +40,8 @@ def agree_on_texts(
 
     docs/with_others.md says what a table is; `columns` are names of its columns. `names` are of
     `capgrade.score`, with `params`, or columns of numbers. Returns the number of rows, and name ->
-    coefficient -> {"all": value}, and "intervals". Raises InputError for a column that is not there, and for a row
-    without text, or with a score that is not a finite number.
+    coefficient -> {"all": value}, and "intervals". Raises InputError for a column that is not
+    there, and for a row without text, or with a score that is not a finite number.
     """
     known = known_scores(params)
     own = [name for name in names if name not in known]
