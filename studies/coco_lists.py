@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.agreement.calibration import SHIPPED, load
-from capgrade.lists import LikelyList, refuse_other, write_list
+from capgrade.lists import HUNDREDTHS, LikelyList, refuse_other, write_list
 from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.metrics import human_lists
 from capgrade.pipelines.captions import captions as write_captions
 from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.pairs import Pairs
 
 LEAST = 0.2
 _ROWS = 100  # images at a time
@@ -31,21 +32,18 @@ def likely_pairs(captions: Captions, least: float = LEAST) -> LikelyList:
     shipped calibration."""
     fitted = choose(["people"], MeasuresParams())["people"].fit(captions)
     curve, owner = load(SHIPPED).fitting(captions.owner).curves["people"], captions.owner
-    images, columns, hundredths = [], [], []
+    parts = []
     for start in range(0, captions.n_images, _ROWS):
         rows = np.arange(start, min(start + _ROWS, captions.n_images))
         p = curve.probability(fitted.score(rows))
         image, caption = np.nonzero((p >= least) & (rows[:, None] != owner))
-        images.append(rows[image])
-        columns.append(caption)
-        hundredths.append(np.floor(p[image, caption] * 100 + 1e-9))
+        hundredths = np.floor(p[image, caption] * 100 + 1e-9).astype(np.uint8)
+        parts.append(Pairs(rows[image], caption, np.ones(len(image)), {HUNDREDTHS: hundredths}))
     return LikelyList(
         np.array([int(one) for one in captions.image_ids], np.int64),
         np.array([int(one) for one in captions.caption_ids], np.int64),
         owner,
-        np.concatenate(images).astype(np.uint16),
-        np.concatenate(columns).astype(np.uint16),
-        np.concatenate(hundredths).astype(np.uint8),
+        Pairs.concatenate(parts),
     )
 
 
@@ -58,8 +56,10 @@ def agreement(found: LikelyList) -> list[str]:
     theirs = people.queries[other] * width + people.indices[other]
     lines = []
     for least in (20, 50):
-        kept = (found.hundredths >= least) & (people.sizes > 0)[found.images]
-        ours = found.images[kept].astype(np.int64) * width + found.captions[kept]
+        kept = found.pairs.take(
+            (found.pairs.value >= least) & (people.sizes > 0)[found.pairs.image]
+        )
+        ours = kept.image * width + kept.caption
         both = int(np.isin(ours, theirs).sum())
         found_there = (
             f"{both:,} of ECCV Caption's {len(theirs):,} other positives ({both / len(theirs):.1%})"
@@ -85,10 +85,9 @@ def main() -> None:
         write_captions(made, CaptionsParams(source="tsv", input=str(given.input), split="test"))
         found = likely_pairs(read_captions(made))
     write_list(given.out, found)
-    some = int((found.hundredths >= 50).sum())
+    some = int((found.pairs.value >= 50).sum())
     print(
-        f"{len(found.hundredths):,} pairs, {some:,} of P .5 or more, {given.out.stat().st_size:,}"
-        " bytes"
+        f"{len(found.pairs):,} pairs, {some:,} of P .5 or more, {given.out.stat().st_size:,} bytes"
     )
     print("\n".join(agreement(found)))
 

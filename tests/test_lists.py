@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 from capgrade.lists import LikelyList, named, read_list, write_list
 from capgrade.pipelines.cli import app
 from capgrade.schemas.errors import InputError
-from tests.conftest import DATA
+from tests.conftest import DATA, valued_pairs
 
 FOUND = LikelyList(
     np.array([7, 3]), np.array([10, 11, 12, 13]), np.array([0, 0, 1, 1]),
-    np.array([0, 1], np.uint16), np.array([2, 0], np.uint16), np.array([60, 30], np.uint8),
+    valued_pairs(np.array([0, 1]), np.array([2, 0]), np.array([60, 30], np.uint8), np.ones(2)),
 )  # fmt: skip
 
 
@@ -66,15 +66,15 @@ def test_evaluate_needs_no_captions(tmp_path):
 
 def test_the_list_of_coco_5k():
     found = read_list(named("coco-5k"))
-    assert (len(found.image_ids), len(found.caption_ids), len(found.images)) == (
+    assert (len(found.image_ids), len(found.caption_ids), len(found.pairs)) == (
         5_000,
         25_000,
         381_507,
     )
     assert named("coco-5k").stat().st_size < 3_000_000
-    assert found.hundredths.min() == 20
+    assert found.pairs.value.min() == 20
     assert (found.owner == np.repeat(np.arange(5_000), 5)).all()
-    assert (found.owner[found.captions] != found.images).all()
+    assert not found.pairs.is_own(found.owner).any()
 
 
 def test_its_order_is_that_of_the_split():

@@ -16,10 +16,12 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import file_digest
 from capgrade.schemas.own_files import refuse_file
+from capgrade.schemas.pairs import Pairs
 
 _FOLDER = Path(__file__).parent
 LIKELY = 0.5  # P from which a pair counts as likely right, where nobody says otherwise
 _KEYS = (b"image_ids", b"caption_ids", b"owner")
+HUNDREDTHS = "hundredths"  # what the values of its pairs are called
 
 
 @dataclass(frozen=True)
@@ -30,21 +32,19 @@ class LikelyList:
     image_ids: np.ndarray  # int64 [n_images]
     caption_ids: np.ndarray  # int64 [n_captions]
     owner: np.ndarray  # int64 [n_captions], the row of each caption's image
-    images: np.ndarray  # uint16 [n_pairs], rows of images
-    captions: np.ndarray  # uint16 [n_pairs], rows of captions
-    hundredths: np.ndarray  # uint8 [n_pairs], P in hundredths, rounded down
+    pairs: Pairs  # with P in hundredths, rounded down, uint8
 
     def positives(self, likely: float = LIKELY) -> tuple[Positives, Positives]:
         """Of images and of captions: own pairs, and those with a P of `likely` or more. InputError
         for a P below the list's least or above 1."""
-        least = int(self.hundredths.min()) / 100 if len(self.hundredths) else 0.0
+        least = int(self.pairs.value.min()) / 100 if len(self.pairs) else 0.0
         if not least <= likely <= 1:
             problem = f"P {likely:g} of a list that holds pairs from {least:g} on"
             raise InputError(problem, remedy=f"give a P from {least:g} to 1")
-        kept = self.hundredths >= round(likely * 100)
+        kept = self.pairs.take(self.pairs.value >= round(likely * 100))
         own = np.arange(len(self.owner))
-        image = np.concatenate([self.owner, self.images[kept].astype(np.int64)])
-        caption = np.concatenate([own, self.captions[kept].astype(np.int64)])
+        image = np.concatenate([self.owner, kept.image])
+        caption = np.concatenate([own, kept.caption])
         return _grouped(image, caption, len(self.image_ids)), _grouped(caption, image, len(own))
 
 
@@ -83,11 +83,11 @@ def write_list(path: Path, found: LikelyList) -> None:
     """One row a pair, sorted by image and caption; the ids and owners are in the file's metadata.
     InputError as `refuse_other`."""
     refuse_other(path)
-    order = np.lexsort((found.captions, found.images))
+    pairs = found.pairs.take(np.lexsort((found.pairs.caption, found.pairs.image)))
     columns = {
-        "image": found.images[order].astype(np.uint16),
-        "caption": found.captions[order].astype(np.uint16),
-        "hundredths": found.hundredths[order].astype(np.uint8),
+        "image": pairs.image.astype(np.uint16),
+        "caption": pairs.caption.astype(np.uint16),
+        HUNDREDTHS: pairs.value.astype(np.uint8),
     }
     ids = (found.image_ids, found.caption_ids, found.owner)
     facts = {
@@ -102,14 +102,18 @@ def read_list(path: Path) -> LikelyList:
     """InputError for a file that `write_list` did not write."""
     try:
         table = pq.read_table(path)
-        ids = [np.array(table.schema.metadata[key].split(), np.int64) for key in _KEYS]
-        pairs = [table[name].to_numpy() for name in ("image", "caption", "hundredths")]
+        image_ids, caption_ids, owner = (
+            np.array(table.schema.metadata[key].split(), np.int64) for key in _KEYS
+        )
+        image, caption = (table[name].to_numpy().astype(np.int64) for name in ("image", "caption"))
+        p = {HUNDREDTHS: table[HUNDREDTHS].to_numpy()}
     except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
         problem = f"not a list of likely pairs ({type(error).__name__}: {error})"
         raise InputError(
             problem, file=path, remedy="give what `python -m studies.coco_lists` wrote"
         ) from error
-    return LikelyList(*ids, *pairs)
+    pairs = Pairs(image, caption, np.ones(len(image)), p)
+    return LikelyList(image_ids, caption_ids, owner, pairs)
 
 
 def table_of(found: LikelyList, path: Path) -> Captions:

@@ -25,8 +25,9 @@ def test_it_holds_the_pairs_that_people_accept(tmp_path) -> None:
     found = likely_pairs(read_captions(folder), 0.1)
     p = curve.probability(values)
     expected = (p >= 0.1) & (labels.owner != np.arange(9)[:, None])
-    assert set(zip(found.images, found.captions, strict=True)) == set(
+    assert set(zip(found.pairs.image, found.pairs.caption, strict=True)) == set(
         zip(*np.nonzero(expected), strict=True)
     )
-    assert found.hundredths == pytest.approx(100 * p[found.images, found.captions], abs=1)
-    assert found.image_ids.tolist() == list(range(9)) and 0 < len(found.images) < 9 * 40
+    pairs = found.pairs
+    assert pairs.value == pytest.approx(100 * p[pairs.image, pairs.caption], abs=1)
+    assert found.image_ids.tolist() == list(range(9)) and 0 < len(pairs) < 9 * 40
