@@ -40,6 +40,7 @@ from capgrade.schemas.judges import NONE, PEOPLE, TRUTH, VALUES, parse_scale
 from capgrade.schemas.own_files import arrow_of, refuse_file
 from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.say import tell
 
 _JUDGED = "judged"
 
@@ -92,10 +93,11 @@ def agree(
     if calibration:
         fitting = load(calibration).fitting(captions.owner)
         known = fitting.of(measures.used(names), judgements, calibration).curves
+    judged = _compute_values(chosen, captions, people, params.accept, calibrate is not None)
+    people, values = _known_to_all(judged.values, people, judgements)
+    judged = replace(judged, values=values)
     owner = captions.owner[people.caption]
     own = owner == people.image
-    judged = _compute_values(chosen, captions, people, params.accept, calibrate is not None)
-    values = judged.values
     probabilities = meanings(values, known)
     result = {
         name: correlate(column, people, owner)
@@ -134,6 +136,24 @@ def agree(
     return result
 
 
+def _known_to_all(
+    values: Mapping[str, np.ndarray], people: Judgements, judgements: Path
+) -> tuple[Judgements, dict[str, np.ndarray]]:
+    """The judged pairs that every measure has a value for, as one table compares them. InputError
+    where there is none."""
+    unknown = {name: np.isnan(column) for name, column in values.items()}
+    known = np.flatnonzero(~np.any([*unknown.values()], axis=0))
+    if len(known) == len(people.score):
+        return people, dict(values)
+    lacking = ", ".join(f"{name} {int(of.sum()):,}" for name, of in unknown.items() if of.any())
+    if not len(known):
+        problem = f"no judged pair has a value of every measure; lacking: {lacking}"
+        raise InputError(problem, file=judgements, remedy="leave a measure out")
+    n = len(people.score)
+    tell(f"{len(known):,} of {n:,} judged pairs have a value of every measure; lacking: {lacking}")
+    return people.take(known), {name: column[known] for name, column in values.items()}
+
+
 @dataclass(frozen=True)
 class _JudgedValues:
     """Values float [n] of the judged pairs by measure; by measure and number of an image's
@@ -159,7 +179,7 @@ def _compute_values(
         fitted: Any = measure.fit(captions)
         judged.values[name] = people.values(fitted, captions)
         # An imported matrix has no references, and what scores some pairs is too slow for so many.
-        if fewer and hasattr(fitted, "ref_ptr") and not measure.partial(captions.n_captions):
+        if fewer and hasattr(fitted, "ref_ptr") and not measure.partial(captions):
             drawn = random_pairs(captions)
             judged.of_random[name] = {usual: fitted.pairs(*drawn)}
             for n, references in fewer.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -73,17 +73,20 @@ class Judgements:
         others are counted in `left_out`."""
         assert not isinstance(self, Within), "a model's scores are of an image and a caption"
         image, caption = number_anew(self.image, images), number_anew(self.caption, captions)
-        rows = np.flatnonzero((image >= 0) & (caption >= 0))
-        ratings = None if self.ratings is None else self.ratings.of_pairs(rows)
-        return replace(
-            self,
-            image=image[rows],
-            caption=caption[rows],
-            score=self.score[rows],
-            ratings=ratings,
-            random=None if self.random is None else self.random[rows],
-            left_out=self.left_out + len(self.score) - len(rows),
-        )
+        renumbered = replace(self, image=image, caption=caption)
+        return renumbered.take(np.flatnonzero((image >= 0) & (caption >= 0)))
+
+    def take(self, rows: np.ndarray) -> Self:
+        """The judgements of these rows, int64 [m]; the others are counted in `left_out`."""
+        of_pair = ("image", "caption", "score", "random", "first", "second")
+        taken = {
+            name: column[rows]
+            for name in of_pair
+            if (column := getattr(self, name, None)) is not None
+        }
+        if self.ratings is not None:
+            taken["ratings"] = self.ratings.of_pairs(rows)
+        return replace(self, **taken, left_out=self.left_out + len(self.score) - len(rows))
 
     def means(self, n_captions: int) -> Pairs:
         """Each pair once, with the mean of its scores, by image and caption; of so many captions in

@@ -211,10 +211,10 @@ class Measure(ABC, Generic[P]):
     def fit(self, captions: Captions) -> Fitted:
         """Prepare the captions of a split. InputError when they do not suit the parameters."""
 
-    def partial(self, n_captions: int) -> bool:
-        """Whether it scores some of so many captions of an image alone, as `Fitted.scored` says.
+    def partial(self, captions: Captions) -> bool:
+        """Whether it scores some pairs of a split alone, as `Fitted.scored` says.
 
-        The others are unknown. It scores every own caption.
+        The others are unknown.
         """
         return False
 

@@ -1,4 +1,4 @@
-"""A relevance matrix that someone else computed, or judgements of pairs, as a measure.
+"""Relevance that someone else computed, of all pairs or of some, as a measure.
 
 A matrix is a relevance file of ours (Arrow), or `.npy` of images x captions, or of captions x
 images where the shape can be nothing else. Or it is TERAN's `{name}-{split}-{method}.npy`, which
@@ -9,25 +9,25 @@ been computed (compute_relevance.py). A CSV of judgements gives each judged pair
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from capgrade.measures.base import ArrayState, Fill, Measure, NoParams
+from capgrade.measures.pair_files import are_pairs, read_pairs
 from capgrade.schemas.arrays import map_npy
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import file_digest
-from capgrade.schemas.lines import number, open_bytes, open_table, text_of_cell
+from capgrade.schemas.lines import open_bytes
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import warn
 
 NPY_MAGIC = b"\x93NUMPY"
 ARROW_MAGIC = b"ARROW1"
 NOT_COMPUTED = -1.0
-_COLUMNS = ("image_id", "caption_id", "score")  # of judgements
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,17 @@ class FittedImported(ArrayState):
     n_images: int
     n_captions: int
     layout: str
+    some: bool = False  # it holds NaN: pairs that are not known
 
     @property
     def columns(self) -> int:
         return self.n_captions
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """As `Fitted.pairs`. InputError for a value that is not finite, or not computed yet."""
+        """As `Fitted.pairs`; NaN for a pair that is not known.
+
+        InputError for an infinity, and for a value that is not computed yet.
+        """
         cells, out = self._cell_reader(), np.empty(len(captions), np.float32)
         order = np.argsort(images, kind="stable")
         different, counts = np.unique(images, return_counts=True)
@@ -55,8 +59,18 @@ class FittedImported(ArrayState):
             ]
         return out
 
+    def scored(self, images: np.ndarray) -> np.ndarray | None:
+        """As `Fitted.scored`: what is no NaN."""
+        return np.flatnonzero(~np.isnan(self._known(images))) if self.some else None
+
+    def _known(self, images: np.ndarray) -> np.ndarray:
+        captions = np.arange(self.n_captions)
+        return self._require_computed(self._cell_reader()(images, captions), images, captions)
+
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`: of the file, these cells and no others."""
+        if self.some:
+            raise _not_all(self.path)
         cells = self._cell_reader()
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
@@ -71,7 +85,7 @@ class FittedImported(ArrayState):
     def _require_computed(
         self, values: np.ndarray, images: np.ndarray, captions: np.ndarray
     ) -> np.ndarray:
-        bad = ~np.isfinite(values)
+        bad = np.isinf(values) if self.some else ~np.isfinite(values)
         if self.layout == "teran":
             bad |= values == NOT_COMPUTED
         if bad.any():
@@ -115,6 +129,7 @@ class Imported(Measure[NoParams]):
         super().__init__()
         self.name, self.path = name, path
         self.low, self.high = 0.0, 1.0
+        self._last: tuple[Captions, FittedImported | FittedPairs] | None = None
 
     def meaning(self) -> str:
         return "relevance that another program computed"
@@ -122,20 +137,36 @@ class Imported(Measure[NoParams]):
     def files(self) -> dict[str, str]:
         return {f"measures.imported.{self.name}": file_digest(Path(self.path))}
 
-    def fit(self, captions: Captions) -> FittedImported | FittedJudged:
+    def partial(self, captions: Captions) -> bool:
+        """Whether the file lacks pairs of these captions. InputError as `fit`."""
+        return self.fit(captions).some
+
+    def fit(self, captions: Captions) -> FittedImported | FittedPairs:
         """Check shape and ids against the captions. InputError when they do not match."""
+        if self._last is None or self._last[0] is not captions:
+            self._last = captions, self._read(captions)
+        return self._last[1]
+
+    def _read(self, captions: Captions) -> FittedImported | FittedPairs:
         path = Path(self.path)
         if not path.is_file():
             raise InputError(f"measure '{self.name}': no such file", file=path)
-        fitted: FittedImported | FittedJudged
-        if path.suffix.lower() == ".csv":
-            fitted = fit_judged(path, captions)
-            low, high = float(fitted.values.min()), float(fitted.values.max())
+        fitted: FittedImported | FittedPairs
+        if are_pairs(path):
+            codes, values = read_pairs(path, captions)
+            some = len(codes) < captions.n_images * captions.n_captions
+            fitted = FittedPairs(str(path), captions.n_captions, codes, values, some)
+            low, high = float(values.min()), float(values.max())
         else:
-            fitted = FittedImported(
-                str(path), captions.n_images, captions.n_captions, _layout(path, captions)
-            )
+            size = captions.n_images, captions.n_captions
+            fitted = FittedImported(str(path), *size, _layout(path, captions))
+            fitted = replace(fitted, some=_has_nan(fitted))
             low, high = _range(fitted)
+        if fitted.some:
+            own = fitted.pairs(captions.owner, np.arange(captions.n_captions))
+            if missing := int(np.isnan(own).sum()):
+                count = f"{missing:,} of {captions.n_captions:,} own captions have no value"
+                warn(f"{self.name}: {count}, and training by it leaves them out -> give them one")
         # A range must not be empty, also where all values are equal.
         self.low, self.high = low, max(high, low + 1e-6, math.nextafter(low, math.inf))
         return fitted
@@ -173,71 +204,79 @@ def _npy_layout(path: Path, captions: Captions) -> str:
     return "images x captions" if matrix.shape == shape else "captions x images"
 
 
+def _has_nan(fitted: FittedImported) -> bool:
+    """Whether a `.npy` lacks values. In the other layouts a NaN is a fault."""
+    if "x" not in fitted.layout:
+        return False
+    cells, every = fitted._cell_reader(), slice(0, fitted.n_captions)
+    blocks = (cells(images, every) for images in _blocks(fitted))
+    return any(bool(np.isnan(block).any()) for block in blocks)
+
+
 def _range(fitted: FittedImported) -> tuple[float, float]:
     low, high = np.inf, -np.inf
-    for start in range(0, fitted.n_images, 256):
-        block = fitted.score(np.arange(start, min(start + 256, fitted.n_images)))
-        low, high = min(low, float(block.min())), max(high, float(block.max()))
+    for images in _blocks(fitted):
+        block = fitted._known(images)
+        if not np.isnan(block).all():
+            low, high = min(low, float(np.nanmin(block))), max(high, float(np.nanmax(block)))
+    if low > high:
+        raise InputError("every value is NaN", file=fitted.path, remedy="give one or more")
     return low, high
 
 
+def _blocks(fitted: FittedImported) -> Iterator[np.ndarray]:
+    """All images, some at a time."""
+    for start in range(0, fitted.n_images, 256):
+        yield np.arange(start, min(start + 256, fitted.n_images))
+
+
+def _not_all(path: str) -> InputError:
+    """Of a file that lacks pairs, where all are asked for."""
+    remedy = "make shards, which hold what is known; or give a file of every pair"
+    return InputError("not every pair is known, and a matrix has all", file=path, remedy=remedy)
+
+
 @dataclass(frozen=True)
-class FittedJudged(ArrayState):
-    """Mean scores of the judged pairs.
+class FittedPairs(ArrayState):
+    """Mean scores of the pairs that are known.
 
     codes int64, image * n_captions + caption, rising; values float32.
     """
 
     path: str
     n_captions: int
-    image_ids: np.ndarray
-    caption_ids: np.ndarray
     codes: np.ndarray
     values: np.ndarray
+    some: bool  # pairs are missing
 
     @property
     def columns(self) -> int:
         return self.n_captions
 
-    def pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
-        """As `Fitted.pairs`. InputError for a pair that nobody judged."""
-        wanted = image * self.n_captions + caption
+    @property
+    def has_blocks(self) -> bool:
+        return False
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`; NaN for a pair that is not known."""
+        wanted = images * self.n_captions + captions
         at = np.searchsorted(self.codes, wanted).clip(max=len(self.codes) - 1)
-        missing = np.flatnonzero(self.codes[at] != wanted)
-        if len(missing):
-            first_image = self.image_ids[image[missing[0]]]
-            first = f"image '{first_image}', caption '{self.caption_ids[caption[missing[0]]]}'"
-            problem = (
-                f"{len(missing):,} of {len(wanted):,} pairs were not judged, {first} the first"
-            )
-            remedy = "judge these pairs too: capgrade judge --pairs"
-            raise InputError(problem, file=self.path, remedy=remedy)
-        return self.values[at]
+        return np.where(self.codes[at] == wanted, self.values[at], np.float32(np.nan))
 
+    def scored(self, images: np.ndarray) -> np.ndarray | None:
+        if not self.some:
+            return None
+        first = np.searchsorted(self.codes, images * self.n_captions)
+        last = np.searchsorted(self.codes, (images + 1) * self.n_captions)
+        return np.concatenate(
+            [
+                self.codes[a:b] + (row - image) * self.n_captions
+                for row, (image, a, b) in enumerate(zip(images, first, last, strict=True))
+            ]
+        )
 
-def fit_judged(path: Path, captions: Captions) -> FittedJudged:
-    """The mean of each pair's scores.
-
-    InputError for another table, ids that the captions lack, and a score that is no number.
-    """
-    scores_of: dict[int, list[float]] = {}
-    header, rows = open_table(path)
-    if not set(_COLUMNS) <= set(header):
-        raise InputError(f"no columns {', '.join(_COLUMNS)}", file=path, row=1)
-    for line, row in rows:
-        image_id, caption_id = text_of_cell(row["image_id"]), text_of_cell(row["caption_id"])
-        image = captions.image_numbers.get(image_id)
-        caption = captions.caption_numbers.get(caption_id)
-        if image is None or caption is None:
-            problem = f"image '{image_id}', caption '{caption_id}' are not both among the captions"
-            raise InputError(
-                problem, file=path, row=line, remedy="give judgements of these captions"
-            )
-        code = image * captions.n_captions + caption
-        scores_of.setdefault(code, []).append(number(row["score"], path, line))
-    if not scores_of:
-        raise InputError("no judgements", file=path)
-    codes = np.array(sorted(scores_of), np.int64)
-    values = np.array([np.mean(scores_of[code]) for code in codes.tolist()], np.float32)
-    ids = np.array(captions.image_ids), np.array(captions.caption_ids)
-    return FittedJudged(str(path), captions.n_captions, *ids, codes, values)
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """As `Fitted.filler`. InputError where pairs are missing."""
+        if self.some:
+            raise _not_all(self.path)
+        return super().filler(images, start)

@@ -164,9 +164,9 @@ class Mixture(Measure[NoParams]):
             )
         return FittedMixture(parts, self.weights)
 
-    def partial(self, n_captions: int) -> bool:
+    def partial(self, captions: Captions) -> bool:
         """Whether one of the parts is."""
-        return any(part.partial(n_captions) for part in self.parts.values())
+        return any(part.partial(captions) for part in self.parts.values())
 
     @property
     def at_once(self) -> bool:  # type: ignore[override]

@@ -19,7 +19,7 @@ class _Shared(ParamsBlock):
     """Parameters of every measure, shared by the stages that compute relevance."""
 
     imported: dict[str, Where] = {}
-    """name -> a relevance matrix that someone else computed"""
+    """name -> values that someone else computed: a matrix, or a file of some pairs"""
     mixtures: dict[str, Annotated[dict[str, Finite], Field(min_length=1)]] = {}
     """name -> measure -> weight"""
 

@@ -108,8 +108,8 @@ class Shortlisted(Measure[Any]):
         keys = id_keys(captions.caption_ids)
         return FittedShortlist(self.name, scorer, ranker, self.params.top, keys)
 
-    def partial(self, n_captions: int) -> bool:
-        return bool(self.params.top < n_captions)
+    def partial(self, captions: Captions) -> bool:
+        return bool(self.params.top < captions.n_captions)
 
     def meaning(self) -> str:
         return self.measure.meaning()

@@ -80,7 +80,7 @@ def open_run(
         },
         n_blocks=-(-captions.n_images // params.block_images),
         partial=frozenset(
-            m for m, measure in enumerate(chosen.values()) if measure.partial(captions.n_captions)
+            m for m, measure in enumerate(chosen.values()) if measure.partial(captions)
         ),
     )
 

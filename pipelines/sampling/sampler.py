@@ -119,6 +119,8 @@ class PairValues(NamedTuple):
         at = np.searchsorted(self.pairs, pairs)
         if not self.partial:
             return self.values[at]
+        if not len(self.pairs):
+            return np.full(len(pairs), np.nan, np.float32)
         at = at.clip(max=len(self.pairs) - 1)
         return np.where(self.pairs[at] == pairs, self.values[at], np.float32(np.nan))
 

@@ -18,7 +18,7 @@ from capgrade.explorer.judgements import (
 )
 from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import ReviewRatings
-from capgrade.measures.imported import fit_judged
+from capgrade.measures.pair_files import read_pairs
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.judges import YES_OR_NO, ZERO_TO_FIVE
@@ -98,7 +98,7 @@ def test_ids_with_commas_and_ids_that_begin_as_a_formula_are_read_back(tmp_path:
     (tmp_path / "judged.csv").write_text(
         written.replace("reviewers", "rater").replace(",1,0..5", ",'@cf/model,0..5")
     )
-    assert fit_judged(tmp_path / "judged.csv", captions).values.tolist() == [5, 0, 2, 1]
+    assert read_pairs(tmp_path / "judged.csv", captions)[1].tolist() == [5, 0, 2, 1]
     assert read_judge_tables([tmp_path / "judged.csv"], plan) == (
         {"@cf/model": {0: 5, 1: 0, 2: 2, 3: 1}},
         (0, 5),

@@ -235,7 +235,7 @@ def _validation_measures(
     known = params.measure in names_of(measures)
     if known and held_out is not None:
         measure = choose([params.measure], measures)[params.measure]
-        known = not measure.partial(held_out.n_captions)
+        known = not measure.partial(held_out)
     if shards is None or known:
         return [params.measure]
     if held_out is not None:

@@ -8,7 +8,7 @@ import pytest
 
 from capgrade.agreement.contradictions import contradictions
 from capgrade.agreement.judgement_files import read_people, read_raters
-from capgrade.measures.imported import fit_judged
+from capgrade.measures.pair_files import read_pairs
 from capgrade.schemas.errors import InputError
 from tests.conftest import make_captions
 
@@ -77,7 +77,7 @@ def test_the_mean_over_prompts_is_the_judges_score(tmp_path: Path) -> None:
         "one rater, however often asked"
     )
     assert read_raters(file) == ({"m": dict(zip(PAIRS, means, strict=True))}, (0, 5))
-    np.testing.assert_array_equal(fit_judged(file, CAPTIONS).values, np.float32(means))
+    np.testing.assert_array_equal(read_pairs(file, CAPTIONS)[1], np.float32(means))
     file.write_text(file.read_text() + "i0,i0#0,5,m,0..5,a\n")
     with pytest.raises(InputError, match=r"row 10: m rated image 'i0', caption 'i0#0' twice"):
         read_people(file, CAPTIONS)
