@@ -16,8 +16,9 @@ def read_ids(
 
     The file has one id per row, with every id five times in turn when rows are repeated; or one per
     image for repeated rows; or one per caption, five in turn, for rows that are not. SCAN's data.py
-    tells them apart by the count too (`im_div`). Without the file images are called `{split}-0`,
-    `{split}-1`, ..., and the rows of `{split}_caps.txt` are counted instead. InputError for any
+    tells them apart by the count too (`im_div`). Without the file the ids are those of CC152K's
+    `{split}_caps.tsv`. Without that images are called `{split}-0`, `{split}-1`, ..., and rows of
+    `{split}_caps.txt` are counted instead. InputError for any
     other count, with the remedy `otherwise`, and for an id that comes again.
     """
     if not path.is_file():
@@ -57,8 +58,23 @@ def match_ids(ids: list[str], rows: int, what: str, path: Path) -> tuple[list[st
     return unique, rows // len(unique)
 
 
+def read_id_rows(path: Path) -> list[tuple[int, str, str]]:
+    """Row, image id and caption of each line of CC152K's `{split}_caps.tsv`. InputError for a line
+    without a tab, or without an id."""
+    rows = []
+    for row, line in read_lines(path):
+        image_id, tab, text = line.partition("\t")
+        if not tab or not image_id.strip():
+            remedy = "write each row as the image's id, a tab, the caption"
+            raise InputError("no image id and caption", file=path, row=row, remedy=remedy)
+        rows.append((row, image_id.strip(), text.partition("\t")[0].strip()))
+    return rows
+
+
 def _numbered(path: Path, rows: int, what: str, remedy: str) -> tuple[list[str], int]:
     split = path.name.removesuffix("_ids.txt")
+    if (table := path.with_name(f"{split}_caps.tsv")).is_file():
+        return match_ids([image_id for _, image_id, _ in read_id_rows(table)], rows, what, table)
     captions = path.with_name(f"{split}_caps.txt")
     if not captions.is_file():
         problem = f"no such file, and no {captions.name} that says how many {what} are one image"

@@ -149,6 +149,7 @@ class GradedClipLoss(torch.nn.Module):
         # The captions of the batches that `keyed` gave last.
         self._rows = torch.empty(0, dtype=torch.int64)
         self._fetched = 0  # how many of them came since the loss was last called
+        self._asked = False  # in this epoch
 
     def keyed(self, batches: Any) -> KeyedBatches:
         """A loader of (images, texts, keys), whose keys are captions, as one of (images, texts) for
@@ -175,6 +176,7 @@ class GradedClipLoss(torch.nn.Module):
             raise InputError(
                 f"no {self.world_size} processes", remedy="start them: torch.distributed"
             )
+        self._asked = True
         if keys is None:
             # It is 0 where accumulation calls the loss again for the same pairs.
             if self._fetched not in (0, len(image_features)):
@@ -223,18 +225,29 @@ class GradedSigLipLoss(GradedClipLoss):
 
 @dataclass
 class KeyedBatches:
-    """What `GradedClipLoss.keyed` gives; its other attributes are those of the loader."""
+    """What `GradedClipLoss.keyed` gives; its other attributes are those of the loader.
+
+    InputError at the end of an epoch whose batches were fetched while the loss was never asked: the
+    loop then learns by a loss of its own.
+    """
 
     loader: Any
     loss: GradedClipLoss
 
     def __iter__(self) -> Iterator[list[Any]]:
         self.loss._fetched = 0  # what an epoch leaves over is not learnt from
+        self.loss._asked, fetched = False, 0
         for *batch, keys in self.loader:
+            fetched += 1
             rows = torch.from_numpy(self.loss.labels.rows_of_captions(keys))
             self.loss._rows = torch.cat([self.loss._rows, rows])
             self.loss._fetched += len(rows)
             yield batch
+        if fetched and not self.loss._asked:
+            problem = f"{fetched} batches were fetched, and this loss was never asked"
+            remedy = "hand it to the loop: CLIPTask(model, loss=loss) of open_clip 4,"
+            remedy += " main.create_loss = lambda args: loss before"
+            raise InputError(problem, remedy=remedy)
 
     def __len__(self) -> int:
         return len(self.loader)

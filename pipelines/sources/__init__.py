@@ -78,7 +78,7 @@ def digest_inputs(params: CaptionsParams) -> dict[str, str]:
         if path.is_file():
             files.append(path)
         elif path.is_dir() and params.source == "precomp":
-            files += sorted(path.glob("*.txt"))
+            files += sorted([*path.glob("*.txt"), *path.glob("*_caps.tsv")])
         elif path.is_dir():
             folders[path.resolve().name] = folder_digest(path)
     if params.tokenizer == "ptb":

@@ -15,7 +15,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.image_matching import by_name
 from capgrade.schemas.lines import open_table, read_lines
 from capgrade.schemas.say import tell
-from capgrade.schemas.scan_ids import REPEAT, read_ids
+from capgrade.schemas.scan_ids import REPEAT, read_id_rows, read_ids
 
 _LAYOUT = "write each row as file.jpg#k, a tab, the caption"
 _TABLE = "use --source tsv, which takes any number of captions per image"
@@ -133,20 +133,30 @@ def read_precomp(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator
 
     `{split}_ids.txt`, where it exists, has an image id per row of `{split}_ims.npy`, so one per
     image, or the same five times. Without it images are called `{split}-0`, `{split}-1`, ..., as
-    `regions import --format scan` calls them. Raises InputError for a missing split, a number of
-    rows that fits neither form, and five rows that do not share one image id."""
+    `regions import --format scan` calls them. CC152K's `{split}_caps.tsv` has the image's id before
+    each caption, and one caption an image or more. Raises InputError for a missing split, a number
+    of rows that fits neither form, and five rows that do not share one image id."""
     # The ids are COCO's in coco_precomp and `imgid` of Karpathy's JSON in f30k_precomp, never
     # sentence ids: SCAN's util/convert_data.py makes the array from them row by row.
     folder, split = Path(name), params.split
-    splits = sorted(path.name.removesuffix("_caps.txt") for path in folder.glob("*_caps.txt"))
+    files = {
+        path.stem.removesuffix("_caps"): path
+        for pattern in ("*_caps.tsv", "*_caps.txt")
+        for path in folder.glob(pattern)
+    }
+    splits = sorted(files)
     if not splits:
         remedy = "give the folder that holds them as --input"
-        raise InputError("no {split}_caps.txt", file=folder, remedy=remedy)
+        problem = "no {split}_caps.txt or {split}_caps.tsv"
+        raise InputError(problem, file=folder, remedy=remedy)
     if split is None:
         remedy = f"choose with --split from: {', '.join(splits)}"
         raise InputError("which split is not said", file=folder, remedy=remedy)
     for part in parts_of(split, splits, folder):
-        path = folder / f"{part}_caps.txt"
+        path = files[part]
+        if path.suffix == ".tsv":
+            yield from _read_id_rows(path, part)
+            continue
         captions, ids_path = list(read_lines(path)), folder / f"{part}_ids.txt"
         images, times = read_ids(ids_path, len(captions), f"captions of {path.name}", _TABLE)
         if times != REPEAT:
@@ -159,3 +169,10 @@ def read_precomp(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator
         for index, (row, text) in enumerate(captions):
             image, k = divmod(index, REPEAT)
             yield Caption(images[image], f"{images[image]}#{k}", part, text, str(path), row)
+
+
+def _read_id_rows(path: Path, split: str) -> Iterator[Caption]:
+    times = Counter[str]()  # captions of each image so far
+    for row, image_id, text in read_id_rows(path):
+        yield Caption(image_id, f"{image_id}#{times[image_id]}", split, text, str(path), row)
+        times[image_id] += 1

@@ -76,6 +76,17 @@ def test_a_loop_that_fetches_ahead_does_not_learn_from_the_next_batch_s_labels(
     loss(*first, 1.0)
 
 
+def test_a_loop_that_never_asks_for_the_loss_is_told(labels, loss, vectors):
+    """As open_clip 4's training loop does where `main.create_loss` is replaced."""
+    loader = loss.keyed([(0, 0, labels.caption_ids[:4])] * 3)
+    with pytest.raises(InputError, match="3 batches were fetched, and this loss was never asked"):
+        for _ in loader:
+            pass
+    for _ in loader:
+        loss(*vectors[:, :4], 1.0)
+    next(iter(loader))  # a loop that is left says nothing
+
+
 def test_a_loader_with_keys_may_be_copied_and_pickled(loss):
     loader = loss.keyed([("image", "text", [0])])
     loader.loader = torch.utils.data.DataLoader(range(3))

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.sources import digest_inputs, read_source
 from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json, read_lines
+from capgrade.schemas.scan_ids import read_ids
 
 from .conftest import Read
 
@@ -274,5 +275,26 @@ def test_the_split_of_scan_has_to_be_said_and_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no split 'dev' -> choose from: test"):
         precomp(tmp_path, split="dev")
     (tmp_path / "test_caps.txt").unlink()
-    with pytest.raises(InputError, match=r"no {split}_caps.txt -> give the folder that holds them"):
+    with pytest.raises(
+        InputError, match=r"no {split}_caps.txt or .* -> give the folder that holds them"
+    ):
         list(read_source(CaptionsParams(source="precomp", input=str(tmp_path), split="test")))
+
+
+def test_cc152k_has_the_image_before_each_caption(tmp_path: Path) -> None:
+    """As the data loaders of NCR and its followers read it: the first two fields of a row. The
+    features' rows are in the same order."""
+    rows = ["0_17\ta dog runs", "3_5\ttwo men talk", "9_1\ta red bus\tignored"]
+    (tmp_path / "dev_caps.tsv").write_text("".join(f"{row}\n" for row in rows))
+    params = CaptionsParams(source="precomp", input=str(tmp_path), split="dev")
+    found = list(read_source(params))
+    assert [(c.image_id, c.caption_id, c.text) for c in found] == [
+        ("0_17", "0_17#0", "a dog runs"),
+        ("3_5", "3_5#0", "two men talk"),
+        ("9_1", "9_1#0", "a red bus"),
+    ]
+    assert read_ids(tmp_path / "dev_ids.txt", 3, "rows") == (["0_17", "3_5", "9_1"], 1)
+    assert "dev_caps.tsv" in digest_inputs(params)
+    (tmp_path / "dev_caps.tsv").write_text("0_17\ta dog\na cat\n")
+    with pytest.raises(InputError, match="row 2: no image id and caption -> write each row as"):
+        list(read_source(params))
