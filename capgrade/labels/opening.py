@@ -22,6 +22,7 @@ from capgrade.schemas.files import (
     read_manifest,
 )
 from capgrade.schemas.pairs import PairLists
+from capgrade.schemas.published import from_parquet
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards
 
@@ -93,7 +94,7 @@ def _open_published(
             )
     calibrated = manifest.get("calibration", {}).get("columns", {})
     names = _choose_measures(measures, [*manifest["measures"], *calibrated], folder)
-    parts, reasons = PairLists.from_parquet(
+    parts, reasons = from_parquet(
         _files(folder, manifest, f"relevance/{captions.split}"),
         captions.image_ids,
         captions.table["caption_id"].combine_chunks(),
