@@ -28,7 +28,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # At dvc's own status 255 xargs would not wait for the stages beside the one that failed.
 ONE := dvc --wait-for-lock repro --single-item "$$@" || exit 1
 BESIDE := xargs -P "$$(getconf _NPROCESSORS_ONLN)" -L 1 sh -c '$(ONE)' dvc
-RUNS := dvc stage list --name-only | sed -n 's/^train@\(.*\)/train@\1 evaluate@\1/p'
+RUNS := dvc stage list --name-only | sed -n 's/^train@\(.*\)/train@\1 embed@\1 evaluate@\1/p'
 
 # In the current folder, or after `cd`.
 define EVERYTHING

@@ -16,7 +16,6 @@ from capgrade.schemas.params import (
     AgreeParams,
     AlignParams,
     BenchParams,
-    EvaluateParams,
     ExploreParams,
     JudgeParams,
     ScoreParams,
@@ -52,7 +51,6 @@ class Params(_OfStages):
     """more of them, see schemas/presets.yaml"""
     runs: tuple[str, ...] = ()
     """presets that the pipeline trains and compares"""
-    evaluate: EvaluateParams = EvaluateParams()
     agree: AgreeParams = AgreeParams()
     align: AlignParams = AlignParams()
     score: ScoreParams = ScoreParams()

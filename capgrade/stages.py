@@ -19,11 +19,22 @@ from capgrade.pipelines.stages.shards import SHARDS
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 from capgrade.schemas.stage import Stage
+from capgrade.trainer.stages.embed import EMBED
+from capgrade.trainer.stages.evaluate import EVALUATE
 from capgrade.trainer.stages.train import TRAIN
 
 GROUP = "capgrade.stages"  # of entry points
 _TAKEN = {"measures", "presets", "runs"}  # keys of params.yaml that are no stage's
-OURS: tuple[Stage[Any], ...] = (CAPTIONS, REGIONS, RELEVANCE, SHARDS, PUBLISH, TRAIN)
+OURS: tuple[Stage[Any], ...] = (
+    CAPTIONS,
+    REGIONS,
+    RELEVANCE,
+    SHARDS,
+    PUBLISH,
+    TRAIN,
+    EMBED,
+    EVALUATE,
+)
 
 
 def stage_of(point: EntryPoint, known: dict[str, Stage[Any]]) -> Stage[Any]:

@@ -43,7 +43,7 @@ def open_model_voice(name: str, run: Path, index: Path, captions: Captions) -> M
     image = _positions(captions.image_ids, searcher.items.image_ids)
     if (image < 0).all():
         problem = f"has none of the {len(image)} images of split '{captions.split}'"
-        remedy = "encode this split: capgrade evaluate --run --split, or choose another --split"
+        remedy = "encode this split: capgrade embed --split, or choose another --split"
         raise InputError(problem, file=index, remedy=remedy)
     caption = _positions(captions.caption_ids, searcher.items.caption_ids)
     matrix = np.load(index / SIMILARITY, mmap_mode="r", allow_pickle=False)

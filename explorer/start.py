@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
 
 _SIMILARITY = "similarity.npy"
-_INDEX = "index"  # in a run's folder, where `capgrade evaluate --run` writes unless told otherwise
+_INDEX = "index"  # in a run's folder, where `search` and `explore` look unless told otherwise
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _labels(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[str]:
     """Names of the runs, then of the matrices."""
     paths = [*folders.runs, *folders.similarity]
     files = [path.resolve() for path in folders.similarity]
-    # `evaluate --run` gives every matrix the same file name, so its folder tells them apart.
+    # `embed` gives every matrix the same file name, so its folder tells them apart.
     matrix_names = [path.parent.name if path.name == _SIMILARITY else path.stem for path in files]
     names = [*(run.resolve().name for run in folders.runs), *matrix_names]
     taken = {*corpus.pairs.values, *(name for name in names if names.count(name) > 1)}

@@ -24,6 +24,7 @@ from capgrade.schemas.files import (
     unfinished_work,
 )
 from capgrade.schemas.output import LOCK, done_parts, holder, read_run
+from capgrade.trainer.stages.embed import EMBED
 
 _TABLES = (".arrow", ".parquet")
 # tables that need no manifest, and what writes them
@@ -170,12 +171,9 @@ def _check(folder: Path) -> tuple[Usable | None, list[Path], list[InputError]]:
     problems = list(
         altered(entries, sizes, f"{folder}/", remedy, lambda name: digest(folder / name))
     )
-    weights = (
-        manifest["params"].get("weights") if isinstance(manifest.get("params"), dict) else None
-    )
-    model = folder.parent / (weights or "model.safetensors")
+    model = folder.parent / str(manifest.get("weights", "model.safetensors"))
     made_from = manifest.get("inputs", {}).get("model")
-    if kind == "embeddings" and made_from and model.is_file() and digest(model) != made_from:
+    if kind == EMBED.name and made_from and model.is_file() and digest(model) != made_from:
         problems.append(
             InputError(f"made from another model than {model}", file=folder, remedy=remedy)
         )

@@ -22,10 +22,12 @@ def print_table(
     columns: Iterable[str],
     rows: Iterable[Sequence[str]],
     *,
+    on: Console | None = None,
     texts: Sequence[int] = (0,),
     **more: Any,
 ) -> None:
-    """Print rows of plain text: columns numbered in `texts` to the left, numbers to the right.
+    """Print rows of plain text: columns numbered in `texts` to the left, numbers to the right; `on`
+    a console, or the terminal's.
 
     `more` is rich's, of its Table. Numbers stay whole where the terminal is too narrow for the
     table.
@@ -39,4 +41,4 @@ def print_table(
         )
     for row in rows:
         table.add_row(*map(escape, row))
-    console().print(table, crop=False)
+    (on or console()).print(table, crop=False)

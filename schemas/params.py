@@ -26,57 +26,13 @@ from capgrade.schemas.lines import read_text
 from capgrade.schemas.natures import (
     How,
     Scratch,
-    Split,
     Where,
     WhereOrName,
 )
 from capgrade.schemas.reading import reason_of
 
-# The best epoch by sums of recall or NCS at 1, 5 and 10, both directions, or by NDCG@25 with the
-# gain rel or 2^rel - 1.
-BestBy = Literal["rsum", "ndcg", "ndcg_exp", "ncs", "ncs_ordered"]
 # the papers' values by name; params.yaml adds others
 PRESETS = Path(__file__).with_name("presets.yaml")
-
-
-class EvaluateParams(ParamsBlock):
-    """`capgrade evaluate`: what stands for the images, and which metrics at which depths."""
-
-    split: Split | None = None
-    stand_in: Natural | None = None
-    """this caption of each image stands for the image and leaves the gallery"""
-    k: tuple[Positive, ...] = (1, 5, 10)
-    p: Positive = 25
-    """depth of NDCG"""
-    m: tuple[Positive, ...] = (5, 10)
-    """sizes of the extension set of semantic recall"""
-    fold: tuple[Positive, ...] = ()
-    """also average over folds of so many images: 1000 is COCO 1K"""
-    metric: tuple[str, ...] = ()
-    """these instead of the whole set"""
-    above: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
-    """measure -> value over which a pair is right: relevant_recall@K, relevant_r@K,
-    relevant_map@r"""
-    ties: Literal["expected", "reference"] = "expected"
-    samples: Natural = 1000
-    """bootstrap draws of the intervals; 0: none"""
-    seed: Natural = 0
-    instances: Where | None = None
-    """COCO's instances json, for PMRP"""
-    judgements: tuple[WhereOrName, ...] = ()
-    """people's scores of pairs, as agree.judgements, to compare the model's scores with"""
-    pooling: str | None = None
-    """with --run: score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own"""
-    best_by: BestBy | None = None
-    """with --run: the best epoch by train.also_best_by; None: by train.best_by"""
-    unreadable: Literal["fail", "skip"] = "fail"
-    """with --run on pictures, as regions.unreadable"""
-    coarse: Where | None = None
-    """with --run: similarity of another model; only what it ranks first is scored"""
-    coarse_top: Positive = 100
-    """captions per image and images per caption that `coarse` keeps"""
-    test: Literal["permutation", "bootstrap"] = "permutation"
-    """of --compare with two evaluations"""
 
 
 class JudgedColumns(ParamsBlock):

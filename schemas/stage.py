@@ -24,12 +24,13 @@ class Reads:
     needed: bool = True
     at_url: bool = False  # it may lie at a URL, and is then copied before the stage begins
     several: bool = False  # the option may be repeated, and the function takes a list
-    file: str | None = None  # a file instead; its name below data/ in a pipeline
+    file: bool = False  # a file that the stage wrote
+    at: str | None = None  # where a pipeline has it, below data/; None: the stage's name
 
     @property
     def place(self) -> str:
         """Where a pipeline has it, below data/."""
-        return self.file or self.stage
+        return self.at or self.stage
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class Stage(Generic[P]):
 
     The function takes what the stage reads, by the names of `reads`, then `out` and `params`; also
     `measures` where the block names some, and a `runner` where it may run on Apache Beam. It
-    returns the manifest. It is named "module:function", and is imported when it runs, so that a
-    declaration loads neither numpy nor torch.
+    returns the manifest, or a value that `json()` tells as one. It is named "module:function", and
+    is imported when it runs, so that a declaration loads neither numpy nor torch.
     """
 
     name: str
@@ -58,7 +59,7 @@ class Stage(Generic[P]):
     params: type[P]
     reads: Mapping[str, Reads]
     function: str
-    line: Callable[[Mapping[str, Any], P], str]  # what the command says, from the manifest
+    line: Callable[[Any, P], str]  # what the command says, from what the function returns
     example: str  # the options that the help begins with
     # Of what a stopped run leaves; raised when the same parameters give other bytes. None: nothing
     # is left, and a run begins afresh.
@@ -67,6 +68,7 @@ class Stage(Generic[P]):
     modules: tuple[str, ...] = ()  # of the extras, that it needs whatever its parameters are
     shown: tuple[Shown, ...] = ()
     in_pipeline: bool = True
+    needs_out: bool = True  # False: without --out it only says what it found
     # Of its output below data/ in a pipeline; None: its name. With ${item.run} there is one for
     # each run.
     place: str | None = None

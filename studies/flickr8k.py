@@ -28,12 +28,12 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json
 from capgrade.schemas.natures import recorded
-from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
+from capgrade.trainer.stages.evaluate import EvaluateParams
 from studies import arguments, write_rows
 from studies.results import scores_of, spread
 

@@ -21,7 +21,6 @@ from capgrade.metrics.formats import SUM_NAMES
 from capgrade.params import load_params
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.data.images import open_images
 from capgrade.trainer.data.pairs import Pairs
@@ -31,6 +30,7 @@ from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
 from capgrade.trainer.search.encode import compute_scores, encode_split
+from capgrade.trainer.stages.evaluate import EvaluateParams
 from studies import arguments, write_rows
 
 METRICS = (

@@ -15,14 +15,14 @@ from tests.tools.wheels import needed
 
 DVC = """#!/bin/sh
 case "$*" in
-    "stage list"*) printf 'captions\\ntrain@a\\nevaluate@a\\ntrain@b\\nevaluate@b\\n'; exit;;
+    "stage list"*) printf 'captions\\ntrain@a\\nembed@a\\nevaluate@a\\ntrain@b\\nembed@b\\nevaluate@b\\n'; exit;;
     *"$BAD"*) echo "failed $*"; exit 255;;
 esac
 sleep 0.2
 echo "$*"
 """
 BESIDE = "--wait-for-lock repro --single-item"
-SECOND = f"{BESIDE} train@b evaluate@b"
+SECOND = f"{BESIDE} train@b embed@b evaluate@b"
 
 
 @pytest.fixture
@@ -53,7 +53,11 @@ def test_labels_beside_regions_then_each_run_with_what_follows_it(project: Path)
     status, said = made(project, "repro")
     assert (status, said[0], said[-1], len(said)) == (0, "repro captions", "repro", 7)
     assert set(said[1:3]) == {f"{BESIDE} regions", f"{BESIDE} relevance shards"}
-    assert set(said[3:6]) == {f"{BESIDE} train@a evaluate@a", SECOND, f"{BESIDE} agree publish"}
+    assert set(said[3:6]) == {
+        f"{BESIDE} train@a embed@a evaluate@a",
+        SECOND,
+        f"{BESIDE} agree publish",
+    }
 
 
 def test_what_runs_side_by_side_does_not_need_what_runs_beside_it(project: Path) -> None:
@@ -79,7 +83,7 @@ def test_a_failure_lets_what_runs_beside_it_end_and_stops_the_rest(project: Path
     status, said = made(project, "repro", bad="train@a")
     assert status and len(said) == 6
     assert set(said[3:]) == {
-        f"failed {BESIDE} train@a evaluate@a",
+        f"failed {BESIDE} train@a embed@a evaluate@a",
         SECOND,
         f"{BESIDE} agree publish",
     }
@@ -99,7 +103,11 @@ def test_flickr8k_makes_a_project_once_and_goes_on_in_it(project: Path) -> None:
     status, said = made(project, "flickr8k", "DATA=my data")
     assert (status, said[0]) == (0, "init flickr8k --template flickr8k --data my data")
     assert (said[1], said[-2:]) == ("repro captions", ["repro", "table"])
-    assert set(said[4:7]) == {f"{BESIDE} train@a evaluate@a", SECOND, f"{BESIDE} agree publish"}
+    assert set(said[4:7]) == {
+        f"{BESIDE} train@a embed@a evaluate@a",
+        SECOND,
+        f"{BESIDE} agree publish",
+    }
     again = made(project, "flickr8k")
     assert (again[0], again[1][0], len(again[1])) == (0, "repro captions", len(said) - 1)
     status, said = made(project, "flickr8k", bad="train@a")

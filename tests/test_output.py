@@ -116,9 +116,9 @@ def commands(root: Path, out: Path) -> dict[str, str]:
         ),
         "regions": f"regions import --format scan --input {root}/dev_ims.npy --out {out}",
         "train": train(root, out),
-        "embeddings": f"evaluate {trained} --index {out} --set evaluate.samples=0",
-        "evaluation": f"{evaluate(root)} --out {out}",
-        "tables": f"evaluate --compare a={root}/evaluation --metric recall@1 --out {out}",
+        "embed": f"embed {trained} --out {out}",
+        "evaluate": f"{evaluate(root)} --out {out}",
+        "compare": f"compare a={root}/evaluation --metric recall@1 --out {out}",
         "alignment": f"search {trained} --images {root}/pictures --words {out}",
         "pictures": f"report --data {root} --out {out.parent}/page.html --charts {out}",
         "npz": f"regions export --format npz --regions {root}/regions --out {out}",
@@ -268,9 +268,9 @@ def test_what_a_stopped_run_leaves(tmp_path: Path) -> None:
     """Killed it leaves its files, which verify tells and the next run deletes; stopped it leaves
     nothing."""
     out = tmp_path / "out"
-    unfinished("tables", out)
-    assert "an unfinished run of `capgrade evaluate --compare`" in verify(out).problems[0].problem
-    with pytest.raises(KeyboardInterrupt), output_folder(out, "tables") as folder:
+    unfinished("compare", out)
+    assert "an unfinished run of `capgrade compare`" in verify(out).problems[0].problem
+    with pytest.raises(KeyboardInterrupt), output_folder(out, "compare") as folder:
         assert {path.name for path in folder.iterdir()} == {LOCK, RUN_FILE}
         write_text(folder / "a.md", "1")
         raise KeyboardInterrupt
@@ -282,18 +282,18 @@ def test_a_run_that_ends_badly_leaves_the_result_as_it_was(
     key: dict | None, tmp_path: Path, recwarn
 ) -> None:
     out = tmp_path / "out"
-    made_by("tables", out)
+    made_by("compare", out)
     before = everything(out)
     for _ in range(2):
-        with pytest.raises(ValueError), output_folder(out, "tables", key) as folder:
+        with pytest.raises(ValueError), output_folder(out, "compare", key) as folder:
             write_text(folder / "README.md", "new")
             raise ValueError
         assert everything(out) == before
         assert unfinished_folder(out).exists() == (key is not None)
-    assert read_manifest(out, "tables")["stage"] == "tables"
-    said = "read as it was before a run that has not ended; run `capgrade evaluate --compare` again"
+    assert read_manifest(out, "compare")["stage"] == "compare"
+    said = "read as it was before a run that has not ended; run `capgrade compare` again"
     assert any(said in str(one.message) for one in recwarn) == (key is not None)
-    with pytest.raises(ValueError), output_folder(tmp_path / "new", "tables", key):
+    with pytest.raises(ValueError), output_folder(tmp_path / "new", "compare", key):
         raise ValueError
     assert not (tmp_path / "new").exists()
 
@@ -313,12 +313,12 @@ def test_killed_while_its_files_take_their_places(
         return replace(path, target)
 
     def run(out: Path) -> None:
-        with output_folder(out, "tables") as folder:
+        with output_folder(out, "compare") as folder:
             for name in ("README.md", "a/b.json", "a/c.json"):
                 write_text(folder / name, "new")
             write_manifest(
                 folder,
-                "tables",
+                "compare",
                 params={},
                 inputs={},
                 rows={"README.md": 0, "a/b.json": 0, "a/c.json": 0},
@@ -327,13 +327,13 @@ def test_killed_while_its_files_take_their_places(
     monkeypatch.setattr(Path, "replace", killed)
     for at in range(7):
         out, moves = tmp_path / str(at), 99
-        made_by("tables", out)
+        made_by("compare", out)
         (out / "mine").write_text("mine")
         moves = at
         with suppress(SystemExit):
             run(out)
         moves = 99
-        with pytest.raises(ValueError), output_folder(out, "tables"):
+        with pytest.raises(ValueError), output_folder(out, "compare"):
             raise ValueError
         found = {
             path.relative_to(out).as_posix(): path.read_bytes()
@@ -348,17 +348,17 @@ def test_killed_after_its_files_took_their_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    made_by("tables", out)
+    made_by("compare", out)
     for text in ("1", "2"):
         with (
             monkeypatch.context() as patch,
             suppress(SystemExit),
-            output_folder(out, "tables", KEPT) as folder,
+            output_folder(out, "compare", KEPT) as folder,
         ):
             patch.setattr(output, "_delete", Mock(side_effect=SystemExit))
             write_text(folder / "parts" / "0.json", text)
             write_text(folder / "a.md", text)
-            write_manifest(folder, "tables", params={}, inputs={}, rows={"a.md": 0})
+            write_manifest(folder, "compare", params={}, inputs={}, rows={"a.md": 0})
         assert (out / "a.md").read_text() == text and unfinished_folder(out).exists()
     finish(out, KEPT)
     assert {path.name for path in out.iterdir()} == {MANIFEST, "a.md"}
@@ -372,7 +372,7 @@ def stop(out: Path, made_of: dict, name: str, afresh: bool = False) -> set[str]:
     """A run that is stopped when it has finished a part of this name; the parts that it found."""
     with (
         suppress(KeyboardInterrupt),
-        output_folder(out, "tables", made_of, afresh=afresh) as folder,
+        output_folder(out, "compare", made_of, afresh=afresh) as folder,
     ):
         found = {path.name for path in (folder / "parts").glob("*")}
         write_text(folder / "parts" / name, "done")
@@ -381,9 +381,9 @@ def stop(out: Path, made_of: dict, name: str, afresh: bool = False) -> set[str]:
 
 
 def finish(out: Path, made_of: dict | None) -> None:
-    with output_folder(out, "tables", made_of) as folder:
+    with output_folder(out, "compare", made_of) as folder:
         write_text(folder / "a.md", "new")
-        write_manifest(folder, "tables", params={}, inputs={}, rows={"a.md": 0})
+        write_manifest(folder, "compare", params={}, inputs={}, rows={"a.md": 0})
 
 
 def test_unfinished_work_goes_on_when_the_output_is_gone(tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_unfinished_work_goes_on_when_the_output_is_gone(tmp_path: Path) -> None
     for name in ("new/folders/out", "new/folders/out/", "new/folders/../folders/out"):
         out = Path(f"{tmp_path}/{name}")
         stop(out, KEPT, "0.json")
-        made_by("tables", out)
+        made_by("compare", out)
         shutil.rmtree(out)
         assert stop(out, KEPT, "1.json") == {"0.json"}
         finish(out, KEPT)
@@ -407,18 +407,18 @@ def test_under_dvc_an_ended_run_is_kept_until_the_next_one(
     out, folder = tmp_path / "out", unfinished_folder(tmp_path / "out")
 
     def run(made_of: dict, whole: dict | None = None) -> set[str]:
-        with output_folder(out, "tables", made_of, whole=whole) as work:
+        with output_folder(out, "compare", made_of, whole=whole) as work:
             found = {path.name for path in (work / "parts").glob("*")}
             write_text(work / "parts" / "0.json", "done")
             write_text(work / "a.md", "new")
-            write_manifest(work, "tables", params={}, inputs={}, rows={"a.md": 0})
+            write_manifest(work, "compare", params={}, inputs={}, rows={"a.md": 0})
         return found
 
     assert run(KEPT) == set()
     for _ in range(2):
         assert (folder / "a.md").samefile(out / "a.md") and not (folder / MANIFEST).exists()
         assert not verify(tmp_path).problems
-        assert read_manifest(out, "tables") and not capsys.readouterr().err
+        assert read_manifest(out, "compare") and not capsys.readouterr().err
         shutil.rmtree(out)
         assert run(KEPT) == {"0.json"}
     assert run(KEPT, {"epochs": 3}) == set(), "it ends elsewhere"
@@ -490,7 +490,7 @@ def test_a_link_to_nothing_is_told_before_the_work(tmp_path: Path) -> None:
     for made_of in (None, KEPT):
         with (
             pytest.raises(InputError, match="out: a link to what is not there -> make the folder"),
-            output_folder(tmp_path / "out", "tables", made_of),
+            output_folder(tmp_path / "out", "compare", made_of),
         ):
             raise AssertionError("it was entered")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -509,7 +509,7 @@ def test_damaged_notes_of_a_run(text: str, tmp_path: Path) -> None:
     (folder / RUN_FILE).write_text(text)
     before = [data for data, _ in everything(folder).values()]
     said = f"run.json: damaged, .* in {folder} -> move that folder away, and run again"
-    with pytest.raises(InputError, match=said), output_folder(out, "tables", KEPT):
+    with pytest.raises(InputError, match=said), output_folder(out, "compare", KEPT):
         pass
     assert [data for data, _ in everything(folder).values()] == before
     folder.rename(tmp_path / "away")
@@ -524,10 +524,10 @@ def test_a_manifest_that_was_damaged_while_files_took_their_places(
     with (
         monkeypatch.context() as patch,
         suppress(SystemExit),
-        output_folder(out, "tables", KEPT) as work,
+        output_folder(out, "compare", KEPT) as work,
     ):
         write_text(work / "a.md", "1")
-        write_manifest(work, "tables", params={}, inputs={}, rows={"a.md": 0})
+        write_manifest(work, "compare", params={}, inputs={}, rows={"a.md": 0})
         patch.setattr(output, "_place", lambda file, to, keep: (file.replace(to), exit()))
     assert (out / "a.md").read_text() == "1" and not (out / MANIFEST).exists()
     (folder / MANIFEST).write_text("")

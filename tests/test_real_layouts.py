@@ -152,12 +152,14 @@ def test_a_hundred_pictures_of_coco_with_their_instances(tmp_path: Path) -> None
     assert call("init", tmp_path / "p", *given, *sets([*model, *SMALL])) == 0
     with chdir(tmp_path / "p"):
         captions, regions = ("--captions", "data/captions"), ("--regions", "data/regions")
+        scores = ("--similarity", "data/embeddings/similarity.npy")
         train = ("train", "--preset", "small", *captions, *regions, "--out", "data/small")
         for words in (
             ("captions", "--out", "data/captions"),
             ("regions", *captions, "--out", "data/regions"),
             (*train, "--set", "train.relevance=exact"),
-            ("evaluate", "--run", "data/small", *captions, *regions, "--out", "data/evaluation"),
+            ("embed", "--run", "data/small", *captions, *regions, "--out", "data/embeddings"),
+            ("evaluate", *captions, *scores, "--out", "data/evaluation"),
         ):
             assert call(*words, "--params", "params.yaml") == 0, words
         found, store = read_json(Path("data/evaluation/metrics.json")), RegionStore("data/regions")

@@ -48,10 +48,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     ),
     "regions export": (regions.export_regions, "--format npz --regions regions --out exported"),
     "regions import": (regions.import_regions, "--format npz --input exported --out imported"),
-    "evaluate": (
-        training.evaluate,
-        "--run run --captions data/captions --regions data/regions --split test --out evaluation",
-    ),
+    "compare": (training.compare, "evaluation other"),
     "agree": (
         labels.agree,
         "--captions data/captions --split test --judgements data/captions/truth-test.arrow",

@@ -66,6 +66,9 @@ SetOptions = Annotated[
 ]
 AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 Out = Annotated[Path, Option(metavar=FOLDER, help="Folder to write.")]
+OptionalOut = Annotated[
+    Path | None, Option("--out", metavar=FOLDER, help="Folder to write. Default: none.")
+]
 CaptionsDir = Annotated[Path, Option("--captions", metavar=FOLDER, help=f"{_CAPTIONS}.")]
 OptionalCaptions = Annotated[
     Path | None, Option("--captions", metavar=FOLDER, help=f"{_CAPTIONS}.")

@@ -108,7 +108,7 @@ def explore(
         Option(
             "--index",
             metavar=FOLDER,
-            help="Folder of `evaluate --run`, one per run. Default: RUN/index.",
+            help="Folder of `capgrade embed`, one per run. Default: RUN/index.",
         ),
     ] = None,
     images: ImagesOption = None,

@@ -20,6 +20,7 @@ from capgrade.pipelines.cli.options import (
     PATH,
     TEXT,
     CommonOptions,
+    OptionalOut,
     Out,
     beam_options,
     load,
@@ -53,12 +54,12 @@ def command_of(stage: Stage[Any]) -> Callable[..., None]:
     of_measures = [name for name, field in knobs.items() if _names_measures(field)]
     options: dict[str, tuple[Any, Any]] = {"context": (typer.Context, inspect.Parameter.empty)}
     options |= {name: _read_option(name, reads) for name, reads in stage.reads.items()}
-    options["out"] = (Out, inspect.Parameter.empty)
+    options["out"] = (Out, inspect.Parameter.empty) if stage.needs_out else (OptionalOut, None)
     hidden = {name for name in knobs if stage.told and name not in stage.told}
     options |= {name: _option(name, field, name in hidden) for name, field in knobs.items()}
     options["common"] = (CommonOptions, COMMON_OPTIONS)
 
-    def run(context: typer.Context, out: Path, common: CommonOptions, **values: Any) -> None:
+    def run(context: typer.Context, out: Path | None, common: CommonOptions, **values: Any) -> None:
         given: dict[str, Any] = {}
         for name, field in knobs.items():
             given |= _given(name, field, values[name])
@@ -79,8 +80,11 @@ def command_of(stage: Stage[Any]) -> Callable[..., None]:
         done = stage.imported()(**read, out=out, params=params, **more)
         if not first_process():
             return
+        if common.as_json:
+            print_result(done if isinstance(done, dict) else done.json(), True)
+            return
         line, *further = stage.line(done, params).split("\n")
-        print_result(done, common.as_json, "\n".join([f"{line} -> {out}", *further]))
+        typer.echo("\n".join([line if out is None else f"{line} -> {out}", *further]))
 
     run.__doc__ = stage.about
     if hidden:

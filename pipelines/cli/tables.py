@@ -117,7 +117,10 @@ def print_matches(text: str, matches: Sequence[Match]) -> None:
         ]
         for match in matches
     ]
-    beside = {"title_justify": "left", "caption": "* the image the caption was written for"}
+    beside: dict[str, Any] = {
+        "title_justify": "left",
+        "caption": "* the image the caption was written for",
+    }
     print_table(f"“{text}”", columns, rows, texts=(0, len(columns) - 1), **beside)
 
 
@@ -126,7 +129,7 @@ def print_hits(query: str, hits: Sequence[Hit]) -> None:
         [_mark_own(hit.id, hit.own), f"{hit.similarity:.3f}", f"{hit.relevance:.2f}", hit.text]
         for hit in hits
     ]
-    beside = {"title_justify": "left", "caption": "* belongs to the query"}
+    beside: dict[str, Any] = {"title_justify": "left", "caption": "* belongs to the query"}
     print_table(
         f"“{query}”", ("", "similarity", "relevance", "caption"), rows, texts=(0, 3), **beside
     )

@@ -16,11 +16,12 @@ from capgrade.pipelines.cli.options import (
     FOLDER,
     NAME,
     PATH,
-    SHARE,
     TEXT,
+    AsJson,
     CommonOptions,
     N,
     OptionalCaptions,
+    OptionalOut,
     OptionalRegions,
     Split,
     load,
@@ -32,9 +33,7 @@ from capgrade.pipelines.cli.options import (
 from capgrade.schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from capgrade.schemas.params import EvaluateParams
-    from capgrade.trainer.evaluation.order import MatrixIds
-    from capgrade.trainer.evaluation.task import Task
+    pass
 
 ImageRegions = Annotated[
     Path | None,
@@ -45,349 +44,50 @@ Images = Annotated[
 ]
 
 
-def _choose_input(
-    model: str, regions: Path | None, images: Path | None, pictures: str | None
-) -> tuple[Path | None, Path | None]:
-    """The regions and images for a model. The stages of a pipeline give regions to every model; one
-    that reads pictures takes those of `regions.images` instead."""
-    if images is not None or pictures is None or regions is None:
-        return regions, images
-    from capgrade.schemas.say import tell
-    from capgrade.trainer.models import model_of
-
-    if model_of(model).reads != "pictures":
-        return regions, images
-    tell(f"model '{model}' reads the pictures of regions.images, not {regions}")
-    return None, Path(pictures)
-
-
-@dataclass(frozen=True)
-class RunToEncode:
-    """A trained run that `evaluate` encodes the captions and images with."""
-
-    run: Annotated[
-        Path | None, Option(metavar=FOLDER, help="Run of `capgrade train` to encode and score.")
-    ] = None
-    regions: ImageRegions = None
-    images: Images = None
-    index: Annotated[
-        Path | None, Option(metavar=FOLDER, help="Folder for encodings. Default: RUN/index.")
-    ] = None
-
-
-@dataclass(frozen=True)
-class ScoreFiles:
-    """Scores of images and captions that another program made."""
-
-    similarity: Annotated[
-        list[Path] | None,
-        Option(metavar=FILE, help="Images x captions (.npy, .npz, .pt, .arrow, .csv)."),
-    ] = None
-    embeddings: Annotated[
-        tuple[Path, Path] | None,
-        Option(metavar="IMAGES CAPTIONS", help="Two tables, same formats: cosines."),
-    ] = None
-    row_ids: Annotated[
-        Path | None, Option(metavar=FILE, help="Image ids of their rows: .txt, .json, .npy.")
-    ] = None
-    column_ids: Annotated[
-        Path | None, Option(metavar=FILE, help="Caption ids of their columns.")
-    ] = None
-    stand_in: Annotated[
-        int | None, Option(metavar=N, help="Caption N of each image stands for the image.")
-    ] = None
-
-    @property
-    def ids(self) -> MatrixIds | None:
-        """The files of ids; None without any."""
-        from capgrade.trainer.evaluation.order import MatrixIds
-
-        files = MatrixIds(self.row_ids, self.column_ids)
-        return files if self.row_ids or self.column_ids else None
-
-
-@dataclass(frozen=True)
-class LabelFiles:
-    """Labels that the scores are compared with."""
-
-    relevance: Annotated[
-        Path | None,
-        Option(metavar=FOLDER, help="Labels of `relevance`, `shards`, `publish`."),
-    ] = None
-    positives: Annotated[
-        Path | None, Option(metavar=FILE, help="Likely positives, a file of `capgrade audit`.")
-    ] = None
-    judgements: Annotated[
-        list[Path] | None,
-        Option(metavar=PATH, help="People's scores of pairs; repeat for several."),
-    ] = None
-
-
-@dataclass(frozen=True)
-class PositivesList:
-    """A list of likely positives in place of captions."""
-
-    lists: Annotated[
-        str | None, Option(metavar="NAME_OR_FILE", help="In place of captions: coco-5k, or a file.")
-    ] = None
-    likely: Annotated[
-        float | None,
-        Option(metavar=SHARE, help="With --lists: P that is right. Default: 0.5."),
-    ] = None
-
-
-def evaluate(
-    *,
-    captions: OptionalCaptions = None,
-    encoded: RunToEncode,
-    scores: ScoreFiles,
-    label_files: LabelFiles,
-    positives_list: PositivesList,
-    split: Split = None,
-    fold: Annotated[
-        list[int] | None, Option(metavar=N, help="Also average over folds of N images.")
-    ] = None,
+def compare(
+    evaluations: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[LABEL=]FOLDER...",
+            help="Folders of `capgrade evaluate`, or one that holds them.",
+        ),
+    ],
     metric: Annotated[
-        list[str] | None,
-        Option(metavar=NAME, help="Of `capgrade list metrics`; repeat for more."),
+        list[str] | None, Option(metavar=NAME, help="Of these alone; repeat for more.")
     ] = None,
-    every: Annotated[
-        bool, Option("--all", help="Print every metric, not the short table.")
-    ] = False,
-    compared: Annotated[
-        list[str] | None,
-        Option("--compare", metavar="[LABEL=]FOLDER", help="Compare finished evaluations."),
-    ] = None,
-    out: Annotated[
-        Path | None, Option(metavar=FOLDER, help="Folder for metrics.json and curves, or tables.")
-    ] = None,
-    common: CommonOptions,
+    every: Annotated[bool, Option("--all", help="Test every metric, not the usual ones.")] = False,
+    test: Annotated[
+        str, Option(metavar="permutation|bootstrap", help="How pairs are tested.")
+    ] = "permutation",
+    out: OptionalOut = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Score a trained run or a similarity matrix on every retrieval metric, both directions, with
-    intervals.
+    """Put evaluations side by side, with paired tests of the first against each other one.
 
-    `--compare A --compare B` puts folders that `--out` named, or all in one folder, side by side,
-    with paired tests of the first against each other one. With it `--out` writes tables in Markdown
-    and LaTeX.
+    For a single evaluation, or where queries differ, it prints a table of the metrics. `--out`
+    writes tables in Markdown and LaTeX.
     """
-    from capgrade.agreement.judgement_files import judged_digest, name_judgements
-    from capgrade.schemas.files import found_digests
-    from capgrade.trainer.evaluation.evaluate import similarity_names
-    from capgrade.trainer.evaluation.task import load_task
-
-    judged = None if label_files.judgements is None else list(map(str, label_files.judgements))
-    options = {
-        "split": split,
-        "stand_in": scores.stand_in,
-        "fold": fold,
-        "metric": metric,
-        "judgements": judged,
-    }
-    loaded = load(common.params, common.sets, evaluate=options)
-    block = loaded.evaluate
-    if compared:
-        refuse_half(compared, "--compare")
-        refuse_options(
-            "with --compare",
-            captions=captions,
-            split=split,
-            fold=fold,
-            **vars(encoded),
-            **vars(scores),
-            **vars(label_files),
-        )
-        _compare(compared, metric or [], every, out, block.test, common.as_json)
-        return
-    if positives_list.lists is not None:
-        refuse_options(
-            "with --lists",
-            captions=captions,
-            split=block.split,
-            embeddings=scores.embeddings,
-            stand_in=block.stand_in,
-            instances=block.instances,
-            **vars(encoded),
-            **{**vars(label_files), "judgements": block.judgements or None},
-        )
-        _evaluate_by_list(
-            positives_list.lists, positives_list.likely, scores, block, every, out, common.as_json
-        )
-        return
-    refuse_options("without --lists", likely=positives_list.likely)
-    if captions is None:
-        remedy = "give --captions, --lists, or --compare with finished evaluations"
-        raise InputError("no captions to evaluate on", remedy=remedy)
-    similarity = scores.similarity
-    if encoded.run is not None:
-        refuse_options("with --run", **{**vars(scores), "stand_in": block.stand_in})
-        index = encoded.index or encoded.run / "index"
-        from capgrade.trainer.fit.checkpoint import read_config
-
-        model = read_config(encoded.run)["params"]["model"]["name"]
-        regions, images = _choose_input(
-            model, encoded.regions, encoded.images, loaded.regions.images
-        )
-        typer.echo(
-            _encode_split(encoded.run, captions, regions, images, index, block), err=common.as_json
-        )
-        similarity = [index / "similarity.npy"]
-    else:
-        refuse_options(
-            "without --run", index=encoded.index, regions=encoded.regions, images=encoded.images
-        )
-    given_ids = {"row_ids": scores.row_ids, "column_ids": scores.column_ids}
-    if block.stand_in is not None:
-        refuse_options("with --stand-in", **given_ids)
-    of_images, of_captions = scores.embeddings or (None, None)
-    tables = {"image_embeddings": of_images, "caption_embeddings": of_captions, **given_ids}
-    instances = None if block.instances is None else Path(block.instances)
-    labels = {
-        "relevance": label_files.relevance,
-        "positives": label_files.positives,
-        "instances": instances,
-    }
-    judgements = name_judgements(map(Path, block.judgements))
-    matrices = dict(zip(similarity_names(similarity or []), similarity or [], strict=True))
-    inputs = found_digests(captions=captions, **labels, **tables, **matrices)
-    inputs |= {f"judgements {name}": judged_digest(path) for name, path in judgements.items()}
-    inputs |= {} if block.split is None else {"split": block.split}
-    task, notes = load_task(
-        captions,
-        similarity=similarity,
-        embeddings=scores.embeddings,
-        stand_in=block.stand_in,
-        split=block.split,
-        ids=scores.ids,
-        judgements=list(judgements.values()),
-        **labels,
-    )
-    _score(task, notes, block, inputs, every, out, common.as_json)
-
-
-def _evaluate_by_list(
-    name: str,
-    likely: float | None,
-    scores: ScoreFiles,
-    block: EvaluateParams,
-    every: bool,
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    """Score a similarity by a list of likely positives."""
-    from capgrade.lists import LIKELY, named
-    from capgrade.schemas.files import found_digests
-    from capgrade.trainer.evaluation.evaluate import similarity_names
-    from capgrade.trainer.evaluation.task import load_listed_task
-
-    path, files = named(name), scores.similarity or []
-    p = LIKELY if likely is None else likely
-    ids = {"row_ids": scores.row_ids, "column_ids": scores.column_ids}
-    matrices = dict(zip(similarity_names(files), files, strict=True))
-    inputs = {**found_digests(lists=path, **ids, **matrices), "likely": f"{p:g}"}
-    task, notes = load_listed_task(path, files, likely=p, ids=scores.ids)
-    _score(task, notes, block, inputs, every, out, as_json)
-
-
-def _score(
-    task: Task,
-    notes: list[str],
-    block: EvaluateParams,
-    inputs: dict[str, str],
-    every: bool,
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    """Score a task, and print it. `inputs` are the digests of what it was read from."""
-    from capgrade.trainer.evaluation import evaluate as stage
-    from capgrade.trainer.evaluation.tables import show
-
-    evaluations = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs)
-    if as_json:
-        print_result(stage.as_json(evaluations), True)
-    else:
-        show(evaluations, every=every or bool(block.metric))
-
-
-def _encode_split(
-    run: Path,
-    captions: Path,
-    regions: Path | None,
-    images: Path | None,
-    index: Path,
-    params: EvaluateParams,
-) -> str:
-    """Encode the split by the run's model into `index`. Returns a line on what was done."""
-    from capgrade.schemas.times import timed
-    from capgrade.trainer.search.index import embed
-
-    coarse = None if params.coarse is None else Path(params.coarse)
-    with timed("evaluate --run", index):
-        done = embed(
-            run,
-            captions,
-            regions,
-            params.split,
-            index,
-            params.pooling,
-            params.best_by,
-            coarse,
-            params.coarse_top,
-            images,
-            params.unreadable,
-        )
-    rows = done["files"]
-    line = (
-        f"{rows['similarity.npy']['rows']:,} images, {rows['items.json']['rows']:,} captions ->"
-        f" {index}"
-    )
-    if coarse is None:
-        return line
-    scored = (
-        f"scored: the {params.coarse_top} best of each image and caption by {coarse}; all other"
-        " pairs are -inf"
-    )
-    return f"{line}\n{scored}"
-
-
-def _compare(
-    texts: list[str], metrics: list[str], every: bool, out: Path | None, method: str, as_json: bool
-) -> None:
-    """Print paired tests of the first evaluation against each other one. For a single evaluation,
-    or where queries differ, print a table of the metrics."""
-    if len(texts) > 1:
-        typer.echo(f"comparing {', '.join(texts)}", err=as_json)  # before slow imports
+    refuse_half(evaluations, "compare")
+    if len(evaluations) > 1:
+        typer.echo(f"comparing {', '.join(evaluations)}", err=as_json)  # before slow imports
     from capgrade.pipelines.cli.tables import print_comparison
-    from capgrade.trainer.evaluation.compare import compare, list_judged, list_reported
+    from capgrade.trainer.evaluation.compare import compare_folders
     from capgrade.trainer.evaluation.tables import label_folders, table_of_runs, write_tables
 
-    runs = label_folders(texts)
+    runs = label_folders(evaluations)
     if len(runs) < 2 and as_json:
         problem = f"a paired test is of two evaluations or more, not {len(runs)}"
-        raise InputError(
-            problem, remedy="name another one, or leave --json out for a table of this one"
-        )
-    comparison = None
-    if len(runs) > 1:
-        try:
-            comparison = compare(runs, metrics, every=every or as_json, method=method)
-        except InputError as error:
-            if as_json or not metrics:
-                raise
-            typer.echo(f"no test: {error}", err=True)
-    names = metrics or (
-        list_reported(next(iter(runs.values())))
-        if comparison is None
-        else list(dict.fromkeys(row.metric for row in comparison.rows))
-    )
-    names += [] if metrics else list_judged(runs.values())
+        remedy = "name another one, or leave --json out for a table of this one"
+        raise InputError(problem, remedy=remedy)
+    names, comparison = compare_folders(runs, metric or [], every or as_json, test, as_json)
     if out is not None:
         write_tables(runs, names, out, comparison)
-    if as_json and comparison is not None:
-        print_result(comparison.json(), True)
-    elif comparison is not None:
-        print_comparison(comparison)
-    else:
+    if comparison is None:
         typer.echo(table_of_runs(runs, names), nl=False)
+    elif as_json:
+        print_result(comparison.json(), True)
+    else:
+        print_comparison(comparison)
     if out is not None:
         typer.echo(f"-> {out}", err=as_json)
 
@@ -424,7 +124,7 @@ class ModelSearch:
     ] = None
     index: Annotated[
         Path | None,
-        Option(metavar=FOLDER, help="Folder of `evaluate --run`. Default: RUN/index."),
+        Option(metavar=FOLDER, help="Folder of `capgrade embed`. Default: RUN/index."),
     ] = None
 
 

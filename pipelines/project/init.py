@@ -70,7 +70,6 @@ _TITLES = {
     **{name: stage.summary for name, stage in STAGES.items()},
     "runs": "presets to train and compare: capgrade's own, or those below",
     "presets": "more presets, upon capgrade's (`base`)",
-    "evaluate": "metrics of each run",
     "agree": "people's judgements to compare measures with, or null",
     "align": "the run of a TERAN whose words are drawn, or null",
 }

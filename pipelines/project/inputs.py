@@ -37,6 +37,7 @@ from capgrade.schemas.natures import (
 )
 from capgrade.schemas.times import TIMES
 from capgrade.stages import STAGES
+from capgrade.trainer.stages.embed import EMBED
 from capgrade.trainer.stages.train import TRAIN, TrainParams
 
 CODE = {".py", ".yaml", ".j2", ".js", ".css", ".json", ".txt", ".safetensors"}
@@ -44,7 +45,6 @@ PACKAGE = Path(__file__).parents[2]
 # The blocks and keys that the commands of other stages of the pipeline read, beside `measures`.
 READ = {
     "agree": ("agree", "relevance.split", "relevance.measures"),
-    "evaluate": ("evaluate",),
     "align": ("align", "evaluate.split", "regions.images"),
     "report": ("publish.name", "regions.images"),
 }
@@ -61,8 +61,12 @@ def write_inputs(
     Paths of `params` are seen from the current folder. InputError for a file that may not be read.
     """
     look = _Look(params, out.resolve().parent)
+    runs = {run: params.train if of_run is None else of_run(run) for run in params.runs}
+    of_pictures = {run for run, train in runs.items() if _reads_pictures(train.model.name)}
     used = {"agree": params.relevance.measures}
     tree = params.model_dump(mode="json")
+    if not of_pictures:
+        tree[EMBED.name]["images"] = None
     found: dict[str, Any] = {
         "code": {"capgrade": package_version(), **checkout_digest()},
         **{
@@ -74,9 +78,8 @@ def write_inputs(
             if stage.in_pipeline and name != TRAIN.name  # below, for each run
         },
     }
-    for run in params.runs:
-        train = params.train if of_run is None else of_run(run)
-        if not _reads_pictures(train.model.name):
+    for run, train in runs.items():
+        if run not in of_pictures:
             train = train.model_copy(update={"images": None})
         found[f"{RUNS}/{run}"] = look.at({"train": train.model_dump(mode="json")}, [train.measure])
     (out / RUNS).mkdir(parents=True, exist_ok=True)

@@ -49,15 +49,6 @@ _COMMANDS = {
         "agree --captions {captions} --judgements FILE --out {agreement.json} --pairs"
         " {judged.arrow}"
     ),
-    RUNS: "train --preset bcls --captions {captions} --regions {regions} --out {runs/bcls}",
-    EMBEDDINGS: (
-        "evaluate --run {runs/RUN} --captions {captions} --regions {regions} --index"
-        " {embeddings/RUN}"
-    ),
-    EVALUATION: (
-        "evaluate --captions {captions} --similarity FILE --relevance {relevance} --out"
-        " {evaluation/RUN}"
-    ),
     ALIGNMENT: (
         "search --run {runs/teran} --captions {captions} --regions {regions} --images {captions} "
         "--words {alignment}"

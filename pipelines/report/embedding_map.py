@@ -15,6 +15,7 @@ from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.report.data import EMBEDDINGS, ReportData
 from capgrade.schemas.files import MANIFEST, read_manifest
 from capgrade.schemas.lines import read_json
+from capgrade.trainer.stages.embed import EMBED
 
 _IMAGES, _CAPTIONS = "images.vector.npy", "captions.vector.npy"
 _MAX_IMAGES = 300  # on a map, spread over the split
@@ -36,7 +37,7 @@ def embedding_map_section(data: ReportData, thumbnails: PageThumbnails) -> PageS
     single = [
         run
         for run, folder in folders.items()
-        if _IMAGES in read_manifest(folder, EMBEDDINGS)["files"]
+        if _IMAGES in read_manifest(folder, EMBED.name)["files"]
     ]
     # One thread per map: threads of several maps would wait for each other, which takes many times
     # as long.

@@ -253,7 +253,7 @@ def _similarity(data: ReportData, run: str, without: Mapping[str, str]) -> np.nd
     rows = images[captions.owner]
     if S.shape != (images.sum(), rows.sum()):
         problem = f"a matrix of {S.shape}, not of these captions"
-        raise InputError(problem, file=path, remedy="run capgrade evaluate --run again")
+        raise InputError(problem, file=path, remedy="run capgrade embed again")
     if images.all():
         return S
     full = np.full((captions.n_images, captions.n_captions), -np.inf, S.dtype)

@@ -37,13 +37,14 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import tell
 from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.task import Task, load_task
 from capgrade.trainer.fit.train import train
-from capgrade.trainer.search.index import INDEX, SIMILARITY, embed, input_digests
+from capgrade.trainer.search.index import SIMILARITY, embed, input_digests
+from capgrade.trainer.stages.embed import EMBED, EmbedParams
+from capgrade.trainer.stages.evaluate import EvaluateParams
 
 _Numbers = list[float | None]
 # The lists of people's positives that a metric needs.
@@ -230,11 +231,12 @@ class _Reproduction:
             read = {"regions": digest(self.regions / MANIFEST)}
             inputs = input_digests(run, self.captions, read)
             try:
-                index_inputs = read_manifest(index, INDEX)["inputs"]
+                index_inputs = read_manifest(index, EMBED.name)["inputs"]
             except InputError:  # There is no index, or it was stopped.
                 index_inputs = None
             if index_inputs != inputs:
-                embed(run, self.captions_dir, self.regions, split, index, pooling)
+                params = EmbedParams(split=split, pooling=pooling)
+                embed(self.captions_dir, index, params, run=run, regions=self.regions)
             self.similarities[name, pooling] = index / SIMILARITY
         return self.similarities[name, pooling]
 

@@ -175,7 +175,7 @@ LINES = {
         "publish",
     ),
     "explore --captions captions --sample review": (ENCODER, "encoder"),
-    "evaluate --run run --captions captions --regions regions --index index": ("torch", "train"),
+    "embed --run run --captions captions --regions regions --out index": ("torch", "train"),
     "captions --source hub --input nobody/nothing --out hub": ("datasets", "publish"),
     "publish push dataset nobody/nothing": ("huggingface_hub", "publish"),
     "report --data . --out report.html": ("vl_convert", "report"),

@@ -62,12 +62,8 @@ INSTEAD: dict[str, dict[str, str]] = {
         "regions=DIR": "regions=data/regions",
     },
     "metrics.md": {
-        "--compare runA --compare runB": (
-            "--compare data/evaluation/scenes_sam --compare b=data/evaluation/scenes_sam"
-        ),
-        "A=runA --compare B=runB": (
-            "A=data/evaluation/scenes_sam --compare B=data/evaluation/scenes_sam"
-        ),
+        "compare runA runB": "compare data/evaluation/scenes_sam b=data/evaluation/scenes_sam",
+        "A=runA B=runB": "A=data/evaluation/scenes_sam B=data/evaluation/scenes_sam",
     },
     "papers.md": {
         "--captions captions --regions regions --out tables": (
@@ -188,7 +184,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "capgrade train --preset clip": (
             "wants published weights; trainer/fit/test_pictures.py has random ones"
         ),
-        "capgrade evaluate --run RUN --captions data/captions --images": "of the run before",
+        "capgrade embed --run RUN --captions data/captions --images": "of the run before",
     },
     "false_negatives.md": {
         "capgrade agree --captions coco": (

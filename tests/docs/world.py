@@ -39,8 +39,9 @@ capgrade agree --captions data/captions --split test --judgements data/captions/
 capgrade publish --captions data/captions --shards data/shards --license cc0-1.0 --out data/dataset
 capgrade train --preset sam {DATA} {TINY} --out data/runs/scenes_sam
 capgrade train --preset teran {DATA} --set train.model.options='{TERAN}' --set train.batch_size=4 --epochs 1 --set train.device=cpu --out data/runs/scenes_teran
-capgrade evaluate --run data/runs/scenes_sam {DATA} --split test --index data/embeddings/scenes_sam --relevance data/relevance --out data/evaluation/scenes_sam
-capgrade evaluate --run data/runs/scenes_sam {DATA} --split test --metric recall@1
+capgrade embed --run data/runs/scenes_sam {DATA} --split test --out data/embeddings/scenes_sam
+capgrade evaluate --captions data/captions --split test --similarity data/embeddings/scenes_sam/similarity.npy --relevance data/relevance --out data/evaluation/scenes_sam
+capgrade embed --run data/runs/scenes_sam {DATA} --split test --out data/runs/scenes_sam/index
 capgrade captions --source coco --input examples/captions.json --split test --out captions
 capgrade relevance --captions captions --out relevance
 """  # noqa: E501

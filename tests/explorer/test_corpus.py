@@ -81,7 +81,7 @@ def test_matrices_of_models_are_on_the_pages_by_their_files(made: Path, tmp_path
     one = replace(folders, similarity=[tmp_path / "a" / "similarity.npy"])
     np.save(one.similarity[0], right)
     assert [voice.name for voice in read_matrices(one, explorer.corpus)] == ["a"], (
-        "as `evaluate --run` names it"
+        "as `embed` names it"
     )
     assert explorer.answer_caption(4, names=[names[0]])[0].hits[0].number == captions.owner[4]
 

@@ -89,7 +89,7 @@ def test_a_review_is_chosen_and_exported(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     """By labels, and of what a model misses that ranks each caption's own image last; its index is
-    where `evaluate --run` puts it."""
+    where `search` looks for it."""
 
     def loaded(name: str, run: Path, index: Path, captions: Captions) -> SimpleNamespace:
         first = [np.delete(np.arange(captions.n_images), owner)[:DEPTH] for owner in captions.owner]

@@ -150,7 +150,7 @@ def test_embeddings_of_another_model(tmp_path: Path) -> None:
     write_json(tmp_path / "index" / "items.json", [])
     write_manifest(
         tmp_path / "index",
-        "embeddings",
+        "embed",
         params={},
         inputs={"model": "other"},
         rows={"items.json": 1},

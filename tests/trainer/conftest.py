@@ -13,6 +13,7 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.regions import Regions, write_regions
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.search.index import embed
+from capgrade.trainer.stages.embed import EmbedParams
 from tests.conftest import caption_table, write_captions_folder
 from tests.trainer.fit.runs import run
 
@@ -81,5 +82,6 @@ def trained(small: Small, tmp_path_factory: pytest.TempPathFactory) -> Path:
     or to copy."""
     out = tmp_path_factory.mktemp("trained") / "run"
     run(small.data, out, epochs=12)
-    embed(out, small.data.captions, small.data.regions, "test", out / "index")
+    told = EmbedParams(split="test")
+    embed(small.data.captions, out / "index", told, run=out, regions=small.data.regions)
     return out

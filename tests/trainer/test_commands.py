@@ -34,12 +34,12 @@ def test_train_evaluate_and_search(
     assert call(*trained) == 0  # left as it is
     assert "2 epochs" in capsys.readouterr().out
     assert call("search", "--run", str(run), "--query", "a dog") == 2
-    assert "run `capgrade evaluate --run` again with --index" in capsys.readouterr().err
+    assert "run `capgrade embed` again with --out" in capsys.readouterr().err
     (run / ".times").mkdir()
     few = ("--split", "test", "--set", "evaluate.samples=0", "--metric", "recall@1", "--out")
-    assert call("evaluate", "--run", str(run), *data, *few, str(tmp_path / "one")) == 0
-    said = capsys.readouterr().out
-    assert f"8 images, 16 captions -> {run}/index" in said and "recall@1" in said
+    index = ("--split", "test", "--out", str(run / "index"))
+    assert call("embed", "--run", str(run), *data, *index) == 0
+    assert capsys.readouterr().out == f"8 images, 16 captions -> {run}/index\n"
     assert read_time(run / "index") is not None
     assert np.load(run / "index" / "similarity.npy").shape == (8, 16)
     assert (
@@ -54,15 +54,17 @@ def test_train_evaluate_and_search(
         "--similarity",
         str(run / "index" / "similarity.npy"),
     )
-    assert call("evaluate", *given, *few, str(tmp_path / "two")) == 0
+    for name in ("one", "two"):
+        assert call("evaluate", *given, *few, str(tmp_path / name)) == 0
+    assert f"8 images, 16 captions -> {tmp_path}/two\n" in capsys.readouterr().out
     for name in ("metrics.json", "manifest.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     capsys.readouterr()
-    both = ("--compare", str(tmp_path / "one"), "--compare", f"b={tmp_path / 'two'}")
-    assert call("evaluate", *both, "--json") == 0
+    both = (str(tmp_path / "one"), f"b={tmp_path / 'two'}")
+    assert call("compare", *both, "--json") == 0
     assert json.loads(capsys.readouterr().out)["i2t/recall@1"]["difference"] == 0
     monkeypatch.setenv("COLUMNS", "160")
-    assert call("evaluate", *both, "--metric", "recall@1") == 0
+    assert call("compare", *both, "--metric", "recall@1") == 0
     assert "one less b" in capsys.readouterr().out
 
 
@@ -71,25 +73,18 @@ def test_train_evaluate_and_search(
     [
         ("search --run R", "give one of --query and --image"),
         (
-            "evaluate --run R --captions C --similarity s.npy",
-            "--similarity with --run -> leave one of them out",
-        ),
-        ("evaluate --captions C --regions G --similarity s.npy", "--regions without --run"),
-        ("evaluate --compare A --captions C", "--captions with --compare"),
-        ("evaluate --compare A --fold 5", "--fold with --compare"),
-        (
-            "evaluate --compare a=A --json",
+            "compare a=A --json",
             "a paired test is of two evaluations or more, not 1 -> leave --json out",
         ),
         (
-            "evaluate --compare a=A --compare a=B",
+            "compare a=A a=B",
             "'a' is the label of two evaluations -> give LABEL=DIR",
         ),
         (
-            "evaluate --compare nowhere",
+            "compare nowhere",
             "no evaluations here -> write them with capgrade evaluate --out",
         ),
-        ("evaluate --similarity s.npy", "no captions to evaluate on -> give --captions"),
+        ("evaluate --similarity s.npy", "nothing to evaluate -> give --captions, or --lists"),
     ],
 )
 def test_what_an_evaluation_or_a_search_is_of(line: str, message: str, capsys) -> None:

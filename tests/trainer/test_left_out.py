@@ -94,14 +94,11 @@ def test_an_evaluation_is_of_the_others_and_says_so(small, lacking, tmp_path, ca
         "evaluate.samples=0",
     ]
     line += ["--relevance", str(tmp_path / "labels"), "--metric", "recall@1", "--metric", "ndcg@25"]
-    mine = [
-        "--run",
-        str(tmp_path / "run"),
-        "--regions",
-        str(lacking.regions),
-        "--out",
-        str(tmp_path / "mine"),
-    ]
+    index = tmp_path / "run" / "index"
+    made_by = f"--run {tmp_path}/run --regions {lacking.regions} --split test --out {index}"
+    assert call("embed", "--captions", str(small.data.captions), *made_by.split()) == 0
+    capsys.readouterr()
+    mine = ["--similarity", str(index / "similarity.npy"), "--out", str(tmp_path / "mine")]
     assert call(*line, *mine) == 0
     said = capsys.readouterr()
     note = "smaller gallery: 1 of 8 images are left out, with their 2 captions: 1 no region found"
@@ -111,7 +108,6 @@ def test_an_evaluation_is_of_the_others_and_says_so(small, lacking, tmp_path, ca
         found["counts"]["left_out"] == {"images": {"no_region": 1}, "captions": 2}
         and note in found["notes"]
     )
-    index = tmp_path / "run" / "index"
     captions = read_captions(small.data.captions, "test")
     items = json.loads((index / "items.json").read_text())
     assert items["image_ids"] == [one for one in captions.image_ids if one != "test-i2"]
@@ -140,10 +136,7 @@ def test_an_evaluation_is_of_the_others_and_says_so(small, lacking, tmp_path, ca
         == 0
     )
     capsys.readouterr()
-    assert (
-        call("evaluate", "--compare", str(tmp_path / "mine"), "--compare", str(tmp_path / "other"))
-        == 2
-    )
+    assert call("compare", str(tmp_path / "mine"), str(tmp_path / "other")) == 2
     said = capsys.readouterr().err
     assert "of other images than the first (8 here, 7 there, 7 in both)" in said
     # a mean with a model that lacks none is of what both have

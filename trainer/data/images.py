@@ -134,6 +134,21 @@ def open_images(
     return PictureStore(folder, transform, unreadable == "skip", setting)
 
 
+def images_of_model(
+    name: str, regions: Path | None, pictures: str | None, setting: str
+) -> tuple[Path | None, Path | None]:
+    """The regions and the pictures for a model. The stages of a pipeline give both to every model:
+    one that reads pictures, those of the parameter `setting`, leaves the regions out, with a note;
+    another leaves the pictures out."""
+    images = None if pictures is None else Path(pictures)
+    if regions is None or images is None:
+        return regions, images
+    if model_of(name).reads != "pictures":
+        return regions, None
+    tell(f"model '{name}' reads the pictures of {setting}, not {regions}")
+    return None, images
+
+
 @dataclass(frozen=True)
 class SplitImages:
     """The numbers that the images of captions have in a store."""

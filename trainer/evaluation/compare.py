@@ -7,6 +7,7 @@ from typing import Any
 from capgrade.comparison import Comparison, reported_columns, values_of
 from capgrade.comparison import compare as compare_evaluations
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.say import tell
 from capgrade.trainer.evaluation.stored import read_evaluation
 
 
@@ -35,3 +36,26 @@ def list_judged(folders: Iterable[Path]) -> list[str]:
     """Columns of the judgements that all finished evaluations have. InputError as `compare`."""
     found = [read_evaluation(folder).judged for folder in folders]
     return [name for name in found[0] if all(name in others for others in found)]
+
+
+def compare_folders(
+    folders: Mapping[str, Path], metrics: Sequence[str], every: bool, method: str, strict: bool
+) -> tuple[list[str], Comparison | None]:
+    """The metrics to show of evaluation folders by label, and their tests: None for one evaluation,
+    and with a note where no test is possible on the metrics that are asked for. InputError as
+    `compare`, also in place of the note if `strict`."""
+    comparison = None
+    if len(folders) > 1:
+        try:
+            comparison = compare(folders, metrics, every=every, method=method)
+        except InputError as error:
+            if strict or not metrics:
+                raise
+            tell(f"no test: {error}")
+    if metrics:
+        return list(metrics), comparison
+    if comparison is None:
+        names = list_reported(next(iter(folders.values())))
+    else:
+        names = list(dict.fromkeys(row.metric for row in comparison.rows))
+    return [*names, *list_judged(folders.values())], comparison

@@ -5,23 +5,25 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from capgrade.agreement.judgement_files import judged_digest, name_judgements
 from capgrade.evaluation import LACKS, Draws, Evaluation, may_be_cosines
 from capgrade.evaluation import evaluate as of_arrays
+from capgrade.lists import named
 from capgrade.metrics.catalogue import is_graded, needs_of
 from capgrade.metrics.mined import mined_precision, mined_precision_classes
 from capgrade.metrics.ranking import TieRule
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_json, write_manifest
-from capgrade.schemas.natures import recorded
-from capgrade.schemas.output import output_folder
-from capgrade.schemas.params import EvaluateParams
+from capgrade.schemas.files import found_digests, write_json
 from capgrade.schemas.progress import counted_work, progress
+from capgrade.schemas.run import Run
+from capgrade.trainer.evaluation.order import MatrixIds
 from capgrade.trainer.evaluation.stored import METRICS_FILE, PER_QUERY_FILE, write_queries
-from capgrade.trainer.evaluation.task import Task
+from capgrade.trainer.evaluation.task import Task, load_listed_task, load_task
+from capgrade.trainer.stages.evaluate import EVALUATE, EvaluateParams
 
 
 def default_names(task: Task, params: EvaluateParams, fold: int | None = None) -> list[str]:
@@ -111,7 +113,8 @@ def evaluate(
     `inputs` are the digests of what the task was read from.
 
     InputError for an `out` that another stage wrote."""
-    with nullcontext() if out is None else output_folder(out, "evaluation") as folder:
+    run = Run(stage=EVALUATE, params=params, inputs=dict(inputs or {}))
+    with nullcontext() if out is None else run.folder(out) as folder:
         sizes: list[int | None] = [None, *params.fold]  # of folds; None: the whole set
         queries = sum(task.similarity.shape)
         passes = len(sizes) + (folder is not None)
@@ -130,15 +133,80 @@ def evaluate(
             tables[METRICS_FILE] = as_json(evaluations)
             for name, content in tables.items():
                 write_json(folder / name, content)
-            rows = dict.fromkeys([*tables, PER_QUERY_FILE], 0)
-            write_manifest(
-                folder,
-                "evaluation",
-                params=recorded(params),
-                inputs=dict(inputs or {}),
-                rows=rows,
-            )
+            run.finish(folder, dict.fromkeys([*tables, PER_QUERY_FILE], 0))
     return evaluations
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """The whole set, then folds of each size."""
+
+    every: Sequence[Evaluation]
+
+    @property
+    def whole(self) -> Evaluation:
+        """That of the whole set."""
+        return self.every[0]
+
+    def json(self) -> dict[str, Any]:
+        """As `as_json`."""
+        return as_json(self.every)
+
+
+def evaluate_files(
+    captions: Path | None,
+    out: Path | None,
+    params: EvaluateParams,
+    *,
+    similarity: Sequence[Path] = (),
+    relevance: Path | None = None,
+) -> Evaluations:
+    """Read scores and labels, and `evaluate` them. InputError as `load_task`, with a list as
+    `load_listed_task`, and for captions or relevance beside a list."""
+    ids = MatrixIds(*map(_path, (params.row_ids, params.column_ids)))
+    matrices = dict(zip(similarity_names(similarity), similarity, strict=True))
+    of_ids = {"row_ids": ids.rows, "column_ids": ids.columns}
+    given = ids if any(of_ids.values()) else None
+    if params.lists is not None:
+        if captions or relevance:
+            problem = f"--{'captions' if captions else 'relevance'} with evaluate.lists"
+            raise InputError(problem, remedy="leave one of them out")
+        lists = named(params.lists)
+        inputs = found_digests(lists=lists, **of_ids, **matrices)
+        inputs["likely"] = f"{params.likely:g}"
+        task, notes = load_listed_task(lists, similarity, likely=params.likely, ids=given)
+        return Evaluations(evaluate(task, params, notes=notes, out=out, inputs=inputs))
+    if captions is None:
+        raise InputError("nothing to evaluate", remedy="give --captions, or --lists")
+    if params.stand_in is not None and given:
+        problem = f"evaluate.{'row_ids' if ids.rows else 'column_ids'} with evaluate.stand_in"
+        raise InputError(problem, remedy="leave one of them out")
+    of_images, of_captions = map(_path, params.embeddings or (None, None))
+    tables = {"image_embeddings": of_images, "caption_embeddings": of_captions, **of_ids}
+    labels = {
+        "relevance": relevance,
+        "positives": _path(params.positives),
+        "instances": _path(params.instances),
+    }
+    judged = name_judgements(map(Path, params.judgements))
+    inputs = found_digests(captions=captions, **labels, **tables, **matrices)
+    inputs |= {f"judgements {name}": judged_digest(path) for name, path in judged.items()}
+    inputs |= {} if params.split is None else {"split": params.split}
+    task, notes = load_task(
+        captions,
+        similarity=similarity,
+        embeddings=None if of_images is None or of_captions is None else (of_images, of_captions),
+        stand_in=params.stand_in,
+        split=params.split,
+        ids=given,
+        judgements=list(judged.values()),
+        **labels,
+    )
+    return Evaluations(evaluate(task, params, notes=notes, out=out, inputs=inputs))
+
+
+def _path(place: str | None) -> Path | None:
+    return None if place is None else Path(place)
 
 
 def as_json(evaluations: Sequence[Evaluation]) -> dict[str, Any]:

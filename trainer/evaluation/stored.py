@@ -12,6 +12,7 @@ from capgrade.metrics.formats import DIRECTIONS
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, read_manifest
 from capgrade.schemas.lines import read_json
+from capgrade.trainer.stages.evaluate import EVALUATE
 
 METRICS_FILE, PER_QUERY_FILE = "metrics.json", "per_query.npz"
 _OWNER, _LABELS, _IDS = "owner", "labels", "ids/"  # beside the values, DIRECTION/METRIC
@@ -40,7 +41,7 @@ def read_evaluation(folder: Path) -> Evaluation:
     """The values of each query of an evaluation folder, over the whole set, and its agreement with
     judgements. InputError for a folder
     that is not finished, and for a file that lacks what a comparison goes by."""
-    read_manifest(folder, "evaluation")
+    read_manifest(folder, EVALUATE.name)
     try:
         with np.load(folder / PER_QUERY_FILE) as stored:
             arrays = {name: stored[name] for name in stored.files}

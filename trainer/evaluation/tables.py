@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from rich.console import Console
 from rich.markup import escape
 
 from capgrade.agreement.correlation import judged_values
@@ -29,6 +30,7 @@ from capgrade.schemas.output import output_folder
 from capgrade.schemas.tables import ENDINGS, Style
 from capgrade.trainer.evaluation.evaluate import count_averaged
 from capgrade.trainer.evaluation.stored import METRICS_FILE, read_evaluation
+from capgrade.trainer.stages.evaluate import EVALUATE
 
 _HEADER = (
     "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval"
@@ -87,10 +89,16 @@ def _rows(evaluation: Evaluation, metrics: Sequence[Metric]) -> Iterator[list[st
         yield [name, _cell(name, value, evaluation.judged_intervals.get(name)), ""]
 
 
-def show(evaluations: Sequence[Evaluation], *, every: bool = True) -> None:
-    """Print each protocol's table (without `every` the short one), the collapse check beside
-    lambda@K, and what was left out and why."""
+def table_text(evaluations: Sequence[Evaluation], *, every: bool = True) -> str:
+    """Each protocol's table (without `every` the short one) for the terminal, the collapse check
+    beside lambda@K, and what was left out and why."""
     on = console()
+    with on.capture() as captured:
+        _print(evaluations, on, every)
+    return captured.get().rstrip("\n")
+
+
+def _print(evaluations: Sequence[Evaluation], on: Console, every: bool) -> None:
     for evaluation in evaluations:
         metrics, counts = evaluation.scored["i2t"].metrics, evaluation.counts
         chosen = metrics if every else choose_short(metrics)
@@ -100,7 +108,7 @@ def show(evaluations: Sequence[Evaluation], *, every: bool = True) -> None:
         )
         columns = ("metric", *DIRECTION_WORDS.values())
         print_table(
-            title, columns, _rows(evaluation, chosen), texts=(0, 1, 2), title_justify="left"
+            title, columns, _rows(evaluation, chosen), on=on, texts=(0, 1, 2), title_justify="left"
         )
         if len(chosen) < len(metrics):
             left = f"{len(chosen)} of {len(metrics)} metrics; --all prints every one, --json too"
@@ -181,7 +189,7 @@ def table_of_runs(
     and for a folder that is not finished."""
     read = {}
     for label, path in runs.items():
-        inputs = read_manifest(path, "evaluation")["inputs"] if path.is_dir() else {}
+        inputs = read_manifest(path, EVALUATE.name)["inputs"] if path.is_dir() else {}
         models = count_averaged(inputs)
         read[f"{label} (mean of {models})" if models > 1 else label] = _read_run(path)
     try:
@@ -243,12 +251,12 @@ def write_tables(
     tables = {f"runs{end}": table_of_runs(runs, metrics, style) for end, style in ENDINGS.items()}
     if comparison is not None:
         tables |= {"tests.md": comparison.to_markdown(), "tests.tex": comparison.to_latex()}
-    with output_folder(out, "tables") as folder:
+    with output_folder(out, "compare") as folder:
         for name, text in tables.items():
             write_text(folder / name, text)
         files = {k: path / METRICS_FILE if path.is_dir() else path for k, path in runs.items()}
         inputs, rows = found_digests(**files), dict.fromkeys(tables, 0)
         write_manifest(
-            folder, "tables", params={"metrics": list(metrics)}, inputs=inputs, rows=rows
+            folder, "compare", params={"metrics": list(metrics)}, inputs=inputs, rows=rows
         )
     return tables["runs.md"]

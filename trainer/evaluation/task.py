@@ -53,13 +53,13 @@ from capgrade.trainer.evaluation.order import (
     rows_of_images,
 )
 from capgrade.trainer.fit import MODEL
+from capgrade.trainer.stages.embed import EMBED
 
 _FORMATS = ".npy, .npz, .pt or .pth (torch), .arrow, .csv"
 _GIVE = f"give {_FORMATS}"
 _FIRST_LINE = 2**16  # bytes of a CSV that hold its first field
-COARSE_TOP = "top by a coarse similarity"  # of an index's params
 SAMPLED = ("shards", "publish")  # kinds of labels with weights
-INDEX, ITEMS = "embeddings", "items.json"  # of `capgrade evaluate --run`
+ITEMS = "items.json"  # of `capgrade embed`
 _IN_MEMORY = 2**28  # cosines: 1 GB
 _PRODUCT = 2**24  # cosines that are computed at a time
 COCO_IMAGES, COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
@@ -127,7 +127,7 @@ def load_task(
     if sum(source is not None for source in (files or None, embeddings, stand_in)) != 1:
         raise InputError(
             "give one source of similarity",
-            remedy="--run, --similarity, --embeddings or --stand-in",
+            remedy="--similarity, --embeddings or --stand-in",
         )
     table, notes = read_captions(captions, split), []
     kept, images, without_counts = (
@@ -335,8 +335,8 @@ def read_similarity(path: Path, captions: Captions, ids: MatrixIds | None = None
 
     An Arrow file has a column `image_id`, checked, and one fixed-size list per row; a .csv file has
     numbers, or ids too (`read_csv`). With `ids`, or image_ids and caption_ids beside it in an .npz,
-    rows and columns may be in any order, and more than the table's. One of `capgrade evaluate
-    --run` must be finished, of these captions, and of the model of the run that it lies in. Images
+    rows and columns may be in any order, and more than the table's. One of `capgrade
+    embed` must be finished, of these captions, and of the model of the run that it lies in. Images
     that the run was made without get -inf, as their captions do. NaN is an InputError that names
     the pair. -inf ranks below and +inf above every number: a model that leaves pairs out may score
     them -inf.
@@ -354,14 +354,14 @@ def read_similarity(path: Path, captions: Captions, ids: MatrixIds | None = None
 
 
 def images_left_out(path: Path) -> dict[str, str]:
-    """The images that a similarity of `capgrade evaluate --run` was made without, and why; none for
+    """The images that a similarity of `capgrade embed` was made without, and why; none for
     any other."""
     if not (path.parent / MANIFEST).is_file():
         return {}
     manifest = parse_manifest(path.parent / MANIFEST)
     left_out = (
         manifest.get("left_out") or []
-        if manifest["kind"] == INDEX and path.name in manifest["files"]
+        if manifest["kind"] == EMBED.name and path.name in manifest["files"]
         else []
     )
     return {image["image_id"]: image["reason"] for image in left_out}
@@ -443,14 +443,15 @@ def mean_similarity(
 
 
 def coarse_note(path: Path) -> str | None:
-    """What a similarity of `capgrade evaluate --run` with `coarse` leaves out, as a note; None for
+    """What a similarity of `capgrade embed` with `coarse` leaves out, as a note; None for
     any other."""
     if not (path.parent / MANIFEST).is_file():
         return None
     manifest = parse_manifest(path.parent / MANIFEST)
-    top = manifest["params"].get(COARSE_TOP) if manifest["kind"] == INDEX else None
-    if not top:
+    params = manifest["params"][EMBED.name] if manifest["kind"] == EMBED.name else {}
+    if not params.get("coarse"):
         return None
+    top = params["coarse_top"]
     return (
         f"{path.name}: only the {top} best pairs of each image and caption by a coarse model were"
         " scored"
@@ -458,8 +459,8 @@ def coarse_note(path: Path) -> str | None:
 
 
 def _require_current(path: Path, captions: Captions) -> None:
-    """InputError for a similarity of `capgrade evaluate --run` that is not of what is evaluated."""
-    folder, remedy = path.parent, "run `capgrade evaluate --run` again"
+    """InputError for a similarity of `capgrade embed` that is not of what is evaluated."""
+    folder, remedy = path.parent, "run `capgrade embed` again"
     if not (folder / MANIFEST).is_file():
         if (folder / ITEMS).is_file():
             raise InputError(
@@ -467,10 +468,10 @@ def _require_current(path: Path, captions: Captions) -> None:
             )
         return
     manifest = parse_manifest(folder / MANIFEST, remedy)
-    if manifest["kind"] != INDEX or path.name not in manifest["files"]:
+    if manifest["kind"] != EMBED.name or path.name not in manifest["files"]:
         return
     check_sizes(folder, {path.name: manifest["files"][path.name]}, remedy)
-    inputs, model = manifest["inputs"], folder.parent / manifest["params"].get("weights", MODEL)
+    inputs, model = manifest["inputs"], folder.parent / manifest.get("weights", MODEL)
     if (inputs["captions"], inputs["split"]) != (captions.digest, captions.split):
         problem = (
             f"made from other captions, or another split than '{captions.split}'"
@@ -628,7 +629,7 @@ _IDS = ("image_ids", "caption_ids")  # in an .npz, beside its matrix
 
 def has_ids(path: Path) -> bool:
     """Whether a file's rows or columns were checked, or placed, by ids: one with ids, or of
-    `evaluate --run`."""
+    `embed`."""
     if path.suffix == ".npz":
         return bool(read_npz(path, _names_of_ids, remedy=_GIVE))
     if path.suffix == ".csv":

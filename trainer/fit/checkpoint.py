@@ -97,7 +97,7 @@ def load_run(
     if pooling is not None:
         if name not in ("tern", "teran"):
             problem = f"a run of '{name}' has no pooling to choose"
-            raise InputError(problem, file=folder, remedy="leave out evaluate.pooling")
+            raise InputError(problem, file=folder, remedy="leave out embed.pooling")
         # A TERAN has the parameters of a TERN, so that it takes the weights of either.
         name = "teran"
         options = {**options, "pooling": check_choice("pooling", pooling, get_args(Pooling))}
@@ -139,7 +139,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _model_file(folder: Path, name: str) -> Path:
     if not inside(name):
-        remedy = "run `capgrade evaluate --run` again"
+        remedy = "run `capgrade embed` again"
         raise InputError(f"{name!r} is not a file of the run", file=folder, remedy=remedy)
     if not (folder / name).is_file():
         remedy = "finish the run: capgrade train"

@@ -45,6 +45,7 @@ from capgrade.schemas.output import output_folder, refuse_foreign, run_key
 from capgrade.schemas.progress import FIRST, progress
 from capgrade.schemas.say import if_silent, tell
 from capgrade.schemas.times import write_epoch_time
+from capgrade.trainer.data.images import images_of_model
 from capgrade.trainer.data.pairs import Batch, Pairs, prefetch
 from capgrade.trainer.data.relevance import BatchRelevance
 from capgrade.trainer.fit import CONFIG, IMAGES, STATE, SUMMARY, UNFIT, VOCABULARY
@@ -61,7 +62,6 @@ from capgrade.trainer.fit.checkpoint import (
 )
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, choose_validation, prepare
-from capgrade.trainer.models import model_of
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.search.encode import compute_scores, encode_split
 from capgrade.trainer.stages.train import TRAIN, TrainParams
@@ -109,7 +109,9 @@ def train(
             )
             for name, k in names.items()
         }
-    regions, params = _choose_images(regions, params)
+    regions, images = images_of_model(params.model.name, regions, params.images, "train.images")
+    if images is None:
+        params = params.model_copy(update={"images": None})
     data = Data(captions, regions, shards)
     process = Process.current()
     device = process.device(params.device)
@@ -140,19 +142,6 @@ def train(
                 raise InputError(f"{device} is out of memory", file=out, remedy=remedy) from error
             wait()
         return summary
-
-
-def _choose_images(regions: Path | None, params: TrainParams) -> tuple[Path | None, TrainParams]:
-    """The regions and the parameters for a model. The stages of a pipeline give regions to every
-    model, and pictures; one that reads pictures leaves the regions out, and another the pictures.
-    """
-    name = params.model.name
-    if regions is None or params.images is None:
-        return regions, params
-    if model_of(name).reads != "pictures":
-        return regions, params.model_copy(update={"images": None})
-    tell(f"model '{name}' reads the pictures of train.images, not {regions}")
-    return None, params
 
 
 @dataclass(frozen=True)

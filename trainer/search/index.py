@@ -15,24 +15,25 @@ from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
-    allowed,
     digest,
     found_digests,
     read_manifest,
     write_json,
-    write_manifest,
     writing,
 )
 from capgrade.schemas.lines import read_json
-from capgrade.schemas.output import output_folder
 from capgrade.schemas.progress import counted, progress
 from capgrade.schemas.regions import Regions
-from capgrade.trainer.data.images import drop_left_out, image_digest, open_images
+from capgrade.schemas.run import Run
+from capgrade.trainer.data.images import (
+    drop_left_out,
+    image_digest,
+    images_of_model,
+    open_images,
+)
 from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_region_count
 from capgrade.trainer.data.text import Tokens
 from capgrade.trainer.evaluation.task import (
-    COARSE_TOP,
-    INDEX,
     ITEMS,
     images_left_out,
     read_similarity,
@@ -49,82 +50,65 @@ from capgrade.trainer.search.encode import (
     encode_batches,
     fill_arrays,
 )
+from capgrade.trainer.stages.embed import EMBED, EmbedParams
 
 SIMILARITY = "similarity.npy"
 
 
 def embed(
-    run: Path,
-    captions_dir: Path,
-    regions_dir: Path | None,
-    split: str | None,
+    captions: Path,
     out: Path,
-    pooling: str | None = None,
-    best_by: str | None = None,
-    coarse: Path | None = None,
-    top: int = 100,
-    images: Path | None = None,
-    unreadable: str = "fail",
+    params: EmbedParams,
+    *,
+    run: Path,
+    regions: Path | None = None,
 ) -> dict[str, Any]:
     """Write encodings (unit vectors in images.vector.npy, or sets of vectors with masks),
     items.json (`IndexItems`) and similarity.npy, float32 [n_images, n_captions]; returns the
     manifest, which lists images without regions or a readable picture (`unreadable` "skip").
 
-    `best_by`: a measure of `train.also_best_by`; `pooling`: another alignment of TERN or TERAN.
-    `coarse`: another model's similarity.npy, of which only the `top` captions of each image and
-    images of each caption are scored, others -inf; `images`: pictures, for a model that reads them.
-    Raises InputError for inputs that do not fit together, and for an `out` of another stage."""
-    weights, config = weights_of(run, best_by), read_config(run)
-    captions = read_captions(captions_dir, split)
+    With `params.coarse`, another model's similarity.npy, only the `coarse_top` captions of each
+    image and images of each caption are scored, others -inf. InputError for inputs that do not fit
+    together, and for an `out` of another stage."""
+    weights, config = weights_of(run, params.best_by), read_config(run)
+    name = config["params"]["model"]["name"]
+    regions, images = images_of_model(name, regions, params.images, "embed.images")
+    table = read_captions(captions, params.split)
     store = open_images(
-        config["params"]["model"]["name"],
-        config["model"],
-        regions_dir,
-        images,
-        unreadable,
-        "evaluate.unreadable",
+        name, config["model"], regions, images, params.unreadable, "embed.unreadable"
     )
-    split_captions = captions
-    with output_folder(out, INDEX) as folder:
-        inputs = {
-            **input_digests(run, captions, image_digest(store, [captions]), weights),
-            **found_digests(coarse=coarse),
-        }
-        model, tokens, config = load_run(run, pooling=pooling, weights=weights)
+    coarse = None if params.coarse is None else Path(params.coarse)
+    read = input_digests(run, table, image_digest(store, [table]), weights)
+    kept = Run(stage=EMBED, params=params, inputs={**read, **found_digests(coarse=coarse)})
+    with kept.folder(out) as folder:
+        model, tokens, config = load_run(run, pooling=params.pooling, weights=weights)
         require_dim(config["feature_dim"], store.metadata["dim"], store.folder)
-        captions, missing = drop_left_out(split_captions, store)
-        pairs = Pairs(captions, store, tokens.encode(captions))
+        split, missing = drop_left_out(table, store)
+        pairs = Pairs(split, store, tokens.encode(split))
         require_region_count(getattr(model, "config", None), pairs)
         candidates = (
             None
             if coarse is None
-            else select_candidates(_read_coarse(coarse, split_captions, missing), top)
+            else select_candidates(_read_coarse(coarse, table, missing), params.coarse_top)
         )
-        with writing(out, allowed("--index")):
-            matrix = create_array(folder / SIMILARITY, (captions.n_images, captions.n_captions))
+        with writing(out):
+            matrix = create_array(folder / SIMILARITY, (split.n_images, split.n_captions))
             encodings = _score(model, pairs, folder, matrix, candidates)
             for array in (matrix, *encodings.values()):
                 array.flush()
         items = {
-            "image_ids": captions.image_ids,
-            "caption_ids": captions.caption_ids,
-            "captions": captions.texts,
+            "image_ids": split.image_ids,
+            "caption_ids": split.caption_ids,
+            "captions": split.texts,
         }
-        write_json(
-            folder / ITEMS, {**items, "owner": captions.owner.tolist(), "split": captions.split}
-        )
-        counts = {ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
-        counts |= {f"{name}.npy": len(array) for name, array in encodings.items()}
-        params = {"model": config["params"]["model"]["name"], "weights": weights}
-        params |= ({"pooling": pooling} if pooling else {}) | (
-            {} if coarse is None else {COARSE_TOP: top}
-        )
+        write_json(folder / ITEMS, {**items, "owner": split.owner.tolist(), "split": split.split})
+        counts = {ITEMS: split.n_captions, SIMILARITY: split.n_images}
+        counts |= {f"{part}.npy": len(array) for part, array in encodings.items()}
         left_out = [
             {"image_id": image_id, "reason": reason} for image_id, reason in missing.items()
         ]
-        return write_manifest(
-            folder, INDEX, params=params, inputs=inputs, rows=counts, left_out=left_out
-        )
+        facts: dict[str, Any] = {"model": name, "weights": weights, "left_out": left_out}
+        return kept.finish(folder, counts, **facts)
 
 
 def _read_coarse(path: Path, captions: Captions, missing: Mapping[str, str]) -> np.ndarray:
@@ -251,11 +235,10 @@ class Searcher:
 def open_search(run: Path, index_dir: Path) -> Searcher:
     """The searcher of a run and its index. InputError for a damaged run, for a damaged or
     unfinished index, and for an index of another model."""
-    manifest, remedy = read_manifest(index_dir, INDEX), "run `capgrade evaluate --run` again"
-    weights, inputs = manifest["params"].get("weights", MODEL), manifest["inputs"]
-    model, tokens, config = load_run(
-        run, pooling=manifest["params"].get("pooling"), weights=weights
-    )
+    manifest, remedy = read_manifest(index_dir, EMBED.name), "run `capgrade embed` again"
+    weights, inputs = manifest.get("weights", MODEL), manifest["inputs"]
+    pooling = manifest["params"][EMBED.name]["pooling"]
+    model, tokens, config = load_run(run, pooling=pooling, weights=weights)
     files = {"model": digest(run / weights), "vocabulary": digest(run / VOCABULARY)}
     if any(inputs.get(name, file) != file for name, file in files.items()):
         raise InputError(f"made by another model than that of {run}", file=index_dir, remedy=remedy)

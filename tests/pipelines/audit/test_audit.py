@@ -45,10 +45,10 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_manifest, write_text
 from capgrade.schemas.judges import YES_OR_NO
-from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.evaluate import curves, evaluate
 from capgrade.trainer.evaluation.task import load_task
+from capgrade.trainer.stages.evaluate import EvaluateParams
 from tests.conftest import call, caption_table, make_captions, valued_pairs, write_captions_folder
 from tests.pipelines.audit.conftest import LINE
 from tests.pipelines.audit.test_errors import all_pairs

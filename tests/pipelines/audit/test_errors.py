@@ -14,9 +14,9 @@ from capgrade.pipelines.audit.errors import DIRECTIONS, ModelErrors
 from capgrade.pipelines.audit.page import summary_lines
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.pairs import Pairs
-from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.evaluate import evaluate
 from capgrade.trainer.evaluation.task import load_task
+from capgrade.trainer.stages.evaluate import EvaluateParams
 from tests.conftest import make_captions, random_sets, valued_pairs
 from tests.pipelines.audit.conftest import LINE
 

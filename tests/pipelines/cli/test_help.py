@@ -52,17 +52,16 @@ def test_the_top_help_is_true_of_params_and_set() -> None:
 
 def test_one_thing_has_one_option() -> None:
     """What was called --pictures and --picture beside --images, --judge beside --model, --by beside
-    --measure, and --compare where --candidates is repeated."""
+    --measure."""
     by_name = dict(commands())
     every = {option for options in by_name.values() for option in options}
     assert not every & {"--pictures", "--picture", "--judge", "--by", "--licence", "--list"}
     having = {
         option: {name for name in by_name if option in by_name[name]}
-        for option in ("--judge-model", "--compare", "--model")
+        for option in ("--judge-model", "--model")
     }
     assert having == {
         "--judge-model": {"judge", "regrade"},
-        "--compare": {"evaluate"},
         "--model": {"regions"},
     }
 
@@ -102,7 +101,7 @@ def test_no_option_takes_an_empty_value(tmp_path: Any, monkeypatch: pytest.Monke
         "init --source csv --input x --features npz= o",
         "regrade --captions c --judge-model m --out o --similarity a=",
         "relevance --captions c --measures x= --out o",
-        "evaluate --compare a=",
+        "compare a=",
     ],
 )
 def test_no_name_stands_for_an_empty_value(

@@ -236,7 +236,7 @@ def test_what_lies_here_is_found_from_the_project(
 
 @pytest.mark.parametrize("given", [
     "measures.cider_plain.document_frequency=f/df.arrow", "measures.cider.document_frequency=f/df.arrow#a",
-    "measures.image_text.model=f", "measures.reranker.model=f", "evaluate.coarse=f/s.npy",
+    "measures.image_text.model=f", "measures.reranker.model=f", "embed.coarse=f/s.npy",
     "train.init=f", "measures.imported.mine=f/m.npy", "presets.own={init: f}",
     "train.model.options={words: f/dataset_flickr30k.json}", "regions.boxes_of=f",
     "evaluate.judgements=[f/dataset_flickr30k.json]",

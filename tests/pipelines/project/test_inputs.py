@@ -122,7 +122,7 @@ CHANGES = [
     *[(file_of(f"regions.{key}={{folder}}"), {"regions"}) for key in ("model", "boxes_of")],
     (file_of("agree.judgements={file}"), {"agree"}),
     (file_of("evaluate.instances={file}"), {"evaluate"}),
-    (file_of("evaluate.coarse={file}"), {"evaluate"}),
+    (file_of("embed.coarse={file}"), {"embed"}),
     (file_of("evaluate.judgements=[{file}]"), {"evaluate"}),
     (file_of("measures.cider.document_frequency={folder}#train", CIDER), {"relevance", "agree", "shards"}),
     (file_of("measures.sbert.model={folder}"), {"relevance", "agree", "shards"}),
@@ -171,7 +171,7 @@ def test_how_the_work_is_done_and_measures_that_are_not_asked_for_change_nothing
 @pytest.mark.parametrize(("changed", "stages"), [
     ("shards.top=3", {"shards"}), ("shards.target_mb=1", {"shards"}),
     ("measures.cider.sigma=3", {"shards", "relevance", "agree"}), ("train.seed=1", set()),
-    ("regions.unreadable=skip", {"regions"}), ("evaluate.split=val", {"evaluate", "align"}),
+    ("regions.unreadable=skip", {"regions"}), ("evaluate.split=val", {"embed", "evaluate", "align"}),
     ("evaluate.stand_in=1", {"evaluate"}), ("publish.name=x", {"publish", "report"}),
     ("agree.judgements=data/captions/truth.arrow", {"agree"}),
 ])  # fmt: skip

@@ -60,13 +60,13 @@ from capgrade.pipelines.report.runs import (
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import UNFINISHED, file_digest, write_manifest
-from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import evaluate
 from capgrade.trainer.evaluation.stored import write_queries
 from capgrade.trainer.evaluation.task import Task
+from capgrade.trainer.stages.evaluate import EvaluateParams
 from tests.conftest import (
     call,
     caption_table,
@@ -143,7 +143,7 @@ def _run(
     rows = dict.fromkeys(
         ("similarity.npy", "images.vector.npy", "captions.vector.npy", "items.json"), 0
     )
-    write_manifest(at, "embeddings", params={}, inputs={"captions": of, "split": "test"}, rows=rows)
+    write_manifest(at, "embed", params={}, inputs={"captions": of, "split": "test"}, rows=rows)
     inputs = {"captions": manifest, "split": "test"}
     evaluate(Task(scores, captions.owner), SETTINGS, out=folder / "evaluation" / run, inputs=inputs)
     # the second still trains
@@ -304,7 +304,7 @@ def _evaluated(folder: Path, data: Path, **runs: dict[str, Any]) -> ReportData:
     for run, metrics in runs.items():
         (at := folder / "evaluation" / run).mkdir(parents=True)
         (at / "metrics.json").write_text(json.dumps(metrics))
-        write_manifest(at, "evaluation", params={}, inputs=these, rows={})
+        write_manifest(at, "evaluate", params={}, inputs=these, rows={})
     return ReportData(folder)
 
 
@@ -373,7 +373,7 @@ def test_a_first_run_is_said_with_a_test_of_its_lead(
         _write_queries(at / "per_query.npz", report_data.captions, values)
         inputs = {"captions": file_digest(tmp_path / "captions" / "manifest.json")}
         rows = {"metrics.json": 0, "per_query.npz": 0}
-        write_manifest(at, "evaluation", params={}, inputs=inputs, rows=rows)
+        write_manifest(at, "evaluate", params={}, inputs=inputs, rows=rows)
     sentence = first_run_sentence(ReportData(tmp_path))
     assert (
         sentence.startswith("By rsum a is first of 2 runs (250.0; ")
@@ -400,7 +400,7 @@ def test_a_lead_by_a_graded_metric_is_tested_in_both_directions(
         _write_queries(at / "per_query.npz", captions, values)
         inputs = {"captions": file_digest(tmp_path / "captions" / "manifest.json")}
         write_manifest(
-            at, "evaluation", params={}, inputs=inputs, rows={"metrics.json": 0, "per_query.npz": 0}
+            at, "evaluate", params={}, inputs=inputs, rows={"metrics.json": 0, "per_query.npz": 0}
         )
     sentence = first_run_sentence(ReportData(tmp_path))
     assert (
@@ -703,7 +703,7 @@ def test_images_that_a_run_lacks_are_counted_and_are_no_answers(data: Path, tmp_
         assert own.get(example.query.id, example.query.id) not in lost and len(answers) == 5
         assert not {own.get(answer.id, answer.id) for answer in answers} & set(lost)
     np.save(at / "similarity.npy", scores)
-    with pytest.raises(InputError, match="not of these captions -> run capgrade evaluate --run"):
+    with pytest.raises(InputError, match="not of these captions -> run capgrade embed"):
         examples_section(ReportData(folder), PageThumbnails(folder / "captions"))
 
 
@@ -788,7 +788,7 @@ def test_a_run_that_compares_sets_of_vectors_has_no_map(data: Path, tmp_path: Pa
         (folder / f"{side}.vector.npy").rename(folder / f"{side}.parts.npy")
     manifest = json.loads((folder / "manifest.json").read_text())
     rows = {name.replace("vector", "parts"): 0 for name in manifest["files"]}
-    write_manifest(folder, "embeddings", params={}, inputs=manifest["inputs"], rows=rows)
+    write_manifest(folder, "embed", params={}, inputs=manifest["inputs"], rows=rows)
     section = embedding_map_section(
         ReportData(tmp_path / "data"), PageThumbnails(data / "captions")
     )

@@ -13,9 +13,9 @@ from capgrade.pipelines.reproduce.recipe import Section, load_recipe, settings_o
 from capgrade.pipelines.reproduce.stage import metrics_of
 from capgrade.pipelines.reproduce.table import table_json, table_markdown
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.task import Task, load_task
+from capgrade.trainer.stages.evaluate import EvaluateParams
 from tests.conftest import DATA, call, printed, refusal
 from tests.trainer.conftest import Small, small  # noqa: F401
 

@@ -17,10 +17,9 @@ from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest, write_manifest
-from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.compare import compare
 from capgrade.trainer.evaluation.evaluate import as_json, evaluate
-from capgrade.trainer.evaluation.tables import choose_short, show, table_of_runs, write_tables
+from capgrade.trainer.evaluation.tables import choose_short, table_of_runs, table_text, write_tables
 from capgrade.trainer.evaluation.task import (
     Task,
     _read_human_lists,
@@ -32,6 +31,7 @@ from capgrade.trainer.evaluation.task import (
     read_similarity_of,
 )
 from capgrade.trainer.search.index import open_search
+from capgrade.trainer.stages.evaluate import EvaluateParams
 from tests.conftest import call, caption_table, write_captions_folder, write_matrix
 from tests.trainer.fit.runs import run
 
@@ -140,7 +140,7 @@ def test_outputs_compare_and_tables(task, tmp_path):
         table_of_runs(runs, ["rsum"], "html")
     (tmp_path / "b" / "manifest.json").unlink()
     for use in (lambda: table_of_runs(runs, ["rsum"]), lambda: compare(runs)):
-        with pytest.raises(InputError, match="no manifest.json: not a finished evaluation folder"):
+        with pytest.raises(InputError, match="no manifest.json: not a finished evaluate folder"):
             use()
 
 
@@ -211,8 +211,8 @@ def test_a_sum_is_tested_by_sums_of_draws(three):
 
 def test_a_comparison_prints_what_papers_report(three, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "200")
-    pair = [word for name in ("one", "two") for word in ("--compare", str(three[name]))]
-    assert call("evaluate", *pair) == 0
+    pair = [str(three[name]) for name in ("one", "two")]
+    assert call("compare", *pair) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("comparing ")
     rows = [
@@ -238,10 +238,10 @@ def test_a_comparison_prints_what_papers_report(three, capsys, monkeypatch, tmp_
         "ndcg@25[cider]",
         "image to text",
     ] in [r[:2] for r in rows]
-    assert call("evaluate", *pair, "--all") == 0
+    assert call("compare", *pair, "--all") == 0
     assert sum(line.startswith("│") for line in capsys.readouterr().out.splitlines()) > 100
-    every = [*pair, "--compare", f"best={three['three']}", "--metric", "rsum", "--metric", "medr"]
-    assert call("evaluate", *every, "--out", tmp_path / "tables") == 0
+    every = [*pair, f"best={three['three']}", "--metric", "rsum", "--metric", "medr"]
+    assert call("compare", *every, "--out", tmp_path / "tables") == 0
     assert "600.0 (p 0.00" in next(
         line for line in capsys.readouterr().out.splitlines() if "rsum" in line
     )
@@ -251,27 +251,27 @@ def test_a_comparison_prints_what_papers_report(three, capsys, monkeypatch, tmp_
         .startswith("| metric | direction | one | two | best |\n")
     )
     assert r"\begin{tabular}{llrrr}" in (tmp_path / "tables" / "tests.tex").read_text()
-    assert call("evaluate", *every, "--json") == 0
+    assert call("compare", *every, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found.keys() == {"two", "best"} and found["best"].keys() == {
         "rsum",
         "i2t/medr",
         "t2i/medr",
     }
-    assert call("evaluate", *pair, "--metric", "recal@1") == 2
+    assert call("compare", *pair, "--metric", "recal@1") == 2
     assert "no recal@1 was evaluated -> near it: recall@1" in capsys.readouterr().err
 
 
 def test_runs_of_other_queries_stand_side_by_side_without_a_test(task, three, tmp_path, capsys):
     others = replace(task, ids=(task.ids[0], [f"other {name}" for name in task.ids[1]]))
     evaluate(others, FAST, out=tmp_path / "other")
-    both = ("--compare", str(three["one"]), "--compare", str(tmp_path / "other"))
-    assert call("evaluate", *both) == 2
+    both = (str(three["one"]), str(tmp_path / "other"))
+    assert call("compare", *both) == 2
     assert (
         "of other captions than the first (24 here, 24 there, 0 in both) -> evaluate both on"
         in capsys.readouterr().err
     )
-    assert call("evaluate", *both, "--metric", "recall@1") == 0
+    assert call("compare", *both, "--metric", "recall@1") == 0
     said = capsys.readouterr()
     assert "| one | " in said.out and "no test: " in said.err
 
@@ -337,7 +337,7 @@ def test_the_whole_table_and_the_short_one(task, capsys, monkeypatch):
     """The former warns of collapse, the latter has what matters and says what prints the rest."""
     monkeypatch.setenv("COLUMNS", "140")
     collapsed = Task(np.full_like(SIMILARITY, 0.99) + 1e-4 * SIMILARITY, OWNER, task.relevance)
-    show(evaluate(collapsed, FAST, notes=["PMRP left out"]))
+    print(table_text(evaluate(collapsed, FAST, notes=["PMRP left out"])))
     text = capsys.readouterr().out
     assert "ncs@1[rouge_l]" in text and "[low, high]" in text, "markup ate the brackets"
     assert (
@@ -347,7 +347,7 @@ def test_the_whole_table_and_the_short_one(task, capsys, monkeypatch):
         and "lambda@1" in text
     )
     found = evaluate(Task(SIMILARITY, OWNER, {"cider": LABELS, "sbert": LABELS}), FAST)
-    show(found, every=False)
+    print(table_text(found, every=False))
     text = capsys.readouterr().out
     rows = [line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│")]
     assert rows[:4] == ["recall@1", "recall@5", "recall@10", "medr"]
@@ -414,7 +414,7 @@ def test_an_ensemble_is_the_mean_of_the_matrices(folders, tmp_path, capsys):
     want = evaluate(Task((SIMILARITY + other) / 2, OWNER), EvaluateParams(samples=0))[0].json()
     assert all(found[way] == pytest.approx(want[way], abs=1e-6) for way in ("i2t", "t2i"))
     assert "similarity is the mean of 2 matrices" in found["notes"]
-    inputs = read_manifest(tmp_path / "both", "evaluation")["inputs"]
+    inputs = read_manifest(tmp_path / "both", "evaluate")["inputs"]
     assert [inputs[f"similarity {k}"] for k in (1, 2)] == [
         digest(first),
         digest(tmp_path / "B.npy"),
@@ -428,7 +428,7 @@ def test_an_ensemble_is_the_mean_of_the_matrices(folders, tmp_path, capsys):
 
 def test_a_similarity_is_of_its_split_and_of_a_finished_model(small, trained, tmp_path):
     copy = shutil.copytree(trained, tmp_path / "run")
-    path, again = copy / "index/similarity.npy", "-> run `capgrade evaluate --run` again"
+    path, again = copy / "index/similarity.npy", "-> run `capgrade embed` again"
     # as many rows
     test, val = (read_captions(small.data.captions, split) for split in ("test", "val"))
     assert read_similarity(path, test).shape == (8, 16)
@@ -485,14 +485,14 @@ def test_stand_ins_of_other_captions_are_not_compared(tmp_path, monkeypatch, cap
         line = ["evaluate", "--captions", captions, "--stand-in", number]
         assert call(*line, "--out", tmp_path / f"ev{number}") == 0
     capsys.readouterr()
-    both = [word for n in ("ev0", "ev1") for word in ("--compare", tmp_path / n)]
-    assert call("evaluate", *both) == 2
+    both = [tmp_path / n for n in ("ev0", "ev1")]
+    assert call("compare", *both) == 2
     assert (
         "ev1: of other captions than the first (8 here, 8 there, 4 in both) -> evaluate both on the"
         " same" in capsys.readouterr().err
     )
-    twice = [word for label in ("a", "b") for word in ("--compare", f"{label}={tmp_path / 'ev0'}")]
-    assert call("evaluate", *twice, "--metric", "recall@1", "--out", tmp_path / "tables") == 0
+    twice = [f"{label}={tmp_path / 'ev0'}" for label in ("a", "b")]
+    assert call("compare", *twice, "--metric", "recall@1", "--out", tmp_path / "tables") == 0
     assert "image to text" in (tmp_path / "tables" / "runs.tex").read_text()
 
 
@@ -515,8 +515,8 @@ def test_an_evaluation_without_ids_is_evaluated_again(three, tmp_path):
             (copy / "per_query.npz").write_bytes(b"no archive")
         else:
             np.savez(copy / "per_query.npz", **content)
-        rows = dict.fromkeys(read_manifest(three["one"], "evaluation")["files"], 0)
-        write_manifest(copy, "evaluation", params={}, inputs={}, rows=rows)
+        rows = dict.fromkeys(read_manifest(three["one"], "evaluate")["files"], 0)
+        write_manifest(copy, "evaluate", params={}, inputs={}, rows=rows)
         with pytest.raises(InputError, match="no values of queries with their ids .* again"):
             compare({"a": three["two"], "b": copy})
 

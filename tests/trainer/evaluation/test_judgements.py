@@ -65,14 +65,14 @@ def test_it_is_stored_and_stands_in_every_table(
     assert f"judged_tau_b[Crowd] │ {tau:.3f} [" in " ".join(shown.split()).replace("│ │", "│")
     manifest = json.loads((folder / "run-a" / "manifest.json").read_text())
     assert set(manifest["inputs"]) >= {"judgements Crowd", "judgements Experts"}
-    assert manifest["params"]["judgements"] == ["Crowd.txt", "Experts.txt"]
-    runs = ("--compare", folder / "run-a", "--compare", folder / "run-b")
-    assert call("evaluate", *runs, "--out", folder / "tables") == 0
+    assert manifest["params"]["evaluate"]["judgements"] == ["Crowd.txt", "Experts.txt"]
+    runs = (folder / "run-a", folder / "run-b")
+    assert call("compare", *runs, "--out", folder / "tables") == 0
     head, _, a, b = (folder / "tables" / "runs.md").read_text().splitlines()
     assert "judged_tau_b[Crowd] | judged_tau_b[Experts] |" in head
     assert f"| **{tau:.3f}** |" in a and f"| {-tau:.3f} |" in b
     files = [folder / f"run-{name}" / "metrics.json" for name in "ab"]
-    compared = ("evaluate", "--compare", f"a={files[0]}", "--compare", f"b={files[1]}")
+    compared = ("compare", f"a={files[0]}", f"b={files[1]}")
     assert call(*compared, "--metric", "judged_tau_b[Crowd]") == 0
     assert f"| a | **{tau:.3f}** |" in capsys.readouterr().out
 
@@ -86,5 +86,3 @@ def test_what_cannot_be_judged_is_refused(folder: Path) -> None:
     assert "no such file" in refusal(
         *evaluate(folder, "a", "--judgements", folder / "none.txt", out=False)
     )
-    compared = ("--compare", folder / "run-a", "--judgements", folder / "Crowd.txt")
-    assert "--judgements with --compare" in refusal("evaluate", *compared)

@@ -9,11 +9,11 @@ import pytest
 
 from capgrade.metrics import base
 from capgrade.schemas.captions import read_captions
-from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation import evaluate as stage
 from capgrade.trainer.evaluation import task as task_module
 from capgrade.trainer.evaluation.evaluate import evaluate
 from capgrade.trainer.evaluation.task import load_task
+from capgrade.trainer.stages.evaluate import EvaluateParams
 from tests.conftest import call
 
 LINES = """

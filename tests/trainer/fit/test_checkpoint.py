@@ -12,6 +12,7 @@ from capgrade.trainer.data.text import load_tokens
 from capgrade.trainer.fit import CONFIG, MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, read_config, save_model
 from capgrade.trainer.search.index import embed
+from capgrade.trainer.stages.embed import EmbedParams
 
 NAMES = [("teran", "text_model"), ("vse_infinity", "text_model"), ("clip", "pretrained")]
 
@@ -51,7 +52,7 @@ def test_no_model_that_a_run_names_is_fetched(
     with pytest.raises(InputError, match=message):
         load_run(run)
     with pytest.raises(InputError, match=message):
-        embed(run, tmp_path, tmp_path, None, tmp_path / "out")
+        embed(tmp_path, tmp_path / "out", EmbedParams(), run=run, regions=tmp_path)
     assert asked == []
 
 

@@ -85,17 +85,7 @@ def test_a_run_from_the_first_step_to_a_search(
     )
     assert config["inputs"]["images"] != config["inputs"]["captions"]
     capsys.readouterr()
-    line = (
-        "evaluate",
-        "--run",
-        str(run),
-        *data,
-        "--split",
-        "test",
-        "--set",
-        "evaluate.samples=0",
-        "--json",
-    )
+    line = ("embed", "--run", str(run), *data, "--split", "test", "--out", str(index))
     assert call(*line) == 0
     capsys.readouterr()
     captions = read_captions(pictured.captions, "test")

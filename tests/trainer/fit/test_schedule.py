@@ -23,6 +23,7 @@ from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.train import scored_batch, validate
 from capgrade.trainer.search.encode import compute_scores, encode_split
 from capgrade.trainer.search.index import embed
+from capgrade.trainer.stages.embed import BestBy, EmbedParams
 from capgrade.trainer.stages.train import TrainParams
 from tests.conftest import call
 from tests.trainer.fit import runs
@@ -197,15 +198,10 @@ def test_both_best_epochs_are_kept(small, trained, tmp_path: Path, monkeypatch) 
     assert kept == [*files, files[1], files[1]]
     assert set(files) <= json.loads((run / "manifest.json").read_text())["files"].keys()
 
-    def embedded(run: Path, best_by: str) -> np.ndarray:
-        embed(
-            run,
-            small.data.captions,
-            small.data.regions,
-            "test",
-            tmp_path / best_by,
-            best_by=best_by,
-        )
+    def embedded(run: Path, best_by: BestBy) -> np.ndarray:
+        told = EmbedParams(split="test", best_by=best_by)
+        folders = {"run": run, "regions": small.data.regions}
+        embed(small.data.captions, tmp_path / best_by, told, **folders)
         return np.load(tmp_path / best_by / "similarity.npy")
 
     assert not np.allclose(embedded(run, "rsum"), embedded(run, "ndcg"))
@@ -220,16 +216,8 @@ def test_features_of_another_size_are_refused(small, trained, tmp_path: Path, ca
         replace(one, features=one.features[:, :8].copy()) for one in RegionStore(small.data.regions)
     ]
     write_regions(tmp_path / "others", others, dtype="float32")
-    line = (
-        "evaluate",
-        "--run",
-        str(trained),
-        "--captions",
-        str(small.data.captions),
-        "--split",
-        "test",
-    )
-    assert call(*line, "--regions", str(tmp_path / "others")) == 2
+    line = f"embed --run {trained} --captions {small.data.captions} --split test --out {tmp_path}/o"
+    assert call(*line.split(), "--regions", str(tmp_path / "others")) == 2
     assert "8 numbers per region, 16 in training" in capsys.readouterr().err
 
 

@@ -431,9 +431,7 @@ def test_a_damaged_index_is_refused(trained, tmp_path, change):
     changed = json.dumps({**json.loads(text), **change})
     # of the same size, as the manifest asks
     (index / "items.json").write_text(changed.ljust(len(text)))
-    with pytest.raises(
-        InputError, match="index: damaged: .* -> run `capgrade evaluate --run` again"
-    ):
+    with pytest.raises(InputError, match="index: damaged: .* -> run `capgrade embed` again"):
         search(trained, index, "a dog")
 
 

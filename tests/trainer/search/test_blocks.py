@@ -1,6 +1,7 @@
 """A split scored block by block, or where a coarse model says so: against everything at once."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.search import index
 from capgrade.trainer.search.encode import compute_scores, encode_split
 from capgrade.trainer.search.index import select_candidates
+from capgrade.trainer.stages.embed import EmbedParams
 from tests.trainer.fit import runs
 
 SIZES = {"vse": "{embed: 16, word: 8}", "saf": "{embed: 16, word: 8, similarity: 8}"}
@@ -37,6 +39,11 @@ def at_once(small, run: Path):
     return images, texts, compute_scores(model, images, texts)
 
 
+def embed(small, run: Path, out: Path, **told: Any) -> dict[str, Any]:
+    params = EmbedParams(split="test", **told)
+    return index.embed(small.data.captions, out, params, run=run, regions=small.data.regions)
+
+
 def test_blocks_are_the_whole(small, run: Path, tmp_path: Path, monkeypatch) -> None:
     """Three captions at a time; no more are ever scored together, and encodings are those of
     everything at once."""
@@ -47,7 +54,7 @@ def test_blocks_are_the_whole(small, run: Path, tmp_path: Path, monkeypatch) -> 
         "compute_scores",
         lambda model, a, b: (seen.append(len(b)), compute_scores(model, a, b))[1],
     )
-    index.embed(run, small.data.captions, small.data.regions, "test", tmp_path / "index")
+    embed(small, run, tmp_path / "index")
     images, texts, want = at_once(small, run)
     assert max(seen) == 3 and sum(seen) == 16
     np.testing.assert_allclose(np.load(tmp_path / "index" / "similarity.npy"), want, atol=1e-6)
@@ -67,36 +74,25 @@ def test_what_a_coarse_model_ranks_first_alone_is_scored(small, run: Path, tmp_p
     coarse = np.random.default_rng(0).random((8, 16)).astype(np.float32)
     np.save(tmp_path / "coarse.npy", coarse)
     out = tmp_path / "index"
-    index.embed(
-        run,
-        small.data.captions,
-        small.data.regions,
-        "test",
-        out,
-        coarse=tmp_path / "coarse.npy",
-        top=2,
-    )
+    embed(small, run, out, coarse=str(tmp_path / "coarse.npy"), coarse_top=2)
     wanted = (coarse >= np.sort(coarse)[:, -2:-1]) | (coarse >= np.sort(coarse, axis=0)[-2])
     found = np.load(out / "similarity.npy")
     np.testing.assert_allclose(found[wanted], at_once(small, run)[2][wanted], atol=1e-6)
     assert (found[~wanted] == -np.inf).all() and (~wanted).any()
-    assert read_manifest(out, "embeddings")["params"][index.COARSE_TOP] == 2
+    assert read_manifest(out, "embed")["params"]["embed"]["coarse_top"] == 2
     _, notes = load_task(small.data.captions, similarity=out / "similarity.npy", split="test")
     assert any("only the 2 best pairs" in note for note in notes)
     np.save(tmp_path / "short.npy", coarse[:-1])
     with pytest.raises(InputError, match="score the same captions table"):
-        index.embed(
-            run, small.data.captions, small.data.regions, "test", out, coarse=tmp_path / "short.npy"
-        )
+        embed(small, run, out, coarse=str(tmp_path / "short.npy"))
 
 
 def test_an_index_may_refine_itself(small, run: Path, tmp_path: Path) -> None:
     """What was read is the matrix as it was, not the one that took its place."""
     out = tmp_path / "index"
-    index.embed(run, small.data.captions, small.data.regions, "test", out)
+    embed(small, run, out)
     first = digest(out / "similarity.npy")
-    more = {"coarse": out / "similarity.npy", "top": 1}
-    found = index.embed(run, small.data.captions, small.data.regions, "test", out, **more)
+    found = embed(small, run, out, coarse=str(out / "similarity.npy"), coarse_top=1)
     assert found["inputs"]["coarse"] == first != digest(out / "similarity.npy")
 
 
