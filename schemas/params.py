@@ -24,8 +24,11 @@ from capgrade.schemas.block import (
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.lines import read_text
 from capgrade.schemas.natures import (
+    As,
     How,
+    Measures,
     Scratch,
+    Split,
     Where,
     WhereOrName,
 )
@@ -51,6 +54,10 @@ class AgreeParams(ParamsBlock):
 
     judgements: WhereOrName | None = None
     """as --judgements takes them; null in a params.yaml: there are none"""
+    split: Annotated[Split | None, As("relevance.split")] = None
+    """the split that was judged; None: relevance.split"""
+    measures: Annotated[Measures, As("relevance.measures")] = ("cider", "rouge_l", "sbert")
+    """those that are compared; left out: relevance.measures"""
     accept: float | None = None
     """score from which a person accepts a pair; None: 3 of 5, or half of the shares of yes"""
     scale: Annotated[str, Field(pattern=r"^\S+\.\.\S+$")] | None = None

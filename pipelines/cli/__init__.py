@@ -48,7 +48,9 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     ),
     "regions export": (regions.export_regions, "--format npz --regions regions --out exported"),
     "regions import": (regions.import_regions, "--format npz --input exported --out imported"),
-    "compare": (training.compare, "evaluation other"),
+    "compare": (training.compare, "data/evaluation --out comparison"),
+    "agree texts": (labels.agree_texts, "polaris.csv --measures cider,rouge_l"),
+    "agree raters": (labels.raters, "reviews"),
     "agree": (
         labels.agree,
         "--captions data/captions --split test --judgements data/captions/truth-test.arrow",

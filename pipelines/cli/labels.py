@@ -20,12 +20,10 @@ from capgrade.pipelines.cli.options import (
     CommonOptions,
     Measures,
     N,
-    OptionalCaptions,
     Split,
     load,
     parse_measures,
     print_result,
-    refuse_options,
     require_all,
 )
 from capgrade.schemas.errors import InputError
@@ -60,22 +58,23 @@ def parse(
     print_result(asdict(graph), as_json, str(graph))
 
 
+JudgementFile = Annotated[
+    Path | None,
+    Option(
+        "--judgements",
+        metavar=PATH,
+        help="CxC's or Flickr8k's file, a CSV of scores, a review's folder, or eccv.",
+    ),
+]
+AgreementFile = Annotated[
+    Path | None,
+    Option("--out", metavar=FILE, help="JSON file to write; .md or .tex: the table."),
+]
+
+
 def agree(
-    captions: OptionalCaptions = None,
-    judgements: Annotated[
-        list[Path] | None,
-        Option(
-            metavar=PATH,
-            help="CxC's or Flickr8k's file, a CSV of scores, a review's folder, or eccv.",
-        ),
-    ] = None,
-    reviews: Annotated[
-        Path | None,
-        Option(
-            metavar=FOLDER,
-            help="Instead: a review, how far its raters agree, and models in --judgements.",
-        ),
-    ] = None,
+    captions: CaptionsDir,
+    judgements: JudgementFile = None,
     measures: Measures = None,
     split: Split = None,
     folds: Annotated[
@@ -90,9 +89,7 @@ def agree(
         Path | None,
         Option(metavar="NAME.yaml", help="File to write, for --params: the mixture, under NAME."),
     ] = None,
-    out: Annotated[
-        Path | None, Option(metavar=FILE, help="JSON file to write; .md or .tex: the table.")
-    ] = None,
+    out: AgreementFile = None,
     pairs: Annotated[
         Path | None,
         Option(metavar=FILE, help="Arrow file to write, one row per judged pair, for the report."),
@@ -118,129 +115,124 @@ def agree(
     """Agreement of each measure with human judgements: Pearson, Spearman, Kendall, with intervals,
     and how well one person agrees with the others.
 
-    `--reviews FOLDER` gives Krippendorff's alpha of a review's raters and of models that judged the
-    same pairs. Without --captions, --judgements is a table (csv, tsv, jsonl, parquet) of
-    candidates, references and scores.
+    Where --params has agree.judgements null, it says that there are none.
     """
-    if reviews is not None:
-        unused = {
-            "captions": captions,
-            "measures": measures,
-            "out": out,
-            "pairs": pairs,
-            "mix": mix,
-        }
-        refuse_options("with --reviews", **unused, calibrate=calibrate)
-        _compare_raters(reviews, judgements or [], common.as_json)
-        return
-    settings = load(common.params, common.sets).agree
-    judgements = judgements or ([Path(settings.judgements)] if settings.judgements else [])
-    if not judgements and captions is not None and "judgements" in settings.model_fields_set:
-        _agree_with_none(captions, split, out, pairs, common)
-        return
-    if not judgements:
-        raise InputError(
-            "nothing to agree with", remedy="give --captions and --judgements, or --reviews"
-        )
-    if len(judgements) > 1:
-        raise InputError("several --judgements without --reviews", remedy="give one file")
-    if out and out.resolve() in [path.resolve() for path in (pairs, calibrate, mix) if path]:
+    given = None if judgements is None else str(judgements)
+    names = None if measures is None else parse_measures(measures)
+    options = {"judgements": given, "measures": names, "split": split}
+    loaded = load(common.params, common.sets, measures, agree=options)
+    params = loaded.agree
+    if params.judgements is None and "judgements" not in params.model_fields_set:
+        raise InputError("nothing to agree with", remedy="give --judgements")
+    others = [path.resolve() for path in (pairs, calibrate, mix) if path]
+    if out and out.resolve() in others:
         raise InputError("--out and another output have one path", file=out, remedy="give two")
-    from capgrade.agreement.coefficients import NO_RATERS
-    from capgrade.pipelines.cli.tables import AGREEMENT_TEXTS, agreement_text, print_agreement
-    from capgrade.schemas.files import write_json, write_text
-    from capgrade.schemas.judges import are_agreement
-    from capgrade.schemas.own_files import json_with, refuse_file
+    _refuse_other_file(out)
+    if params.judgements is None:
+        from capgrade.pipelines.agree import agree_with_none
 
-    if out:
-        refuse_file(
-            out, "agreement figures", AGREEMENT_TEXTS.get(out.suffix) or json_with(are_agreement)
-        )
-    if captions is None:
-        unused = {"calibrate": calibrate, "calibration": calibration, "mix": mix}
-        refuse_options("without --captions", split=split, folds=folds, pairs=pairs, **unused)
-        result, facts = _agree_on_table(judgements[0], measures, common)
-    else:
-        loaded = load(common.params, common.sets, measures)
-        names = parse_measures(measures, loaded.relevance.measures)
-        require_all(measures=names, params=loaded.measures)
-        from capgrade.agreement.calibration import named
-        from capgrade.pipelines.agree import agree as stage
-        from capgrade.pipelines.agree import describe_judgements
+        _say_agreement(agree_with_none(captions, params.split, pairs), out, common.as_json)
+        return
+    require_all(measures=params.measures, params=loaded.measures)
+    from capgrade.agreement.calibration import named
+    from capgrade.pipelines.agree import agree as compute
+    from capgrade.pipelines.agree import describe_judgements
 
-        result = stage(
-            captions,
-            judgements[0],
-            names,
-            loaded.measures,
-            split,
-            folds=folds,
-            mixture=mix,
-            pairs=pairs,
-            calibrate=calibrate,
-            calibration=named(calibration) if calibration else None,
-            params=loaded.agree,
-        )
-        facts = describe_judgements(captions, judgements[0], split) if out else {}
-    if out and out.suffix in AGREEMENT_TEXTS:
-        write_text(out, agreement_text(result, out.suffix))
-    elif out:
-        write_json(out, {"judgements": facts, "measures": result})
-    (
-        print_result({**result, "human": result.get("human", NO_RATERS)}, True)
-        if common.as_json
-        else print_agreement(result)
+    of = captions, Path(params.judgements)
+    result = compute(
+        *of,
+        params.measures,
+        loaded.measures,
+        params.split,
+        folds=folds,
+        mixture=mix,
+        pairs=pairs,
+        calibrate=calibrate,
+        calibration=named(calibration) if calibration else None,
+        params=params,
     )
+    facts = describe_judgements(*of, params.split) if out else {}
+    _say_agreement({"judgements": facts, "measures": result}, out, common.as_json)
 
 
-def _agree_with_none(
-    captions: Path, split: str | None, out: Path | None, pairs: Path | None, common: CommonOptions
+def agree_texts(
+    table: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="CSV, TSV, JSON lines or Parquet, a row a text.")
+    ],
+    measures: Measures = None,
+    out: AgreementFile = None,
+    common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
-    from capgrade.pipelines.agree import agree_with_none
-    from capgrade.schemas.files import write_json
-    from capgrade.schemas.judges import are_agreement
-    from capgrade.schemas.own_files import json_with, refuse_file
+    """Agreement of caption scores with people's, from a table of candidates, references and
+    scores.
 
-    if out:
-        refuse_file(out, "agreement figures", json_with(are_agreement))
-    result = agree_with_none(captions, split, pairs)
-    if out:
-        write_json(out, result)
-    print_result(
-        result, common.as_json, "agree.judgements is null: no measure was compared with judgements"
-    )
-
-
-def _agree_on_table(
-    table: Path, measures: str | None, common: CommonOptions
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The coefficients of a table of texts, and who judged."""
+    Measures are bleu, meteor, rouge_l and cider, others of `capgrade score`, or columns of numbers.
+    """
     loaded = load(common.params, common.sets)
     names = parse_measures(measures, ("bleu", "meteor", "rouge_l", "cider"))
     require_all(measures=names)
+    _refuse_other_file(out)
     from capgrade.pipelines.judged_texts import agree_on_texts
     from capgrade.schemas.judges import PEOPLE
 
     rows, result = agree_on_texts(
         table, names, loaded.agree.columns, loaded.score.tokenizer, loaded.measures
     )
-    return result, {
-        "by": PEOPLE,
-        "file": table.name,
-        "pairs": rows,
-        "split": None,
-        "captions": None,
-    }
+    facts = {"by": PEOPLE, "file": table.name, "pairs": rows, "split": None, "captions": None}
+    _say_agreement({"judgements": facts, "measures": result}, out, common.as_json)
 
 
-def _compare_raters(reviews: Path, judgements: Sequence[Path], as_json: bool) -> None:
+def raters(
+    reviews: Annotated[
+        Path, typer.Argument(metavar="REVIEWS", help="Folder of ratings, of `capgrade explore`.")
+    ],
+    judgements: Annotated[
+        list[Path] | None,
+        Option(metavar=FILE, help="What a model said of these pairs; repeat for several."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """How far the raters of a review agree, and models that judged the same pairs: Krippendorff's
+    alpha."""
     from capgrade.explorer.judgements import agreement_rows, measure_agreement, read_judge_tables
     from capgrade.explorer.ratings import ReviewRatings
     from capgrade.pipelines.cli.tables import print_review
 
     ratings = ReviewRatings.open(reviews)
-    result = measure_agreement(ratings, *read_judge_tables(judgements, ratings.plan))
+    result = measure_agreement(ratings, *read_judge_tables(judgements or [], ratings.plan))
     print_result(result, True) if as_json else print_review(result, agreement_rows(result))
+
+
+def _refuse_other_file(out: Path | None) -> None:
+    """InputError where something else stands at the file of agreement to write."""
+    from capgrade.pipelines.cli.tables import AGREEMENT_TEXTS
+    from capgrade.schemas.judges import are_agreement
+    from capgrade.schemas.own_files import json_with, refuse_file
+
+    if out:
+        kind = AGREEMENT_TEXTS.get(out.suffix) or json_with(are_agreement)
+        refuse_file(out, "agreement figures", kind)
+
+
+def _say_agreement(found: dict[str, Any], out: Path | None, as_json: bool) -> None:
+    """Print agreement figures, and write them to `out` as its name says."""
+    from capgrade.agreement.coefficients import NO_RATERS
+    from capgrade.pipelines.cli.tables import AGREEMENT_TEXTS, agreement_text, print_agreement
+    from capgrade.schemas.files import write_json, write_text
+    from capgrade.schemas.judges import NONE
+
+    result = found["measures"]
+    if out and out.suffix in AGREEMENT_TEXTS:
+        write_text(out, agreement_text(result, out.suffix))
+    elif out:
+        write_json(out, found)
+    if found == NONE:
+        none = "agree.judgements is null: no measure was compared with judgements"
+        print_result(found, as_json, none)
+    elif as_json:
+        print_result({**result, "human": result.get("human", NO_RATERS)}, True)
+    else:
+        print_agreement(result)
 
 
 def push(

@@ -44,7 +44,7 @@ CODE = {".py", ".yaml", ".j2", ".js", ".css", ".json", ".txt", ".safetensors"}
 PACKAGE = Path(__file__).parents[2]
 # The blocks and keys that the commands of other stages of the pipeline read, beside `measures`.
 READ = {
-    "agree": ("agree", "relevance.split", "relevance.measures"),
+    "agree": ("agree",),
     "align": ("align", "evaluate.split", "regions.images"),
     "report": ("publish.name", "regions.images"),
 }
@@ -63,7 +63,7 @@ def write_inputs(
     look = _Look(params, out.resolve().parent)
     runs = {run: params.train if of_run is None else of_run(run) for run in params.runs}
     of_pictures = {run for run, train in runs.items() if _reads_pictures(train.model.name)}
-    used = {"agree": params.relevance.measures}
+    used = {"agree": measure_names(params.agree)}
     tree = params.model_dump(mode="json")
     if not of_pictures:
         tree[EMBED.name]["images"] = None

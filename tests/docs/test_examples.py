@@ -277,7 +277,7 @@ def test_the_examples_of(
         elif example.kind == "command" and not replaced(example).startswith(
             tuple(NOT_RUN.get(page, ()))
         ):
-            if page == "look.md" and example.text.startswith("capgrade agree --reviews"):
+            if page == "look.md" and example.text.startswith("capgrade agree raters"):
                 rate_some(Path("reviews"))
             if "--judgements pool" in example.text:
                 rate_some(Path("pool"))
@@ -307,6 +307,9 @@ def test_the_example_of_each_command(
             "bench": "--set bench.pairs=20",
             "reproduce": "--small --row VSRN",
         }
+        if name == "agree raters":
+            assert call(*shlex.split("explore --dataset dataset --sample reviews")) == 0
+            rate_some(Path("reviews"))
         line = f"{name} {options} {sizes.get(name, '')}".replace(ENDPOINT, endpoint)
         capfd.readouterr()
         assert call(*shlex.split(line)) == 0, f"{line}\n{capfd.readouterr().err}"

@@ -137,7 +137,7 @@ def test_a_review_is_chosen_and_exported(
         ("explore --dataset {dataset} --images {dataset}", "no column of pictures"),
         ("explore --reviews nowhere --export x.csv", "capgrade explore --sample"),
         ("explore --reviews nowhere --export x.arrow", "call it .csv"),
-        ("agree --reviews nowhere", "not a review"),
+        ("agree raters nowhere", "not a review"),
     ],
 )
 def test_what_is_wrong_is_one_line(

@@ -345,7 +345,7 @@ def test_a_judge_from_sample_to_agreement(
         ratings.rate("ann", item, score)
         ratings.rate("bo", item, min(score + 1, 5))
     capsys.readouterr()
-    agree = ("agree", "--reviews", review, "--judgements", out)
+    agree = ("agree", "raters", review, "--judgements", out)
     assert call(*agree, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["reviewers"] == {"ann": 30, "bo": 30, "robot": 30} and found["rated_twice"] == 30

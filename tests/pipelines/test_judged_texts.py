@@ -96,7 +96,7 @@ def test_the_command_takes_columns_as_they_are_called(
         f"--set=agree.columns.{pair}"
         for pair in ("candidate=caption", "references=gts", "score=rating")
     ]
-    line = ["agree", "--judgements", table, *columns, "--measures", "rouge_l,clip"]
+    line = ["agree", "texts", table, *columns, "--measures", "rouge_l,clip"]
     assert call(*line, "--out", tmp_path / "agreement.json") == 0
     said = capsys.readouterr().out
     value = json.loads((tmp_path / "agreement.json").read_text())["measures"]["clip"]["kendall_c"][

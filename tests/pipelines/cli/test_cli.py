@@ -55,7 +55,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "texts.csv").write_text(
         "candidate,references,score\na dog,the dog,1\na cat,the dog,0\n"
     )
-    of_texts = ("agree", "--judgements", folder / "texts.csv", "--measures", "rouge_l")
+    of_texts = ("agree", "texts", folder / "texts.csv", "--measures", "rouge_l")
     assert call(*of_texts, "--out", folder / "of_texts.json") == 0
     (folder / "pictures").mkdir()
     Image.new("RGB", (9, 9)).save(folder / "pictures" / "a.png")
@@ -307,10 +307,9 @@ shards --captions {w}/c --set shards.top=[1 --out {o} => 'shards.top=[1' is not 
 shards --captions {w}/c --part 1/2 --join --out {o} => --part and --join together: make the parts first, then join them
 agree --captions no --judgements j --measures cider --out x.json --calibrate ./x.json
     => --out and another output have one path
-agree --captions no --judgements j --reviews r => --captions with --reviews
-agree --judgements {w}/texts.csv --folds 3 => --folds without --captions
-agree --captions no => nothing to agree with -> give --captions and --judgements, or --reviews
-agree --captions no --judgements j --judgements k => several --judgements without --reviews -> give one file
+agree --captions no => nothing to agree with -> give --judgements
+agree texts {w}/texts.csv --measures nothing => no column 'nothing'
+agree raters {w} => not a review
 publish --captions {w}/c --shards {w}/s --license mit --agreement {w}/c/manifest.json --out {o}
     => manifest.json: not agreement figures of captions -> give what capgrade agree --captions --out wrote
 publish --captions {w}/c --shards {w}/s --license mit --agreement {w}/of_texts.json --out {o}
