@@ -22,6 +22,7 @@ from capgrade.schemas.progress import counted_work, progress
 from capgrade.schemas.run import Run
 from capgrade.trainer.evaluation.order import MatrixIds
 from capgrade.trainer.evaluation.stored import METRICS_FILE, PER_QUERY_FILE, write_queries
+from capgrade.trainer.evaluation.tables import table_text
 from capgrade.trainer.evaluation.task import Task, load_listed_task, load_task
 from capgrade.trainer.stages.evaluate import EVALUATE, EvaluateParams
 
@@ -152,6 +153,10 @@ class Evaluations:
         """As `as_json`."""
         return as_json(self.every)
 
+    def text(self, every: bool) -> str:
+        """What `table_text` makes of them."""
+        return table_text(self.every, every=every)
+
 
 def evaluate_files(
     captions: Path | None,
@@ -220,11 +225,6 @@ def as_json(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
 def similarity_names(files: Sequence[Path]) -> list[str]:
     """What the similarities of an evaluation are called among its inputs."""
     return ["similarity"] if len(files) == 1 else [f"similarity {k + 1}" for k in range(len(files))]
-
-
-def count_averaged(inputs: Mapping[str, str]) -> int:
-    """How many similarities were averaged: 1 for one, or for embeddings."""
-    return max(1, sum(name.startswith("similarity ") for name in inputs))
 
 
 CURVE = (1, 2, 3, 5, 10, 20, 30, 50)

@@ -1,6 +1,7 @@
 """What an evaluation keeps of each query, and of what its values are: per_query.npz."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -73,3 +74,8 @@ def read_evaluation(folder: Path) -> Evaluation:
     }
     judgements = read_json(folder / METRICS_FILE).get("judgements", {})
     return Evaluation(WHOLE, scored, {}, basis=basis, judgements=judgements)
+
+
+def count_averaged(inputs: Mapping[str, str]) -> int:
+    """How many similarities were averaged: 1 for one, or for embeddings."""
+    return max(1, sum(name.startswith("similarity ") for name in inputs))

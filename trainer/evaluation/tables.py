@@ -28,8 +28,7 @@ from capgrade.schemas.files import (
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.tables import ENDINGS, Style
-from capgrade.trainer.evaluation.evaluate import count_averaged
-from capgrade.trainer.evaluation.stored import METRICS_FILE, read_evaluation
+from capgrade.trainer.evaluation.stored import METRICS_FILE, count_averaged, read_evaluation
 from capgrade.trainer.stages.evaluate import EVALUATE
 
 _HEADER = (

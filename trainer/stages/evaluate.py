@@ -76,11 +76,9 @@ class EvaluateParams(ParamsBlock):
 
 
 def _line(evaluations: Evaluations, params: EvaluateParams) -> str:
-    from capgrade.trainer.evaluation.tables import table_text
-
     counts = evaluations.whole.counts
     of_all = f"{counts['images']:,} images, {counts['captions']:,} captions"
-    return f"{of_all}\n{table_text(evaluations.every, every=params.all or bool(params.metric))}"
+    return f"{of_all}\n{evaluations.text(every=params.all or bool(params.metric))}"
 
 
 EVALUATE = Stage(
