@@ -24,7 +24,12 @@ from capgrade.trainer.stages.evaluate import EVALUATE
 from capgrade.trainer.stages.train import TRAIN
 
 GROUP = "capgrade.stages"  # of entry points
-_TAKEN = {"measures", "presets", "runs"}  # keys of params.yaml that are no stage's
+# Commands and keys of params.yaml that are no stage's: a stage of their name would hide them.
+TAKEN = {
+    *("agree", "align", "audit", "bench", "compare", "explore", "frequencies", "init", "inputs"),
+    *("judge", "list", "measures", "parse", "presets", "regrade", "report", "reproduce", "runs"),
+    *("score", "search", "verify"),
+}
 OURS: tuple[Stage[Any], ...] = (
     CAPTIONS,
     REGIONS,
@@ -45,7 +50,7 @@ def stage_of(point: EntryPoint, known: dict[str, Stage[Any]]) -> Stage[Any]:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", stage.name):
         problem = f"a stage cannot be called {stage.name!r}"
         raise InputError(problem, remedy="a small letter, then letters, digits and _")
-    if stage.name in {*known, *_TAKEN}:
+    if stage.name in {*known, *TAKEN}:
         raise InputError(f"there is a '{stage.name}' already", remedy="call it otherwise")
     return stage
 

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from capgrade.params import Params
+from capgrade.pipelines.cli import COMMANDS
+from capgrade.stages import STAGES, TAKEN
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 MODULE = """
@@ -120,12 +123,18 @@ def test_a_package_brings_a_stage(world: Path) -> None:
     )
 
 
+def test_no_stage_has_the_name_of_a_command_or_of_a_key() -> None:
+    named = {*(name.split()[0] for name in COMMANDS), *Params.model_fields}
+    assert named - {*STAGES} == TAKEN
+
+
 @pytest.mark.parametrize(
     ("module", "said"),
     [
         ("raise OSError('no such library')", "no such library"),
         ("LETTERS = 3", "is no capgrade.schemas.stage.Stage"),
         (MODULE.replace('name="letters"', 'name="shards"'), "there is a 'shards' already"),
+        (MODULE.replace('name="letters"', 'name="score"'), "there is a 'score' already"),
         (MODULE.replace('name="letters"', 'name="a b"'), "a stage cannot be called 'a b'"),
     ],
 )
