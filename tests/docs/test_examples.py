@@ -102,8 +102,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--captions s3://BUCKET/captions --out OUT": (
             "--captions file://one --measures rouge_l --out from_url"
         ),
-        '"file:///tmp/capgrade-exchange"': "f\"file://{__import__('os').getcwd()}/exchange\"",
-        '"file:///tmp/capgrade-shards"': "f\"file://{__import__('os').getcwd()}/written\"",
         'Path("DIR"), Path("OUT")': 'Path("one"), Path("pooled")',
         "--out OUT --set shards.windows.among": (
             "--measures rouge_l --out among --set shards.windows.among"
