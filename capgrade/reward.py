@@ -129,7 +129,7 @@ class CaptionReward:
 
     >>> reward = CaptionReward("scene_graph")
     >>> reward([["a red dog runs", "a cat"]], [["a red dog", "the dog is running"]]).round(3)
-    array([[0.889, 0.   ]])
+    array([[1.   , 0.321]])
     """
 
     def __init__(

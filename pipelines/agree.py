@@ -142,6 +142,8 @@ def _known_to_all(
     """The judged pairs that every measure has a value for, as one table compares them. InputError
     where there is none."""
     unknown = {name: np.isnan(column) for name, column in values.items()}
+    if not unknown:
+        return people, {}
     known = np.flatnonzero(~np.any([*unknown.values()], axis=0))
     if len(known) == len(people.score):
         return people, dict(values)

@@ -231,13 +231,13 @@ def test_a_file_that_is_read_is_not_called_the_output(tmp_path: Path) -> None:
             raise PermissionError(errno.EACCES, refused, str(name))
 
 
-def test_a_run_folder_that_may_not_be_written_wants_another_index(
+def test_a_run_folder_that_may_not_be_written_wants_another_folder(
     tmp_path: Path, monkeypatch
 ) -> None:
     def refuse(path: Path, *args: object, **kwargs: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    message = r"index: cannot be written \(Permission denied\) -> give an --index that may"
+    message = r"index: cannot be written \(Permission denied\) -> give an --out that may"
     with pytest.raises(InputError, match=message), output_folder(tmp_path / "index", "embeddings"):
         raise AssertionError("it was entered")

@@ -111,8 +111,9 @@ def test_labels_are_made_read_shown_and_evaluated_against(
         run("shards --captions captions --split test --measures cider --out shards", monkeypatch)
         == 0
     )
-    image, caption, values, _ = next(capgrade.Labels.load("shards").stored.pairs("cider"))
-    np.testing.assert_allclose(values, scores["cider"][image, caption], rtol=0, atol=1e-6)
+    pairs = next(capgrade.Labels.load("shards").stored.pairs("cider"))
+    wanted = scores["cider"][pairs.image, pairs.caption]
+    np.testing.assert_allclose(pairs.value, wanted, rtol=0, atol=1e-6)
     assert run("verify .", monkeypatch) == 0
     capsys.readouterr()
     assert run("search --captions captions --relevance relevance --json", monkeypatch) == 0

@@ -163,7 +163,7 @@ judge: {prompt: [ask.yaml]}
 """
     )
     monkeypatch.chdir(here)
-    found = load_params(Path("../project/params.yaml"), ["evaluate.coarse=s.npy"])
+    found = load_params(Path("../project/params.yaml"), ["embed.coarse=s.npy"])
     at = str(project)
     assert found.captions.input == (f"{at}/d/{{0..3}}.tar", f"{tmp_path}/e.tar")
     assert (found.regions.images, found.regions.model) == ("https://HOST/x", "someone/vit")
@@ -173,7 +173,7 @@ judge: {prompt: [ask.yaml]}
     assert found.measures.cider.document_frequency == f"{at}/c#val"
     assert found.presets["own"]["init"] == f"{at}/data/runs/x"
     assert found.presets["own"]["model"]["options"]["words"] == "xavier"
-    assert found.evaluate.coarse == "s.npy" and found.judge.prompt == ("ask.yaml",)
+    assert found.embed.coarse == "s.npy" and found.judge.prompt == ("ask.yaml",)
     (here / "ask.yaml").touch()
     with pytest.raises(InputError, match=r"judge.prompt is 'ask.yaml', which lies in the current"):
         load_params(Path("../project/params.yaml"))

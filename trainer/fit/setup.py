@@ -139,7 +139,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         split = read_captions(data.captions, params.validation)
         kept = _validation_rows(params, split, store)
         held_out = learnt_from(split, kept)
-    computed = _validation_measures(params, measures, shards, held_out)
+    computed = _validation_measures(params, measures, shards, split)
     inputs |= image_digest(store, [captions] if held_out is None else [captions, held_out])
     inputs |= {**file_digests(choose(computed, measures).values()), **model_inputs(config)}
     if start is not None:  # The vocabulary says which words the weights of `init` belong to.
