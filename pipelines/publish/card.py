@@ -108,7 +108,7 @@ def _header(contents: Contents) -> str:
     data = DatasetCardData(
         language=list(params.languages) or None,
         license=params.license,
-        pretty_name=params.name,
+        pretty_name=str(params.name),
         annotations_creators=["machine-generated"],
         task_categories=["text-retrieval", "image-to-text"],
         size_categories=[size_category(pairs)],

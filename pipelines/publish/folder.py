@@ -39,7 +39,7 @@ from capgrade.schemas.files import (
 from capgrade.schemas.judges import read_agreement
 from capgrade.schemas.own_pairs import distribution
 from capgrade.schemas.run import Run
-from capgrade.schemas.say import warn
+from capgrade.schemas.say import tell, warn
 from capgrade.text.language import describe_other_language
 from capgrade.text.tokens import tokens_of
 
@@ -73,7 +73,11 @@ def publish(
     splits = open_splits(labels, captions, mteb)
     table = splits[0].captions
     language = _languages(params.languages, captions, splits)
-    params = params.model_copy(update={"language": language})
+    name = params.name
+    if name is None:
+        name = out.resolve().name
+        tell(f"the dataset is called '{name}', as its folder; --name chooses another name")
+    params = params.model_copy(update={"language": language, "name": name})
     dense = _dense_manifest(shown, table.digest) if shown else None
     run = Run(stage=PUBLISH, params=params, inputs={})
     with run.folder(out) as folder:

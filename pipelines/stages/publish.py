@@ -20,8 +20,8 @@ class PublishParams(ParamsBlock):
     """`capgrade publish`: what the dataset card says that the data cannot, and which columns the
     dataset has."""
 
-    name: str = "capgrade-scenes"
-    """of the dataset"""
+    name: str | None = None
+    """of the dataset; null: the name of the folder that is written"""
     version: Annotated[str, Field(pattern=r"^\w(\.?[\w-])*$", max_length=64)] = "1.0.0"
     """the tag it is published under"""
     license: str | None = None

@@ -108,6 +108,16 @@ def ran(line: list[str], folder: Path, **environment: str) -> str:
     return done.stdout
 
 
+def test_without_a_name_it_is_that_of_the_folder(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A title that nobody chose is said."""
+    line = f"publish --captions {made}/captions --shards {made}/train --license cc-by-4.0 --out"
+    assert call(*line.split(), tmp_path / "my pictures") == 0
+    assert "the dataset is called 'my pictures', as its folder; --name" in capsys.readouterr().err
+    assert "\n# my pictures\n" in (tmp_path / "my pictures" / "README.md").read_text()
+
+
 def test_the_examples_stream_from_the_hub(made: Path, tmp_path: Path) -> None:
     """From the command line to `load_dataset`, every request to the stand-in at HF_ENDPOINT."""
     folders = (
