@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from capgrade.kernels import id_keys
 from capgrade.measures import Fitted
+from capgrade.measures.imported import Imported
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.job import Runner, ScoringRun, open_run, run_blocks
 from capgrade.pipelines.execution.worker import Job
@@ -30,6 +31,7 @@ from capgrade.schemas.files import in_order, read_manifest
 from capgrade.schemas.output import PARTS, output_folder, require_space, size_of
 from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.run import Run
+from capgrade.schemas.say import warn
 from capgrade.schemas.shards import shard_batch, shard_schema, write_shards
 
 PART = "shards_part"  # the kind of a part's folder
@@ -80,6 +82,11 @@ def open_shards_run(captions: Path, params: ShardsParams, measures: MeasuresPara
     if not params.uniform and len(scoring.partial) == len(params.measures):
         problem = f"no sample of all pairs: {', '.join(params.measures)} have no windows"
         raise InputError(problem, remedy="set shards.uniform above 0, or name a further measure")
+    table = scoring.captions
+    for name, measure in scoring.chosen.items():
+        if isinstance(measure, Imported) and (missing := measure.own_unknown(table)):
+            count = f"{missing:,} of {table.n_captions:,} own captions have no value"
+            warn(f"{name}: {count}, and training by it leaves them out -> give them one")
     return scoring
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from capgrade.schemas.arrow import ArrowFile, metadata_of
 from capgrade.schemas.errors import InputError, choose_from
-from capgrade.schemas.files import read_manifest
+from capgrade.schemas.files import file_digest, read_manifest
 from capgrade.schemas.image_matching import by_name
 
 CAPTIONS_FILE = "captions.arrow"
@@ -136,6 +136,24 @@ class Captions:
         sizes = pc.list_value_length(tokens).to_numpy().astype(np.int64)
         flat = pa.chunked_array([chunk.flatten() for chunk in tokens.chunks], pa.string())
         return flat.dictionary_encode().combine_chunks(), np.concatenate([[0], np.cumsum(sizes)])
+
+
+def read_corpus(source: str) -> Captions | None:
+    """The captions of FOLDER or FOLDER#SPLIT; None where the source is no folder. InputError as
+    `read_captions`."""
+    folder, _, split = source.partition("#")
+    return read_captions(Path(folder), split or None) if Path(folder).is_dir() else None
+
+
+def corpus_digest(source: str) -> str:
+    """SHA-256 of the captions file of FOLDER or FOLDER#SPLIT, with the split, or of a file.
+
+    InputError where it is not there.
+    """
+    folder, hash_, split = source.partition("#")
+    if Path(folder).is_dir():
+        return f"{file_digest(Path(folder) / CAPTIONS_FILE)}{hash_}{split}"
+    return file_digest(Path(source))
 
 
 def read_captions(folder: Path, split: str | None = None) -> Captions:

@@ -24,7 +24,7 @@ from capgrade.measures.ngrams import (
     orders_of,
 )
 from capgrade.schemas.arrow import ArrowFile, metadata_of, with_metadata, write_arrow
-from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.captions import Captions, read_corpus
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.own_files import arrow_of, refuse_file
 from capgrade.schemas.say import warn
@@ -130,13 +130,11 @@ class Frequencies:
         Raises InputError when it is neither, was counted with another tokenizer, or has words with
         no-break spaces inside.
         """
-        folder, _, split = str(path).partition("#")
-        if Path(folder).is_dir():
-            captions = read_captions(Path(folder), split or None)
+        if (captions := read_corpus(str(path))) is not None:
             if captions.tokenizer != tokenizer:
                 problem = f"document frequencies with tokenizer {captions.tokenizer}, "
                 problem += f"captions with {tokenizer}"
-                raise InputError(problem, file=folder, remedy="tokenise both alike")
+                raise InputError(problem, file=path, remedy="tokenise both alike")
             return cls.of_captions(captions)
         reader = ArrowFile(Path(path))
         metadata = metadata_of(reader.schema)

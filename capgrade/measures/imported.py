@@ -9,7 +9,7 @@ been computed (compute_relevance.py). A CSV of judgements gives each judged pair
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,11 +61,12 @@ class FittedImported(ArrayState):
 
     def scored(self, images: np.ndarray) -> np.ndarray | None:
         """As `Fitted.scored`: what is no NaN."""
-        return np.flatnonzero(~np.isnan(self._known(images))) if self.some else None
+        return np.flatnonzero(~np.isnan(self.known(images))) if self.some else None
 
-    def _known(self, images: np.ndarray) -> np.ndarray:
-        captions = np.arange(self.n_captions)
-        return self._require_computed(self._cell_reader()(images, captions), images, captions)
+    def known(self, images: np.ndarray) -> np.ndarray:
+        """float32 [len(images), n_captions]; NaN for a pair that is not known."""
+        values = self._cell_reader()(images, slice(0, self.n_captions))
+        return self._require_computed(values, images, np.arange(self.n_captions))
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`: of the file, these cells and no others."""
@@ -141,6 +142,11 @@ class Imported(Measure[NoParams]):
         """Whether the file lacks pairs of these captions. InputError as `fit`."""
         return self.fit(captions).some
 
+    def own_unknown(self, captions: Captions) -> int:
+        """How many own captions have no value. InputError as `fit`."""
+        own = self.fit(captions).pairs(captions.owner, np.arange(captions.n_captions))
+        return int(np.isnan(own).sum())
+
     def fit(self, captions: Captions) -> FittedImported | FittedPairs:
         """Check shape and ids against the captions. InputError when they do not match."""
         if self._last is None or self._last[0] is not captions:
@@ -159,14 +165,7 @@ class Imported(Measure[NoParams]):
             low, high = float(values.min()), float(values.max())
         else:
             size = captions.n_images, captions.n_captions
-            fitted = FittedImported(str(path), *size, _layout(path, captions))
-            fitted = replace(fitted, some=_has_nan(fitted))
-            low, high = _range(fitted)
-        if fitted.some:
-            own = fitted.pairs(captions.owner, np.arange(captions.n_captions))
-            if missing := int(np.isnan(own).sum()):
-                count = f"{missing:,} of {captions.n_captions:,} own captions have no value"
-                warn(f"{self.name}: {count}, and training by it leaves them out -> give them one")
+            fitted, low, high = _look_at(FittedImported(str(path), *size, _layout(path, captions)))
         # A range must not be empty, also where all values are equal.
         self.low, self.high = low, max(high, low + 1e-6, math.nextafter(low, math.inf))
         return fitted
@@ -204,30 +203,19 @@ def _npy_layout(path: Path, captions: Captions) -> str:
     return "images x captions" if matrix.shape == shape else "captions x images"
 
 
-def _has_nan(fitted: FittedImported) -> bool:
-    """Whether a `.npy` lacks values. In the other layouts a NaN is a fault."""
-    if "x" not in fitted.layout:
-        return False
-    cells, every = fitted._cell_reader(), slice(0, fitted.n_captions)
-    blocks = (cells(images, every) for images in _blocks(fitted))
-    return any(bool(np.isnan(block).any()) for block in blocks)
-
-
-def _range(fitted: FittedImported) -> tuple[float, float]:
-    low, high = np.inf, -np.inf
-    for images in _blocks(fitted):
-        block = fitted._known(images)
-        if not np.isnan(block).all():
-            low, high = min(low, float(np.nanmin(block))), max(high, float(np.nanmax(block)))
-    if low > high:
-        raise InputError("every value is NaN", file=fitted.path, remedy="give one or more")
-    return low, high
-
-
-def _blocks(fitted: FittedImported) -> Iterator[np.ndarray]:
-    """All images, some at a time."""
+def _look_at(fitted: FittedImported) -> tuple[FittedImported, float, float]:
+    """The matrix, which knows whether it lacks values, and its range. A NaN is a lacking value in a
+    `.npy`; in the other layouts it is a fault."""
+    lenient = replace(fitted, some="x" in fitted.layout)
+    low, high, some = np.inf, -np.inf, False
     for start in range(0, fitted.n_images, 256):
-        yield np.arange(start, min(start + 256, fitted.n_images))
+        block = lenient.known(np.arange(start, min(start + 256, fitted.n_images)))
+        some |= bool(np.isnan(block).any())
+        low, high = min(low, np.fmin.reduce(block, None)), max(high, np.fmax.reduce(block, None))
+        # A block of NaN alone has none of either, and min and max keep what was there.
+    if not low <= high:
+        raise InputError("every value is NaN", file=fitted.path, remedy="give one or more")
+    return replace(fitted, some=some), float(low), float(high)
 
 
 def _not_all(path: str) -> InputError:

@@ -16,7 +16,6 @@ from pydantic import Field
 from capgrade.measures.base import OVER_REFERENCES, Measure, Scorer
 from capgrade.schemas.block import ParamsBlock, SelfReference
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import file_digest
 from capgrade.schemas.natures import Where
 
 if TYPE_CHECKING:
@@ -99,17 +98,11 @@ class CiderPlain(Measure[Any]):
         return f"{self.title}, 0..10: {over}, document frequencies of {corpus}"
 
     def files(self) -> dict[str, str]:
-        """As `Measure.files`. Of FOLDER#split it is the folder's captions file, with the split."""
-        from capgrade.schemas.captions import CAPTIONS_FILE
+        from capgrade.schemas.captions import corpus_digest
 
         source = self.params.document_frequency
-        if source is None:
-            return {}
-        folder, hash_, split = source.partition("#")
         key = f"measures.{self.name}.document_frequency"
-        if Path(folder).is_dir():
-            return {key: f"{file_digest(Path(folder) / CAPTIONS_FILE)}{hash_}{split}"}
-        return {key: file_digest(Path(source))}
+        return {} if source is None else {key: corpus_digest(source)}
 
     @property
     def depends_on_corpus(self) -> bool:

@@ -14,9 +14,8 @@ from capgrade.measures.embeddings import embed
 from capgrade.measures.sbert.fitted import FittedSbert
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.arrow import ArrowFile, metadata_of, with_metadata, write_arrow
-from capgrade.schemas.captions import CAPTIONS_FILE, Captions, read_captions
+from capgrade.schemas.captions import Captions, corpus_digest, read_corpus
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest
 from capgrade.schemas.own_files import arrow_of, refuse_file
 from capgrade.schemas.say import warn
 
@@ -95,9 +94,9 @@ class SharedMap:
 
         InputError when it is none of these, or of another model.
         """
-        path, split = file_of(source), source.partition("#")[2]
-        if path.is_dir():
-            return cls.of_captions(read_captions(path, split or None), model)
+        if source != COCO and (captions := read_corpus(source)) is not None:
+            return cls.of_captions(captions, model)
+        path = _COCO_FILE if source == COCO else Path(source)
         file = ArrowFile(path)
         facts = metadata_of(file.schema)
         if facts.get("kind") != _KIND:
@@ -125,20 +124,9 @@ class SharedMap:
         return out
 
 
-def file_of(source: str) -> Path:
-    """The file that a source of a map names; of a captions folder the folder."""
-    return _COCO_FILE if source == COCO else Path(source.partition("#")[0])
-
-
 def source_digest(source: str) -> str:
-    """SHA-256 of the file of a source; of a captions folder that of its captions, with the split.
-
-    InputError where it is not there.
-    """
-    path = file_of(source)
-    if path.is_dir():
-        return digest(path / CAPTIONS_FILE) + "".join(source.partition("#")[1:])
-    return digest(path)
+    """SHA-256 of a source of a map, as `corpus_digest`."""
+    return corpus_digest(str(_COCO_FILE) if source == COCO else source)
 
 
 def share(plain: FittedSbert, shared: SharedMap) -> FittedSbert:

@@ -294,12 +294,17 @@ def test_every_form_of_some_pairs_says_the_same(tmp_path: Path) -> None:
             fitted.score(np.arange(6))
 
 
-def test_shards_hold_what_is_known_and_nothing_is_zero(tmp_path: Path) -> None:
+def test_shards_hold_what_is_known_and_nothing_is_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     captions = write_captions_folder(tmp_path / "captions", [caption_table(SETS)])
     for path in forms(tmp_path, PAIRS):
         out = tmp_path / "shards" / path.name
         line = ("shards", "--captions", captions, "--measures", f"rouge_l,judge={path}")
         assert call(*line, "--out", out, "--top", 0, "--uniform", 8) == 0
+        own = sum(CAPTIONS.owner[c] == i for i, c, _ in PAIRS)
+        lacking = f"judge: {CAPTIONS.n_captions - own} of {CAPTIONS.n_captions} own captions"
+        assert lacking in capsys.readouterr().err
         labels = capgrade.Labels.load(out, captions=captions)
         ids = CAPTIONS.image_ids, CAPTIONS.caption_ids
         relevance, known, _ = labels.block(*ids, "judge")
@@ -319,6 +324,7 @@ def test_agree_compares_what_every_measure_knows(
     line = ("agree", "--captions", captions, "--judgements", people)
     assert call(*line, "--measures", f"rouge_l,judge={judge}", "--json") == 0
     said = capsys.readouterr()
+    assert "own captions" not in said.err  # which is said where labels are made
     assert "4 of 5 judged pairs have a value of every measure; lacking: judge 1" in said.err
     found = json.loads(said.out)["judge"]["pearson"]["all"]
     scores = (
