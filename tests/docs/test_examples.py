@@ -52,6 +52,9 @@ INSTEAD: dict[str, dict[str, str]] = {
     "measures.md": {
         "...": "--captions one --out mine",
         "--captions coco/captions": "--captions one",
+        "--captions captions --split test --judgements CrowdFlowerAnnotations.txt": (
+            "--captions one --judgements cxc_sits_test.csv"
+        ),
         "--folds 10": "--folds 3",
         "cross-encoder/stsb-roberta-base": "crossencoder",
         "--captions DIR --regions DIR --set train.folds=5": (

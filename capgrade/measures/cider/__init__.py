@@ -7,7 +7,6 @@ CIDEr lacks clipping and penalty.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
