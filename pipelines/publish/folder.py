@@ -73,14 +73,14 @@ def publish(
     splits = open_splits(labels, captions, mteb)
     table = splits[0].captions
     language = _languages(params.languages, captions, splits)
-    name = params.name
-    if name is None:
-        name = out.resolve().name
-        tell(f"the dataset is called '{name}', as its folder; --name chooses another name")
+    name = params.name or out.resolve().name
+    unnamed = params.name is None
     params = params.model_copy(update={"language": language, "name": name})
     dense = _dense_manifest(shown, table.digest) if shown else None
     run = Run(stage=PUBLISH, params=params, inputs={})
     with run.folder(out) as folder:
+        if unnamed:
+            tell(f"the dataset is called '{name}', as its folder; --name chooses another name")
         contents = replace(
             benchmark(splits, folder, params)
             if mteb
