@@ -84,18 +84,18 @@ lowest: .venv/installed
 	rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check uv
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[all]' 'pytest>=8' 'hypothesis>=6.100' 'markdown-it-py>=2.2' 'mlcroissant>=1.1'
-	$(LOWEST)/bin/python -m pytest tests/test_core_alone.py tests/capgrade/measures tests/schemas tests/pipelines/publish tests/pipelines/judging
+	$(LOWEST)/bin/python -m pytest tests/test_core_alone.py tests/capgrade/measures tests/schemas tests/pipelines/publish tests/apps/judging
 
 # Every path for a GPU beside the processor, a table in at most eight minutes. Where `make wheels` has left its folder, the
 # machine's own torch serves, and nothing is fetched.
 ifeq ($(wildcard wheels/*.whl),)
 gpu: .venv/installed
-	$(BIN)/python -m capgrade.benchmarks.gpu $(ARGS)
+	$(BIN)/python -m research.benchmarks.gpu $(ARGS)
 else
 gpu:
 	rm -rf $(GPU)
 	$(PYTHON) -m pip install --quiet --no-index --no-deps --no-compile --target $(GPU) wheels/*.whl
-	PYTHONPATH=$(GPU) $(PYTHON) -m capgrade.benchmarks.gpu $(ARGS)
+	PYTHONPATH=$(GPU) $(PYTHON) -m research.benchmarks.gpu $(ARGS)
 endif
 
 # What `make gpu` needs on a machine that has Python and torch and reaches nothing: copy the folder there, beside the Makefile.

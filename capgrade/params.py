@@ -15,7 +15,6 @@ from capgrade.schemas.natures import As, PartOf, mark_of, resolved
 from capgrade.schemas.params import (
     AgreeParams,
     AlignParams,
-    BenchParams,
     ExploreParams,
     JudgeParams,
     ScoreParams,
@@ -56,7 +55,6 @@ class Params(_OfStages):
     score: ScoreParams = ScoreParams()
     explore: ExploreParams = ExploreParams()
     judge: JudgeParams = JudgeParams()
-    bench: BenchParams = BenchParams()
 
 
 def load_params(

@@ -26,8 +26,8 @@ from capgrade.trainer.stages.train import TRAIN
 GROUP = "capgrade.stages"  # of entry points
 # Commands and keys of params.yaml that are no stage's: a stage of their name would hide them.
 TAKEN = {
-    *("agree", "align", "audit", "bench", "compare", "explore", "frequencies", "init", "inputs"),
-    *("judge", "list", "measures", "parse", "presets", "regrade", "report", "reproduce", "runs"),
+    *("agree", "align", "audit", "compare", "explore", "frequencies", "init", "inputs"),
+    *("judge", "list", "measures", "parse", "presets", "regrade", "report", "runs"),
     *("score", "search", "verify"),
 }
 OURS: tuple[Stage[Any], ...] = (

@@ -37,7 +37,6 @@ LARGEST_JSON = 2**26  # bytes of a manifest or another JSON file that is read wh
 COMMANDS = {
     "alignment": ("search --words", "--words"),
     "review": ("explore --sample", "--sample"),
-    "reproduction": ("reproduce", "--out"),
     "pictures": ("report --charts", "--charts"),
     "npz": ("regions export --format npz", "--out"),
     "shards_part": ("shards --part", "--out"),
@@ -258,6 +257,8 @@ def made_again(kind: str, folder: Path) -> str:
     if kind == "shards_part":  # in OUT.parts/2-of-3
         out, part = str(folder.parent).removesuffix(".parts"), folder.name.replace("-of-", "/")
         return f"run `capgrade shards --part {part}` again with --out {out}"
+    if kind == "reproduction":  # in OUT/RECIPE, by no command of the product
+        return f"run `python -m research.reproduce {folder.name}` again with --out {folder.parent}"
     command, option = command_of(kind)
     return f"run `capgrade {command}` again with {option} {folder}"
 

@@ -27,7 +27,6 @@ from capgrade.schemas.natures import (
     As,
     How,
     Measures,
-    Scratch,
     Split,
     Where,
     WhereOrName,
@@ -132,24 +131,6 @@ class JudgeParams(ParamsBlock):
     """seconds that a whole answer may take"""
     device: How[MeasureDevice] = "cpu"
     """of a model in this process"""
-
-
-class BenchParams(ParamsBlock):
-    """`capgrade bench NAME`: sizes and inputs of the benchmarks, named in brackets."""
-
-    split: str | None = None
-    out: Scratch | None = None
-    """folder to write (corpus)"""
-    images: Positive | None = None
-    """to make (corpus)"""
-    vectors: bool = False
-    """also vectors.npy, stand-ins for sentence embeddings (corpus)"""
-    embeddings: Where | None = None
-    """such a vectors.npy, if encoding would take too long (shards)"""
-    pairs: Natural = 20_000
-    """random pairs of the peer beside own ones; METEOR's: one an image (relevance, gates)"""
-    flickr: Where | None = None
-    """captions folder of Flickr30K's train split (gates)"""
 
 
 def with_preset(

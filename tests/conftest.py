@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,29 +60,29 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
-def call(*arguments: object) -> int:
-    """Exit status of `capgrade ARGUMENTS`, run as the installed command runs it."""
-    from capgrade.pipelines import cli
-
+def call(*arguments: object, module: str = "capgrade.pipelines.cli") -> int:
+    """Exit status of `capgrade ARGUMENTS`, run as the installed command runs it; or of
+    `python -m MODULE ARGUMENTS`."""
+    main = import_module(f"{module}.__main__").main
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["capgrade", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
-            cli.main()
+            main()
             raise SystemExit(0)
     return int(stopped.value.code or 0)
 
 
-def printed(*arguments: object) -> Any:
+def printed(*arguments: object, **module: str) -> Any:
     """The JSON that `capgrade ARGUMENTS --json` prints."""
     with redirect_stdout(StringIO()) as out:
-        assert call(*arguments, "--json") == 0
+        assert call(*arguments, "--json", **module) == 0
     return json.loads(out.getvalue())
 
 
-def refusal(*arguments: object) -> str:
+def refusal(*arguments: object, **module: str) -> str:
     """The one line of `capgrade ARGUMENTS`, which is refused."""
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as said:
-        assert call(*arguments) == 2, arguments
+        assert call(*arguments, **module) == 2, arguments
     # own lines
     notices = (
         "compiling kernels, once",

@@ -13,9 +13,8 @@ FOLDERS = (
     "schemas",
     "pipelines",
     "trainer",
-    "explorer",
-    "benchmarks",
-    "studies",
+    "apps",
+    "research",
     "examples",
 )
 # Whose `open` opens no text file.

@@ -27,13 +27,13 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from capgrade.agreement.judgement_files import read_judgements
+from capgrade.apps.judging.question import load_prompts
 from capgrade.coco_files import read_json
 from capgrade.measures.imported import Imported
 from capgrade.pickles import read_torch
 from capgrade.pictures.listing import list_pictures
 from capgrade.pipelines.detectors.checkpoint import load_bottom_up, read_names
 from capgrade.pipelines.features.convert import import_regions, read_regions
-from capgrade.pipelines.judging.question import load_prompts
 from capgrade.pipelines.sources import read_source
 from capgrade.pipelines.sources.rows import open_rows
 from capgrade.pipelines.stages.captions import CaptionsParams

@@ -11,7 +11,7 @@ import pytest
 from capgrade.schemas.extras import EXTRAS
 from tests.conftest import ROOT
 
-FOLDERS = ("pipelines", "trainer", "schemas", "explorer", "benchmarks")
+FOLDERS = ("pipelines", "trainer", "schemas", "apps")
 
 
 @pytest.mark.parametrize(

@@ -126,11 +126,11 @@ def test_gpu_takes_the_machine_s_python_where_wheels_were_carried(
     if carried:
         wheel.parent.mkdir()
         wheel.touch()
-    run = f"{os.environ.get('PYTHONPATH', '')} -m capgrade.benchmarks.gpu --small"
+    run = f"{os.environ.get('PYTHONPATH', '')} -m research.benchmarks.gpu --small"
     install = "-m pip install --quiet --no-index --no-deps --no-compile --target .venv/gpu"
     expected = [
         f"theirs {os.environ.get('PYTHONPATH', '')} {install} wheels/{wheel.name}",
-        "theirs .venv/gpu -m capgrade.benchmarks.gpu --small",
+        "theirs .venv/gpu -m research.benchmarks.gpu --small",
     ]
     assert made(project, "gpu", "PYTHON=./theirs", "ARGS=--small") == (
         0,

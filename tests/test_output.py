@@ -647,7 +647,7 @@ def test_exported_features_replace_nothing(format: str, world: Path, tmp_path: P
 
 
 def test_a_review_is_not_put_into_anybodys_folder(tmp_path: Path) -> None:
-    from capgrade.explorer.plans import write_plan
+    from capgrade.apps.explorer.plans import write_plan
     from capgrade.schemas.reviews import Item, ReviewPlan
 
     made_by("captions", tmp_path / "c")

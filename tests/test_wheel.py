@@ -22,9 +22,7 @@ FOLDERS = (
     "schemas",
     "pipelines",
     "trainer",
-    "explorer",
-    "benchmarks",
-    "recipes",
+    "apps",
 )
 BUILD = (
     "import sys; from setuptools import build_meta as b; out = sys.argv[1]; b.build_sdist(out);"

@@ -110,7 +110,7 @@ def read_list(path: Path) -> LikelyList:
     except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
         problem = f"not a list of likely pairs ({type(error).__name__}: {error})"
         raise InputError(
-            problem, file=path, remedy="give what `python -m studies.coco_lists` wrote"
+            problem, file=path, remedy="give what `python -m research.studies.coco_lists` wrote"
         ) from error
     pairs = Pairs(image, caption, np.ones(len(image)), p)
     return LikelyList(image_ids, caption_ids, owner, pairs)

@@ -72,13 +72,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
         people.regrade,
         f"--captions captions --similarity sims.npy {JUDGE} --budget 500 --out regraded",
     ),
-    "reproduce": (
-        training.reproduce,
-        "sam-3-f30k --captions data/captions --regions data/regions --out tables",
-    ),
     "verify": (labels.verify, "data"),
     "list": (catalogues.list_names, "measures"),
-    "bench": (uses.bench, "relevance --captions captions --measures cider,rouge_l"),
 }
 
 
@@ -194,25 +189,30 @@ def _record_time(name: str, out: Path) -> AbstractContextManager[None]:
     return timed(name, out)
 
 
-def _add_commands() -> None:
-    """Each command of the table with its example."""
-    for name, (function, example) in COMMANDS.items():
-        description = inspect.cleandoc(function.__doc__ or "")
-        on_beam = name in STAGES and STAGES[name].on_beam
-        app.command(
-            name,
-            cls=Command,
-            context_settings=BEAM if on_beam else None,
-            help=f"\b\n$ capgrade {name} {example}\n\n{description}",
-            short_help=description.partition("\n\n")[0].replace("\n", " "),
-        )(_record_run(name, with_options(function)))
+def add_command(to: typer.Typer, line: str, name: str, function: Callable[..., None]) -> None:
+    """Add a command under its name; its help opens with `line`, an example."""
+    description = inspect.cleandoc(function.__doc__ or "")
+    on_beam = name in STAGES and STAGES[name].on_beam
+    to.command(
+        name,
+        cls=Command,
+        context_settings=BEAM if on_beam else None,
+        help=f"\b\n$ {line}\n\n{description}",
+        short_help=description.partition("\n\n")[0].replace("\n", " "),
+    )(_record_run(name, with_options(function)))
 
 
-_add_commands()
+for _name, (_function, _example) in COMMANDS.items():
+    add_command(app, f"capgrade {_name} {_example}", _name, _function)
 
 
 def main() -> None:
-    """Run the command line; wrong input ends it with one line and exit status 2."""
+    """Run `capgrade`."""
+    run(app)
+
+
+def run(commands: typer.Typer) -> None:
+    """Run a command line; wrong input ends it with one line and exit status 2."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Uploads go by git LFS, the only protocol that the tests' hub speaks.
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
@@ -229,7 +229,7 @@ def main() -> None:
         with warnings.catch_warnings(), _stop_on_sigterm():
             warnings.showwarning = show_warning
             try:
-                app()
+                commands()
             except SystemExit as exit_:  # Typer exits whenever it has run
                 if exit_.code:
                     raise

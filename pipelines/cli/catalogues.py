@@ -77,23 +77,6 @@ def _detectors() -> Lines:
     return {name: _with_extra(line, ["torch"]) for name, line in MEANINGS.items()}
 
 
-def _recipe_details() -> dict[str, Any]:
-    from capgrade.pipelines.reproduce.recipe import list_recipes
-
-    return list_recipes()
-
-
-def _recipes() -> Lines:
-    return {
-        name: (
-            f"{about['paper']}, table {about['table']}; needs {', '.join(about['needs'])};"
-            f" verified: {about['verified']}"
-            + (f"; {about['network']}" if about["network"] else "")
-        )
-        for name, about in _recipe_details().items()
-    }
-
-
 def _losses() -> Lines:
     require_all("torch")
     from capgrade.losses import LOSSES
@@ -121,15 +104,10 @@ KINDS: dict[str, Callable[[], Lines]] = {
     "presets": _presets,
     "sources": _sources,
     "detectors": _detectors,
-    "recipes": _recipes,
     "losses": _losses,
     "models": _models,
     "parameters": _parameters,
 }
-
-
-# What --json prints in place of lines.
-DETAILS: dict[str, Callable[[], dict[str, Any]]] = {"recipes": _recipe_details}
 
 
 def list_names(
@@ -143,4 +121,4 @@ def list_names(
     lines = KINDS[kind]()
     width = max(map(len, lines))
     text = "\n".join(f"{name:{width}}  {line}" for name, line in lines.items())
-    print_result(DETAILS.get(kind, KINDS[kind])() if as_json else lines, as_json, text)
+    print_result(lines, as_json, text)

@@ -194,8 +194,12 @@ def raters(
 ) -> None:
     """How far the raters of a review agree, and models that judged the same pairs: Krippendorff's
     alpha."""
-    from capgrade.explorer.judgements import agreement_rows, measure_agreement, read_judge_tables
-    from capgrade.explorer.ratings import ReviewRatings
+    from capgrade.apps.explorer.judgements import (
+        agreement_rows,
+        measure_agreement,
+        read_judge_tables,
+    )
+    from capgrade.apps.explorer.ratings import ReviewRatings
     from capgrade.pipelines.cli.tables import print_review
 
     ratings = ReviewRatings.open(reviews)

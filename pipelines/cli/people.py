@@ -41,7 +41,7 @@ from capgrade.schemas.hosts import is_loopback
 from capgrade.schemas.say import if_silent, warn
 
 if TYPE_CHECKING:
-    from capgrade.explorer.start import ExplorerFolders
+    from capgrade.apps.explorer.start import ExplorerFolders
     from capgrade.schemas.params import ExploreParams
 
 
@@ -135,8 +135,8 @@ def explore(
         refuse_options(
             "with --export", dataset=labels.dataset, captions=labels.captions, sample=sample
         )
-        from capgrade.explorer.judgements import export_judgements as write
-        from capgrade.explorer.ratings import ReviewRatings
+        from capgrade.apps.explorer.judgements import export_judgements as write
+        from capgrade.apps.explorer.ratings import ReviewRatings
 
         if export.suffix == ".arrow":
             remedy = "call it .csv; .arrow is a dense matrix"
@@ -167,7 +167,7 @@ def explore(
         fitted = _measures_to_fit(labels, names)
         models = ["torch"] if runs or settings.detector else []
         require_all("fastapi", *models, measures=fitted, params=loaded.measures)
-    from capgrade.explorer.start import ExplorerFolders
+    from capgrade.apps.explorer.start import ExplorerFolders
 
     folders = ExplorerFolders(
         **vars(labels),
@@ -189,8 +189,8 @@ def explore(
         _write_sample(sample, folders, settings)
         return
     with if_silent(f"reading {labels.dataset or labels.captions}"):
-        from capgrade.explorer.app import serve
-        from capgrade.explorer.start import open_explorer
+        from capgrade.apps.explorer.app import serve
+        from capgrade.apps.explorer.start import open_explorer
 
         explorer = open_explorer(folders)
     if not is_loopback(settings.host):
@@ -223,14 +223,14 @@ def _measures_to_fit(labels: LabelFolders, names: Sequence[str]) -> set[str]:
 
 
 def _write_sample(out: Path, folders: ExplorerFolders, settings: ExploreParams) -> None:
-    from capgrade.explorer.plans import (
+    from capgrade.apps.explorer.plans import (
         plan_misses,
         plan_most_informative,
         plan_pool,
         write_lines,
         write_plan,
     )
-    from capgrade.explorer.start import read_corpus, read_matrices, read_models
+    from capgrade.apps.explorer.start import read_corpus, read_matrices, read_models
 
     corpus = read_corpus(folders)
     drawn = corpus.captions, corpus.fingerprint
@@ -290,8 +290,8 @@ def judge(
     if max_cost is not None and not (settings.price_in or settings.price_out):
         remedy = "set judge.price_in and judge.price_out, per million tokens"
         raise InputError("--max-cost without prices", remedy=remedy)
-    from capgrade.pipelines.judging import judge as stage
-    from capgrade.pipelines.judging import judge_of
+    from capgrade.apps.judging import judge as stage
+    from capgrade.apps.judging import judge_of
 
     done = stage(
         captions,
@@ -391,8 +391,8 @@ def regrade(
         paths[name] = path
     require_all("vl_convert", *([ENCODER] if endpoint is None else []))
     loaded = load(common.params, common.sets)
-    from capgrade.pipelines.regrade import lines_of
-    from capgrade.pipelines.regrade import regrade as stage
+    from capgrade.apps.audit.regrade import lines_of
+    from capgrade.apps.audit.regrade import regrade as stage
 
     figures = stage(
         captions,

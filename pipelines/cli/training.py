@@ -1,8 +1,7 @@
-"""Commands around trained models: training, scores, search, and tables of papers."""
+"""Commands around trained models: training, scores, and search."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +21,6 @@ from capgrade.pipelines.cli.options import (
     N,
     OptionalCaptions,
     OptionalOut,
-    OptionalRegions,
     Split,
     load,
     print_result,
@@ -251,74 +249,3 @@ def _draw_words(
     else:
         print_pointing(pointing)
         typer.echo(f"-> {out}")
-
-
-def reproduce(
-    *,
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="RECIPE", help="A recipe of `capgrade list recipes`."),
-    ] = None,
-    captions: OptionalCaptions = None,
-    regions: OptionalRegions = None,
-    out: Annotated[
-        Path | None,
-        Option(metavar=FOLDER, help="Folder for runs, labels and tables; recipes may share it."),
-    ] = None,
-    judgements: Annotated[
-        Path | None, Option(metavar=FILE, help="People's judgements, for tables of correlations.")
-    ] = None,
-    split: Annotated[str, Option(metavar="SPLIT", help="Split that rows are scored on.")] = "test",
-    row: Annotated[
-        list[str] | None,
-        Option(metavar=NAME, help="This row alone; repeat for several. Default: all."),
-    ] = None,
-    small: Annotated[
-        bool,
-        Option("--small", help="Tiny models, one epoch: whether it all runs with these files."),
-    ] = False,
-    common: CommonOptions,
-) -> None:
-    """A table of a paper: trains what it needs, goes on where it stopped, prints our numbers beside
-    the published.
-
-    `--set` takes train.KEY=VALUE of all runs, or runs.NAME.KEY=VALUE.
-    """
-    from capgrade.pipelines.reproduce.recipe import load_recipe, settings_of
-
-    # An unknown recipe is an error of its own, raised before other options are missed.
-    recipe = load_recipe(name) if name is not None else None
-    if name is None or recipe is None or captions is None or out is None:
-        missing = [
-            text
-            for text, value in (("RECIPE", name), ("--captions", captions), ("--out", out))
-            if value is None
-        ]
-        raise InputError(
-            f"no {' and no '.join(missing)}",
-            remedy="see capgrade reproduce --help, and capgrade list recipes",
-        )
-    settings = settings_of(recipe, common.params, common.sets or [], small)
-    measures = {*recipe.relevance, *(run.measure for run in settings.runs.values())}
-    measures |= {entry.measure for entry in recipe.rows if entry.measure}
-    require_all("torch", measures=measures, params=settings.measures)
-    from capgrade.pipelines.reproduce.stage import reproduce as stage
-    from capgrade.pipelines.reproduce.table import table_markdown
-
-    table = stage(
-        name,
-        captions,
-        regions,
-        out,
-        judgements=judgements,
-        split=split,
-        rows=row or [],
-        params=common.params,
-        sets=common.sets or [],
-        small=small,
-    )
-    typer.echo(
-        json.dumps(table, indent=2)
-        if common.as_json
-        else f"{table_markdown(table)}\n-> {out / name}"
-    )

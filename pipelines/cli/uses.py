@@ -1,9 +1,8 @@
-"""Commands that use labels: scores of captions, pages, and our time beside other libraries'."""
+"""Commands that use labels: scores of captions, and pages."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,18 +20,15 @@ from capgrade.pipelines.cli.options import (
     CaptionsDir,
     CommonOptions,
     ImagesOption,
-    Measures,
     N,
     ParamsFile,
     SetOptions,
     Split,
     load,
-    parse_measures,
     print_result,
-    refuse_options,
     require_all,
 )
-from capgrade.schemas.errors import InputError, choose_from
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import UNDER_DVC, delete_kept
 
 
@@ -186,7 +182,7 @@ def report(
 
     The page names what is missing, with the command that makes it.
     """
-    from capgrade.pipelines.report import report as stage
+    from capgrade.apps.report import report as stage
 
     loaded = load(params, sets)
     if "name" in loaded.publish.model_fields_set:
@@ -256,9 +252,9 @@ def audit(
         judgements = Path(agree.judgements)
     require_all("vl_convert", *([ENCODER] if stand_in is not None else []))
     from capgrade.agreement.calibration import named
-    from capgrade.pipelines.audit import audit as stage
-    from capgrade.pipelines.audit import lists_folder
-    from capgrade.pipelines.audit.page import summary_lines
+    from capgrade.apps.audit import audit as stage
+    from capgrade.apps.audit import lists_folder
+    from capgrade.apps.audit.page import summary_lines
 
     figures = stage(
         captions,
@@ -279,44 +275,3 @@ def audit(
         common.as_json,
         "\n".join([*summary_lines(figures), f"{out}, lists in {lists_folder(out)}"]),
     )
-
-
-# Modules of capgrade.benchmarks, with the default of --measures; "" for one that takes no measures.
-BENCHES = {
-    "gates": "",
-    "corpus": "",
-    "relevance": "cider,rouge_l,sbert",
-    "score": "",
-    "shards": "cider,rouge_l,sbert",
-    "start": "",
-}
-
-
-def bench(
-    name: Annotated[str, typer.Argument(metavar="BENCHMARK", help=f"One of {', '.join(BENCHES)}.")],
-    captions: CaptionsDir,
-    measures: Measures = None,
-    common: CommonOptions = COMMON_OPTIONS,
-) -> None:
-    """Time us beside another library in one process, and print the largest difference of results.
-
-    `gates` prints speed and memory, with MS-COCO 5K as --captions, beside what they must reach.
-    What else a benchmark reads is `--set bench.KEY=VALUE`.
-    """
-    if name not in BENCHES:
-        raise InputError(f"no benchmark '{name}'", remedy=choose_from(name, BENCHES))
-    default = BENCHES[name]
-    if not default:
-        refuse_options(f"with bench {name}", measures=measures)
-    from capgrade.benchmarks.harness import Asked, show
-
-    loaded = load(common.params, common.sets)
-    names = parse_measures(measures or default) if default else ()
-    if loaded.bench.embeddings is None:
-        require_all(measures=names)
-    request = Asked(captions, names, loaded, common.params, common.sets or [])
-    rows = import_module(f"capgrade.benchmarks.{name}").bench(request)
-    if common.as_json:
-        print_result(rows, True)
-    else:
-        show(f"bench {name}", rows)

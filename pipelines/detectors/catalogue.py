@@ -148,7 +148,7 @@ DETECTORS = {
     "scenes": DetectorKind(
         _make_bottom_up,
         unread=("model", "boxes_of", "config"),
-        weights=Path(__file__).with_name("scenes.safetensors"),  # by studies/train_detector.py
+        weights=Path(__file__).with_name("scenes.safetensors"),  # by research.studies
     ),
     "bottom_up": DetectorKind(_make_bottom_up, unread=("model", "boxes_of", "config")),
     "detectron2": DetectorKind(

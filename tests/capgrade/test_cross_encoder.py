@@ -8,8 +8,8 @@ import torch
 from sentence_transformers import CrossEncoder
 
 from capgrade.cross_encoder import load_cross_encoder, score_pairs
+from tests.apps.judging.tiny import random_model
 from tests.conftest import WORDS, random_sets
-from tests.pipelines.judging.tiny import random_model
 
 TEXTS = [text for own in random_sets(12, seed=4) for text in own]
 PAIRS = list(zip(TEXTS, reversed(TEXTS), strict=True))

@@ -22,7 +22,7 @@ from capgrade.kernels import in_threads, limited_threads, njit
 from capgrade.schemas import say
 from tests.conftest import ROOT
 
-PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks", "capgrade")
+PACKAGES = ("schemas", "pipelines", "trainer", "apps", "capgrade")
 CALLER = """
 from capgrade.kernels import njit, np, ones
 

@@ -379,7 +379,7 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
         == 0
     )
     capsys.readouterr()
-    assert call("bench", "score", "--captions", f"{tmp_path}/c", "--json") == 0
+    assert call("score", "--captions", f"{tmp_path}/c", "--json", module="research.benchmarks") == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found) == ["tokenizer", "bleu", "meteor", "rouge_l", "cider", "total"]
     for name, row in found.items():

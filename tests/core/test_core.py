@@ -166,11 +166,6 @@ LINES = {
         "train,encoder",
     ),
     "search --run run --query dog": (f"torch, {ENCODER}", "train,encoder"),
-    "reproduce sam-1 --captions captions --out out": (f"torch, {TABLES}", "train,meteor"),
-    "reproduce bcls-2 --captions captions --out out": (
-        f"torch, {TABLES}, {ENCODER}",
-        "train,meteor,encoder",
-    ),
     "publish --captions captions --shards SHARDS --license cc0-1.0 --out d": (
         "datasets",
         "publish",

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from capgrade.explorer.ratings import ReviewRatings
+from capgrade.apps.explorer.ratings import ReviewRatings
 from capgrade.measures import MEASURES
 from capgrade.params import load_params
 from capgrade.pipelines.cli import COMMANDS as SHOWN
-from tests.benchmarks.test_shards import run_here
+from tests.apps.judging.stand_in import Chat, served
 from tests.conftest import ROOT, call
-from tests.pipelines.judging.stand_in import Chat, served
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
 from tests.pipelines.publish.stand_in import Hub
+from tests.research.benchmarks.test_shards import run_here
 from tests.tools import reference
 from tests.tools.commands import commands
 
@@ -148,12 +148,12 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "capgrade captions --set captions.scenes.test=3000": (
             "half a minute, for the study below it"
         ),
-        "python -m studies.judged": "half an hour; tests/studies/test_judged.py runs a smaller one",
-        "python -m studies.from_shards": (
-            "half an hour; tests/studies/test_from_shards.py runs a smaller one"
+        "python -m research.studies.judged": "half an hour; tests/research/studies/test_judged.py runs a smaller one",
+        "python -m research.studies.from_shards": (
+            "half an hour; tests/research/studies/test_from_shards.py runs a smaller one"
         ),
     },
-    "papers.md": {"make": ELSEWHERE, "python": "hours"},
+    "papers.md": {"make": ELSEWHERE, "python -m research.studies": "hours"},
     "publish.md": {
         "capgrade publish --calibration": (
             "wants a calibration; pipelines/publish/test_tables.py has one"
@@ -161,7 +161,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
     "regrade.md": {
         "capgrade regrade --captions captions --similarity": (
-            "wants two models or a hundred judgements; tests/pipelines/test_regrade.py has them"
+            "wants two models or a hundred judgements; tests/apps/audit/test_regrade.py has them"
         ),
     },
     "regions.md": {
@@ -170,8 +170,8 @@ NOT_RUN: dict[str, dict[str, str]] = {
             "wants a model; detectors/test_patches.py has some"
         ),
         "capgrade regions import --format weights": "wants published weights",
-        "python -m studies.train_detector": (
-            "26 minutes; tests/studies/test_train_detector.py trains a smaller one"
+        "python -m research.studies.train_detector": (
+            "26 minutes; tests/research/studies/test_train_detector.py trains a smaller one"
         ),
     },
     "shards.md": {
@@ -197,9 +197,9 @@ NOT_RUN: dict[str, dict[str, str]] = {
         ),
     },
     "notebook.md": {
-        "capgrade bench shards": "tests/benchmarks/test_shards.py runs it",
-        "python": (
-            "wants people's judgements of MS-COCO; tests/studies/test_results.py runs its parts"
+        "python -m research.benchmarks shards": "research/benchmarks/test_shards.py runs it",
+        "python -m research.studies": (
+            "wants people's judgements of MS-COCO; tests/research/studies/test_results.py runs its parts"
         ),
     },
     "first_hour.md": {"dvc": ELSEWHERE},
@@ -228,7 +228,7 @@ def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     shutil.copytree(world, tmp_path / "here", copy_function=shutil.copyfile)
     monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
     # a process takes ten seconds to start
-    monkeypatch.setattr("capgrade.benchmarks.shards.run", run_here)
+    monkeypatch.setattr("research.benchmarks.shards.run", run_here)
     monkeypatch.setitem(MEASURES, "length", None)  # docs/measures.md adds it; taken out afterwards
     monkeypatch.delitem(MEASURES, "length")
     monkeypatch.setenv("COLUMNS", "80")  # as the pages show it
@@ -287,7 +287,12 @@ def test_the_examples_of(
             if line.startswith(("mkdir ", "printf ")):
                 subprocess.run(line, shell=True, check=True)
                 continue
-            status = call(*shlex.split(line)[1:])
+            words = shlex.split(line)
+            status = (
+                call(*words[3:], module=words[2])
+                if words[:2] == ["python", "-m"]
+                else call(*words[1:])
+            )
             printed = capfd.readouterr()
             assert status == (2 if "error: " in example.said else 0), f"{where}\n{printed.err}"
             assert (missing := differs(example.said, printed.out + printed.err)) is None, (
@@ -303,11 +308,7 @@ def test_the_example_of_each_command(
 ) -> None:
     """In the order of the table: what one writes the next may read."""
     for name, (_, options) in SHOWN.items():
-        sizes = {
-            "train": TINY,
-            "bench": "--set bench.pairs=20",
-            "reproduce": "--small --row VSRN",
-        }
+        sizes = {"train": TINY}
         if name == "agree raters":
             assert call(*shlex.split("explore --dataset dataset --sample reviews")) == 0
             rate_some(Path("reviews"))

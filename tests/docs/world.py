@@ -12,9 +12,9 @@ import numpy as np
 
 from capgrade.pictures.listing import read_pictures
 from capgrade.schemas.captions import Captions, read_captions
+from tests.apps.judging.tiny import random_model
 from tests.conftest import call
 from tests.layouts import flickr30k, webdataset
-from tests.pipelines.judging.tiny import random_model
 
 SCENES = (
     "--set captions.scenes.train=12 --set captions.scenes.val=6 --set captions.scenes.test=14 "

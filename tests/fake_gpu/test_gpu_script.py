@@ -7,7 +7,6 @@ from importlib import import_module
 import pytest
 import torch
 
-from capgrade.benchmarks import gpu
 from capgrade.measures import MEASURES, choose
 from capgrade.measures.base import Fitted, State
 from capgrade.measures.cider import device as cider
@@ -15,6 +14,7 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.measures.rouge.device import RougeOnDevice
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models import MODELS
+from research.benchmarks import gpu
 from tests.conftest import ROOT
 from tests.fake_gpu.device import FakeGpu
 

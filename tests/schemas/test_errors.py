@@ -73,10 +73,8 @@ evaluate --lists coco-5 --similarity x.npy => coco-5k
 score --candidates {c}/a.json --references {c}/b.json --measures cidre => cider
 init --template flikr8k o => flickr8k
 list mesures => measures
-reproduce sam-3-f30 --out o => sam-3-f30k
 regions --images {c}/a.png --detector botom_up --out o => bottom_up
 regions import --format lxmrt --input x --out o => lxmert
-bench relevence --captions {c}/c => relevance
 """
 
 

@@ -75,9 +75,7 @@ def outside(path: Path) -> set[str]:
     return found - sys.stdlib_module_names - {"capgrade"}
 
 
-@pytest.mark.parametrize(
-    "folder", ["capgrade", "schemas", "pipelines", "trainer", "explorer", "benchmarks"]
-)
+@pytest.mark.parametrize("folder", ["capgrade", "schemas", "pipelines", "trainer", "apps"])
 def test_whatever_is_imported_is_brought(folder: str) -> None:
     core = named(PROJECT["dependencies"])
     for path in (ROOT / folder).glob("*.py" if folder == "capgrade" else "**/*.py"):

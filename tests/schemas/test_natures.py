@@ -78,7 +78,7 @@ def test_the_options_of_models_that_name_files_are_those_of_the_block() -> None:
 def test_no_list_of_keys_by_hand_stands_beside_the_types() -> None:
     """Two places or more, or two of how, as texts in one collection, are such a list."""
     allowed = {"pipelines/detectors/catalogue.py"}  # what a detector does not read
-    folders = ("capgrade", "schemas", "pipelines", "trainer", "explorer")
+    folders = ("capgrade", "schemas", "pipelines", "trainer", "apps")
     for nature in (Place, Manner):
         keys = {key for key, field in LEAVES.items() if isinstance(nature_of(field), nature)}
         names = {key.rpartition(".")[2] for key in keys}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from playwright.sync_api import Browser, Page, sync_playwright
 
 if TYPE_CHECKING:
-    from capgrade.explorer.answers import Explorer
+    from capgrade.apps.explorer.answers import Explorer
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -65,7 +65,7 @@ def running(
     explorer: Explorer, reviews: Path, host: str = "127.0.0.1", port: int = 0
 ) -> Iterator[str]:
     """The explorer in a thread of this process: yields its address, stops when the block ends."""
-    from capgrade.explorer.app import open_server
+    from capgrade.apps.explorer.app import open_server
 
     server, bound, address = open_server(explorer, reviews, host, port)
     with bound:

@@ -57,7 +57,7 @@ def of_section(browser: Browser, report: Path, name: str, path: Path) -> None:
 
 def of_explorer(browser: Browser, data: Path, out: Path) -> None:
     """The explorer's pages: a caption typed and answered, disagreements, a pair to rate."""
-    from capgrade.explorer.start import ExplorerFolders, open_explorer
+    from capgrade.apps.explorer.start import ExplorerFolders, open_explorer
 
     runs, indexes = ([data / folder / "scenes_sam"] for folder in ("runs", "embeddings"))
     captions = {"captions": data / "captions", "split": "test", "relevance": data / "relevance"}

@@ -26,7 +26,7 @@ _FEW = 300  # images: with fewer, Sentence-BERT as it is agrees about as well wi
 _STEP = 65536  # captions in double precision at a time
 _REMEDY = "use sbert, or set measures.sbert.shared_from to captions of more images, or to coco"
 _KIND = "shared_map"
-# `shared_from: coco`: of the captions of MS-COCO's 5K test images (`studies.shared_map`).
+# `shared_from: coco`: of the captions of MS-COCO's 5K test images (`research.studies.shared_map`).
 COCO, _COCO_FILE = "coco", Path(__file__).with_name("coco.arrow")
 
 

@@ -19,8 +19,8 @@ from capgrade.agreement.judgement_files import (
     read_people,
 )
 from capgrade.agreement.judgements import Judgements, Within
-from capgrade.explorer.plans import write_plan
-from capgrade.explorer.ratings import ReviewRatings
+from capgrade.apps.explorer.plans import write_plan
+from capgrade.apps.explorer.ratings import ReviewRatings
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.rouge import RougeL, RougeParams
 from capgrade.metrics.eccv import read_lists

@@ -12,7 +12,7 @@ from PIL import Image
 
 import capgrade
 from capgrade import Labels
-from capgrade.explorer.voices import fit_measure_voices
+from capgrade.apps.explorer.voices import fit_measure_voices
 from capgrade.measures import choose, embeddings
 from capgrade.measures.image_text import ImageText, ImageTextParams
 from capgrade.measures.image_text import encoder as encoders

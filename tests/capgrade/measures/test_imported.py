@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import capgrade
-from capgrade.explorer.judgements import read_judge_tables
+from capgrade.apps.explorer.judgements import read_judge_tables
 from capgrade.measures import MeasuresParams, choose, imported
 from capgrade.measures.imported import FittedImported, FittedPairs, Imported
 from capgrade.schemas.arrays import map_npy

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from capgrade.benchmarks.gpu import BLOCK_FORMS
 from capgrade.measures import choose
 from capgrade.measures.base import CHUNK
 from capgrade.measures.params import MeasuresParams
@@ -12,6 +11,7 @@ from capgrade.pipelines.shards import shards
 from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from research.benchmarks.gpu import BLOCK_FORMS
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
 DEVICES = [

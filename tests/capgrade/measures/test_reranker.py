@@ -14,8 +14,8 @@ from sentence_transformers import CrossEncoder
 
 import capgrade
 from capgrade import Labels
-from capgrade.explorer.corpus import read_labels
-from capgrade.explorer.plans import plan_most_informative, plan_pool
+from capgrade.apps.explorer.corpus import read_labels
+from capgrade.apps.explorer.plans import plan_most_informative, plan_pool
 from capgrade.measures import choose, meaning_of, parts_of
 from capgrade.measures.base import state_of
 from capgrade.measures.params import MeasuresParams
@@ -26,6 +26,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.own_pairs import read_own_pairs
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards
+from tests.apps.judging.test_cross_encoder import OfColours
+from tests.apps.judging.tiny import random_model
 from tests.conftest import (
     WORDS,
     call,
@@ -35,8 +37,6 @@ from tests.conftest import (
     refusal,
     write_captions_folder,
 )
-from tests.pipelines.judging.test_cross_encoder import OfColours
-from tests.pipelines.judging.tiny import random_model
 
 SETS = random_sets(12, seed=6, least=2, most=3)
 TOP = 5

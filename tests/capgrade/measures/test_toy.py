@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.explorer.voices import fit_measure_voices
+from capgrade.apps.explorer.voices import fit_measure_voices
 from capgrade.measures import MEASURES, choose
 from capgrade.measures.on_device import on_device
 from capgrade.measures.params import MeasuresParams

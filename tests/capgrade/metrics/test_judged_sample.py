@@ -30,7 +30,7 @@ from capgrade.metrics.uncertainty import share_interval
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pairs import PairLists
-from studies.ranks import tfidf
+from research.studies.ranks import tfidf
 
 BINARY = ("recall@1", "recall@5", "r@5", "precision@5", "map@r", "r_precision")
 GRADED = ("ndcg@10", "ndcg_exp@10", "ncs@5")

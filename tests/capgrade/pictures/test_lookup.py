@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from capgrade.apps.page.thumbnails import PageThumbnails
+from capgrade.apps.report import report
 from capgrade.measures.params import MeasuresParams
 from capgrade.pictures.lookup import MAX_UNANSWERED, find_pictures
-from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.relevance import relevance
-from capgrade.pipelines.report import report
 from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.say import CapgradeWarning
@@ -122,7 +122,7 @@ def test_pages_show_them_with_links_and_the_rest_as_links(
         "nothing to link to"
     )
     assert sum(one.category is CapgradeWarning for one in recwarn) == 3, "one for each page"
-    monkeypatch.setattr("capgrade.pipelines.page.thumbnails.MOST_BYTES", 1)
+    monkeypatch.setattr("capgrade.apps.page.thumbnails.MOST_BYTES", 1)
     few = PageThumbnails(world / "data" / "captions", world / "pictures", world)
     assert few.uri("1", 30) is None and few.link("1") == "pictures/val/%C3%84%201.png"
 

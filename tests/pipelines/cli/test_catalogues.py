@@ -8,7 +8,6 @@ from capgrade.metrics.catalogue import CATALOGUE, MEANINGS
 from capgrade.pipelines import detectors
 from capgrade.pipelines.cli.catalogues import KINDS
 from capgrade.pipelines.detectors.catalogue import DETECTORS
-from capgrade.pipelines.reproduce.recipe import recipe_names
 from capgrade.pipelines.sources import SOURCES
 from capgrade.schemas.params import shipped_presets
 from capgrade.trainer.models import MODELS
@@ -19,7 +18,6 @@ NAMES = {
     "presets": shipped_presets(),
     "sources": {"scenes", *SOURCES},
     "detectors": DETECTORS,
-    "recipes": recipe_names(),
     "losses": LOSSES,
     "models": MODELS,
     "parameters": {"relevance.split", "measures.sbert.model", "train.loss", "seed"} - {"seed"},

@@ -121,7 +121,9 @@ def test_results_as_json(world: Path) -> None:
     assert result.keys() == {"cider", "rouge_l", "binary", "human"}
     assert {"pearson", "spearman", "kendall", "kendall_c", "intervals"} <= result["cider"].keys()
     assert result["cider"]["pearson"].keys() == {"all", "non_original"}
-    result = printed("bench", "relevance", *captions, *two, "--set", "bench.pairs=50")
+    result = printed(
+        "relevance", *captions, *two, "--set", "bench.pairs=50", module="research.benchmarks"
+    )
     assert result.pop("all")["times_the_product"] > 0
     for row in result.values():
         assert {"pairs_per_s", "peer", "peer_pairs_per_s", "ratio", "max_abs_diff"} <= row.keys()

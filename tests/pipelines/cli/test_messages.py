@@ -9,7 +9,7 @@ from capgrade.pipelines.cli import _is_worth_saying
 from tests.conftest import ROOT
 from tests.tools.commands import commands
 
-PRODUCT = ("capgrade", "schemas", "pipelines", "trainer", "explorer", "benchmarks")
+PRODUCT = ("capgrade", "schemas", "pipelines", "trainer", "apps")
 # Of torchrun, pip, Beam, open_clip, hf, dvc and dask.
 OTHERS = {
     "--nproc-per-node",

@@ -18,10 +18,10 @@ from datasets.info import DatasetInfosDict
 from huggingface_hub import DatasetCard
 from PIL import Image
 
+from capgrade.apps.page.charts import read_palette
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.refit import measures_block
 from capgrade.params import load_params
-from capgrade.pipelines.page.charts import read_palette
 from capgrade.pipelines.publish.card import size_category
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import COLOURS, publish

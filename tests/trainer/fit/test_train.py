@@ -17,7 +17,6 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.measures.sbert import SbertParams
 from capgrade.params import load_params
 from capgrade.pipelines.publish.push import push
-from capgrade.pipelines.reproduce.recipe import SMALL
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas import say
@@ -27,9 +26,10 @@ from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.train import epoch_lines, scored_batch
 from capgrade.trainer.search.index import search, search_captions
+from research.reproduce.recipe import SMALL
+from tests.apps.judging.stand_in import Chat, served
+from tests.apps.judging.tiny import random_model
 from tests.conftest import call
-from tests.pipelines.judging.stand_in import Chat, served
-from tests.pipelines.judging.tiny import random_model
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
 from tests.pipelines.publish.stand_in import Hub
 from tests.trainer.fit.runs import column, params, run, train

@@ -1,1 +1,0 @@
-"""Benchmarks of capgrade beside a peer in one run, and their ratio. `capgrade bench` runs them."""

@@ -1,0 +1,334 @@
+r"""Hosts and losses on the pictures of Flickr8K, with people as the referee.
+
+    python -m research.studies.flickr8k --out flickr8k.md --plot flickr8k.png
+    python -m research.studies.flickr8k --project flickr8k --judgements FILE --runs runs
+
+The first command prints the table of what is in `flickr8k_results`, a file a run and seed. The
+second trains and scores what is missing there. `--project` is what `make flickr8k` made: captions,
+regions, and labels of the test split. FILE is CrowdFlowerAnnotations.txt. A stopped command goes
+on, and several may run at once, each with an `--only` of its own.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from scipy.stats import spearmanr
+
+from capgrade.agreement.coefficients import pair_draws, taus
+from capgrade.agreement.judgement_files import read_judgements
+from capgrade.agreement.judgements import Judgements
+from capgrade.params import Params, load_params
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import write_json
+from capgrade.schemas.natures import recorded
+from capgrade.schemas.relevance import read_relevance
+from capgrade.trainer.evaluation.evaluate import score
+from capgrade.trainer.evaluation.task import Task
+from capgrade.trainer.fit.setup import Data
+from capgrade.trainer.fit.train import train
+from capgrade.trainer.stages.evaluate import EvaluateParams
+from research.studies import arguments, write_rows
+from research.studies.results import scores_of, spread
+
+PLAN = Path(__file__).with_suffix(".yaml")
+RESULTS = Path(__file__).with_name("flickr8k_results")
+HEAD = "| run | "
+RECALL = ("recall@1", "recall@5", "recall@10")
+GRADED = ("ncs@10", "ndcg@25", "kendall_tau_b")
+LABELS = ("cider", "sbert", "people_shared")  # of the test split
+TITLES = {  # in the picture
+    "frozen": "the own pair alone (InfoNCE)",
+    "frozen_soft": "soft targets, Sentence-BERT",
+    "frozen_soft_deep": "softer, Sentence-BERT",
+    "frozen_people": "soft targets, people_shared",
+    "frozen_people_deep": "softer, people_shared",
+    "frozen_cider": "soft targets, CIDEr-D",
+    "frozen_masked": "likely positives masked, P .5",
+    "frozen_masked_more": "likely positives masked, P .22",
+    "frozen_hard": "triplet, hardest negative",
+    "frozen_sum": "triplet, all negatives",
+    "frozen_sam": "SAM, the paper's form",
+    "frozen_sam_authors": "SAM, the authors' code",
+    "frozen_bcls": "BCLS",
+    "frozen_daa": "DAA",
+}
+# Titles that stand left of their points, and that are raised by so many points.
+LEFT = {"frozen_masked", "frozen_masked_more", "frozen_bcls", "frozen_sam_authors"}
+RAISED = {"frozen": -7, "frozen_masked_more": 10, "frozen_bcls": -9}
+YES = 0.5  # the share of yes from which people accept a pair
+DRAWS = 200  # of images, for intervals of agreement
+
+
+@dataclass(frozen=True)
+class Project:
+    """What the runs are trained on and scored by."""
+
+    folder: Path
+    captions: dict[str, Captions]  # by split
+    labels: dict[str, dict[str, np.ndarray]]  # split -> measure -> [images, captions]
+    people: Judgements  # of other captions of the test split
+
+    @property
+    def data(self) -> Data:
+        return Data(self.folder / "data/captions", self.folder / "data/regions")
+
+    @property
+    def owner(self) -> np.ndarray:
+        """The image of each judged pair's caption, int64 [n]."""
+        return self.captions["test"].owner[self.people.caption]
+
+
+def open_project(folder: Path, judgements: Path) -> Project:
+    """The captions, labels and judgements of a project. Labels of the test split are those of its
+    stage `relevance`."""
+    captions = {split: read_captions(folder / "data/captions", split) for split in ("val", "test")}
+    labels = {
+        "test": {
+            name: read_relevance(folder / f"data/relevance/{name}.arrow").matrix()
+            for name in LABELS
+        },
+        "val": {},
+    }
+    people = read_judgements(judgements, captions["test"])
+    other = captions["test"].owner[people.caption] != people.image
+    people = Judgements(people.image[other], people.caption[other], people.score[other])
+    return Project(folder, captions, labels, people)
+
+
+def params_of(preset: str, seed: int) -> Params:
+    """The parameters of a run, by flickr8k.yaml."""
+    return load_params(PLAN, [f"train.preset={preset}", f"train.seed={seed}"])
+
+
+def read_result(preset: str, seed: int) -> dict[str, Any] | None:
+    """What is known of a run: metrics of both splits, and `tau_b` with people, of all judged pairs
+    and of draws of images. None if it was not trained yet. InputError if it was trained with other
+    settings than those of flickr8k.yaml."""
+    file = RESULTS / f"{preset}-{seed}.json"
+    if not file.is_file():
+        return None
+    result = json.loads(file.read_text(encoding="utf-8"))
+    if result["train"] != settings_of(params_of(preset, seed)):
+        problem = "the run was trained with other settings than flickr8k.yaml has"
+        raise InputError(problem, file=file, remedy="delete this file, and train the run again")
+    return result
+
+
+def settings_of(params: Params) -> dict[str, Any]:
+    """The settings that a run's result depends on, as they stand in JSON."""
+    return json.loads(json.dumps(recorded(params.train)))
+
+
+def make_result(project: Project, runs: Path, preset: str, seed: int) -> dict[str, Any]:
+    """Train and score a run, and write its result. The scores of the judged pairs are kept beside
+    the run, a float32 [n] file."""
+    params, run = params_of(preset, seed), runs / f"{preset}-{seed}"
+    data = project.data
+    train(data.captions, run, params.train, params.measures, regions=data.regions)
+    found: dict[str, Any] = {"train": settings_of(params)}
+    for split, captions in project.captions.items():
+        similarity = scores_of(run, project.data, captions)
+        found[split] = metrics_of(similarity, captions, project.labels[split])
+    judged = similarity[project.people.image, project.people.caption]  # The last split is `test`.
+    np.save(run.with_suffix(".npy"), judged)
+    found["first"] = judged_first(similarity, project.captions["test"].owner, project.people)
+    found["tau_b"] = agreement(project, judged)
+    RESULTS.mkdir(exist_ok=True)
+    write_json(RESULTS / f"{preset}-{seed}.json", found)
+    return found
+
+
+def metrics_of(
+    similarity: np.ndarray, captions: Captions, labels: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    """Recall of both directions, their sum, and graded metrics by each label as means of both."""
+    task = Task(similarity, captions.owner, labels)
+    names = (*RECALL, *GRADED) if labels else RECALL
+    evaluation = score(task, EvaluateParams(samples=0, metric=names))
+    to_text, to_image = (scored.mean for scored in evaluation.scored.values())
+    values = {
+        f"{name} {side}": mean[name]
+        for side, mean in (("to text", to_text), ("to image", to_image))
+        for name in RECALL
+    }
+    values["rsum"] = evaluation.sums["rsum"]
+    for label in labels:
+        for name in GRADED:
+            # Metrics of the first label have no label in their names.
+            key = name if label == next(iter(labels)) else f"{name}[{label}]"
+            values[f"{name}[{label}]"] = (to_text[key] + to_image[key]) / 2
+    return values
+
+
+def agreement(project: Project, values: np.ndarray) -> list[float]:
+    """Kendall's tau-b of scores with people [1 + DRAWS]: of all judged pairs, then of draws of
+    images, the same for every run."""
+    people = project.people
+    rows = [np.arange(len(people.score))]
+    for draw in pair_draws(people.image, project.owner, DRAWS, seed=0):
+        rows.append(np.repeat(rows[0], draw.astype(np.int64)))
+    return [round(float(taus(values[row], people.score[row])[0]), 6) for row in rows]
+
+
+def judged_first(
+    similarity: np.ndarray, owner: np.ndarray, people: Judgements
+) -> dict[str, dict[str, float]]:
+    """Of each direction, what people say of the items that a run ranks first: shares of all queries
+    whose first item is their own (`own`), is another's and was judged (`judged`), and was accepted
+    by half of the judges or more (`accepted`). `recall` counts the accepted ones as right; it is a
+    lower bound, as most first items were not judged."""
+    score = np.full(similarity.shape, np.nan)
+    score[people.image, people.caption] = people.score
+    images, captions = np.arange(len(similarity)), np.arange(len(owner))
+    first = {
+        "to text": (images, similarity.argmax(1)),
+        "to image": (similarity.argmax(0), captions),
+    }
+    found = {}
+    for direction, (image, caption) in first.items():
+        own = owner[caption] == image
+        judged = ~own & ~np.isnan(score[image, caption])
+        accepted = judged & (score[image, caption] >= YES)
+        found[direction] = {
+            "own": float(own.mean()),
+            "judged": float(judged.mean()),
+            "accepted": float(accepted.mean()),
+            "recall": float((own | accepted).mean()),
+        }
+    return found
+
+
+def baseline_of(run: str, runs: Sequence[str]) -> str:
+    """The run that has another loss on the same host: the one that is named after the host."""
+    host = run.partition("_")[0]
+    return host if host in runs else run
+
+
+def rows(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """The lines of a Markdown table of runs, each with the results of its seeds: mean ± standard
+    deviation over seeds in percent, rsum of 0 to 600. Agreement with people, and how far it is from
+    that of the host's first run, have 95 % intervals over images."""
+    of_test = ("recall@1 to text", "recall@1 to image", "rsum")
+    graded = tuple(f"ndcg@25[{label}]" for label in LABELS)
+    head = ["seeds", "rsum of val", *of_test, *graded, "people", "people, beside its host's first"]
+    head += [f"recall@1 {side}, accepted too" for side in ("to text", "to image")]
+    yield HEAD + " | ".join(head) + " |"
+    yield "|---|" + "---:|" * len(head)
+    taus_of = {name: mean_taus(found) for name, found in results.items()}
+    for name, found in results.items():
+        cells = [str(len(found)), spread(np.array([one["val"]["rsum"] for one in found]))]
+        for metric in (*of_test, *graded):
+            scale = 1 if metric == "rsum" else 100
+            cells.append(spread(np.array([scale * one["test"][metric] for one in found])))
+        of_seeds = spread(np.array([100 * one["tau_b"][0] for one in found]))
+        cells.append(f"{of_seeds} {interval(taus_of[name])}")
+        base = baseline_of(name, list(results))
+        difference = taus_of[name] - taus_of[base]
+        cells.append("" if base == name else f"{100 * difference[0]:+.1f} {interval(difference)}")
+        for side in ("to text", "to image"):
+            cells.append(spread(np.array([100 * one["first"][side]["recall"] for one in found])))
+        yield f"| {name} | " + " | ".join(cells) + " |"
+
+
+def first_items(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Lines that say, as means over runs, how many of the other images' items that are ranked first
+    people judged, and how many of these they accepted."""
+    for side in ("to text", "to image"):
+        found = [one["first"][side] for seeds in results.values() for one in seeds]
+        own, judged, accepted = (
+            np.mean([one[key] for one in found]) for key in ("own", "judged", "accepted")
+        )
+        yield f"{side}: {judged / (1 - own):.1%} judged, {accepted / judged:.1%} of these accepted"
+
+
+def alike(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Lines that say whether metrics rank the runs as agreement with people does: Spearman's rank
+    correlation over runs."""
+    people = [mean_taus(found)[0] for found in results.values()]
+    for metric in ("rsum", *(f"ndcg@25[{label}]" for label in LABELS)):
+        values = [np.mean([one["test"][metric] for one in found]) for found in results.values()]
+        yield f"{metric}: {spearmanr(values, people).statistic:+.2f}"
+
+
+def mean_taus(found: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """Agreement as the mean over seeds, float64 [1 + DRAWS]."""
+    return np.mean([one["tau_b"] for one in found], axis=0)
+
+
+def interval(values: np.ndarray) -> str:
+    """The 95 % interval of all but the first value, in percent."""
+    low, high = np.quantile(values[1:], (0.025, 0.975))
+    return f"[{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def plot(results: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None:
+    """Recall against agreement with people, a point a run, with standard deviations over seeds."""
+    figure = Figure(figsize=(7.6, 5.4), dpi=160, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for name, found in results.items():
+        rsum = np.array([one["test"]["rsum"] for one in found])
+        people = 100 * np.array([one["tau_b"][0] for one in found])
+        graded = "relevance" in str(params_of(name, 0).train.loss)
+        errors = {"xerr": rsum.std(), "yerr": people.std(), "elinewidth": 1}
+        at = (rsum.mean(), people.mean())
+        axes.errorbar(*at, **errors, fmt="o", color="#2e7d32" if graded else "#546e7a")
+        side, align = (-7, "right") if name in LEFT else (7, "left")
+        title, offset = TITLES.get(name, name), (side, RAISED.get(name, 0))
+        text: dict[str, Any] = {"ha": align, "va": "center", "fontsize": 8}
+        axes.annotate(title, at, xytext=offset, textcoords="offset points", **text)
+    axes.margins(x=0.22)
+    axes.set_xlabel("recall on Flickr8K's test split (rsum, 0 to 600)")
+    axes.set_ylabel("agreement with people (Kendall's τ-b, %)")
+    axes.spines[["top", "right"]].set_visible(False)
+    # Without matplotlib's version, bytes stay the same.
+    figure.savefig(file, metadata={"Software": None})
+
+
+def main() -> None:
+    plan = load_params(PLAN)
+    args = arguments(
+        __doc__,
+        HEAD,
+        project={"type": Path, "help": "train what is missing, on the data of this project"},
+        judgements={"type": Path, "help": "people's scores of test pairs"},
+        runs={"type": Path, "default": Path("runs"), "help": "where trained runs are kept"},
+        seeds={"type": int, "default": 3},
+        only={"default": "", "help": "runs whose names begin so"},
+        plot={"type": Path, "help": "write a picture of recall and agreement, a PNG"},
+    )
+    names = [name for name in plan.runs if name.startswith(args.only)]
+    if not names:
+        remedy = f"the start of one of: {', '.join(plan.runs)}"
+        raise InputError(f"no run begins with '{args.only}'", remedy=remedy)
+    project = None
+    if args.project is not None:
+        if args.judgements is None:
+            raise InputError("people's judgements are missing", remedy="--judgements FILE")
+        args.runs.mkdir(parents=True, exist_ok=True)
+        project = open_project(args.project, args.judgements)
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for seed in range(args.seeds):  # Every run has one seed before any has two.
+        for name in names:
+            result = read_result(name, seed)
+            if result is None and project is not None:
+                result = make_result(project, args.runs, name, seed)
+            if result is not None:
+                results[name].append(result)
+    results = {name: found for name, found in results.items() if found}
+    write_rows(rows(results), args.out)
+    print("ranks the runs as people do (Spearman):", ", ".join(alike(results)))
+    print("first items that are not their query's own,", "; ".join(first_items(results)))
+    if args.plot:
+        plot(results, args.plot)
+
+
+if __name__ == "__main__":
+    main()
