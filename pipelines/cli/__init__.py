@@ -11,29 +11,31 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from capgrade.pipelines.cli import catalogues, labels, people, project, regions, training, uses
-from capgrade.pipelines.cli.options import BEAM, Command, Group, option_of, with_options
+from capgrade.pipelines.cli import catalogues, labels, project, regions, scores, training
 from capgrade.pipelines.cli.stages import command_of
+from capgrade.pipelines.options import BEAM, Command, Group, option_of, with_options
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.extras import missing_extra
 from capgrade.schemas.say import show_warning
 from capgrade.stages import STAGES
 
+# The apps stand above the product, which imports none and finds their commands by this name. It is
+# no entry point, as a checkout may lie beside the metadata of an older installation.
+_APPS: Any = import_module("capgrade.apps.cli")
 # Commands that keep finished work when they are stopped, and go on with it.
-RESUMABLE = {"judge", "regrade"}
-RESUMABLE |= {name for name, stage in STAGES.items() if stage.format is not None}
+RESUMABLE = {*_APPS.RESUMABLE, *(name for name, one in STAGES.items() if one.format is not None)}
 # Where a stopped command goes on whose units take long; what was done of one is lost.
 _LARGE_UNITS = {
     "regions": "after the last finished shard, of up to 512 images",
     "train": "after the last finished epoch",
 }
-JUDGE = "--endpoint http://localhost:8000/v1 --judge-model llama-3.1-8b"
 
 _OF_STAGES = {name: (command_of(stage), stage.example) for name, stage in STAGES.items()}
 # The stages, then their uses; each with the line that its help opens with. Tests run these on small
@@ -50,30 +52,19 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "regions import": (regions.import_regions, "--format npz --input exported --out imported"),
     "compare": (training.compare, "data/evaluation --out comparison"),
     "agree texts": (labels.agree_texts, "polaris.csv --measures cider,rouge_l"),
-    "agree raters": (labels.raters, "reviews"),
     "agree": (
         labels.agree,
         "--captions data/captions --split test --judgements data/captions/truth-test.arrow",
     ),
     "publish push": (labels.push, "dataset user/my-labels"),
     "publish check": (labels.check, "dataset"),
-    "report": (uses.report, "--data data --out report.html"),
-    "score": (uses.score, "--candidates results.json --references captions.json"),
-    "audit": (uses.audit, "--captions captions --relevance relevance --out audit.html"),
+    "score": (scores.score, "--candidates results.json --references captions.json"),
     "frequencies": (labels.frequencies, "--captions captions --out frequencies.arrow"),
     "parse": (labels.parse, "'two dogs play with a red ball'"),
     "search": (training.search, "--run run --query 'two dogs play with a red ball'"),
-    "explore": (people.explore, "--dataset dataset"),
-    "judge": (
-        people.judge,
-        f"--captions captions --pairs cxc_sits_test.csv {JUDGE} --out judged.csv",
-    ),
-    "regrade": (
-        people.regrade,
-        f"--captions captions --similarity sims.npy {JUDGE} --budget 500 --out regraded",
-    ),
     "verify": (labels.verify, "data"),
     "list": (catalogues.list_names, "measures"),
+    **_APPS.COMMANDS,
 }
 
 

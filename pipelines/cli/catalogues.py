@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from capgrade.pipelines.cli.options import AsJson, print_result, require_all
+from capgrade.pipelines.options import AsJson, print_result, require_all
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.extras import EXTRAS
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from capgrade.pipelines.cli.options import (
+from capgrade.pipelines.options import (
     COMMON_OPTIONS,
     FILE,
     FOLDER,
@@ -180,31 +180,6 @@ def agree_texts(
     )
     facts = {"by": PEOPLE, "file": table.name, "pairs": rows, "split": None, "captions": None}
     _say_agreement({"judgements": facts, "measures": result}, out, common.as_json)
-
-
-def raters(
-    reviews: Annotated[
-        Path, typer.Argument(metavar="REVIEWS", help="Folder of ratings, of `capgrade explore`.")
-    ],
-    judgements: Annotated[
-        list[Path] | None,
-        Option(metavar=FILE, help="What a model said of these pairs; repeat for several."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """How far the raters of a review agree, and models that judged the same pairs: Krippendorff's
-    alpha."""
-    from capgrade.apps.explorer.judgements import (
-        agreement_rows,
-        measure_agreement,
-        read_judge_tables,
-    )
-    from capgrade.apps.explorer.ratings import ReviewRatings
-    from capgrade.pipelines.cli.tables import print_review
-
-    ratings = ReviewRatings.open(reviews)
-    result = measure_agreement(ratings, *read_judge_tables(judgements or [], ratings.plan))
-    print_result(result, True) if as_json else print_review(result, agreement_rows(result))
 
 
 def _refuse_other_file(out: Path | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from capgrade.pipelines.cli.options import (
+from capgrade.pipelines.options import (
     COMMON_OPTIONS,
     FOLDER,
     NAME,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from capgrade.pipelines.cli.options import (
+from capgrade.pipelines.options import (
     FILE,
     FOLDER,
     NAME,

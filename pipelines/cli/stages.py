@@ -12,7 +12,7 @@ import typer
 from pydantic.fields import FieldInfo
 from typer import Option
 
-from capgrade.pipelines.cli.options import (
+from capgrade.pipelines.options import (
     COMMON_OPTIONS,
     FILE,
     FOLDER,

@@ -216,9 +216,3 @@ def print_pointing(result: Mapping[str, Mapping[str, Any]]) -> None:
         for kind, row in result.items()
     ]
     print_table("Pointing game", columns, rows)
-
-
-def print_review(result: dict[str, Any], rows: Sequence[tuple[str, str]]) -> None:
-    """A review's agreement, as `explorer.judgements.agreement_rows` says it."""
-    title = f"Review, protocol {result['protocol']}, {result['items']:,} pairs"
-    print_table(title, ("", ""), rows, title_justify="left")

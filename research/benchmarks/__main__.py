@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from capgrade.pipelines.cli.options import (
+from capgrade.pipelines.options import (
     COMMON_OPTIONS,
     CaptionsDir,
     CommonOptions,

@@ -1,6 +1,6 @@
 """`python -m research.recipes`: the papers' tables that can be reproduced."""
 
-from capgrade.pipelines.cli.options import AsJson, print_result
+from capgrade.pipelines.options import AsJson, print_result
 from research.command import run_command
 from research.reproduce.recipe import list_recipes
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from capgrade.pipelines.cli.options import option_of
+from capgrade.pipelines.options import option_of
 from capgrade.schemas.errors import InputError, choose_from, nearest
 from tests.conftest import caption_table, refusal, write_captions_folder
 

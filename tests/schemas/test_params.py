@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from capgrade.params import load_params
-from capgrade.pipelines.cli.options import load
+from capgrade.pipelines.options import load
 from capgrade.schemas.errors import InputError
 from tests.conftest import ROOT
 

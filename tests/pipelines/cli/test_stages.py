@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from capgrade.pipelines.cli.options import with_options
 from capgrade.pipelines.cli.stages import command_of, knobs_of
+from capgrade.pipelines.options import with_options
 from capgrade.schemas.block import ParamsBlock
 from capgrade.schemas.natures import Where
 from capgrade.schemas.params import put

@@ -1,38 +1,27 @@
-"""Commands around people's judgements: a page to look at labels and to rate pairs, and a model as a
-rater."""
+"""`capgrade explore`, a page to look at labels and to rate pairs, and `capgrade agree raters`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
 
-from capgrade.pipelines.cli.options import (
-    COMMON_OPTIONS,
-    ENCODER,
+from capgrade.pipelines.options import (
     FILE,
     FOLDER,
-    NAME,
-    PATH,
-    SHARE,
-    CaptionsDir,
-    CommonOptions,
+    AsJson,
     ImagesOption,
     Measures,
-    N,
-    Out,
     ParamsFile,
     SetOptions,
     Split,
     load,
-    measures_of_manifest,
     parse_measures,
     print_result,
-    refuse_half,
     refuse_options,
     require_all,
 )
@@ -43,33 +32,6 @@ from capgrade.schemas.say import if_silent, warn
 if TYPE_CHECKING:
     from capgrade.apps.explorer.start import ExplorerFolders
     from capgrade.schemas.params import ExploreParams
-
-
-JudgeModel = Annotated[
-    str,
-    Option(
-        metavar=NAME,
-        help="The model's name at the endpoint, or a CrossEncoder: folder or hub id.",
-    ),
-]
-Endpoint = Annotated[
-    str | None,
-    Option(
-        metavar="URL",
-        help=(
-            "An OpenAI-compatible chat endpoint, such as http://localhost:8000/v1, or one's"
-            " .../v1/rerank."
-        ),
-    ),
-]
-MaxCost = Annotated[
-    float | None,
-    Option(
-        min=0,
-        metavar="COST",
-        help="Stop before this run costs more; set judge.price_in, _out. 0: only tell.",
-    ),
-]
 
 
 @dataclass(frozen=True)
@@ -214,9 +176,9 @@ def _measures_to_fit(labels: LabelFolders, names: Sequence[str]) -> set[str]:
     if labels.dataset:
         if not labels.dataset.is_dir():  # It is then a dataset of the hub, with labels of its own.
             return set()
-        return measures_of_manifest(read_manifest(labels.dataset, "publish")["measures"])
+        return _measures_of_manifest(read_manifest(labels.dataset, "publish")["measures"])
     if labels.shards:
-        return measures_of_manifest(read_manifest(labels.shards, "shards")["params"]["measures"])
+        return _measures_of_manifest(read_manifest(labels.shards, "shards")["params"]["measures"])
     return (
         {path.stem for path in labels.relevance.glob("*.arrow")} if labels.relevance else set(names)
     )
@@ -255,160 +217,41 @@ def _write_sample(out: Path, folders: ExplorerFolders, settings: ExploreParams) 
     typer.echo(f"{len(plan.items)} pairs to rate, protocol {plan.protocol} -> {out}")
 
 
-def judge(
-    captions: CaptionsDir,
-    pairs: Annotated[
-        str,
-        Option(
-            metavar="PATH|all",
-            help="Folder of `explore --sample`, JSON lines, judgements, or all pairs.",
-        ),
-    ],
-    judge_model: JudgeModel,
-    out: Annotated[
-        Path,
-        Option(
-            metavar=FILE, help="CSV to write: image_id, caption_id, score, rater, scale, prompt."
-        ),
-    ],
-    endpoint: Endpoint = None,
-    images: ImagesOption = None,
-    split: Split = None,
-    max_cost: MaxCost = None,
-    common: CommonOptions = COMMON_OPTIONS,
-) -> None:
-    """Ask a model how well captions describe images, as judgements and as a measure that `agree`
-    reads.
-
-    Without --endpoint the model is a CrossEncoder of sentence-transformers in this process. The
-    endpoint's token is read from the environment variable CAPGRADE_JUDGE_TOKEN. A run goes on where
-    the one before was stopped; nothing that was answered is asked again.
-    """
-    if out.suffix != ".csv":
-        raise InputError("judgements are written as CSV", file=out, remedy="call it .csv")
-    settings = load(common.params, common.sets).judge
-    if max_cost is not None and not (settings.price_in or settings.price_out):
-        remedy = "set judge.price_in and judge.price_out, per million tokens"
-        raise InputError("--max-cost without prices", remedy=remedy)
-    from capgrade.apps.judging import judge as stage
-    from capgrade.apps.judging import judge_of
-
-    done = stage(
-        captions,
-        pairs,
-        out,
-        source=judge_of(endpoint, judge_model, settings),
-        model=judge_model,
-        images=images,
-        split=split,
-        max_cost=max_cost,
-        params=settings,
-        tell=lambda message: typer.echo(message, err=True),
+def _measures_of_manifest(used: Mapping[str, Any]) -> set[str]:
+    """The measures in a folder's manifest, those that rank for them, and the parts of mixtures."""
+    names = {name for name, params in used.items() if "weights" not in params}
+    return names.union(
+        *(_measures_of_manifest(params.get("measures", {})) for params in used.values())
     )
-    message = f"{done['answered']:,} of {done['pairs'] * len(done['prompts']):,} scores -> {out}"
-    if done["tokens"]["sent"]:
-        usage = f"{done['requests']:,} requests, {done['tokens']['sent']:,} tokens sent"
-        usage += f", {done['tokens']['answered']:,} answered"
-        usage += f", cost {done['cost']:.3g}" if settings.price_in or settings.price_out else ""
-        message += f"\n{usage}, {done['from_probabilities']:,} scores from probabilities"
-    print_result(done, common.as_json, message)
-    if done["unanswered"]:
-        beside = out.with_name(f"{out.stem}-unanswered.csv")
-        typer.echo(
-            f"{done['unanswered']:,} scores have no answer that counts; the reasons are in"
-            f" {beside}",
-            err=True,
-        )
-    if done["left"]:
-        typer.echo(
-            f"{done['left']:,} scores are left: {done['stopped']}; run again to go on", err=True
-        )
 
 
-def regrade(
-    captions: CaptionsDir,
-    similarity: Annotated[
-        list[Path],
-        Option(
-            metavar="[NAME=]FILE",
-            help="Scores of a model, images x captions, as `evaluate` reads them; repeat it.",
-        ),
+def raters(
+    reviews: Annotated[
+        Path, typer.Argument(metavar="REVIEWS", help="Folder of ratings, of `capgrade explore`.")
     ],
-    judge_model: JudgeModel,
-    out: Out,
-    endpoint: Endpoint = None,
-    images: ImagesOption = None,
-    split: Split = None,
     judgements: Annotated[
-        Path | None,
-        Option(
-            metavar=PATH,
-            help="People's scores, as of `agree`, to learn what the judge's score means.",
-        ),
+        list[Path] | None,
+        Option(metavar=FILE, help="What a model said of these pairs; repeat for several."),
     ] = None,
-    budget: Annotated[
-        int,
-        Option(
-            min=10,
-            metavar=N,
-            help="Most pairs to ask about; with --judgements a quarter is of these.",
-        ),
-    ] = 3000,
-    accept: Annotated[
-        float,
-        Option(
-            min=0.01,
-            max=1,
-            metavar=SHARE,
-            help=(
-                "Share of the judge's scale from which a pair is right; with --judgements the"
-                " probability from which it is listed."
-            ),
-        ),
-    ] = 0.5,
-    max_cost: MaxCost = None,
-    common: CommonOptions = COMMON_OPTIONS,
+    as_json: AsJson = False,
 ) -> None:
-    """What models' recall and NDCG are worth: draw a pool of pairs, ask a judge, and estimate R@1
-    with what is also right, and NDCG@10 by its grades.
-
-    Similarities are read in the order of the captions table, or with ids beside them. With two
-    models the probability that the same one is first is printed. A run goes on where it was
-    stopped; nothing that was answered is asked again.
-    """
-    refuse_half(map(str, similarity), "--similarity")
-    paths: dict[str, Path] = {}
-    for item in similarity:
-        name, equals, file = str(item).partition("=")
-        path = Path(file) if equals and not item.exists() else item
-        name = name if equals and not item.exists() else item.stem
-        if name in paths:
-            raise InputError(
-                f"two models are called '{name}'",
-                file=path,
-                remedy="name one: --similarity NAME=FILE",
-            )
-        paths[name] = path
-    require_all("vl_convert", *([ENCODER] if endpoint is None else []))
-    loaded = load(common.params, common.sets)
-    from capgrade.apps.audit.regrade import lines_of
-    from capgrade.apps.audit.regrade import regrade as stage
-
-    figures = stage(
-        captions,
-        paths,
-        out,
-        model=judge_model,
-        endpoint=endpoint,
-        images=images,
-        split=split,
-        judgements=judgements,
-        budget=budget,
-        accept=accept,
-        max_cost=max_cost,
-        params=loaded.judge,
-        agree=loaded.agree,
-        tell=lambda said: typer.echo(said, err=True),
+    """How far the raters of a review agree, and models that judged the same pairs: Krippendorff's
+    alpha."""
+    from capgrade.apps.explorer.judgements import (
+        agreement_rows,
+        measure_agreement,
+        read_judge_tables,
     )
-    judged = f"{figures['answered']:,} of {figures['pairs']:,} pairs judged -> {out}"
-    print_result(figures, common.as_json, "\n".join([*lines_of(figures), judged]))
+    from capgrade.apps.explorer.ratings import ReviewRatings
+
+    ratings = ReviewRatings.open(reviews)
+    result = measure_agreement(ratings, *read_judge_tables(judgements or [], ratings.plan))
+    print_result(result, True) if as_json else _print_review(result, agreement_rows(result))
+
+
+def _print_review(result: dict[str, Any], rows: Sequence[tuple[str, str]]) -> None:
+    """A review's agreement, as `explorer.judgements.agreement_rows` says it."""
+    from capgrade.schemas.console import print_table
+
+    title = f"Review, protocol {result['protocol']}, {result['items']:,} pairs"
+    print_table(title, ("", ""), rows, title_justify="left")

@@ -307,11 +307,3 @@ def require_all(
         module for name in sorted(parts & MEASURES.keys()) for module in MEASURES[name].modules
     ]
     require(*dict.fromkeys([*modules, *needed]))
-
-
-def measures_of_manifest(used: Mapping[str, Any]) -> set[str]:
-    """The measures in a folder's manifest, those that rank for them, and the parts of mixtures."""
-    names = {name for name, params in used.items() if "weights" not in params}
-    return names.union(
-        *(measures_of_manifest(params.get("measures", {})) for params in used.values())
-    )

@@ -1,6 +1,5 @@
-"""Commands that use labels: scores of captions, and pages."""
+"""`capgrade score`: a captioner's results as COCO's evaluation scores them."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,27 +8,15 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from capgrade.pipelines.cli.options import (
+from capgrade.pipelines.options import (
     COMMON_OPTIONS,
-    ENCODER,
     FILE,
-    FOLDER,
-    NAME,
-    PATH,
-    TEXT,
-    CaptionsDir,
     CommonOptions,
-    ImagesOption,
-    N,
-    ParamsFile,
-    SetOptions,
-    Split,
     load,
     print_result,
     require_all,
 )
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.output import UNDER_DVC, delete_kept
 
 
 def score(
@@ -156,122 +143,3 @@ def _label_systems(files: Sequence[Path]) -> list[str]:
     return [
         f"{label} ({k + 1})" if label in labels[:k] else label for k, label in enumerate(labels)
     ]
-
-
-def report(
-    out: Annotated[Path, Option(metavar=FILE, help="HTML file to write.")] = Path("report.html"),
-    data: Annotated[
-        Path, Option(metavar=FOLDER, help="Folder of the outputs, named as in dvc.yaml.")
-    ] = Path("data"),
-    charts: Annotated[
-        Path | None, Option(metavar=FOLDER, help="Folder for the charts as PNG and SVG.")
-    ] = None,
-    title: Annotated[
-        str | None,
-        Option(
-            metavar=TEXT,
-            help="Title of the page. Default: publish.name, else the folder's name.",
-        ),
-    ] = None,
-    images: ImagesOption = None,
-    params: ParamsFile = None,
-    sets: SetOptions = None,
-) -> None:
-    """Everything that a pipeline wrote on one HTML page, which opens from disk and needs no
-    network.
-
-    The page names what is missing, with the command that makes it.
-    """
-    from capgrade.apps.report import report as stage
-
-    loaded = load(params, sets)
-    if "name" in loaded.publish.model_fields_set:
-        title = title or loaded.publish.name
-    done = stage(data, out, charts, title, images or loaded.regions.images)
-    also = f", {len(done.pictures)} pictures -> {charts}" if charts else ""
-    typer.echo(f"{done.sections} sections, {done.bytes / 1e6:.1f} MB -> {out}{also}")
-    for what in done.missing:
-        typer.echo(f"not here: {what}")
-    if UNDER_DVC in os.environ:  # it has recorded whatever the page shows
-        delete_kept(data)
-
-
-def audit(
-    captions: CaptionsDir,
-    relevance: Annotated[
-        Path | None, Option(metavar=FOLDER, help="Folder of `capgrade relevance`: every pair.")
-    ] = None,
-    shards: Annotated[
-        Path | None,
-        Option(metavar=FOLDER, help="Folder of `capgrade shards`: estimates by their weights."),
-    ] = None,
-    images: ImagesOption = None,
-    out: Annotated[
-        Path, Option(metavar=FILE, help="HTML file to write, beside a folder of its lists.")
-    ] = Path("audit.html"),
-    measure: Annotated[
-        str | None,
-        Option(
-            metavar=NAME,
-            help="Measure to judge by. Default: the first calibrated one, people before sbert.",
-        ),
-    ] = None,
-    calibration: Annotated[
-        Path | None,
-        Option(metavar=FILE, help="What `agree --calibrate` wrote, or crisscrossed, the default."),
-    ] = None,
-    judgements: Annotated[
-        Path | None,
-        Option(
-            metavar=PATH,
-            help="Who says what is right, as of `agree`. Default: the truth of scenes, if any.",
-        ),
-    ] = None,
-    similarity: Annotated[
-        list[Path] | None,
-        Option(
-            metavar=FILE,
-            help=(
-                "Scores of a model, as `evaluate` takes them: how many of its R@1 errors are likely"
-                " positives."
-            ),
-        ),
-    ] = None,
-    stand_in: Annotated[
-        int | None,
-        Option(metavar=N, help="As a model: caption N of each image stands for the image."),
-    ] = None,
-    split: Split = None,
-    common: CommonOptions = COMMON_OPTIONS,
-) -> None:
-    """Which negatives are likely positives: a list of pairs, what share of it is right, and what
-    share of all that is right it has; near-duplicates, and own captions that fit nothing; of a
-    model, how many of its R@1 errors."""
-    agree = load(common.params, common.sets).agree
-    if judgements is None and agree.judgements is not None:
-        judgements = Path(agree.judgements)
-    require_all("vl_convert", *([ENCODER] if stand_in is not None else []))
-    from capgrade.agreement.calibration import named
-    from capgrade.apps.audit import audit as stage
-    from capgrade.apps.audit import lists_folder
-    from capgrade.apps.audit.page import summary_lines
-
-    figures = stage(
-        captions,
-        out,
-        relevance=relevance,
-        shards=shards,
-        images=images,
-        split=split,
-        measure=measure,
-        calibration=named(calibration) if calibration else None,
-        judgements=judgements,
-        agree=agree,
-        similarity=similarity or (),
-        stand_in=stand_in,
-    )
-    print_result(
-        figures,
-        common.as_json,
-        "\n".join([*summary_lines(figures), f"{out}, lists in {lists_folder(out)}"]),
-    )
