@@ -11,7 +11,7 @@ on, and several may run at once, each with an `--only` of its own.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
 from capgrade.trainer.stages.evaluate import EvaluateParams
+from capgrade.trainer.stages.train import TrainParams
 from research.studies import arguments, write_rows
 from research.studies.results import scores_of, spread
 
@@ -78,6 +79,12 @@ class Project:
     @property
     def data(self) -> Data:
         return Data(self.folder / "data/captions", self.folder / "data/regions")
+
+    def data_of(self, params: TrainParams) -> Data:
+        """What a run is trained on: with shards of the training split, where its labels are looked
+        up."""
+        looked_up = params.relevance == "shards"
+        return replace(self.data, shards=self.folder / "data/shards" if looked_up else None)
 
     @property
     def owner(self) -> np.ndarray:
@@ -130,8 +137,15 @@ def make_result(project: Project, runs: Path, preset: str, seed: int) -> dict[st
     """Train and score a run, and write its result. The scores of the judged pairs are kept beside
     the run, a float32 [n] file."""
     params, run = params_of(preset, seed), runs / f"{preset}-{seed}"
-    data = project.data
-    train(data.captions, run, params.train, params.measures, regions=data.regions)
+    data = project.data_of(params.train)
+    train(
+        data.captions,
+        run,
+        params.train,
+        params.measures,
+        regions=data.regions,
+        shards=data.shards,
+    )
     found: dict[str, Any] = {"train": settings_of(params)}
     for split, captions in project.captions.items():
         similarity = scores_of(run, project.data, captions)
