@@ -13,8 +13,6 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.block import ParamsBlock, validated
 from capgrade.schemas.natures import As, PartOf, mark_of, resolved
 from capgrade.schemas.params import (
-    AgreeParams,
-    AlignParams,
     ExploreParams,
     JudgeParams,
     ScoreParams,
@@ -50,8 +48,6 @@ class Params(_OfStages):
     """more of them, see schemas/presets.yaml"""
     runs: tuple[str, ...] = ()
     """presets that the pipeline trains and compares"""
-    agree: AgreeParams = AgreeParams()
-    align: AlignParams = AlignParams()
     score: ScoreParams = ScoreParams()
     explore: ExploreParams = ExploreParams()
     judge: JudgeParams = JudgeParams()

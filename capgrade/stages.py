@@ -11,6 +11,7 @@ import re
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from capgrade.pipelines.stages.agree import AGREE
 from capgrade.pipelines.stages.captions import CAPTIONS
 from capgrade.pipelines.stages.publish import PUBLISH
 from capgrade.pipelines.stages.regions import REGIONS
@@ -19,6 +20,7 @@ from capgrade.pipelines.stages.shards import SHARDS
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 from capgrade.schemas.stage import Stage
+from capgrade.trainer.stages.align import ALIGN
 from capgrade.trainer.stages.embed import EMBED
 from capgrade.trainer.stages.evaluate import EVALUATE
 from capgrade.trainer.stages.train import TRAIN
@@ -26,7 +28,7 @@ from capgrade.trainer.stages.train import TRAIN
 GROUP = "capgrade.stages"  # of entry points
 # Commands and keys of params.yaml that are no stage's: a stage of their name would hide them.
 TAKEN = {
-    *("agree", "align", "audit", "compare", "explore", "frequencies", "init", "inputs"),
+    *("audit", "compare", "explore", "frequencies", "init", "inputs"),
     *("judge", "list", "measures", "parse", "presets", "regrade", "report", "runs"),
     *("score", "search", "verify"),
 }
@@ -35,10 +37,12 @@ OURS: tuple[Stage[Any], ...] = (
     REGIONS,
     RELEVANCE,
     SHARDS,
+    AGREE,
     PUBLISH,
     TRAIN,
     EMBED,
     EVALUATE,
+    ALIGN,
 )
 
 

@@ -1,7 +1,7 @@
 """Stage `agree`: how well each measure agrees with human judgements of image-caption pairs, or of
 pairs of one kind."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from capgrade.agreement.calibration import (
     calibration_errors,
     load,
     meanings,
+    named,
     random_pairs,
-    refuse_other,
     save,
     scale_of,
     some_references,
@@ -28,72 +28,123 @@ from capgrade.agreement.correlation import correlate
 from capgrade.agreement.curve import Curve, fit, through
 from capgrade.agreement.judgement_files import judged_digest, read_people
 from capgrade.agreement.judgements import Judgements, Within
-from capgrade.agreement.mixture_weights import FOLDS, mix, refuse_mixture, write_mixture
+from capgrade.agreement.mixture_weights import mix, require_mixture, write_mixture
 from capgrade.measures import Measure, choose, file_digests
 from capgrade.measures.imported import Imported
 from capgrade.measures.params import MeasuresParams
+from capgrade.pipelines.agreement_text import TABLES, agreement_table, agreement_text
+from capgrade.pipelines.stages.agree import (
+    AGREE,
+    AGREEMENT,
+    CALIBRATION,
+    JUDGED,
+    AgreeParams,
+)
 from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import found_digests
-from capgrade.schemas.judges import NONE, PEOPLE, TRUTH, VALUES, parse_scale
-from capgrade.schemas.own_files import arrow_of, refuse_file
-from capgrade.schemas.params import AgreeParams
+from capgrade.schemas.files import found_digests, write_json, write_text
+from capgrade.schemas.judges import NONE, PEOPLE, TRUTH, VALUES, are_agreement, parse_scale
+from capgrade.schemas.output import refuse_foreign
+from capgrade.schemas.own_files import json_with, refuse_file
 from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.run import Run
 from capgrade.schemas.say import tell
+from capgrade.schemas.tables import ENDINGS
 
 _JUDGED = "judged"
+_NOT_OF_PAIRS = ("captions", "calibration")  # inputs that the table of judged pairs does not name
+_PAIR = pa.schema(
+    {"image": pa.int32(), "caption": pa.int32(), "original": pa.bool_(), "score": pa.float32()}
+)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Figures of agreement, and what they are of."""
+
+    judgements: dict[str, Any] | None  # who judged what; None: there are none
+    measures: dict[str, dict[str, Any]]  # by measure, what docs/measures.md lists as JSON
+
+    def json(self) -> dict[str, Any]:
+        """As agreement.json has it."""
+        return {"judgements": self.judgements, "measures": self.measures}
+
+    def text(self) -> str:
+        """Tables for a terminal."""
+        if self.judgements is None:
+            return "agree.judgements is null: no measure was compared with judgements"
+        return agreement_text(self.measures)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What comparing measures with people gives, beside the figures."""
+
+    agreement: Agreement
+    inputs: dict[str, str]
+    judged: pa.Table | None = None  # a row a judged pair; None for pairs of one kind
+    weights: Mapping[str, float] | None = None  # of the mixture
+    calibration: Calibration | None = None
 
 
 def agree(
-    captions_dir: Path,
-    judgements: Path,
-    names: Sequence[str],
-    measures: MeasuresParams,
-    split: str | None = None,
-    *,
-    folds: int | None = None,
-    mixture: Path | None = None,
-    pairs: Path | None = None,
-    calibrate: Path | None = None,
-    calibration: Path | None = None,
-    params: AgreeParams | None = None,
-) -> dict[str, dict[str, Any]]:
+    captions: Path, out: Path | None, params: AgreeParams, *, measures: MeasuresParams
+) -> Agreement:
     """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of each measure and of binary
     relevance with human scores.
 
-    Returns what docs/measures.md lists as JSON. `mixture` (YAML), `pairs` (Arrow, a row a judged
-    pair) and `calibrate` (JSON) are files to write, `calibration` one that `calibrate` wrote of
-    other judgements. Raises InputError for ids or values that do not fit, a scale that is not
-    known, another kind of file where one is to be written, an option that the judgements do not
-    allow, and a calibration of other measures or parameters.
+    In `out` it writes the figures (JSON, Markdown, LaTeX), the judged pairs (Arrow), the mixture
+    (YAML) and the calibration (JSON). Raises InputError for ids or values that do not fit, a scale
+    that is not known, an option that the judgements do not allow, a calibration of other measures
+    or parameters, and an `out` that something else wrote.
     """
-    params = params or AgreeParams()
-    _refuse_paths(pairs, calibrate, calibration)
-    if mixture:
-        refuse_mixture(mixture)
-        folds = folds or FOLDS
+    if params.judgements is None and "judgements" not in params.model_fields_set:
+        raise InputError("nothing to agree with", remedy="give --judgements")
+    if params.calibrate and out is None:
+        raise InputError("--calibrate writes a file", remedy="give --out")
+    if params.mixture is not None:
+        require_mixture(params.mixture)
+    if out is not None:
+        refuse_foreign(out, AGREE.name)
+    table = read_captions(captions, params.split)
+    found = Compared(Agreement(**NONE), found_digests(captions=captions))
+    if params.judgements is not None:
+        found = compare_with_people(captions, params, measures)
+    if out is None:
+        return found.agreement
+    run = Run(stage=AGREE, params=params, inputs=found.inputs, measures=measures)
+    with run.folder(out) as folder:
+        rows = _write(folder, found, params, measures, table)
+        run.finish(folder, rows)
+    return found.agreement
 
-    chosen = choose(names, measures)
+
+def compare_with_people(
+    captions_dir: Path, params: AgreeParams, measures: MeasuresParams
+) -> Compared:
+    """As `agree`, of judgements that there are; nothing is written."""
+    assert params.judgements is not None
+    judgements = Path(params.judgements)
+    calibration = named(Path(params.calibration)) if params.calibration else None
+    chosen = choose(params.measures, measures)
     inputs = {
         **found_digests(captions=captions_dir, calibration=calibration),
         "judgements": judged_digest(judgements),
         **file_digests(chosen.values()),
     }
-    captions = read_captions(captions_dir, split)
+    captions = read_captions(captions_dir, params.split)
     people = read_people(judgements, captions, parse_scale(params.scale) if params.scale else None)
+    facts = _describe(judgements, captions, people)
     if params.sampling:
         people = replace(people, sampling=params.sampling, random=None)
-    if pairs and isinstance(people, Within):
-        problem = f"its pairs are of {people.of}, a table of judged pairs is of images and captions"
-        raise InputError(problem, file=judgements, remedy="leave --pairs out")
-    if calibrate or calibration:
+    if params.calibrate or calibration:
         scale_of(people, params.accept, judgements)
     known: dict[str, Curve] = {}
     if calibration:
         fitting = load(calibration).fitting(captions.owner)
-        known = fitting.of(measures.used(names), judgements, calibration).curves
-    judged = _compute_values(chosen, captions, people, params.accept, calibrate is not None)
+        known = fitting.of(measures.used(params.measures), judgements, calibration).curves
+    judged = _compute_values(chosen, captions, people, params.accept, params.calibrate)
     people, values = _known_to_all(judged.values, people, judgements)
     judged = replace(judged, values=values)
     owner = captions.owner[people.caption]
@@ -107,33 +158,71 @@ def agree(
         result[name]["contradictions"] = contradicting
     for name, error in calibration_errors(probabilities, people, ~own, params.accept).items():
         result[name]["calibration"] = error
-    if folds:
-        predicted, weights = mix(values, people.score, people.image, folds)
+    weights: Mapping[str, float] | None = None
+    if params.mixture is not None:
+        predicted, weights = mix(values, people.score, people.image, params.folds)
         result["mixture"] = {**correlate(predicted, people, owner), "weights": weights}
-        if mixture:
-            r, tau = (result["mixture"][name]["all"] for name in ("pearson", "kendall"))
-            note = (
-                f"on {judgements.name}, split {captions.split}; on images of {folds} folds that it"
-                f" was not fitted on: Pearson's r {r:.3f}, Kendall's tau-b {tau:.3f}."
-            )
-            write_mixture(mixture, weights, measures, note)
-    if pairs:
-        read = {
-            name: sha for name, sha in inputs.items() if name not in ("captions", "calibration")
-        }
-        _write_pairs(pairs, captions, people, own, values, read)
-    if calibrate:
-        facts = {"file": judgements.name, "sha256": inputs["judgements"]}
+    fitted = None
+    if params.calibrate:
+        of = {"file": judgements.name, "sha256": inputs["judgements"]}
         used = measures.used(list(values))
-        fitted = _fit_calibration(judged, captions, people, params.accept, used, facts)
-        save(calibrate, fitted)
+        fitted = _fit_calibration(judged, captions, people, params.accept, used, of)
         for name, curve in fitted.curves.items():
             result[name]["calibration"] = {"ece": curve.ece, "reliability": curve.reliability}
     if 0 < own.sum() < len(own):
         result["binary"] = correlate(own.astype(float), people, owner)
     if people.ratings is not None:
         result["human"] = human(people, own)
-    return result
+    pairs = None if isinstance(people, Within) else _judged_table(people, own, values)
+    return Compared(Agreement(facts, result), inputs, pairs, weights, fitted)
+
+
+def refuse_other_figures(path: Path) -> None:
+    """InputError where something else stands at the file of agreement to write."""
+    refuse_file(path, "agreement figures", TABLES.get(path.suffix) or json_with(are_agreement))
+
+
+def write_figures(path: Path, agreement: Agreement) -> None:
+    """Write figures as JSON, or as the table that the name of the file says: .md, .tex."""
+    if path.suffix in ENDINGS:
+        write_text(path, agreement_table(agreement.measures, path.suffix))
+    else:
+        write_json(path, agreement.json())
+
+
+def _write(
+    folder: Path,
+    found: Compared,
+    params: AgreeParams,
+    measures: MeasuresParams,
+    captions: Captions,
+) -> dict[str, int]:
+    """Write the files of the folder; returns their names, each with its number of rows."""
+    agreement, rows = found.agreement, dict[str, int]()
+    for ending in (".json", *(ENDINGS if agreement.measures else ())):
+        file = Path(AGREEMENT).with_suffix(ending)
+        write_figures(folder / file, agreement)
+        rows[file.name] = len(agreement.measures)
+    judged = _no_pairs() if agreement.judgements is None else found.judged
+    if judged is not None:
+        read = {name: sha for name, sha in found.inputs.items() if name not in _NOT_OF_PAIRS}
+        _write_judged(folder / JUDGED, judged, captions, read)
+        rows[JUDGED] = len(judged)
+    if params.mixture is not None and found.weights is not None:
+        r, tau = (agreement.measures["mixture"][name]["all"] for name in ("pearson", "kendall"))
+        mixture = f"{params.mixture}.yaml"
+        assert params.judgements is not None
+        note = (
+            f"on {Path(params.judgements).name}, split {captions.split}; on images of"
+            f" {params.folds} folds that it was not fitted on: Pearson's r {r:.3f}, Kendall's"
+            f" tau-b {tau:.3f}."
+        )
+        write_mixture(folder / mixture, found.weights, measures, note)
+        rows[mixture] = len(found.weights)
+    if found.calibration is not None:
+        save(folder / CALIBRATION, found.calibration)
+        rows[CALIBRATION] = len(found.calibration.curves)
+    return rows
 
 
 def _known_to_all(
@@ -226,86 +315,42 @@ def _fit_calibration(
     return Calibration(curves, used, {**asdict(scale), "judgements": facts}, usual, of_fewer)
 
 
-def _refuse_paths(pairs: Path | None, calibrate: Path | None, calibration: Path | None) -> None:
-    if calibrate:
-        refuse_other(calibrate)
-        if pairs and calibrate.resolve() == pairs.resolve():
-            raise InputError("pairs and calibration have one path", file=pairs, remedy="give two")
-        if calibration and calibrate.resolve() == calibration.resolve():
-            raise InputError(
-                "the calibration to write is the one to read",
-                file=calibrate,
-                remedy="give two paths",
-            )
-    if pairs:
-        refuse_file(pairs, "table of judged pairs", arrow_of(_JUDGED))
-
-
-def _write_pairs(
-    path: Path,
-    captions: Captions,
-    people: Judgements,
-    own: np.ndarray,
-    values: dict[str, np.ndarray],
-    inputs: dict[str, str],
-) -> None:
+def _judged_table(
+    people: Judgements, own: np.ndarray, values: Mapping[str, np.ndarray]
+) -> pa.Table:
     """image and caption int32, original bool, score float32, and each measure float32, in the
     judgements' order."""
-    table = pa.table(
-        {
-            "image": pa.array(people.image, pa.int32()),
-            "caption": pa.array(people.caption, pa.int32()),
-            "original": pa.array(own),
-            "score": pa.array(people.score, pa.float32()),
-            **{name: pa.array(of, pa.float32()) for name, of in values.items()},
-        }
-    )
-    _write_judged(path, table, captions, list(values), inputs)
+    columns = dict(zip(_PAIR.names, (people.image, people.caption, own, people.score), strict=True))
+    schema = pa.schema([*_PAIR, *((name, pa.float32()) for name in values)])
+    return pa.table({**columns, **values}, schema=schema)
+
+
+def _no_pairs() -> pa.Table:
+    return _PAIR.empty_table()
 
 
 def _write_judged(
-    path: Path, table: pa.Table, captions: Captions, measures: list[str], inputs: dict[str, str]
+    path: Path, table: pa.Table, captions: Captions, inputs: Mapping[str, str]
 ) -> None:
     facts = {
         "kind": _JUDGED,
         "captions": captions.digest,
         "split": captions.split,
-        "measures": measures,
+        "measures": table.column_names[len(_PAIR) :],
     }
-    schema = with_metadata(table.schema, {**facts, "inputs": inputs})
+    schema = with_metadata(table.schema, {**facts, "inputs": dict(inputs)})
     write_arrow(path, schema, table.replace_schema_metadata(schema.metadata).to_batches())
 
 
-def agree_with_none(captions_dir: Path, split: str | None, pairs: Path | None) -> dict[str, Any]:
-    """What `agree` has found where there are no judgements: NONE, and in `pairs` a table without
-    rows. InputError as `agree`."""
-    _refuse_paths(pairs, None, None)
-    if pairs:
-        columns = {
-            "image": pa.int32(),
-            "caption": pa.int32(),
-            "original": pa.bool_(),
-            "score": pa.float32(),
-        }
-        _write_judged(
-            pairs, pa.schema(columns).empty_table(), read_captions(captions_dir, split), [], {}
-        )
-    return NONE
-
-
-def describe_judgements(
-    captions_dir: Path, judgements: Path, split: str | None = None
-) -> dict[str, Any]:
+def _describe(judgements: Path, captions: Captions, people: Judgements) -> dict[str, Any]:
     """`by` (people, truth or values), the file's name, how many pairs, of which split of which
     captions table; `of` captions or images where pairs are of one kind.
 
     A csv holds people's scores; a dense file is what its metadata say it is.
     """
-    captions = read_captions(captions_dir, split)
     by = PEOPLE
     if judgements.suffix == ".arrow":
         by = TRUTH if read_relevance(judgements).metadata.get("measure") == "truth" else VALUES
-    people = read_people(judgements, captions)
     facts = {"split": captions.split, "captions": captions.digest}
     kind = {"of": people.of} if isinstance(people, Within) else {}
     return {"by": by, "file": judgements.name, "pairs": len(people.score), **facts, **kind}

@@ -13,9 +13,9 @@ from capgrade.agreement.judgements import Judgements
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.sources.fields import Text, TextList, parse_list_cell, validate_entry
 from capgrade.pipelines.sources.rows import kind_of, open_rows
+from capgrade.pipelines.stages.agree import JudgedColumns
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.lines import LARGEST_FLOAT32
-from capgrade.schemas.params import JudgedColumns
 from capgrade.scoring import known_scores, score
 
 # Field -> what its column is called, the first that the table has: here, in Polaris and Composite,

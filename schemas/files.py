@@ -35,7 +35,6 @@ _DIGITS = 5  # at least, of the numbers of numbered files
 LARGEST_JSON = 2**26  # bytes of a manifest or another JSON file that is read whole
 # By kind the command and the option that names the folder, where they are not the kind and --out.
 COMMANDS = {
-    "alignment": ("search --words", "--words"),
     "review": ("explore --sample", "--sample"),
     "pictures": ("report --charts", "--charts"),
     "npz": ("regions export --format npz", "--out"),

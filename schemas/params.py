@@ -24,10 +24,7 @@ from capgrade.schemas.block import (
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.lines import read_text
 from capgrade.schemas.natures import (
-    As,
     How,
-    Measures,
-    Split,
     Where,
     WhereOrName,
 )
@@ -35,42 +32,6 @@ from capgrade.schemas.reading import reason_of
 
 # the papers' values by name; params.yaml adds others
 PRESETS = Path(__file__).with_name("presets.yaml")
-
-
-class JudgedColumns(ParamsBlock):
-    """Names of the columns of a table of judged texts."""
-
-    candidate: str | None = None
-    """None: candidate, cand or mt"""
-    references: str | None = None
-    """None: references or refs"""
-    score: str | None = None
-    """None: score or human_score"""
-
-
-class AgreeParams(ParamsBlock):
-    """`capgrade agree`: the judgements and how they are read."""
-
-    judgements: WhereOrName | None = None
-    """as --judgements takes them; null in a params.yaml: there are none"""
-    split: Annotated[Split | None, As("relevance.split")] = None
-    """the split that was judged; None: relevance.split"""
-    measures: Annotated[Measures, As("relevance.measures")] = ("cider", "rouge_l", "sbert")
-    """those that are compared; left out: relevance.measures"""
-    accept: float | None = None
-    """score from which a person accepts a pair; None: 3 of 5, or half of the shares of yes"""
-    scale: Annotated[str, Field(pattern=r"^\S+\.\.\S+$")] | None = None
-    """LOW..HIGH, where the file does not say"""
-    sampling: Literal["random", "chosen"] | None = None
-    """random: any pair was as likely to be judged; None: chosen"""
-    columns: JudgedColumns = JudgedColumns()
-
-
-class AlignParams(ParamsBlock):
-    """`capgrade search --words` in the pipeline: the run of `runs` whose words are drawn."""
-
-    run: str | None = None
-    """a TERAN's; null in a params.yaml: none is drawn"""
 
 
 class ScoreParams(ParamsBlock):

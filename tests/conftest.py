@@ -79,6 +79,23 @@ def printed(*arguments: object, **module: str) -> Any:
     return json.loads(out.getvalue())
 
 
+def agreement(
+    captions: Path,
+    judgements: Path,
+    names: Sequence[str],
+    measures: Any,
+    *,
+    out: Path | None = None,
+    **params: Any,
+) -> dict[str, dict[str, Any]]:
+    """The figures of `agree` by measure, with these keys of its block."""
+    from capgrade.pipelines.agree import agree
+    from capgrade.pipelines.stages.agree import AgreeParams
+
+    given = AgreeParams(judgements=str(judgements), measures=tuple(names), **params)
+    return agree(captions, out, given, measures=measures).measures
+
+
 def refusal(*arguments: object, **module: str) -> str:
     """The one line of `capgrade ARGUMENTS`, which is refused."""
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as said:

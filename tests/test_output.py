@@ -62,6 +62,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     (root / "c.tsv").write_text("image_id\tcaption_id\tcaption\n" + "\n".join(rows) + "\n")
     (root / "people.csv").write_text("image_id,caption_id,score\ni0,i0#0,5\ni1,i0#0,1\ni2,i1#0,2\n")
+    (root / "texts.csv").write_text("candidate,references,score\na dog,a dog runs,1\na,a cat,0\n")
     rng = np.random.default_rng(0)
     boxes = np.array([[0, 0, 9, 9]] * 2, np.float32)
     images = [
@@ -119,7 +120,7 @@ def commands(root: Path, out: Path) -> dict[str, str]:
         "embed": f"embed {trained} --out {out}",
         "evaluate": f"{evaluate(root)} --out {out}",
         "compare": f"compare a={root}/evaluation --metric recall@1 --out {out}",
-        "alignment": f"search {trained} --images {root}/pictures --words {out}",
+        "align": f"align {trained} --images {root}/pictures --out {out}",
         "pictures": f"report --data {root} --out {out.parent}/page.html --charts {out}",
         "npz": f"regions export --format npz --regions {root}/regions --out {out}",
     }
@@ -207,7 +208,7 @@ def test_every_command_asks_before_it_writes(kind: str, world: Path, tmp_path: P
     )
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("alignment", "pictures")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("align", "pictures")])
 def test_a_command_may_do_its_own_folder_again(kind: str, world: Path, tmp_path: Path) -> None:
     """And what the user put beside its files stays; twice the same bytes, and nothing of a run is
     left."""
@@ -588,15 +589,11 @@ def test_verify_never_advises_to_delete(world: Path, tmp_path: Path) -> None:
     assert "delete" not in str(problems[0])
 
 
-AGREE = "agree --captions {root}/captions --judgements {root}/people.csv --measures rouge_l"
-
-
 @pytest.mark.parametrize(
     ("command", "name"),
     [
         ("frequencies --captions {root}/captions --out {out}", "df.arrow"),
-        (f"{AGREE} --out {{out}}", "a.json"),
-        (f"{AGREE} --pairs {{out}}", "p.arrow"),
+        ("agree texts {root}/texts.csv --measures rouge_l --out {out}", "a.json"),
         ("report --data {root} --out {out}", "page.html"),
     ],
 )

@@ -25,6 +25,7 @@ from capgrade.apps.audit.lists import (
 )
 from capgrade.labels import Labels
 from capgrade.lists import LIKELY
+from capgrade.pipelines.stages.agree import AgreeParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
@@ -38,7 +39,6 @@ from capgrade.schemas.judges import truth_file
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.own_files import refuse_file
 from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
-from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.shards import read_shards
 
 _STAGE, _GENERATOR = "audit", "capgrade audit"

@@ -12,10 +12,10 @@ from scipy.special import stdtrit
 from capgrade.agreement.calibration import scale_of
 from capgrade.agreement.judgement_files import read_judgements
 from capgrade.apps.audit.estimate import PairCounts
+from capgrade.pipelines.stages.agree import AgreeParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.judges import RANDOM, TRUTH, parse_scale
 from capgrade.schemas.pairs import Pairs
-from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.reviews import POOL, read_all_ratings, read_plan
 

@@ -44,6 +44,7 @@ from capgrade.metrics.judged_sample import (
     query_values,
 )
 from capgrade.metrics.pools import draw_strata, first_cells
+from capgrade.pipelines.stages.agree import AgreeParams
 from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -59,7 +60,7 @@ from capgrade.schemas.judges import CHOSEN, parse_scale
 from capgrade.schemas.lines import csv_text
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.pairs import PairLists, Pairs
-from capgrade.schemas.params import AgreeParams, JudgeParams
+from capgrade.schemas.params import JudgeParams
 from capgrade.schemas.shards import shard_batch, shard_name, shard_schema
 from capgrade.trainer.evaluation.task import read_similarity
 

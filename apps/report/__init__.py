@@ -7,7 +7,6 @@ from capgrade.apps.page import recogniser_of, render_page, write_pictures
 from capgrade.apps.page.parts import Note, PageSection
 from capgrade.apps.page.thumbnails import PageThumbnails
 from capgrade.apps.report.agreement import agreement_section, best_measure_sentence
-from capgrade.apps.report.cost import cost_section
 from capgrade.apps.report.data import CAPTIONS_KIND, ReportData
 from capgrade.apps.report.embedding_map import embedding_map_section
 from capgrade.apps.report.items import alignments_section, examples_section, regions_section
@@ -63,7 +62,7 @@ def sections_of(data: ReportData, thumbnails: PageThumbnails) -> list[PageSectio
         alignments_section(data),
         regions_section(data, thumbnails),
     ]
-    sections = [*labels, *models, *pictures, corpus_section(data), cost_section(data)]
+    sections = [*labels, *models, *pictures, corpus_section(data)]
     sections.append(
         PageSection("missing", f"Not here ({len(data.missing)})", "", list(data.missing.values()))
     )

@@ -20,6 +20,7 @@ from capgrade.apps.page.parts import (
     mark_best,
 )
 from capgrade.apps.report.data import AGREEMENT, CAPTIONS_KIND, JUDGED_PAIRS, ReportData
+from capgrade.pipelines.stages.agree import AGREE
 from capgrade.schemas.arrow import metadata_of, read_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -48,7 +49,7 @@ _INTRO = (
 
 
 def agreement_section(data: ReportData) -> PageSection:
-    """The table needs what `capgrade agree --out` writes; the charts need its --pairs too."""
+    """The table needs the figures of `capgrade agree`; the charts need its judged pairs too."""
     title, judged_by, kind = "Agreement with people", "", None
     scale = _SCALE[PEOPLE]
     parts: list[Part] = []
@@ -70,7 +71,7 @@ def agreement_section(data: ReportData) -> PageSection:
         _require_same_captions(metadata["captions"], captions.digest, data, JUDGED_PAIRS)
         parts += [_chart(name, scale, table, captions) for name in metadata["measures"]]
     elif data.agreement and not kind:  # `agree` writes no table of pairs of one kind.
-        data.add_missing("the judged pairs one by one", AGREEMENT)
+        data.add_missing("the judged pairs one by one", AGREE.name)
     return PageSection(
         "agreement", title, _INTRO.format(of=kind or "image and caption") + judged_by, parts
     )

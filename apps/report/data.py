@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.csv
 
 from capgrade.apps.page.parts import Note
+from capgrade.pipelines.stages.agree import AGREE, JUDGED
+from capgrade.pipelines.stages.agree import AGREEMENT as FIGURES
 from capgrade.schemas.arrow import metadata_of, numpy_type, read_arrow
 from capgrade.schemas.captions import CAPTIONS_FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -31,11 +33,12 @@ from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.schemas.relevance import Relevance, read_relevance
 from capgrade.stages import STAGES
 from capgrade.trainer.fit import CONFIG, EPOCHS
+from capgrade.trainer.stages.align import ALIGN
 
 CAPTIONS_KIND, RELEVANCE, SHARDS = "captions", "relevance", "shards"
-AGREEMENT, JUDGED_PAIRS = "agreement.json", "judged.arrow"
+AGREEMENT, JUDGED_PAIRS = f"{AGREE.name}/{FIGURES}", f"{AGREE.name}/{JUDGED}"
 REGIONS, RUNS = "regions", "runs"
-EMBEDDINGS, EVALUATION, ALIGNMENT = "embeddings", "evaluation", "alignment"
+EMBEDDINGS, EVALUATION = "embeddings", "evaluation"
 METRICS = "metrics.json"  # of an evaluation
 # The measures that agree best with people, in the order in which `audit` prefers them.
 NEAREST_TO_PEOPLE = ("people", "sbert")
@@ -45,14 +48,8 @@ _COMMANDS = {
         (stage.place or name).split("/")[0]: stage.typed("{{{}}}").replace("${item.run}", "RUN")
         for name, stage in STAGES.items()
     },
-    AGREEMENT: (
-        "agree --captions {captions} --judgements FILE --out {agreement.json} --pairs"
-        " {judged.arrow}"
-    ),
-    ALIGNMENT: (
-        "search --run {runs/teran} --captions {captions} --regions {regions} --images {captions} "
-        "--words {alignment}"
-    ),
+    AGREE.name: AGREE.typed("{{{}}}", "--judgements FILE"),
+    ALIGN.name: ALIGN.typed("{{{}}}", "--preset RUN", "--images PICTURES"),
 }
 
 
@@ -153,7 +150,7 @@ class ReportData:
         path = self.path(*names)
         exists = (path / MANIFEST).is_file() if path.suffix == "" else path.is_file()
         if what and not exists:
-            self.add_missing(what, names[0])
+            self.add_missing(what, names[0].partition("/")[0])
         return exists
 
     def note(self, text: str, command: str) -> Note:
@@ -193,7 +190,7 @@ class ReportData:
         what = "the agreement of the measures with judgements"
         figures = read_agreement(self.path(AGREEMENT)) if self.has(AGREEMENT, what=what) else None
         if figures is None:
-            self.add_missing(what, AGREEMENT)
+            self.add_missing(what, AGREE.name)
         return figures
 
     @cached_property

@@ -33,7 +33,6 @@ from capgrade.apps.page.parts import (
 )
 from capgrade.apps.page.thumbnails import PageThumbnails
 from capgrade.apps.report.data import (
-    ALIGNMENT,
     CAPTIONS_KIND,
     EMBEDDINGS,
     REGIONS,
@@ -49,6 +48,7 @@ from capgrade.schemas.lines import read_json
 from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.regions import Regions, RegionStore
 from capgrade.trainer.evaluation.task import images_left_out
+from capgrade.trainer.stages.align import ALIGN
 
 REGIONS_INTRO = (
     "A model sees these regions of a picture, not its pixels. Boxes on the pictures are the surest"
@@ -329,14 +329,14 @@ ALIGNMENTS_INTRO = (
 
 
 def alignments_section(data: ReportData) -> PageSection:
-    """The picture and the table of `capgrade search --words`."""
-    path = data.path(ALIGNMENT, "alignment.png")
+    """The picture and the table of `capgrade align`."""
+    path = data.path(ALIGN.name, "alignment.png")
     parts: list[Part] = []
-    if not path.is_file() or not data.is_of_these_captions(data.path(ALIGNMENT)):
+    if not path.is_file() or not data.is_of_these_captions(data.path(ALIGN.name)):
         what = "alignments of words with regions"
         if path.is_file():
             what += ": those that are there are of other captions or another split"
-        data.add_missing(what, ALIGNMENT)
+        data.add_missing(what, ALIGN.name)
     else:
         alt = (
             "Images with boxes around regions; below each its caption, words numbered and coloured"
@@ -344,8 +344,8 @@ def alignments_section(data: ReportData) -> PageSection:
         )
         title = "Words and the regions they point at"
         parts.append(PagePicture("alignment", title, alt, path.read_bytes(), "png"))
-    if parts and data.has(ALIGNMENT, "pointing.json"):
-        kinds = read_json(data.path(ALIGNMENT, "pointing.json"))
+    if parts and data.has(ALIGN.name, "pointing.json"):
+        kinds = read_json(data.path(ALIGN.name, "pointing.json"))
         order = sorted(kinds, key=lambda kind: (kind != "all", -kinds[kind]["phrases"], kind))
         lines = [
             [kind, kinds[kind]["phrases"], *(share_cell(kinds[kind][k]) for k in _SHARES)]

@@ -19,7 +19,6 @@ from capgrade.schemas.files import package_version, write_json
 from capgrade.schemas.judges import CHOSEN, ONE_TO_FOUR, RANDOM, YES_OR_NO, ZERO_TO_FIVE
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.natures import Manner, keys_of
-from capgrade.schemas.own_files import json_with, refuse_file
 
 # of Crisscrossed Captions, score at least 4.5
 SHIPPED = Path(__file__).with_name("crisscrossed.json")
@@ -138,22 +137,14 @@ def named(path: Path) -> Path:
     return SHIPPED if str(path) == SHIPPED.stem and not path.exists() else path
 
 
-def refuse_other(path: Path) -> None:
-    """InputError where a file stands at `path` that is no calibration."""
-    refuse_file(
-        path,
-        "calibration",
-        json_with(lambda found: isinstance(found, dict) and found.get("kind") == _KIND),
-    )
-
-
 def save(path: Path, calibration: Calibration) -> None:
+    """Write it as JSON, which `load` reads."""
+
     def written(curves: Mapping[str, Curve]) -> dict[str, Any]:
         return {name: asdict(curve) for name, curve in curves.items()}
 
     fewer = {str(n): written(curves) for n, curves in calibration.fewer.items()}
     facts = {"kind": _KIND, "format": _FORMAT, "package": package_version(), **calibration.facts}
-    refuse_other(path)
     facts |= {"params": calibration.params, "references": calibration.references, "fewer": fewer}
     write_json(path, {**facts, "measures": written(calibration.curves)})
 

@@ -16,9 +16,7 @@ from capgrade.measures.catalogue import MEASURES, require_name
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
-from capgrade.schemas.own_files import refuse_file, starting
 
-FOLDS = 10  # by default
 _HEAD = "# A mixture that capgrade agree fitted"
 
 
@@ -63,16 +61,12 @@ def _fit(table: np.ndarray, score: np.ndarray) -> tuple[float, np.ndarray]:
     return float(score.mean() - centre @ weights), weights
 
 
-def refuse_mixture(path: Path) -> None:
-    """InputError for a file whose name cannot be the mixture's, and where something else stands."""
-    if path.suffix not in (".yaml", ".yml"):
-        remedy = "give NAME.yaml: the mixture is called NAME"
-        raise InputError("a mixture is written as YAML", file=path, remedy=remedy)
-    require_name(path.stem)
-    if path.stem in MEASURES:
-        problem = f"mixture '{path.stem}' would have the name of a measure"
-        raise InputError(problem, file=path, remedy="call the file otherwise")
-    refuse_file(path, "mixture of capgrade agree", starting(_HEAD.encode()))
+def require_mixture(name: str) -> None:
+    """InputError for a name that cannot be a mixture's."""
+    require_name(name)
+    if name in MEASURES:
+        problem = f"mixture '{name}' would have the name of a measure"
+        raise InputError(problem, remedy="call it otherwise")
 
 
 def write_mixture(
@@ -84,7 +78,6 @@ def write_mixture(
     Weights are divided by their sum, so that the mixture's range is within its parts'; ranks, and
     so agreement by ranks, stay the same. A part that is a mixture is written as its own parts.
     InputError where all weights are 0."""
-    refuse_mixture(path)
     parts: dict[str, float] = {}
     for name, weight in weights.items():
         for part, share in params.all_mixtures.get(name, {name: 1.0}).items():

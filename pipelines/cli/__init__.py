@@ -9,10 +9,9 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
-from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -52,10 +51,6 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "regions import": (regions.import_regions, "--format npz --input exported --out imported"),
     "compare": (training.compare, "data/evaluation --out comparison"),
     "agree texts": (labels.agree_texts, "polaris.csv --measures cider,rouge_l"),
-    "agree": (
-        labels.agree,
-        "--captions data/captions --split test --judgements data/captions/truth-test.arrow",
-    ),
     "publish push": (labels.push, "dataset user/my-labels"),
     "publish check": (labels.check, "dataset"),
     "score": (scores.score, "--candidates results.json --references captions.json"),
@@ -118,16 +113,14 @@ def _root(
 ) -> None: ...
 
 
-def _record_run(name: str, command: Callable[..., None]) -> Callable[..., None]:
-    """The command, which records its time and memory beside its output. When it is stopped, by
-    Ctrl-C or SIGTERM, it prints one line."""
+def _stoppable(name: str, command: Callable[..., None]) -> Callable[..., None]:
+    """The command, which prints one line when it is stopped, by Ctrl-C or SIGTERM."""
 
     @wraps(command)
     def run(**values: Any) -> None:
-        out = values.get("out") or values.get("words")
+        out = values.get("out")
         try:
-            with nullcontext() if out is None else _record_time(name, Path(out)):
-                command(**values)
+            command(**values)
         except OSError as error:
             # An error without a file name comes from a failed write, which is of the output.
             if out is None or error.filename or not error.strerror:
@@ -174,12 +167,6 @@ def _stop_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _record_time(name: str, out: Path) -> AbstractContextManager[None]:
-    from capgrade.schemas.times import timed  # Imported here to keep `capgrade --help` fast.
-
-    return timed(name, out)
-
-
 def add_command(to: typer.Typer, line: str, name: str, function: Callable[..., None]) -> None:
     """Add a command under its name; its help opens with `line`, an example."""
     description = inspect.cleandoc(function.__doc__ or "")
@@ -190,7 +177,7 @@ def add_command(to: typer.Typer, line: str, name: str, function: Callable[..., N
         context_settings=BEAM if on_beam else None,
         help=f"\b\n$ {line}\n\n{description}",
         short_help=description.partition("\n\n")[0].replace("\n", " "),
-    )(_record_run(name, with_options(function)))
+    )(_stoppable(name, with_options(function)))
 
 
 for _name, (_function, _example) in COMMANDS.items():

@@ -14,19 +14,16 @@ from capgrade.pipelines.options import (
     COMMON_OPTIONS,
     FILE,
     FOLDER,
-    PATH,
     AsJson,
     CaptionsDir,
     CommonOptions,
     Measures,
-    N,
     Split,
     load,
     parse_measures,
     print_result,
     require_all,
 )
-from capgrade.schemas.errors import InputError
 
 
 def frequencies(
@@ -58,101 +55,10 @@ def parse(
     print_result(asdict(graph), as_json, str(graph))
 
 
-JudgementFile = Annotated[
-    Path | None,
-    Option(
-        "--judgements",
-        metavar=PATH,
-        help="CxC's or Flickr8k's file, a CSV of scores, a review's folder, or eccv.",
-    ),
-]
 AgreementFile = Annotated[
     Path | None,
     Option("--out", metavar=FILE, help="JSON file to write; .md or .tex: the table."),
 ]
-
-
-def agree(
-    captions: CaptionsDir,
-    judgements: JudgementFile = None,
-    measures: Measures = None,
-    split: Split = None,
-    folds: Annotated[
-        int | None,
-        Option(
-            min=2,
-            metavar=N,
-            help="Also fit a mixture of the measures, cross-validated over images in N folds.",
-        ),
-    ] = None,
-    mix: Annotated[
-        Path | None,
-        Option(metavar="NAME.yaml", help="File to write, for --params: the mixture, under NAME."),
-    ] = None,
-    out: AgreementFile = None,
-    pairs: Annotated[
-        Path | None,
-        Option(metavar=FILE, help="Arrow file to write, one row per judged pair, for the report."),
-    ] = None,
-    calibrate: Annotated[
-        Path | None,
-        Option(
-            metavar=FILE, help="JSON file to write: what each value means to people, for `audit`."
-        ),
-    ] = None,
-    calibration: Annotated[
-        Path | None,
-        Option(
-            metavar=FILE,
-            help=(
-                "What --calibrate wrote of other judgements, or crisscrossed: judge what values"
-                " mean by it."
-            ),
-        ),
-    ] = None,
-    common: CommonOptions = COMMON_OPTIONS,
-) -> None:
-    """Agreement of each measure with human judgements: Pearson, Spearman, Kendall, with intervals,
-    and how well one person agrees with the others.
-
-    Where --params has agree.judgements null, it says that there are none.
-    """
-    given = None if judgements is None else str(judgements)
-    names = None if measures is None else parse_measures(measures)
-    options = {"judgements": given, "measures": names, "split": split}
-    loaded = load(common.params, common.sets, measures, agree=options)
-    params = loaded.agree
-    if params.judgements is None and "judgements" not in params.model_fields_set:
-        raise InputError("nothing to agree with", remedy="give --judgements")
-    others = [path.resolve() for path in (pairs, calibrate, mix) if path]
-    if out and out.resolve() in others:
-        raise InputError("--out and another output have one path", file=out, remedy="give two")
-    _refuse_other_file(out)
-    if params.judgements is None:
-        from capgrade.pipelines.agree import agree_with_none
-
-        _say_agreement(agree_with_none(captions, params.split, pairs), out, common.as_json)
-        return
-    require_all(measures=params.measures, params=loaded.measures)
-    from capgrade.agreement.calibration import named
-    from capgrade.pipelines.agree import agree as compute
-    from capgrade.pipelines.agree import describe_judgements
-
-    of = captions, Path(params.judgements)
-    result = compute(
-        *of,
-        params.measures,
-        loaded.measures,
-        params.split,
-        folds=folds,
-        mixture=mix,
-        pairs=pairs,
-        calibrate=calibrate,
-        calibration=named(calibration) if calibration else None,
-        params=params,
-    )
-    facts = describe_judgements(*of, params.split) if out else {}
-    _say_agreement({"judgements": facts, "measures": result}, out, common.as_json)
 
 
 def agree_texts(
@@ -171,47 +77,20 @@ def agree_texts(
     loaded = load(common.params, common.sets)
     names = parse_measures(measures, ("bleu", "meteor", "rouge_l", "cider"))
     require_all(measures=names)
-    _refuse_other_file(out)
+    from capgrade.pipelines.agree import Agreement, refuse_other_figures, write_figures
     from capgrade.pipelines.judged_texts import agree_on_texts
     from capgrade.schemas.judges import PEOPLE
 
+    if out:
+        refuse_other_figures(out)
     rows, result = agree_on_texts(
         table, names, loaded.agree.columns, loaded.score.tokenizer, loaded.measures
     )
     facts = {"by": PEOPLE, "file": table.name, "pairs": rows, "split": None, "captions": None}
-    _say_agreement({"judgements": facts, "measures": result}, out, common.as_json)
-
-
-def _refuse_other_file(out: Path | None) -> None:
-    """InputError where something else stands at the file of agreement to write."""
-    from capgrade.pipelines.cli.tables import AGREEMENT_TEXTS
-    from capgrade.schemas.judges import are_agreement
-    from capgrade.schemas.own_files import json_with, refuse_file
-
+    agreement = Agreement(facts, result)
     if out:
-        kind = AGREEMENT_TEXTS.get(out.suffix) or json_with(are_agreement)
-        refuse_file(out, "agreement figures", kind)
-
-
-def _say_agreement(found: dict[str, Any], out: Path | None, as_json: bool) -> None:
-    """Print agreement figures, and write them to `out` as its name says."""
-    from capgrade.agreement.coefficients import NO_RATERS
-    from capgrade.pipelines.cli.tables import AGREEMENT_TEXTS, agreement_text, print_agreement
-    from capgrade.schemas.files import write_json, write_text
-    from capgrade.schemas.judges import NONE
-
-    result = found["measures"]
-    if out and out.suffix in AGREEMENT_TEXTS:
-        write_text(out, agreement_text(result, out.suffix))
-    elif out:
-        write_json(out, found)
-    if found == NONE:
-        none = "agree.judgements is null: no measure was compared with judgements"
-        print_result(found, as_json, none)
-    elif as_json:
-        print_result({**result, "human": result.get("human", NO_RATERS)}, True)
-    else:
-        print_agreement(result)
+        write_figures(out, agreement)
+    print_result(agreement.json(), common.as_json, agreement.text())
 
 
 def push(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -87,8 +86,7 @@ def init(
 ) -> None:
     """A project for `dvc repro` over your own data: params.yaml, dvc.yaml, .gitignore and a README.
 
-    It reads the captions and finds pictures for them before it writes. On a terminal it asks for
-    what is not given.
+    It reads the captions and finds pictures for them before it writes.
     """
     from capgrade.pipelines.features.convert import keys_for_options
     from capgrade.pipelines.project.init import (
@@ -110,8 +108,6 @@ def init(
         "split_lists": split_lists,
         "columns": columns,
     }
-    if template is None and not any(options.values()) and sys.stdin.isatty():
-        template, data, options = _ask_dataset()
     if template is not None:
         refuse_options("with --template", **{**options, "features": None})
         dataset = _dataset_of_template(template, data, features)
@@ -196,30 +192,6 @@ def _parse_features(texts: list[str]) -> dict[str, Any]:
     if len(formats) != 1 or len(paths) != len(texts):
         raise InputError(f"--features {' '.join(texts)}: not FORMAT=PATH, all of one format")
     return {"format": formats.pop(), "input": paths if len(paths) > 1 else paths[0]}
-
-
-def _ask_dataset() -> tuple[str | None, Path | None, dict[str, Any]]:
-    """A template with its folder, or a dataset's own options, from the terminal."""
-    template = typer.prompt("Dataset (scenes, flickr8k, flickr30k, coco, own)", default="own")
-    if template == "scenes":
-        return template, None, {}
-    if template != "own":
-        return template, Path(typer.prompt("Folder that it lies in")), {}
-    options: dict[str, Any] = {
-        "source": typer.prompt(
-            "Source of the captions (karpathy, coco, flickr, csv, tsv, jsonl, hub, webdataset)"
-        ),
-        "input": [typer.prompt("Its file, folder or dataset")],
-        "images": (
-            typer.prompt("Pictures (empty: features)", default="", show_default=False) or None
-        ),
-        "features": None,
-        "split_lists": None,
-        "columns": None,
-    }
-    if options["images"] is None:
-        options["features"] = [typer.prompt("Features, as FORMAT=PATH")]
-    return None, None, options
 
 
 def inputs(out: Out, common: CommonOptions = COMMON_OPTIONS) -> None:

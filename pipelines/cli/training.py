@@ -17,12 +17,9 @@ from capgrade.pipelines.options import (
     PATH,
     TEXT,
     AsJson,
-    CommonOptions,
     N,
     OptionalCaptions,
     OptionalOut,
-    Split,
-    load,
     print_result,
     refuse_half,
     refuse_options,
@@ -134,57 +131,20 @@ def search(
         Path | None, Option(metavar=FOLDER, help="A model: folder that `capgrade train` wrote.")
     ] = None,
     model: ModelSearch,
-    words: Annotated[
-        Path | None, Option(metavar=FOLDER, help="Folder for what words of TERAN point at.")
-    ] = None,
-    regions: Annotated[
-        Path | None, Option(metavar=FOLDER, help="With --words: folder of `capgrade regions`.")
-    ] = None,
-    images: Annotated[
-        Path | None, Option(metavar=PATH, help="With --words: images that the regions are of.")
-    ] = None,
-    split: Split = None,
-    top: Annotated[
-        int | None,
-        Option(min=1, metavar=N, help="How many to show. Default: 5, and 6 with --words."),
-    ] = None,
-    common: CommonOptions,
+    top: Annotated[int, Option(min=1, metavar=N, help="How many to show.")] = 5,
+    as_json: AsJson = False,
 ) -> None:
-    """Show what the labels of a caption, or a trained model, rank first.
-
-    `--words FOLDER` draws the region that each word of a caption points at, and plays the pointing
-    game if true boxes are known. Where --params has align.run, --run is the folder of the runs.
-    """
-    as_json, loaded = common.as_json, load(common.params, common.sets)
-    if words is not None and run is not None and "run" in loaded.align.model_fields_set:
-        if loaded.align.run is None:
-            from capgrade.trainer.alignment.align import write_no_alignment
-
-            write_no_alignment(words)
-            print_result({"run": None}, as_json, "align.run is null: no words were drawn")
-            return
-        run, images = run / loaded.align.run, images or loaded.regions.pictures
+    """Show what the labels of a caption, or a trained model, rank first."""
     if run is None:
-        refuse_options("without --run", **vars(model), words=words, regions=regions, images=images)
+        refuse_options("without --run", **vars(model))
         if captions is None or labels.relevance is None:
-            remedy = "give --captions and --relevance, or --run with --query, --image or --words"
+            remedy = "give --captions and --relevance, or --run with --query or --image"
             raise InputError("nothing to search", remedy=remedy)
-        refuse_options("with --relevance", split=split)
-        _search_labels(captions, labels.relevance, labels, top or 5, as_json)
+        _search_labels(captions, labels.relevance, labels, top, as_json)
         return
     refuse_options("with --run", **vars(labels))
-    if words is None:
-        refuse_options(
-            "without --words", captions=captions, regions=regions, images=images, split=split
-        )
-        _search_model(run, model, top or 5, as_json)
-        return
-    refuse_options("with --words", **vars(model))
-    if captions is None or regions is None or images is None:
-        raise InputError(
-            "--words without its images", remedy="give --captions, --regions and --images"
-        )
-    _draw_words(run, captions, regions, images, split, words, top or 6, as_json)
+    refuse_options("with --run", captions=captions)
+    _search_model(run, model, top, as_json)
 
 
 def _search_labels(
@@ -226,26 +186,3 @@ def _search_model(run: Path, wanted: ModelSearch, top: int, as_json: bool) -> No
         if as_json
         else print_hits(query or str(image), hits)
     )
-
-
-def _draw_words(
-    run: Path,
-    captions: Path,
-    regions: Path,
-    images: Path,
-    split: str | None,
-    out: Path,
-    count: int,
-    as_json: bool,
-) -> None:
-    from capgrade.pipelines.cli.tables import print_pointing
-    from capgrade.trainer.alignment.align import align
-
-    pointing = align(run, captions, regions, split, out, images, count)
-    if as_json:
-        print_result({"pointing": pointing}, True)
-    elif pointing is None:
-        typer.echo(f"no true boxes beside these captions, so no pointing game; picture -> {out}")
-    else:
-        print_pointing(pointing)
-        typer.echo(f"-> {out}")

@@ -335,7 +335,7 @@ def params_of(
             **({"judgements": list(judgements)} if judgements else {}),
         },
         "agree": {"judgements": judgements[0] if judgements else None},
-        "align": {"run": None},
+        "align": {"preset": None},
         "publish": {"name": name, "license": "unknown", **told},
     }
     for key, _, value in (text.partition("=") for text in sets):
@@ -349,7 +349,7 @@ def params_of(
     blocks = {key.partition(".")[0] for key in given}
     if dataset.images and "align" not in blocks and isinstance(tree["runs"], list):
         teran = (run for run in tree["runs"] if str(run).startswith("teran"))
-        tree["align"]["run"] = next(teran, None)
+        tree["align"]["preset"] = next(teran, None)
     return _checked(tree, splits)
 
 

@@ -35,7 +35,6 @@ from capgrade.schemas.natures import (
     is_path,
     measure_names,
 )
-from capgrade.schemas.times import TIMES
 from capgrade.stages import STAGES
 from capgrade.trainer.stages.embed import EMBED
 from capgrade.trainer.stages.train import TRAIN, TrainParams
@@ -44,8 +43,6 @@ CODE = {".py", ".yaml", ".j2", ".js", ".css", ".json", ".txt", ".safetensors"}
 PACKAGE = Path(__file__).parents[2]
 # The blocks and keys that the commands of other stages of the pipeline read, beside `measures`.
 READ = {
-    "agree": ("agree",),
-    "align": ("align", "evaluate.split", "regions.images"),
     "report": ("publish.name", "regions.images"),
 }
 RUNS = "runs"  # folder of what each of `params.runs` is made of
@@ -55,23 +52,19 @@ def write_inputs(
     params: Params, out: Path, of_run: Callable[[str], TrainParams] | None = None
 ) -> dict[str, Any]:
     """Write code.json, a file STAGE.json for each stage and runs/RUN.json for each of
-    `params.runs`, whose parameters `of_run` tells (None: those of `params`); and make the folder in
-    which times are kept.
+    `params.runs`, whose parameters `of_run` tells (None: those of `params`);
 
     Paths of `params` are seen from the current folder. InputError for a file that may not be read.
     """
     look = _Look(params, out.resolve().parent)
     runs = {run: params.train if of_run is None else of_run(run) for run in params.runs}
     of_pictures = {run for run, train in runs.items() if _reads_pictures(train.model.name)}
-    used = {"agree": measure_names(params.agree)}
     tree = params.model_dump(mode="json")
     if not of_pictures:
         tree[EMBED.name]["images"] = None
     found: dict[str, Any] = {
         "code": {"capgrade": package_version(), **checkout_digest()},
-        **{
-            stage: look.at(_picked(tree, keys), used.get(stage, ())) for stage, keys in READ.items()
-        },
+        **{stage: look.at(_picked(tree, keys), ()) for stage, keys in READ.items()},
         **{
             name: look.at({name: tree[name]}, measure_names(getattr(params, name)))
             for name, stage in STAGES.items()
@@ -85,7 +78,6 @@ def write_inputs(
     (out / RUNS).mkdir(parents=True, exist_ok=True)
     for name, state in found.items():
         write_json(out / f"{name}.json", state)
-    (out.parent / TIMES).mkdir(exist_ok=True)
     return found
 
 

@@ -30,7 +30,7 @@ from capgrade.schemas.natures import recorded
 from capgrade.schemas.own_pairs import LEFT_OUT
 
 ROWS = 5  # of the first image that are shown
-_JUDGED = "# agreement.json: what `capgrade agree --out agreement.json` wrote for the judgements"
+_JUDGED = "# agreement.json: what `capgrade agree --out agree` wrote for the judgements"
 
 
 def dataset_card(contents: Contents) -> str:

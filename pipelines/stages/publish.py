@@ -95,7 +95,7 @@ PUBLISH = Stage(
         "captions": Reads("captions"),
         "shards": Reads("shards", needed=False, several=True),
         "relevance": Reads("relevance", needed=False, several=True),
-        "agreement": Reads("agree", needed=False, file=True, at="agreement.json"),
+        "agreement": Reads("agree", needed=False, file=True, at="agree/agreement.json"),
     },
     function="capgrade.pipelines.publish.folder:publish",
     line=_line,

@@ -15,7 +15,7 @@ import numpy as np
 from capgrade.params import Params
 from capgrade.schemas.block import Natural, ParamsBlock, Positive
 from capgrade.schemas.console import console, print_table
-from capgrade.schemas.times import peak_mb
+from research.benchmarks.usage import peak_mb
 
 ROUNDS = 3  # The best round counts, because other work on the machine only adds time.
 _DIM = 384  # numbers of a vector in the product, as in all-MiniLM-L6-v2

@@ -22,8 +22,8 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import cache_folder
 from capgrade.schemas.shards import read_shards
-from capgrade.schemas.times import peak_mb, processor_seconds
 from research.benchmarks.harness import Asked, Rows, product_seconds
+from research.benchmarks.usage import peak_mb, processor_seconds
 
 LOOK = 0.02  # seconds between two readings of the stage's memory
 

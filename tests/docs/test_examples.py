@@ -94,7 +94,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--captions DIR --regions DIR": "--captions data/captions --regions data/regions",
         "--captions DIR": "--captions data/captions",
         "--relevance DIR": "--relevance data/relevance",
-        "--run RUN --words": "--run data/runs/scenes_teran --words",
+        "align --run RUN": "align --run data/runs/scenes_teran",
     },
     "regrade.md": {"--preset triplet": f"--preset triplet {TINY}"},
     "shards.md": {

@@ -35,7 +35,7 @@ capgrade regions --images data/captions --boxes 4-8 --out data/regions
 capgrade regions export --format npz --regions data/regions --out features
 capgrade relevance --captions data/captions --split test --out data/relevance
 capgrade shards --captions data/captions --split train --set shards.top=4 --set shards.uniform=4 --out data/shards
-capgrade agree --captions data/captions --split test --judgements data/captions/truth-test.arrow --out data/agreement.json --pairs data/judged.arrow
+capgrade agree --captions data/captions --split test --judgements data/captions/truth-test.arrow --out data/agree
 capgrade publish --captions data/captions --shards data/shards --license cc0-1.0 --out data/dataset
 capgrade train --preset sam {DATA} {TINY} --out data/runs/scenes_sam
 capgrade train --preset teran {DATA} --set train.model.options='{TERAN}' --set train.batch_size=4 --epochs 1 --set train.device=cpu --out data/runs/scenes_teran

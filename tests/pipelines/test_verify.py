@@ -10,7 +10,6 @@ import pytest
 
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.agree import agree
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.stages.publish import PublishParams
@@ -20,7 +19,14 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, parse_manifest, write_json, write_manifest, write_text
 from capgrade.schemas.output import LOCK, only_run
-from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder
+from tests.conftest import (
+    agreement,
+    call,
+    caption_table,
+    edit_manifest,
+    random_sets,
+    write_captions_folder,
+)
 
 SAMPLED = ShardsParams(measures=("rouge_l",), top=3, uniform=3)
 
@@ -169,9 +175,9 @@ def test_tables_that_need_no_manifest(tree: Path) -> None:
     captions = read_captions(tree / "c")
     Frequencies.of_captions(captions).write(tree / "df.arrow")
     (tree / "people.csv").write_text("image_id,caption_id,score\ni0,i0#0,5\ni1,i0#0,1\n")
-    agree(
-        tree / "c", tree / "people.csv", ("rouge_l",), MeasuresParams(), pairs=tree / "judged.arrow"
-    )
+    agreement(tree / "c", tree / "people.csv", ("rouge_l",), MeasuresParams(), out=tree / "agree")
+    (tree / "agree" / "judged.arrow").rename(tree / "judged.arrow")
+    shutil.rmtree(tree / "agree")
     pq.write_table(captions.table.replace_schema_metadata(), tree / "theirs.parquet")
     report = verify(tree)
     assert not report.problems

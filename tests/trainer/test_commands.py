@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.schemas.times import read_time
 from tests.conftest import call
 
 SETS = [
@@ -35,12 +34,10 @@ def test_train_evaluate_and_search(
     assert "2 epochs" in capsys.readouterr().out
     assert call("search", "--run", str(run), "--query", "a dog") == 2
     assert "run `capgrade embed` again with --out" in capsys.readouterr().err
-    (run / ".times").mkdir()
     few = ("--split", "test", "--set", "evaluate.samples=0", "--metric", "recall@1", "--out")
     index = ("--split", "test", "--out", str(run / "index"))
     assert call("embed", "--run", str(run), *data, *index) == 0
     assert capsys.readouterr().out == f"8 images, 16 captions -> {run}/index\n"
-    assert read_time(run / "index") is not None
     assert np.load(run / "index" / "similarity.npy").shape == (8, 16)
     assert (
         call("search", "--run", str(run), "--query", "a dog and a cat", "--top", "3", "--json") == 0

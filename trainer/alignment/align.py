@@ -1,7 +1,7 @@
 """Stage: the regions that the words of a trained TERAN point at, as a picture, and the pointing
 game where true boxes are known."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ from PIL import Image, ImageDraw, ImageFont
 from capgrade.pictures.draw_regions import arrange_in_grid
 from capgrade.pictures.listing import make_opener
 from capgrade.schemas.captions import read_captions
+from capgrade.schemas.console import console, print_table
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, found_digests, write_json, write_manifest
-from capgrade.schemas.output import output_folder
+from capgrade.schemas.files import atomic, found_digests, write_json
 from capgrade.schemas.regions import RegionStore
+from capgrade.schemas.run import Run
 from capgrade.trainer.alignment.pointing_game import (
     WordAlignment,
     align_words,
@@ -29,6 +30,7 @@ from capgrade.trainer.fit.checkpoint import load_run, require_dim, weights_of
 from capgrade.trainer.models.tern import TERAN
 from capgrade.trainer.models.text_encoder import word_pieces
 from capgrade.trainer.search.encode import encode_split
+from capgrade.trainer.stages.align import ALIGN, AlignParams
 
 _PICTURE, POINTING = "alignment.png", "pointing.json"
 NO_RUN = "alignment.json"
@@ -51,69 +53,76 @@ _MIN_SHARE = 1 / 3  # of the surest word's similarity, below which a word gets n
 
 
 def align(
-    run: Path,
-    captions_dir: Path,
-    regions_dir: Path,
-    split: str | None,
-    out: Path,
-    pictures: Path,
-    count: int = 6,
-) -> dict[str, Any] | None:
-    """Write alignment.png: `count` images spread over the split, each with its first caption;
-    `pictures` is the source of the images. Where the captions have true boxes, also write
-    pointing.json, and return its content; else None. Raises InputError for a model that aligns no
-    words, for an `out` of another stage, and for inputs that do not fit together."""
-    with output_folder(out, "alignment") as folder:
-        inputs = found_digests(
-            model=run / weights_of(run),
-            vocabulary=run / VOCABULARY,
-            captions=captions_dir,
-            regions=regions_dir,
-        )
+    run: Path, captions: Path, regions: Path, out: Path, params: AlignParams
+) -> dict[str, Any]:
+    """Write alignment.png: `count` images spread over the split, each with its first caption; and
+    pointing.json where the captions have true boxes. Without a run in a pipeline it writes
+    alignment.json, which says so. Returns how many pictures were `drawn`, and the `pointing` game;
+    None for what there is not. Raises InputError for a model that aligns no words, for an `out` of
+    another stage, and for inputs that do not fit together."""
+    if params.preset is None and "preset" in params.model_fields_set:
+        nothing = Run(stage=ALIGN, params=params, inputs={})
+        with nothing.folder(out) as folder:
+            write_json(folder / NO_RUN, {"run": None})
+            nothing.finish(folder, {NO_RUN: 0})
+        return {"drawn": None, "pointing": None}
+    if params.images is None:
+        raise InputError("no pictures to draw on", remedy="give --images")
+    run = run / (params.preset or "")
+    inputs = found_digests(
+        model=run / weights_of(run), vocabulary=run / VOCABULARY, captions=captions, regions=regions
+    )
+    work = Run(stage=ALIGN, params=params, inputs=inputs)
+    with work.folder(out) as folder:
         model, tokens, config = load_run(run)
         if not isinstance(model, TERAN):
             raise InputError(
                 "this model aligns no words with regions", remedy="give a run of --preset teran"
             )
-        captions, store = read_captions(captions_dir, split), RegionStore(regions_dir)
-        require_dim(config["feature_dim"], store.metadata["dim"], regions_dir)
-        captions, _ = drop_left_out(captions, store)
-        by_caption = list(align_captions(model, Pairs(captions, store, tokens.encode(captions))))
-        chosen = sorted(
-            {int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))}
-        )
-        decode = make_opener(pictures, captions.image_files)
+        table, store = read_captions(captions, params.split), RegionStore(regions)
+        require_dim(config["feature_dim"], store.metadata["dim"], regions)
+        table, _ = drop_left_out(table, store)
+        by_caption = list(align_captions(model, Pairs(table, store, tokens.encode(table))))
+        count = min(params.count, table.n_images)
+        chosen = sorted({int(i) for i in np.linspace(0, table.n_images - 1, count)})
+        decode = make_opener(Path(params.images), table.image_files)
         panels = [
-            draw_panel(decode(captions.image_ids[i]), by_caption[captions.rows_of(i)[0]])
-            for i in chosen
+            draw_panel(decode(table.image_ids[i]), by_caption[table.rows_of(i)[0]]) for i in chosen
         ]
         with atomic(folder / _PICTURE) as temporary:
             arrange_in_grid(panels).save(temporary, "PNG", optimize=True)
         game, names = None, [_PICTURE]
-        if (phrases := read_phrases(captions_dir, captions)) is not None:
+        if (phrases := read_phrases(captions, table)) is not None:
             scores = play_pointing_game(
-                zip(by_caption, (phrases[caption] for caption in captions.caption_ids), strict=True)
+                zip(by_caption, (phrases[caption] for caption in table.caption_ids), strict=True)
             )
             game = {kind: asdict(score) for kind, score in scores.items()}
             write_json(folder / POINTING, game)
             names.append(POINTING)
-        inputs |= {} if split is None else {"split": split}
-        write_manifest(
-            folder,
-            "alignment",
-            params={"count": count},
-            inputs=inputs,
-            rows=dict.fromkeys(names, 0),
-        )
-        return game
+        work.finish(folder, dict.fromkeys(names, 0))
+        return {"drawn": len(panels), "pointing": game}
 
 
-def write_no_alignment(out: Path) -> None:
-    """Write the output of a pipeline without alignment: alignment.json, which says so. InputError
-    for an `out` of another stage."""
-    with output_folder(out, "alignment") as folder:
-        write_json(folder / NO_RUN, {"run": None})
-        write_manifest(folder, "alignment", params={}, inputs={}, rows={NO_RUN: 0})
+def pointing_text(result: Mapping[str, Mapping[str, Any]]) -> str:
+    """How often phrases point at the right region, by kind of object, beside chance: a table for a
+    terminal."""
+    columns = (
+        "phrases about",
+        "phrases",
+        "centre in the box",
+        "chance",
+        "IoU at least 0.5",
+        "chance",
+    )
+    shares = ("centre", "centre_chance", "iou", "iou_chance")
+    rows = [
+        [kind, f"{row['phrases']:,}", *(f"{row[name]:.1%}" for name in shares)]
+        for kind, row in result.items()
+    ]
+    on = console()
+    with on.capture() as captured:
+        print_table("Pointing game", columns, rows, on=on)
+    return captured.get().rstrip("\n")
 
 
 def align_captions(model: TERAN, pairs: Pairs) -> Iterator[WordAlignment]:

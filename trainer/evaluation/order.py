@@ -1,14 +1,12 @@
 """Rows and columns of somebody else's scores, put into the order of the captions table by their
-ids, and what is said where they have none and seem to be in another order."""
+ids, and what is said where they have none and rank as chance does."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from capgrade.evaluation import evaluate
-from capgrade.metrics.catalogue import RECALL
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.arrays import read_npy
 from capgrade.schemas.captions import Captions
@@ -103,83 +101,24 @@ def require_as_many(ids: Sequence[str], size: int, what: str, path: Path) -> Non
 
 def order_note(matrix: Array, captions: Captions, remedy: str = BY_OPTION) -> str | None:
     """A note on scores without ids that rank images for a caption as chance does; None for better
-    scores.
-
-    Where another usual order of rows and columns would be far better, it is named with its rsum.
-    """
+    scores."""
     if captions.n_images < LEAST_IMAGES:
         return None
-    images, texts = np.arange(captions.n_images), np.arange(captions.n_captions)
-    above, mean = _above_chance(matrix, captions, images, texts)
+    above, mean = _above_chance(matrix, captions)
     if above >= CHANCE:
         return None
-    problem = (
-        f"no better than chance: the mean rank of a caption's image is {mean:.1f} of"
-        f" {captions.n_images}"
-    )
-    best = max(
-        _usual_orders(captions),
-        key=lambda order: _above_chance(matrix, captions, order[1], order[2])[0],
-    )
-    if _above_chance(matrix, captions, *best[1:])[0] > 2 * CHANCE:
-        now, then = (_rsum(matrix, captions, *order) for order in ((images, texts), best[1:]))
-        problem += f"; with {best[0]}, rsum is {then:.1f}, not {now:.1f}"
-    return f"{problem}: are rows in the table's order? {remedy}"
+    ranked = f"the mean rank of a caption's image is {mean:.1f} of {captions.n_images}"
+    return f"no better than chance: {ranked}: are rows in the table's order? {remedy}"
 
 
-def _above_chance(
-    matrix: Array, captions: Captions, rows: Array, columns: Array
-) -> tuple[float, float]:
+def _above_chance(matrix: Array, captions: Captions) -> tuple[float, float]:
     """How many standard errors the mean rank of a caption's image is better than chance, images
-    being independent; and that mean rank. `rows` and `columns` are the places in the matrix of each
-    image and caption of the table."""
+    being independent; and that mean rank."""
     sample = np.unique(
         np.linspace(0, captions.n_captions - 1, min(_FEW, captions.n_captions)).astype(np.int64)
     )
-    scores = np.asarray(matrix[:, columns[sample]])
-    own = scores[rows[captions.owner[sample]], np.arange(len(sample))]
+    scores = np.asarray(matrix[:, sample])
+    own = scores[captions.owner[sample], np.arange(len(sample))]
     mean = float(((scores > own).sum(axis=0) + ((scores == own).sum(axis=0) + 1) / 2).mean())
     n, independent = captions.n_images, len(np.unique(captions.owner[sample]))
     return ((n + 1) / 2 - mean) / np.sqrt((n**2 - 1) / 12 / independent), mean
-
-
-def _usual_orders(captions: Captions) -> Iterator[tuple[str, Array, Array]]:
-    """Usual orders of a matrix: a name, and the row of each image and column of each caption."""
-    keys: dict[str, Callable[[str], int | str]] = {"as texts": str}
-    if all(map(_is_number, captions.image_ids)):
-        keys = {"as numbers": int, **keys}
-    for name, key in keys.items():
-        ids = list(map(key, captions.image_ids))
-        images = np.array(sorted(range(captions.n_images), key=ids.__getitem__))
-        for how, within in _captions_by_image(captions).items():
-            columns = np.concatenate([within[i] for i in images])
-            yield (
-                f"images sorted by id {name}, captions by image{how}",
-                np.argsort(images),
-                np.argsort(columns),
-            )
-        yield (
-            f"images sorted by id {name}, captions as in the table",
-            np.argsort(images),
-            np.arange(len(columns)),
-        )
-    grouped = np.argsort(captions.refs)
-    yield "images as in the table, captions by image", np.arange(captions.n_images), grouped
-
-
-def _captions_by_image(captions: Captions) -> Mapping[str, list[list[int]]]:
-    """The captions of each image, in the table's order and by their ids."""
-    own = [captions.rows_of(image) for image in range(captions.n_images)]
-    key: Callable[[str], int | str] = int if all(map(_is_number, captions.caption_ids)) else str
-    ids = list(map(key, captions.caption_ids))
-    by_id = [sorted(rows, key=ids.__getitem__) for rows in own]
-    return {"": own, " and id": by_id}
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal()
-
-
-def _rsum(matrix: Array, captions: Captions, rows: Array, columns: Array) -> float:
-    placed = np.asarray(matrix)[rows][:, columns]
-    return evaluate(placed, None, RECALL, owner=captions.owner, intervals=None).rsum

@@ -4,7 +4,6 @@ import json
 import math
 import shutil
 import sys
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -42,9 +41,8 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.natures import recorded
 from capgrade.schemas.output import output_folder, refuse_foreign, run_key
-from capgrade.schemas.progress import FIRST, progress
+from capgrade.schemas.progress import progress
 from capgrade.schemas.say import if_silent, tell
-from capgrade.schemas.times import write_epoch_time
 from capgrade.trainer.data.images import images_of_model
 from capgrade.trainer.data.pairs import Batch, Pairs, prefetch
 from capgrade.trainer.data.relevance import BatchRelevance
@@ -72,8 +70,6 @@ _BY_NAME = {
     "ndcg_exp": ("ndcg_exp@25",),
     **{name: tuple(f"{name}@{k}" for k in SUMMED) for name in ("ncs", "ncs_ordered")},
 }
-NARROW = {"embed": 256, "embed_dim": 256, "word": 128}  # widths that suffice for a small table
-_SMALL, LONG = 20_000, 600.0  # pairs an epoch of a small table; seconds of a long run
 
 
 def train(
@@ -210,12 +206,9 @@ def _train(
     with progress("training", params.epochs * pairs_an_epoch, "pairs") as advance:
         advance(history.epoch * pairs_an_epoch)
         while not history.is_finished(params):
-            start = time.perf_counter()
             metrics = _train_epoch(run, advance)
             history.epochs.append({"epoch": history.epoch + 1, **metrics})
             run_on_first(_save_epoch, run)
-            seconds = time.perf_counter() - start
-            run_on_first(write_epoch_time, out, history.epoch, seconds, pairs_an_epoch)
     summary = history.summary(params)
     if "shards" in setup.inputs:  # Whoever compares runs needs to know their labels.
         labels = {"measure": params.measure, "sha256": setup.inputs["shards"]}
@@ -226,23 +219,6 @@ def _train(
         summary["not_initialised"] = setup.not_initial
     run_on_first(finish_run, folder, summary)
     return summary
-
-
-def slow_remedy(run: TrainingRun, pairs: int, seconds: float) -> str | None:
-    """A note with smaller widths, for a run that trained `pairs` in its first `seconds` and so will
-    take more than LONG on a CPU for a small table. None for other runs."""
-    remaining = (run.params.epochs * run.setup.plan.pairs_an_epoch - pairs) * seconds / pairs
-    wide = {
-        name: width
-        for name, width in NARROW.items()
-        if getattr(run.setup.config, name, 0) > 2 * width
-    }
-    is_small = run.setup.plan.pairs_an_epoch <= _SMALL
-    if run.device.type != "cpu" or not is_small or remaining < LONG or not wide:
-        return None
-    sets = " ".join(f"--set train.model.options.{name}={width}" for name, width in wide.items())
-    time_left = f"about {remaining / 60:.0f} min left on this processor"
-    return f"{time_left}; a small table may do with small widths: {sets}"
 
 
 def _open_folder(run: TrainingRun, out: Path) -> None:
@@ -288,8 +264,7 @@ def _train_epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, 
     is_first = history.epoch < run.params.all_negatives_first
     terms = run.setup.first_loss if is_first else run.setup.loss
     run.model.train()
-    start, trained, total = time.perf_counter(), 0, 0.0
-    may_tell = not history.epoch  # The note on speed comes once, in the first epoch.
+    total = 0.0
     rows, accumulate = plan.epoch(history.epoch), run.params.accumulate
     collate = partial(run.setup.pairs.collate, process=run.process)
     for number, batch in enumerate(prefetch(collate, rows, run.params.workers)):
@@ -307,12 +282,6 @@ def _train_epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, 
         if number + 1 == first + n_accumulated:
             _update_weights(run)
         advance(len(rows[number]))
-        trained += len(rows[number])
-        spent = time.perf_counter() - start
-        if may_tell and run.process.rank == 0 and spent > FIRST:
-            may_tell = False
-            if note := slow_remedy(run, trained, spent):
-                tell(note)
     hinges = terms.active_hinges()
     if not all(weights.isfinite().all() for weights in run.kept.parameters()):
         problem = f"a weight is NaN or infinite after epoch {history.epoch + 1}"

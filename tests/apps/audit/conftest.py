@@ -31,8 +31,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert call("relevance", *given, "--out", folder / "relevance") == 0
     sizes = ("--set", "shards.top=5", "--set", "shards.uniform=20")
     assert call("shards", *given, *sizes, "--out", folder / "shards") == 0
-    calibrate = ("--calibrate", folder / "calibration.json", "--set", "agree.accept=0.4")
+    calibrate = ("--calibrate", "--accept", "0.4", "--out", folder / "agree")
     assert call("agree", *given, "--judgements", judged, *calibrate) == 0
+    (folder / "agree" / "calibration.json").rename(folder / "calibration.json")
     np.save(folder / "s.npy", read_relevance(judged).matrix())
     return folder
 

@@ -14,9 +14,9 @@ from capgrade.apps.audit import audit
 from capgrade.apps.audit.estimate import PairCounts
 from capgrade.apps.audit.findings import Referee, expected_findings, read_referee, share_of
 from capgrade.apps.audit.page import answers, how_known
+from capgrade.pipelines.stages.agree import AgreeParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.reviews import POOL, Item, ReviewPlan
 from tests.apps.audit.conftest import LINE
@@ -112,11 +112,11 @@ def test_the_truth_of_scenes_leads(tmp_path: Path, capsys: pytest.CaptureFixture
     given = ("--captions", captions, "--split", "test")
     made = ("--set", "relevance.split=test", "--measures", "rouge_l")
     judged = ("--judgements", captions / "truth-test.arrow", "--set", "agree.accept=0.9")
-    calibrated = (*given, "--measures", "rouge_l", "--calibrate", tmp_path / "c.json")
+    calibrated = (*given, "--measures", "rouge_l", "--calibrate", "--out", tmp_path / "agree")
     assert call("relevance", "--captions", captions, *made, "--out", tmp_path / "relevance") == 0
     assert call("agree", *calibrated, *judged) == 0
     line = ("audit", *given, "--relevance", tmp_path / "relevance", "--calibration",
-            tmp_path / "c.json", "--out", tmp_path / "a.html")  # fmt: skip
+            tmp_path / "agree" / "calibration.json", "--out", tmp_path / "a.html")  # fmt: skip
     matrix = read_relevance(captions / "truth-test.arrow").matrix()
     table = read_captions(captions, "test")
     other = table.owner != np.arange(table.n_images)[:, None]

@@ -31,7 +31,6 @@ from capgrade.apps.page.parts import (
 from capgrade.apps.page.thumbnails import PageThumbnails
 from capgrade.apps.report import opening_section, report, sections_of
 from capgrade.apps.report.agreement import agreement_section, mean_by_bin
-from capgrade.apps.report.cost import cost_section
 from capgrade.apps.report.data import (
     OwnAndOther,
     ReportData,
@@ -62,7 +61,6 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import UNFINISHED, file_digest, write_manifest
 from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.relevance import read_relevance
-from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import evaluate
 from capgrade.trainer.evaluation.stored import write_queries
 from capgrade.trainer.evaluation.task import Task
@@ -102,18 +100,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_captions_folder(folder / "captions", [caption_table(sets)])
     edit_manifest(folder / "captions", params={"captions": {"source": "tsv"}})
     captions = read_captions(folder / "captions")
-    (folder / ".times").mkdir()
     given, measures = ("--captions", folder / "captions"), ("--measures", "cider,rouge_l")
-    judged = (
-        "--judgements",
-        folder / "relevance" / "cider.arrow",
-        "--pairs",
-        folder / "judged.arrow",
-    )
+    judged = ("--judgements", folder / "relevance" / "cider.arrow")
     sizes = ("--set", "shards.top=3", "--set", "shards.uniform=3")
     assert call("relevance", *given, *measures, "--out", folder / "relevance") == 0
     assert call("shards", *given, *measures, *sizes, "--out", folder / "shards") == 0
-    assert call("agree", *given, *measures, *judged, "--out", folder / "agreement.json") == 0
+    assert call("agree", *given, *measures, *judged, "--out", folder / "agree") == 0
     these = file_digest(folder / "captions" / "manifest.json")
     for k, run in enumerate(("first", "<b>second, a name of some length")):
         _run(folder, run, captions, captions.digest, these, seed=k, epochs=2 + k)
@@ -210,7 +202,7 @@ def test_it_opens_with_what_the_numbers_say(data: Path) -> None:
     assert "what the audit estimates" in text and f"audit --captions {data}/captions" in str(
         trust.command
     )
-    figures = json.loads((data / "agreement.json").read_text())["measures"]
+    figures = json.loads((data / "agree" / "agreement.json").read_text())["measures"]
     known = {
         m: row["pearson"]["non_original"]
         for m, row in figures.items()
@@ -558,13 +550,13 @@ def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Pa
         "stranger, val in evaluation",
     ], "each once"
     assert "of 2 runs" in _words(opening_section(opened))
-    facts = json.loads((folder / "agreement.json").read_text())
+    facts = json.loads((folder / "agree" / "agreement.json").read_text())
     facts["judgements"]["captions"] = "0" * 64
-    (folder / "agreement.json").write_text(json.dumps(facts))
+    (folder / "agree" / "agreement.json").write_text(json.dumps(facts))
     with pytest.raises(InputError, match="judged pairs of other captions"):
         agreement_section(ReportData(folder))
-    # as `agree --json` prints it
-    (folder / "agreement.json").write_text(json.dumps(facts["measures"]))
+    # the figures without who judged
+    (folder / "agree" / "agreement.json").write_text(json.dumps(facts["measures"]))
     with pytest.raises(
         InputError, match="not agreement figures of captions -> give what capgrade agree"
     ):
@@ -605,7 +597,7 @@ def test_regions_are_counted_drawn_and_refused_ones_named(data: Path, written: P
 
 def test_own_dots_are_drawn_last_and_dots_on_one_place_are_one(data: Path) -> None:
     section = agreement_section(ReportData(data))
-    figures = json.loads((data / "agreement.json").read_text())["measures"]
+    figures = json.loads((data / "agree" / "agreement.json").read_text())["measures"]
     table = next(part for part in section.parts if isinstance(part, PageTable))
     ends = [figures[str(row[0])]["intervals"].get("pearson", {}).get("all") for row in table.rows]
     assert [row[1].note for row in table.rows] == [f"{low:.3f}–{high:.3f}" for low, high in ends]  # type: ignore[union-attr]
@@ -797,10 +789,11 @@ def test_a_run_that_compares_sets_of_vectors_has_no_map(data: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("kind", [None, "captions"])
 def test_the_section_says_who_judged_what(kind: str | None, data: Path, tmp_path: Path) -> None:
-    found = json.loads((data / "agreement.json").read_text())
+    found = json.loads((data / "agree" / "agreement.json").read_text())
     found["judgements"] |= {"by": "people", "of": kind, "file": "sts.csv"} if kind else {}
     shutil.copytree(data / "captions", tmp_path / "captions")
-    (tmp_path / "agreement.json").write_text(json.dumps(found))
+    (tmp_path / "agree").mkdir()
+    (tmp_path / "agree" / "agreement.json").write_text(json.dumps(found))
     section = agreement_section(opened := ReportData(tmp_path))
     assert section.title == (
         "Agreement with human judgements" if kind else "Agreement with another matrix"
@@ -831,50 +824,6 @@ def test_means_of_bins_and_tables_that_are_none(data: Path, tmp_path: Path) -> N
         (tmp_path / "epochs.csv").write_bytes(text)
         with pytest.raises(InputError, match="not a table of numbers"):
             read_columns(tmp_path / "epochs.csv")
-
-
-def test_times_are_kept_where_they_are_wanted_and_drawn(data: Path, tmp_path: Path) -> None:
-    section = cost_section(opened := ReportData(data))
-    table = next(part for part in section.parts if isinstance(part, PageTable))
-    known = {str(row[0]): row[4].text for row in table.rows if row[4].text != "–"}  # type: ignore[union-attr]
-    drawn = {
-        row["output"]: row["command"] for row in _charts(section)["times"].spec["data"]["values"]
-    }
-    assert drawn == {
-        "relevance": "relevance",
-        "shards": "shards",
-        "agreement.json": "agree",
-    } and set(known) == set(drawn)
-    assert next(iter(opened.missing)).startswith(
-        f"times of {len(table.rows) - 3} of {len(table.rows)} outputs"
-    )
-    shutil.copytree(data, audited := tmp_path / "audited", symlinks=True)
-    with timed(
-        "audit", page := audited / "audit.html"
-    ):  # whose lists are the output that is counted
-        page.touch()
-        (audited / "audit-lists").mkdir()
-        write_manifest(audited / "audit-lists", "audit", params={}, inputs={}, rows={})
-    (listed,) = (row for part in cost_section(ReportData(audited)).parts if isinstance(part, PageTable)
-                 for row in part.rows if row[0] == "audit-lists")  # fmt: skip
-    assert listed[4].text != "–"  # type: ignore[union-attr]
-    shutil.copytree(data, other := tmp_path / "other", symlinks=True)
-    shutil.rmtree(other / ".times")
-    (other / "notes.json").write_text("{}")
-    (plain,) = (
-        part for part in cost_section(ReportData(other)).parts if isinstance(part, PageTable)
-    )
-    assert plain.columns == ("output", "rows", "files", "MB"), "no column of dashes"
-    assert [row[0] for row in plain.rows] == [row[0] for row in table.rows], (
-        "a JSON of somebody's is no output"
-    )
-    (tmp_path / "kept" / ".times").mkdir(parents=True)
-    for name, kept in {"plain/out": False, "kept/runs/bcls": True}.items():
-        with timed("train", out := tmp_path / name):
-            out.mkdir(parents=True)
-        assert ((time := read_time(out)) is not None) == kept
-        assert time is None or (time.command == "train" and time.peak_mb > 1)
-    assert not (tmp_path / "plain" / ".times").exists()
 
 
 @pytest.mark.parametrize(("truth", "judged", "figure", "said"), [

@@ -9,19 +9,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from capgrade.agreement.calibration import SHIPPED, load, named, save, scale_of, some_references
+from capgrade.agreement.calibration import SHIPPED, load, named, scale_of, some_references
 from capgrade.agreement.curve import Curve, Scale, fit, reliability, through
 from capgrade.agreement.judgements import Judgements, Ratings
 from capgrade.measures.bleu import BleuParams
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.agree import agree
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.relevance import read_relevance
-from tests.conftest import call, caption_table, random_sets, write_captions_folder
+from tests.conftest import agreement, call, caption_table, random_sets, write_captions_folder
 
 PLAIN = MeasuresParams()
 SHARES = Scale(0.5, 0.0, 1.0)
@@ -40,14 +38,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
             captions, folder / f"{name}-dense", RelevanceParams(measures=("rouge_l", "bleu")), PLAIN
         )
     judge = folder / "here-dense" / "rouge_l.arrow"
-    agree(
-        folder / "here",
-        judge,
-        ["bleu", "cider"],
-        PLAIN,
-        calibrate=folder / "here.json",
-        params=AgreeParams(accept=0.3),
-    )
+    out = folder / "agree"
+    agreement(folder / "here", judge, ["bleu", "cider"], PLAIN, out=out, calibrate=True, accept=0.3)
+    (out / "calibration.json").rename(folder / "here.json")
     return folder
 
 
@@ -189,23 +182,17 @@ def test_spreads_are_those_that_people_were_drawn_with(images: float, captions: 
 def test_agree_writes_what_it_was_fitted_on(world: Path, tmp_path: Path) -> None:
     folder = world / "here"
     file = world / "here-dense" / "rouge_l.arrow"
-    out = tmp_path / "calibration.json"
-    found = agree(folder, file, ["rouge_l", "bleu"], PLAIN, calibrate=out)
+    out = tmp_path / "agree"
+    found = agreement(folder, file, ["rouge_l", "bleu"], PLAIN, out=out, calibrate=True)
     assert found["rouge_l"]["calibration"]["ece"] < found["bleu"]["calibration"]["ece"] + 0.05
-    read = load(out)
+    read = load(out / "calibration.json")
     assert (
         set(read.curves) == {"rouge_l", "bleu"}
         and read.facts["judgements"]["file"] == "rouge_l.arrow"
     )
     assert read.params["rouge_l"] == PLAIN.rouge_l.model_dump() and read.random
-    save(out, read)  # its own file may be written again
-    (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(InputError, match="is no calibration"):
-        agree(folder, file, ["rouge_l"], PLAIN, calibrate=tmp_path / "other.json")
-    with pytest.raises(InputError, match="pairs and calibration have one path"):
-        agree(folder, file, ["rouge_l"], PLAIN, calibrate=tmp_path / "new", pairs=tmp_path / "new")
-    with pytest.raises(InputError, match="is no calibration"):
-        save(tmp_path / "other.json", read)
+    with pytest.raises(InputError, match="--calibrate writes a file -> give --out"):
+        agreement(folder, file, ["rouge_l"], PLAIN, calibrate=True)
 
 
 def test_a_table_without_a_scale_calibrates_nothing(
@@ -226,7 +213,7 @@ def test_a_table_without_a_scale_calibrates_nothing(
         "--measures",
         "rouge_l",
     ]
-    line += ["--calibrate", str(tmp_path / "c.json")]
+    line += ["--calibrate", "--out", str(tmp_path / "agree")]
     assert call(*line) == 2
     assert (
         "j.csv: does not say between which scores people chose -> give --set agree.scale"
@@ -238,7 +225,7 @@ def test_a_table_without_a_scale_calibrates_nothing(
     )
     for given, random in (((), False), (("--set", "agree.sampling=random"), True)):
         assert call(*line, "--set", "agree.scale=0..5", *given) == 0
-        found = load(tmp_path / "c.json")
+        found = load(tmp_path / "agree" / "calibration.json")
         assert set(found.curves["rouge_l"].accepted) == {0.0} and found.random is random
 
 
@@ -256,13 +243,8 @@ def test_a_file_that_is_no_calibration(world: Path, tmp_path: Path) -> None:
 def test_what_values_mean_elsewhere_is_judged(world: Path) -> None:
     """Against scipy's coefficients of the values that numpy reads off the written curve."""
     judge, known = world / "there-dense" / "rouge_l.arrow", world / "here.json"
-    found = agree(
-        world / "there",
-        judge,
-        ["rouge_l", "bleu"],
-        PLAIN,
-        calibration=known,
-        params=AgreeParams(accept=0.4),
+    found = agreement(
+        world / "there", judge, ["rouge_l", "bleu"], PLAIN, calibration=str(known), accept=0.4
     )
     assert set(found) == {"rouge_l", "bleu", "bleu_score", "bleu_accepted", "bleu_grade", "binary"}
     owner = read_captions(world / "there", None).owner
@@ -290,10 +272,10 @@ def test_what_does_not_fit_is_refused(world: Path, tmp_path: Path) -> None:
     judge, known = world / "there-dense" / "rouge_l.arrow", world / "here.json"
 
     def refused(
-        message: str, names: list[str], measures: MeasuresParams = PLAIN, **given: Path
+        message: str, names: list[str], measures: MeasuresParams = PLAIN, given: Path = known
     ) -> None:
         with pytest.raises(InputError, match=message):
-            agree(world / "there", judge, names, measures, **{"calibration": known, **given})
+            agreement(world / "there", judge, names, measures, calibration=str(given))
 
     refused("calibrates bleu, cider, none of rouge_l", ["rouge_l"])
     refused(
@@ -301,8 +283,7 @@ def test_what_does_not_fit_is_refused(world: Path, tmp_path: Path) -> None:
         ["bleu"],
         MeasuresParams(bleu=BleuParams(n=2)),
     )
-    refused("the calibration to write is the one to read", ["bleu"], calibrate=known)
-    refused("no such file|cannot be read", ["bleu"], calibration=tmp_path / "none.json")
+    refused("no such file|cannot be read", ["bleu"], given=tmp_path / "none.json")
 
 
 def test_the_calibration_that_comes_with_capgrade_has_a_name(
@@ -325,9 +306,9 @@ def test_a_curve_of_as_many_references_as_the_corpus_has(world: Path, tmp_path: 
         tmp_path / "five", [caption_table(random_sets(25, seed=6, least=5, most=5))]
     )
     relevance(captions, tmp_path / "dense", RelevanceParams(measures=("rouge_l",)), PLAIN)
-    judge, file = tmp_path / "dense" / "rouge_l.arrow", tmp_path / "five.json"
-    agree(captions, judge, ["bleu"], PLAIN, calibrate=file, params=AgreeParams(accept=0.5))
-    known = load(file)
+    judge, out = tmp_path / "dense" / "rouge_l.arrow", tmp_path / "agree"
+    agreement(captions, judge, ["bleu"], PLAIN, out=out, calibrate=True, accept=0.5)
+    known = load(out / "calibration.json")
     assert (
         known.references == 5
         and set(known.fewer) == {1, 2, 3}

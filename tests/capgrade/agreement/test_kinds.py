@@ -24,11 +24,18 @@ from capgrade.apps.explorer.ratings import ReviewRatings
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.rouge import RougeL, RougeParams
 from capgrade.metrics.eccv import read_lists
-from capgrade.pipelines.agree import agree, describe_judgements
+from capgrade.pipelines.agree import agree
+from capgrade.pipelines.stages.agree import AgreeParams
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.reviews import INFORMATION, RATINGS, Item, ReviewPlan
-from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
+from tests.conftest import (
+    agreement,
+    caption_table,
+    make_captions,
+    random_sets,
+    write_captions_folder,
+)
 
 SETS = random_sets(5, seed=4, least=2, most=4)
 IMAGE_IDS = ["100", "200", "300", "400", "500"]
@@ -107,20 +114,24 @@ def test_agree_takes_pairs_of_one_kind_and_says_so(tmp_path: Path) -> None:
         sts(a, b, round(float(random.random() * 5), 2)) for a in range(6) for b in range(6, 10)
     ]
     file = write(tmp_path / "sts.csv", STS, sts(0, 1, 5.0), *lines)
-    found = agree(folder, file, ["rouge_l"], MeasuresParams())
+    given = AgreeParams(judgements=str(file), measures=("rouge_l",))
+    whole = agree(folder, tmp_path / "agree", given, measures=MeasuresParams())
+    found = whole.measures
     assert (
         set(found) == {"rouge_l", "binary"}
         and -1 <= found["rouge_l"]["pearson"]["non_original"] <= 1
     )
-    assert describe_judgements(folder, file)["of"] == "captions"
-    for option in ("pairs", "calibrate", "calibration"):
+    assert whole.judgements is not None and whole.judgements["of"] == "captions"
+    assert not (tmp_path / "agree" / "judged.arrow").exists()
+    for option in ({"calibrate": True}, {"calibration": "crisscrossed"}):
         with pytest.raises(InputError, match="of captions"):
-            agree(folder, file, ["rouge_l"], MeasuresParams(), **{option: tmp_path / "new"})  # type: ignore[arg-type]
+            refused = given.model_copy(update=option)
+            agree(folder, tmp_path / "new", refused, measures=MeasuresParams())
         assert not (tmp_path / "new").exists()
     matrix = tmp_path / "m.npy"
     np.save(matrix, np.zeros((5, sum(map(len, SETS))), np.float32))
     with pytest.raises(InputError, match="an imported matrix has no values between captions"):
-        agree(folder, file, ["m"], MeasuresParams(imported={"m": str(matrix)}))
+        agreement(folder, file, ["m"], MeasuresParams(imported={"m": str(matrix)}))
 
 
 PLAIN = "image_id,caption_id,score"

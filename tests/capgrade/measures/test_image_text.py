@@ -442,11 +442,11 @@ def test_agreement_and_audit_look_at_pictures(
         f"measures.image_text.images={seen}",
     )
     assert call("relevance", *given, "--out", tmp_path / "r") == 0
-    judged, out = tmp_path / "r" / "image_text.arrow", tmp_path / "agreement.json"
+    judged, out = tmp_path / "r" / "image_text.arrow", tmp_path / "agree"
     accept = ("--set", "agree.scale=-1..1", "--set", "agree.accept=0.1")
-    calibrated = ("--calibrate", tmp_path / "k.json", "--out", out)
+    calibrated = ("--calibrate", "--out", out)
     assert call("agree", *given, "--judgements", judged, *accept, *calibrated) == 0
-    found = json.loads(out.read_text())["measures"]["image_text"]
+    found = json.loads((out / "agreement.json").read_text())["measures"]["image_text"]
     assert found["pearson"]["all"] == pytest.approx(1)
     other = tmp_path / "q"
     seen.rename(other)
@@ -459,6 +459,6 @@ def test_agreement_and_audit_look_at_pictures(
         "--relevance",
         tmp_path / "r2",
         "--calibration",
-        tmp_path / "k.json",
+        out / "calibration.json",
     )
     assert call(*line, "--images", other, "--out", tmp_path / "audit.html") == 0

@@ -220,7 +220,7 @@ def test_agree_compares_a_judge_with_people_and_with_measures(
     judge = write(tmp_path / "judge.csv", [(i, c, ((i * 7 + c) % 6) / 5) for i, c in pairs])
     line = ["agree", "--captions", str(captions), "--judgements", str(people), "--measures"]
     assert call(*line, f"rouge_l,judge={judge}", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)["measures"]
     assert (
         found["judge"]["pearson"]["all"] == pytest.approx(1)
         and found["rouge_l"]["pearson"]["all"] < 0.9
@@ -326,7 +326,7 @@ def test_agree_compares_what_every_measure_knows(
     said = capsys.readouterr()
     assert "own captions" not in said.err  # which is said where labels are made
     assert "4 of 5 judged pairs have a value of every measure; lacking: judge 1" in said.err
-    found = json.loads(said.out)["judge"]["pearson"]["all"]
+    found = json.loads(said.out)["measures"]["judge"]["pearson"]["all"]
     scores = (
         [s for *_, s in PAIRS[:4]],
         [s + i for i, _, s in PAIRS[:4]],

@@ -330,16 +330,17 @@ def test_an_audit_takes_a_measure_of_every_pair(made: World, tmp_path: Path) -> 
     dense = here / "people"
     assert call("relevance", *made.line("rouge_l"), "--out", dense) == 0
     given = [*made.line("reranker,rouge_l"), "--judgements", dense / "rouge_l.arrow"]
-    calibrate = ("--calibrate", tmp_path / "c.json", "--set", "agree.accept=0.4")
+    calibrate = ("--calibrate", "--out", tmp_path / "agree", "--accept", "0.4")
+    calibration = tmp_path / "agree" / "calibration.json"
     assert call("agree", *given, *calibrate) == 0
     audit = ["audit", "--captions", here / "captions", "--shards", here / "shards"]
-    audit += ["--calibration", tmp_path / "c.json", "--out", tmp_path / "a.html"]
+    audit += ["--calibration", calibration, "--out", tmp_path / "a.html"]
     said = refusal(*audit, "--measure", "reranker")
     assert "reranker scores some pairs alone, which do not tell how many others fit" in said
     assert call(*audit, "--measure", "rouge_l") == 0
     # What values mean to people is null where they are.
     publish = ["publish", "--captions", here / "captions", "--shards", here / "shards"]
-    publish += ["--license", "cc0-1.0", "--calibration", tmp_path / "c.json"]
+    publish += ["--license", "cc0-1.0", "--calibration", calibration]
     assert call(*publish, "--out", tmp_path / "d") == 0
     table = pq.read_table(next((tmp_path / "d" / "relevance").glob("*.parquet")))
     assert table["reranker_score"].null_count == table["reranker"].null_count > 0
@@ -363,11 +364,11 @@ def test_people_judge_any_pair_and_a_mixture_says_who_ranks(
             score = round(float(dense[image, caption]) * 100)
             rows.writerow([f"i{image}", captions.caption_ids[caption], score])
     given = [*made.line("reranker,rouge_l"), "--judgements", tmp_path / "judged.csv"]
-    given += ["--set", "agree.scale=0..100", "--mix", tmp_path / "fitted.yaml"]
-    assert call("agree", *given, "--pairs", tmp_path / "pairs.arrow") == 0
-    for row in read_arrow(tmp_path / "pairs.arrow").to_pylist():
+    given += ["--scale", "0..100", "--mixture", "fitted"]
+    assert call("agree", *given, "--out", tmp_path / "agree") == 0
+    for row in read_arrow(tmp_path / "agree" / "judged.arrow").to_pylist():
         assert abs(row["reranker"] - dense[row["image"], row["caption"]]) < 1e-6
-    written = yaml.safe_load((tmp_path / "fitted.yaml").read_text())["measures"]
+    written = yaml.safe_load((tmp_path / "agree" / "fitted.yaml").read_text())["measures"]
     assert written["reranker"] | {"model": 0} == {"of": "rouge_l", "top": TOP, "model": 0}
     assert "reranker" in written["mixtures"]["fitted"]
 

@@ -20,8 +20,9 @@ from typer.main import get_command
 from capgrade.agreement.coefficients import COEFFICIENTS
 from capgrade.params import Params
 from capgrade.pipelines import cli
+from capgrade.pipelines.agreement_text import agreement_text
 from capgrade.pipelines.cli.stages import knobs_of
-from capgrade.pipelines.cli.tables import print_agreement, print_matches
+from capgrade.pipelines.cli.tables import print_matches
 from capgrade.pipelines.regions import MOST_IMAGES
 from capgrade.pipelines.show import Match
 from capgrade.schemas.regions import RegionStore
@@ -117,8 +118,8 @@ def test_every_option_of_one_value_refuses_two() -> None:
 
 def test_results_as_json(world: Path) -> None:
     captions, two = ("--captions", f"{world}/c"), ("--measures", "cider,rouge_l")
-    result = printed("agree", *captions, "--judgements", f"{world}/people.csv", *two)
-    assert result.keys() == {"cider", "rouge_l", "binary", "human"}
+    result = printed("agree", *captions, "--judgements", f"{world}/people.csv", *two)["measures"]
+    assert result.keys() == {"cider", "rouge_l", "binary"}
     assert {"pearson", "spearman", "kendall", "kendall_c", "intervals"} <= result["cider"].keys()
     assert result["cider"]["pearson"].keys() == {"all", "non_original"}
     result = printed(
@@ -307,8 +308,7 @@ relevance --captions {w}/c --measures cider --out {o} cider
     => unexpected 'cider' -> see capgrade relevance --help; options of Apache Beam follow `--`
 shards --captions {w}/c --set shards.top=[1 --out {o} => 'shards.top=[1' is not valid YAML: 
 shards --captions {w}/c --part 1/2 --join --out {o} => --part and --join together: make the parts first, then join them
-agree --captions no --judgements j --measures cider --out x.json --calibrate ./x.json
-    => --out and another output have one path
+agree --captions no --judgements j --measures cider --calibrate => --calibrate writes a file -> give --out
 agree --captions no => nothing to agree with -> give --judgements
 agree texts {w}/texts.csv --measures nothing => no column 'nothing'
 agree raters {w} => not a review
@@ -324,8 +324,7 @@ publish check no => no: no such folder, nor a dataset USER/NAME -> check the pat
 explore --captions no --measures cider --set regions.weights=w => regions.weights without explore.detector
 search --captions c --query dog => --query without --run
 search --captions c => nothing to search -> give --captions and --relevance, or --run
-search --run r --words w --captions c --regions g
-    => --words without its images -> give --captions, --regions and --images
+align --run r --captions c --regions g --out {o} => no pictures to draw on -> give --images
 regions --out {o} => no pictures and no features -> give --images, or --set regions.features
 regions --images {w}/pictures --boxes many --out {o} => parameter 'regions.boxes' is 'many': 
 regions --images {w}/pictures --boxes 20-10 --out {o} => boxes 20-10: write MIN-MAX, the smaller first
@@ -416,13 +415,12 @@ def test_help_lists_the_commands_in_the_order_of_the_work(
 
 
 def test_no_head_of_a_table_is_cut_without_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    print_agreement(
+    shown = agreement_text(
         {"people": {name: {"all": -0.123, "non_original": -0.456} for name in COEFFICIENTS}}
     )
-    shown = capsys.readouterr().out
     assert "…" not in shown and all(name.replace("_", " ") in shown for name in COEFFICIENTS)
     assert shown.count("-0.456") == len(COEFFICIENTS) < shown.count("other")
 

@@ -4,6 +4,7 @@ what they mean; and Parquet as `datasets` writes it, with chunks that stay when 
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from capgrade.agreement.calibration import load
 from capgrade.labels import Labels
 from capgrade.measures import MEASURES
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.agree import agree, describe_judgements
+from capgrade.pipelines.agree import agree
 from capgrade.pipelines.publish import card as card_module
 from capgrade.pipelines.publish import tables
 from capgrade.pipelines.publish.card import cell
@@ -23,14 +24,14 @@ from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.publish.tables import meaning
 from capgrade.pipelines.shards import shards
+from capgrade.pipelines.stages.agree import AgreeParams
 from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.arrow import ArrowFile, metadata_of, with_metadata, write_arrow
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, entry_of, read_manifest
-from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.shards import read_shards
-from tests.conftest import edit_manifest, write_matrix
+from tests.conftest import agreement, edit_manifest, write_matrix
 
 from .conftest import BOTH, PARAMS
 
@@ -167,7 +168,14 @@ def test_who_judged_is_read_off_the_judgements(made: Path, tmp_path: Path) -> No
     (tmp_path / "scores.csv").write_text(
         "image_id,caption_id,score\nvi0,vi0#0,4\n", encoding="utf-8"
     )
-    found = describe_judgements(made / "captions", tmp_path / "scores.csv", "val")
+
+    def who(file: Path) -> dict[str, Any]:
+        of = AgreeParams(judgements=str(file), split="val", measures=("rouge_l",))
+        found = agree(made / "captions", None, of, measures=MeasuresParams()).judgements
+        assert found is not None
+        return found
+
+    found = who(tmp_path / "scores.csv")
     facts = {
         "by": "people",
         "file": "scores.csv",
@@ -183,7 +191,7 @@ def test_who_judged_is_read_off_the_judgements(made: Path, tmp_path: Path) -> No
             captions.image_ids,
             measure=measure,
         )
-        found = describe_judgements(made / "captions", tmp_path / "dense.arrow", "val")
+        found = who(tmp_path / "dense.arrow")
         assert (found["by"], found["pairs"]) == (by, 12)
 
 
@@ -213,17 +221,10 @@ def test_a_hostile_caption_stays_in_its_cell() -> None:
 def world(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A calibration of one of two measures, and what is published with it."""
     folder: Path = tmp_path_factory.mktemp("calibrated")
-    judged, out = made / "dense" / "rouge_l.arrow", folder / "calibration.json"
-    accept = AgreeParams(accept=0.3)
-    agree(
-        made / "captions",
-        judged,
-        ["rouge_l"],
-        MeasuresParams(),
-        "train",
-        calibrate=out,
-        params=accept,
-    )
+    judged, out = made / "dense" / "rouge_l.arrow", folder / "agree"
+    given: dict[str, Any] = {"split": "train", "calibrate": True, "accept": 0.3}
+    agreement(made / "captions", judged, ["rouge_l"], MeasuresParams(), out=out, **given)
+    out = (out / "calibration.json").rename(folder / "calibration.json")
     told = PARAMS.model_copy(update={"calibration": str(out)})
     publish(made / "captions", [made / "train"], folder / "out", told)
     return folder

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from capgrade.trainer.alignment.pointing_game import (
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.models.base import Encoded
 from capgrade.trainer.models.text_encoder import Pieces
+from capgrade.trainer.stages.align import AlignParams
 from capgrade.trainer.stages.train import ModelParams, TrainParams
 from tests.trainer.fit.runs import train
 
@@ -72,6 +74,10 @@ def trained(data: Data, out: Path, model: str, **options: object) -> Path:
     return out
 
 
+def asked(data: Data, **params: Any) -> AlignParams:
+    return AlignParams(split="test", images=str(data.captions), **params)
+
+
 @pytest.fixture(scope="module")
 def run(scenes: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(scenes, tmp_path_factory.mktemp("run"), "teran", **TINY)
@@ -80,9 +86,9 @@ def run(scenes: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_picture_and_the_pointing_game(
     scenes: Data, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = align(
-        run, scenes.captions, scenes.regions, "test", tmp_path / "out", scenes.captions, count=2
-    )
+    drawn = align(run, scenes.captions, scenes.regions, tmp_path / "out", asked(scenes, count=2))
+    assert drawn["drawn"] == 2
+    found = drawn["pointing"]
     assert found == json.loads((tmp_path / "out" / "pointing.json").read_text())
     table = read_captions(scenes.captions, "test")
     said = read_phrases(scenes.captions, table)
@@ -118,10 +124,9 @@ def test_captions_without_truth_have_a_picture_alone(
     captions(
         tmp_path / "plain", CaptionsParams(source="tsv", input=f"{tmp_path}/c.tsv", split="test")
     )
-    assert (
-        align(run, tmp_path / "plain", scenes.regions, "test", tmp_path / "out", scenes.captions)
-        is None
-    )
+    out = tmp_path / "out"
+    drawn = align(run, tmp_path / "plain", scenes.regions, out, asked(scenes))
+    assert drawn == {"drawn": 6, "pointing": None}
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "alignment.png",
         "manifest.json",
@@ -133,7 +138,19 @@ def test_a_model_without_words_is_refused(scenes: Data, tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match="aligns no words with regions -> give a run of --preset teran"
     ):
-        align(run, scenes.captions, scenes.regions, "test", tmp_path / "out", scenes.captions)
+        align(run, scenes.captions, scenes.regions, tmp_path / "out", asked(scenes))
+
+
+def test_a_pipeline_without_a_run_to_draw_says_so(scenes: Data, run: Path, tmp_path: Path) -> None:
+    """And one of several runs is named by its preset."""
+    said = tmp_path / "out" / "alignment.json"
+    none = AlignParams(preset=None)
+    drawn = align(tmp_path, scenes.captions, scenes.regions, tmp_path / "out", none)
+    assert drawn == {"drawn": None, "pointing": None}
+    assert json.loads(said.read_text()) == {"run": None}
+    named = asked(scenes, preset=run.name, count=1)
+    drawn = align(run.parent, scenes.captions, scenes.regions, tmp_path / "out", named)
+    assert drawn["drawn"] == 1 and not said.exists()
 
 
 # Four regions of a picture 100 wide: the dog, a tight half of it, the cat, all.

@@ -45,7 +45,7 @@ def test_a_run_is_judged_as_a_measure_is(folder: Path) -> None:
     agreed = printed(
         *("agree", "--captions", folder / "captions", "--judgements", folder / "Crowd.txt"),
         *("--measures", f"model={folder / 'a.npy'}"),
-    )["model"]
+    )["measures"]["model"]
     assert found["Crowd"].items() >= agreed.items()
     assert agreed["kendall"]["non_original"] > 0.2
     assert found["Experts"]["left_out"] == 1 and found["Crowd"]["left_out"] == 0

@@ -1,10 +1,8 @@
 """Where a run starts from, how it steps, what it keeps: each against plain loops."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -231,36 +229,3 @@ def test_relevance_without_shards_is_refused_before_anything_is_read(small, monk
 
 
 GRADED = "train.loss=[{name: kendall_windows, alpha: auto}]"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {},
-            (
-                "about 39 min left on this processor; .*: --set train.model.options.embed=256 --set"
-                " .*word=128$"
-            ),
-        ),
-        ({"device": torch.device("cuda")}, None),
-        ({"pairs": 400_000}, None),
-        ({"epochs": 3}, None),
-        ({"config": SimpleNamespace(embed=256, word=128)}, None),
-    ],
-)
-def test_a_slow_run_is_told_of_small_widths(change: dict, message: str | None) -> None:
-    """The preset of VSE at 45 pairs a second, on 3,500 captions."""
-    of = {
-        "device": torch.device("cpu"),
-        "pairs": 3_500,
-        "epochs": 30,
-        "config": SimpleNamespace(embed=1024, word=300),
-    }
-    of |= change
-    setup = SimpleNamespace(config=of["config"], plan=SimpleNamespace(pairs_an_epoch=of["pairs"]))
-    run = SimpleNamespace(
-        device=of["device"], params=SimpleNamespace(epochs=of["epochs"]), setup=setup
-    )
-    said = module.slow_remedy(run, 450, 10.0)  # type: ignore[arg-type]
-    assert said is None if message is None else re.match(message, str(said))
