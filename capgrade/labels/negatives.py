@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from capgrade.labels.unsampled import Unknown
-from capgrade.metrics.base import as_numpy
+from capgrade.metrics.base import as_numpy, check_choice
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from capgrade.labels import Labels
 
 _BLOCK = 256  # queries at once
+MinedFormat = Literal["triplet", "n-tuple", "labeled-pair", "labeled-list"]
 
 
 class AcceptanceRule(NamedTuple):
@@ -51,39 +52,58 @@ class Negatives:
     documents: np.ndarray  # int64 [n, 1 + k]: rows
     relevance: np.ndarray  # float32 [n, 1 + k]
 
-    def tuples(self, images: Sequence[Any] | None = None) -> dict[str, list[Any]]:
-        """Columns anchor, positive, negative_1, ..., negative_k, as losses of sentence-transformers
-        read them.
+    def columns(
+        self,
+        output_format: MinedFormat = "n-tuple",
+        images: Sequence[Any] | None = None,
+        *,
+        rows: bool = False,
+    ) -> dict[str, list[Any]]:
+        """Columns as `mine_hard_negatives` of sentence-transformers names them, which its losses
+        read.
 
         Captions are their texts; `images` has what stands for each image row, ids unless it is
-        given.
+        given. By `output_format`: n-tuple has anchor, positive, negative_1 to negative_k; triplet a
+        row for each negative; labeled-pair a row for each document, with its relevance as `score`;
+        labeled-list the documents of an anchor in `positive`, with their relevance in `labels`.
+        With `rows`, of n-tuple alone, `label` has the rows of the anchor and of its documents, as
+        `GradedRankingLoss` reads them. InputError for another format, and for images that are not
+        as many as the labels have.
 
         >>> found = Labels.load("dataset").negatives(2, accepted_below=0.3, measure="rouge_l")
-        >>> list(found.tuples())
+        >>> list(found.columns())
         ['anchor', 'positive', 'negative_1', 'negative_2']
+        >>> listed = found.columns("labeled-list")
+        >>> len(listed["positive"][0]), len(listed["labels"][0])
+        (3, 3)
         """
-        anchors, documents = self._items(images)
-        names = ["positive", *(f"negative_{place}" for place in range(1, self.documents.shape[1]))]
-        columns = {
-            name: [documents[row] for row in self.documents[:, place]]
-            for place, name in enumerate(names)
-        }
-        return {"anchor": [anchors[row] for row in self.anchors], **columns}
-
-    def lists(self, images: Sequence[Any] | None = None) -> dict[str, list[Any]]:
-        """Columns query, documents and labels, the relevance of each document, as cross-encoders'
-        losses of lists read them; `images` as in `tuples`.
-
-        >>> labels = Labels.load("dataset")
-        >>> found = labels.negatives(2, accepted_below=0.3, measure="rouge_l").lists()
-        >>> len(found["documents"][0]), found["labels"][0][0]
-        (3, 1.0)
-        """
-        anchors, documents = self._items(images)
+        check_choice("output_format", output_format, get_args(MinedFormat))
+        if rows and output_format != "n-tuple":
+            raise InputError(f"rows of {output_format}", remedy="take them with n-tuple")
+        items, texts = self._items(images)
+        anchors = [items[row] for row in self.anchors]
+        documents = [[texts[row] for row in of_anchor] for of_anchor in self.documents]
+        if output_format == "labeled-list":
+            return {"anchor": anchors, "positive": documents, "labels": self.relevance.tolist()}
+        if output_format == "n-tuple":
+            numbers = range(1, self.documents.shape[1])
+            names = ["anchor", "positive", *(f"negative_{place}" for place in numbers)]
+            columns = {name: list[Any]() for name in names}
+            for anchor, of_anchor in zip(anchors, documents, strict=True):
+                for name, item in zip(names, [anchor, *of_anchor], strict=True):
+                    columns[name].append(item)
+            label = np.concatenate([self.anchors[:, None], self.documents], axis=1)
+            return {**columns, **({"label": label.tolist()} if rows else {})}
+        found: list[tuple[Any, Any, Any]] = []
+        for anchor, own, grades in zip(anchors, documents, self.relevance.tolist(), strict=True):
+            if output_format == "triplet":
+                found += [(anchor, own[0], negative) for negative in own[1:]]
+            else:
+                found += [(anchor, item, grade) for item, grade in zip(own, grades, strict=True)]
+        last = "negative" if output_format == "triplet" else "score"
         return {
-            "query": [anchors[row] for row in self.anchors],
-            "documents": [[documents[row] for row in rows] for rows in self.documents],
-            "labels": self.relevance.tolist(),
+            name: [row[place] for row in found]
+            for place, name in enumerate(("anchor", "positive", last))
         }
 
     def clash(self, pairs: Sequence[int]) -> np.ndarray:

@@ -18,6 +18,7 @@ from sentence_transformers import (
 from sentence_transformers.cross_encoder.losses import LambdaLoss
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from sentence_transformers.util import mine_hard_negatives
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -26,7 +27,13 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 
 from capgrade import Labels, evaluate
 from capgrade.schemas.errors import InputError
-from capgrade.with_sentence_transformers import GradedEvaluator, accepted_apart
+from capgrade.schemas.say import CapgradeWarning
+from capgrade.with_sentence_transformers import (
+    GradedEvaluator,
+    GradedRankingLoss,
+    accepted_apart,
+    without_accepted,
+)
 
 TRAINING = {
     "max_steps": 2,
@@ -134,7 +141,7 @@ def test_their_trainer_takes_tuples_and_batches_and_keeps_the_checkpoint_that_it
     given = SentenceTransformerTrainingArguments(
         str(tmp_path), batch_sampler=accepted_apart(negatives), **TRAINING, **best, **steps
     )
-    rows = Dataset.from_dict(negatives.tuples(images=first))
+    rows = Dataset.from_dict(negatives.columns(images=first))
     before, vectors = evaluator(model)["t2i_asp"], model.encode(labels.texts)
     trainer = SentenceTransformerTrainer(
         model,
@@ -177,9 +184,109 @@ def test_their_cross_encoder_learns_grades_of_lists(labels, model, first, tmp_pa
         batch_sampler=accepted_apart(negatives),
         **TRAINING,
     )
-    rows = Dataset.from_dict(negatives.lists(images=first))
-    pairs = [(rows[0]["query"], document) for document in rows[0]["documents"]]
+    rows = Dataset.from_dict(negatives.columns("labeled-list", first))
+    pairs = [(rows[0]["anchor"], document) for document in rows[0]["positive"]]
     before = encoder.predict(pairs)
     trainer = CrossEncoderTrainer(encoder, given, train_dataset=rows, loss=LambdaLoss(encoder))
     assert trainer.train().global_step == 2
     assert np.abs(encoder.predict(pairs) - before).max() > 0
+
+
+@pytest.mark.parametrize("form", ["triplet", "n-tuple", "labeled-pair", "labeled-list"])
+def test_what_they_mine_is_left_without_what_the_labels_accept(labels, model, first, form):
+    """Against a plain look at each pair, by their own miner."""
+    pairs = Dataset.from_dict(labels.negatives(0, accepted_below=0.5).columns(images=first))
+    mined = mine_hard_negatives(
+        pairs, model, num_negatives=3, output_format=form, verbose=False, corpus=labels.texts
+    )
+    value = labels.block(range(len(first)), range(labels.n_captions)).relevance
+
+    def accepts(anchor: str, text: str) -> bool:
+        rows = [row for row, other in enumerate(first) if other == anchor]
+        columns = [column for column, other in enumerate(labels.texts) if other == text]
+        return any(
+            labels.owner[c] == r or value[r, c] >= np.float32(0.4) for r in rows for c in columns
+        )
+
+    with pytest.warns(CapgradeWarning, match="are left out: the labels accept a negative"):
+        found = without_accepted(mined, labels, accepted_below=0.4, images=first)
+    assert found.column_names == mined.column_names
+    if form == "labeled-list":
+        for before, after in zip(mined, found, strict=True):
+            kept = [
+                (text, label)
+                for text, label in zip(before["positive"], before["labels"], strict=True)
+                if label == 1 or not accepts(before["anchor"], text)
+            ]
+            assert list(zip(after["positive"], after["labels"], strict=True)) == kept
+        return
+    names = [name for name in mined.column_names if name.startswith("negative")] or ["positive"]
+    expected = [
+        row
+        for row in mined
+        if row.get("label") == 1 or not any(accepts(row["anchor"], row[name]) for name in names)
+    ]
+    assert list(found) == expected and 0 < len(found) < len(mined)
+
+
+def test_mined_rows_that_do_not_fit(labels, first):
+    with pytest.raises(InputError, match="columns anchor, positive -> give what mine_hard"):
+        without_accepted(
+            Dataset.from_dict({"anchor": ["a"], "positive": ["b"]}), labels, accepted_below=0.5
+        )
+    row = {"anchor": [first[0]], "positive": [first[0]], "negative": ["nobody wrote this"]}
+    with pytest.raises(InputError, match="no caption 'nobody wrote this'"):
+        without_accepted(Dataset.from_dict(row), labels, accepted_below=0.5, images=first)
+
+
+def features(model: SentenceTransformer, columns: list[list[str]]) -> list[dict]:
+    return [model.preprocess(column) for column in columns]
+
+
+@pytest.mark.parametrize("queries", ["images", "captions"])
+def test_a_loss_of_own_documents_alone_is_theirs(labels, model, first, queries):
+    """MultipleNegativesRankingLoss, where no two rows belong to one image."""
+    pairs = labels.negatives(0, accepted_below=0.4, queries=queries)
+    columns = pairs.columns(images=first, rows=True)
+    image = pairs.anchors if queries == "images" else pairs.documents[:, 0]
+    rows = np.unique(image, return_index=True)[1][:6].tolist()
+    label = torch.tensor([columns["label"][k] for k in rows])
+    batch = features(model, [[columns[n][k] for k in rows] for n in ("anchor", "positive")])
+    theirs = MultipleNegativesRankingLoss(model)(batch, None)
+    ours = GradedRankingLoss(model, labels, queries=queries)(batch, label)
+    assert float(ours) == pytest.approx(float(theirs), abs=1e-5)
+    graded = GradedRankingLoss(model, labels, queries=queries, softness=0.1)(batch, label)
+    assert float(graded) > 0 and graded.requires_grad
+
+
+def test_several_positives_share_the_target(labels, model, first):
+    """Five captions of an image in a row, against the formula in numpy."""
+    images = [0, 3, 4]
+    documents = [np.flatnonzero(labels.owner == image) for image in images]
+    label = torch.tensor([[i, *own] for i, own in zip(images, documents, strict=True)])
+    columns = [[first[i] for i in images]]
+    columns += [[labels.texts[own[k]] for own in documents] for k in range(5)]
+    loss = GradedRankingLoss(model, labels, accepted_below=0.5)
+    found = float(loss(features(model, columns), label))
+    vectors = [np.asarray(model.encode(column, normalize_embeddings=True)) for column in columns]
+    logits = 20 * vectors[0] @ np.concatenate(vectors[1:]).T
+    log = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    rows = np.concatenate([[own[k] for own in documents] for k in range(5)])
+    right = labels.block(images, rows).relevance >= np.float32(0.5)
+    right |= labels.owner[rows] == np.array(images)[:, None]
+    assert found == pytest.approx(
+        -(log * right / right.sum(1, keepdims=True)).sum(1).mean(), abs=1e-5
+    )
+    with pytest.raises(InputError, match="no `label` of as many rows of labels -> take negatives"):
+        loss(features(model, columns), label[:, :2])
+
+
+def test_their_trainer_takes_the_loss_of_labels(labels, model, first, tmp_path):
+    negatives = labels.negatives(2, accepted_below=0.7)
+    rows = Dataset.from_dict(negatives.columns(images=first, rows=True))
+    given = SentenceTransformerTrainingArguments(str(tmp_path), save_strategy="no", **TRAINING)
+    before = model.encode(labels.texts)
+    loss = GradedRankingLoss(model, labels, softness=0.1)
+    trainer = SentenceTransformerTrainer(model, given, train_dataset=rows, loss=loss)
+    assert trainer.train().global_step == 2
+    assert np.abs(model.encode(labels.texts) - before).max() > 0.01

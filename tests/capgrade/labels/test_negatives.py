@@ -98,19 +98,34 @@ def test_scores_may_be_a_tensor_vectors_or_a_measure(dataset: Path):
 def test_columns_have_texts_and_what_stands_for_images(dataset: Path):
     labels = Labels.load(dataset).exact("rouge_l")
     found = labels.negatives(2, accepted_below=0.4)
-    rows, lists = found.tuples(), found.lists(images=[f"{name}.png" for name in labels.image_ids])
+    files = [f"{name}.png" for name in labels.image_ids]
+    rows, lists = found.columns(), found.columns("labeled-list", files)
     image = labels.image_ids[found.anchors[0]]
     texts = [labels.texts[row] for row in found.documents[0]]
     assert {name: column[0] for name, column in rows.items()} == {
         "anchor": image, "positive": texts[0], "negative_1": texts[1], "negative_2": texts[2],
     }  # fmt: skip
     assert {name: column[0] for name, column in lists.items()} == {
-        "query": f"{image}.png", "documents": texts, "labels": found.relevance[0].tolist(),
+        "anchor": f"{image}.png", "positive": texts, "labels": found.relevance[0].tolist(),
     }  # fmt: skip
-    turned = labels.negatives(2, accepted_below=0.4, queries="captions").tuples()
+    label = found.columns(rows=True)["label"]
+    assert label == np.c_[found.anchors, found.documents].tolist()
+    for form, last, count in (("triplet", "negative", 2), ("labeled-pair", "score", 3)):
+        columns = found.columns(form)
+        assert list(columns) == ["anchor", "positive", last]
+        assert {len(column) for column in columns.values()} == {count * len(found.anchors)}
+        assert columns["anchor"][:count] == [image] * count
+    assert found.columns("triplet")["negative"][:2] == texts[1:]
+    assert found.columns("labeled-pair")["positive"][:3] == texts
+    assert found.columns("labeled-pair")["score"][:3] == found.relevance[0].tolist()
+    with pytest.raises(InputError, match="n-tuple"):
+        found.columns("triplet", rows=True)
+    with pytest.raises(InputError, match="output_format"):
+        found.columns("quadruple")
+    turned = labels.negatives(2, accepted_below=0.4, queries="captions").columns()
     assert turned["anchor"] == labels.texts and set(turned["negative_1"]) <= set(labels.image_ids)
     with pytest.raises(InputError, match="3 images for labels of 12"):
-        found.tuples(images=["a", "b", "c"])
+        found.columns(images=["a", "b", "c"])
 
 
 @pytest.mark.parametrize("queries", ["images", "captions"])
