@@ -1,16 +1,16 @@
 """Stage `regions`: pictures -> what a detector finds in each, as Arrow shards.
 
-A shard is a fixed run of the picture list. Its batches, its file and its receipt follow from the
-list and the settings alone, so a run that was stopped goes on with the shards that are missing,
-several processes may share the shards, and the bytes are the same. A receipt is a JSON file beside
-the shard, written after it: which pictures are in the shard, the digest of its file, and what the
-manifest says of them.
+A shard is a fixed run of the picture list. Its batches and its file follow from the list and the
+settings alone, so a run that was stopped goes on with the shards that are missing, several
+processes may share the shards, and the bytes are the same. What the manifest says of a shard is
+written after it, to a part whose name says of which pictures it is.
 """
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,10 @@ from capgrade.pipelines.detectors.selection import Detector
 from capgrade.pipelines.features.convert import import_regions, keys_for_options
 from capgrade.pipelines.stages.regions import REGIONS, RegionsParams
 from capgrade.processes import Process, join_processes
-from capgrade.schemas.arrow import write_arrow
+from capgrade.schemas.arrow import ArrowFile, write_arrow
 from capgrade.schemas.captions import read_captions, splits_of
 from capgrade.schemas.errors import InputError, first_of
-from capgrade.schemas.files import digest, unfinished_folder, write_json
+from capgrade.schemas.files import write_json
 from capgrade.schemas.image_matching import NAMES_SHOWN
 from capgrade.schemas.left_out import MISSING, NO_REGION, UNREADABLE
 from capgrade.schemas.lines import read_json
@@ -179,20 +179,18 @@ def regions(
     # Of an image with the most boxes.
     image_bytes = params.box_range[1] * detector.n_features * np.dtype(params.dtype).itemsize
     shard_images = max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image_bytes))
-    folder = unfinished_folder(out)
-    shards = []
-    for number, start in enumerate(range(0, len(pictures), shard_images)):
-        receipt = folder / PARTS / f"{number:05d}.json"
-        of_shard = pictures[start : start + shard_images]
-        shards.append(Shard(of_shard, folder / shard_name(number), receipt, schema))
-    # Without the pictures, as each shard's receipt says which are in it.
+    # Without the pictures, as the name of each shard's part says which are in it.
     inputs = {**input_digests(params), **chosen.inputs}
     run = Run(stage=REGIONS, params=params, inputs=inputs, rule=found)
-    with join_processes(process) as wait, run.folder(out):
+    with join_processes(process) as wait, run.folder(out) as folder:
         if process.rank == 0:
             done = size_of(folder)
             require_space(out, max(len(pictures) * image_bytes, done), done=done)
         wait()  # nobody goes on before the folder is ready
+        shards = [
+            Shard(folder, number, pictures[start : start + shard_images], schema)
+            for number, start in enumerate(range(0, len(pictures), shard_images))
+        ]
         detect_all(shards[process.rank :: process.world], detector, params, out)
         wait()
         if process.rank:
@@ -204,24 +202,38 @@ def regions(
 class Shard:
     """A run of the picture list, and where what is found in it is written."""
 
+    folder: Path  # of the stage's run
+    number: int
     pictures: Sequence[Picture]
-    file: Path
-    receipt: Path  # here until the stage ends
     schema: pa.Schema
 
-    def stamp(self) -> str:
-        """SHA-256 of what tells the pictures of a shard from changed ones."""
-        return _sha256([picture.stamp() for picture in self.pictures])
+    @property
+    def file(self) -> Path:
+        """Its regions."""
+        return self.folder / shard_name(self.number)
+
+    @cached_property
+    def facts(self) -> Path:
+        """What the manifest says of it; another file when one of the pictures has changed."""
+        stamp = _sha256([picture.stamp() for picture in self.pictures])[:16]
+        return self.folder / PARTS / f"{self.number:05d}-{stamp}.json"
 
     def is_done(self) -> bool:
-        """Whether the receipt is of these pictures, and the file is the one that it was written
-        for."""
+        """Whether it is there, whole, and of these pictures."""
         try:
-            receipt = read_json(self.receipt)
-            stamp, written = receipt["stamp"], receipt["sha256"]
-        except (InputError, KeyError, TypeError):  # none, or damaged
+            read_json(self.facts)
+            ArrowFile(self.file)
+        except InputError:
             return False
-        return stamp == self.stamp() and self.file.is_file() and digest(self.file) == written
+        return True
+
+    def write(self, images: Sequence[Regions], facts: dict[str, Any], rounding: Rounding) -> None:
+        """Write its regions, then the facts: they are there only of a file that is."""
+        for earlier in self.facts.parent.glob(f"{self.number:05d}-*"):
+            earlier.unlink()
+        rows = write_arrow(self.file, self.schema, region_batches(images, self.schema, rounding))
+        found = {"rows": rows, "regions": rounding.regions, "rounding": asdict(rounding)}
+        write_json(self.facts, {**found, **facts})
 
 
 @dataclass(frozen=True)
@@ -284,9 +296,8 @@ def detect_all(
 def write_outcomes(
     shard: Shard, outcomes: Mapping[str, PictureOutcome], params: RegionsParams
 ) -> None:
-    """Write a shard, then its receipt: what it was made from and holds, and what is not in it."""
-    images, left_out, fewer, digests, rounding = [], [], [], [], Rounding()
-    stamp = shard.stamp()
+    """Write a shard: what is found in its pictures, and what is not in it."""
+    images, left_out, fewer, digests = [], [], [], []
     for picture in shard.pictures:
         one = outcomes[picture.image_id]
         digests.append(one.digest)
@@ -305,20 +316,9 @@ def write_outcomes(
                     "reason": reason,
                 }
             )
-    batches = region_batches(images, shard.schema, rounding)
-    rows = write_arrow(shard.file, shard.schema, batches)
-    receipt = {
-        "stamp": stamp,
-        "sha256": digest(shard.file),
-        "rows": rows,
-        # Of the pictures' bytes, where `stamp` is of what the file system says.
-        "pictures": _sha256(digests),
-        "regions": rounding.regions,
-        "rounding": asdict(rounding),
-        "left_out": left_out,
-        "fewer": fewer,
-    }
-    write_json(shard.receipt, receipt)
+    # `pictures` is of their bytes, where the part's name is of what the file system says.
+    facts = {"pictures": _sha256(digests), "left_out": left_out, "fewer": fewer}
+    shard.write(images, facts, Rounding())
 
 
 def least_regions(params: RegionsParams) -> int:
@@ -340,14 +340,14 @@ def finish(
     rows, left_out, fewer, digests = {}, [*chosen.left_out], list[str](), list[str]()
     regions, rounding = 0, {"max_abs": 0.0, "max_rel": 0.0}
     for shard in shards:
-        receipt = read_json(shard.receipt)
-        rows[shard.file.name] = receipt["rows"]
-        left_out += receipt["left_out"]
-        fewer += receipt["fewer"]
-        digests.append(receipt["pictures"])
-        regions += receipt["regions"]
+        facts = read_json(shard.facts)
+        rows[shard.file.name] = facts["rows"]
+        left_out += facts["left_out"]
+        fewer += facts["fewer"]
+        digests.append(facts["pictures"])
+        regions += facts["regions"]
         for name, error in rounding.items():
-            rounding[name] = max(error, receipt["rounding"][name])
+            rounding[name] = max(error, facts["rounding"][name])
     n_images = sum(rows.values())
     if left_out and (run.params.unreadable == "fail" or not n_images):
         remedy = (

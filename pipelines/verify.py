@@ -11,19 +11,21 @@ from capgrade.schemas.arrow import ArrowFile, metadata_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
+    RUN_FILE,
     UNFINISHED,
     altered,
     command_of,
     digest,
-    ended_work,
+    is_unfinished,
     made_again,
     output_of,
     parse_manifest,
     sizes_of,
+    stage_of_work,
     unfinished_folder,
-    unfinished_work,
+    work_folders,
 )
-from capgrade.schemas.output import LOCK, done_parts, holder, read_run
+from capgrade.schemas.output import LOCK, done_parts, holder
 from capgrade.trainer.stages.embed import EMBED
 
 _TABLES = (".arrow", ".parquet")
@@ -96,13 +98,11 @@ def verify(root: Path) -> Report:
                 remedy = f"run `capgrade {_ALONE[kind]}` again"
                 report.problems.append(InputError(error.problem, file=path, remedy=remedy))
         report.usable += [found] if found and not problems else []
-        report.problems += problems + [
-            _printed(path)
-            for path in sorted(folder.iterdir())
-            if _at_work(path) and not ended_work(path)
-        ]
-    if _at_work(beside) and not ended_work(beside) and beside.parent != root:
-        report.problems.append(_printed(beside))
+        report.problems += problems
+        for path in sorted(folder.iterdir()):
+            report.problems += _unfinished(path) if _at_work(path) else []
+    if _at_work(beside) and beside.parent != root:
+        report.problems += _unfinished(beside)
     if not report.usable and not report.problems:
         raise InputError(
             "nothing that capgrade wrote in it",
@@ -125,35 +125,30 @@ def _folders(root: Path, seen: set[Path] | None = None) -> Iterator[Path]:
 
 
 def _at_work(folder: Path) -> bool:
-    """Whether this is a folder of a run that has not ended, or was set aside."""
-    return unfinished_work(folder) or (
-        folder.name.endswith(UNFINISHED) and (folder / LOCK).is_file()
-    )
+    """Whether this is a folder of unfinished work."""
+    ours = folder.name.endswith(UNFINISHED) and folder.is_dir()
+    return ours and ((folder / LOCK).is_file() or bool(work_folders(output_of(folder))))
 
 
-def _printed(folder: Path) -> InputError:
-    """What is to be said of such a folder."""
-    out, run = output_of(folder), read_run(folder)
-    if not folder.name.endswith(UNFINISHED):
-        aside = output_of(folder.with_suffix(""))
-        return InputError(
-            "unfinished work, set aside",
-            file=folder,
-            remedy=f"it goes when a run into {aside} ends",
-        )
-    process = holder(out)
+def _unfinished(folder: Path) -> list[InputError]:
+    """What is to be said of such a folder; nothing of work that is kept of a run that has ended."""
+    out = output_of(folder)
+    process, works = holder(out), work_folders(out)
     if process is not None:
-        return InputError(
-            f"a run is writing here (process {process})", file=out, remedy="wait until it has ended"
+        problem, remedy = f"a run is writing here (process {process})", "wait until it has ended"
+        return [InputError(problem, file=out, remedy=remedy)]
+    if not works:
+        return [InputError("left by a run that was killed", file=folder / LOCK, remedy=_AGAIN)]
+    return [
+        InputError(
+            f"an unfinished run of `capgrade {command_of(stage_of_work(work))[0]}`,"
+            f" {done_parts(work)}",
+            file=out,
+            remedy=f"{_AGAIN}, it goes on",
         )
-    if run is None:
-        return InputError("left by a run that was killed", file=folder / LOCK, remedy=_AGAIN)
-    command = f"capgrade {command_of(run['stage'])[0]}"
-    return InputError(
-        f"an unfinished run of `{command}`, {done_parts(folder)}",
-        file=out,
-        remedy=f"{_AGAIN}, it goes on",
-    )
+        for work in works
+        if (work / RUN_FILE).is_file()
+    ]
 
 
 def _check(folder: Path) -> tuple[Usable | None, list[Path], list[InputError]]:
@@ -189,8 +184,7 @@ def _unlisted(folder: Path, listed: set[Path]) -> Iterator[tuple[Path, str]]:
     """Tables that no manifest lists, and their kinds: those that need none, such as judged pairs;
     and in a folder where nothing runs those beside a manifest, and ours whose manifest is gone.
     Tables of others elsewhere do not count."""
-    finished, beside = (folder / MANIFEST).is_file(), unfinished_folder(folder)
-    at_work = unfinished_work(beside) and not ended_work(beside)
+    finished, at_work = (folder / MANIFEST).is_file(), is_unfinished(folder)
     for path in sorted(folder.iterdir()):
         if (
             path.suffix in _TABLES

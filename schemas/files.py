@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,8 +28,9 @@ from capgrade.schemas.say import warn
 MANIFEST = "manifest.json"
 # Ends the name of the folder beside an output that a run writes to until it has ended.
 UNFINISHED = ".unfinished"
-RUN_FILE = "run.json"  # in that folder: which stage writes there, and what its parts depend on
-ENDED = "ended.json"  # there too, where the run has ended and its work is kept
+RUN_FILE = "run.json"  # in a folder of unfinished work: what it is made of
+ENDED = "ended.json"  # the same note, where the run has ended and its work is kept
+_WORK = re.compile(r"(.+)-[0-9a-f]{16}")  # such a folder's name: its stage, and the key
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
 SELF = "sha256"  # the manifest's own digest, in the manifest
 _DIGITS = 5  # at least, of the numbers of numbered files
@@ -274,23 +276,32 @@ def unfinished_folder(out: Path) -> Path:
     return named.with_name(named.name + UNFINISHED)
 
 
-def unfinished_work(folder: Path) -> bool:
-    """Whether a run writes to this folder, or did until it ended or was stopped."""
-    return (folder / RUN_FILE).is_file()
+def work_folders(out: Path) -> list[Path]:
+    """The folders of unfinished work of an output, also what is kept of a run that has ended."""
+    folder = unfinished_folder(out)
+    found = folder.iterdir() if folder.is_dir() else ()
+    folders = (path for path in found if path.is_dir() and not path.is_symlink())
+    return sorted(path for path in folders if _WORK.fullmatch(path.name))
 
 
-def ended_work(folder: Path) -> bool:
-    """Whether this folder has the work of a run that has ended."""
-    return (folder / ENDED).is_file()
+def stage_of_work(work: Path) -> str:
+    """The stage that writes to a folder of unfinished work."""
+    match = _WORK.fullmatch(work.name)
+    return match[1] if match else ""
+
+
+def is_unfinished(out: Path) -> bool:
+    """Whether a run writes to this output, or was stopped."""
+    return any((work / RUN_FILE).is_file() for work in work_folders(out))
 
 
 def output_of(folder: Path) -> Path:
-    """The output whose unfinished work a folder holds."""
-    return (
-        folder.parent
-        if folder.name == UNFINISHED
-        else folder.with_name(folder.name.removesuffix(UNFINISHED))
-    )
+    """The output whose unfinished work lies in this folder, or in the one above."""
+    if not folder.name.endswith(UNFINISHED):
+        folder = folder.parent
+    if folder.name == UNFINISHED:
+        return folder.parent
+    return folder.with_name(folder.name.removesuffix(UNFINISHED))
 
 
 def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
@@ -316,8 +327,7 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
         raise InputError(
             f"a folder of {manifest['kind']} where one of {kind} is needed", file=folder
         )
-    beside = unfinished_folder(folder)
-    if unfinished_work(beside) and not ended_work(beside):
+    if is_unfinished(folder):
         warn(f"{folder}: read as it was before a run that has not ended; {remedy}")
     check_sizes(folder, manifest["files"], remedy)
     return manifest

@@ -1,20 +1,23 @@
 """The one rule of outputs: nothing that capgrade did not write is ever deleted or written over.
 
 An output folder has to be new, empty, or written by the same stage, as its manifest says. A run
-writes into a folder beside it, OUT.unfinished, where `run.json` says what it is of, and a lock that
-no other run does so. When it has ended, its files take the place of those of the run before.
-Everything else is an InputError before anything is touched. `own_files` has the rule of files.
+writes into OUT.unfinished/STAGE-KEY, beside it; KEY is a digest of what its parts are made of. A
+part that is there is whole, and a run of the same key goes on with it. When a run has ended, its
+files take the place of those of the run before, and unfinished work of other keys is deleted. A
+lock in OUT.unfinished says that a run is at work. Everything else is an InputError before anything
+is touched. `own_files` has the rule of files.
+
+Files take their places one by one, since a folder may hold files of the user, be the current folder
+of a shell, or be a mounted file system, so that it cannot be exchanged as a whole.
 
 Under DVC, which deletes a stage's outputs when the record of them was cut short, the work of a run
 that has ended is kept, with hard links to its files, until the next run or the stage `report`.
 """
 
-import glob
 import hashlib
-import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -29,14 +32,14 @@ from capgrade.schemas.files import (
     allowed,
     canonical,
     command_of,
-    ended_work,
     found_manifest,
     leaves,
     output_of,
     package_version,
+    stage_of_work,
     unfinished_folder,
+    work_folders,
     write_json,
-    write_text,
     writing,
 )
 from capgrade.schemas.lines import read_json
@@ -49,19 +52,23 @@ WORTH_SAYING = 10**9  # bytes; less is nobody's concern unless it is not there
 PARTS = "parts"  # in the folder of a run: finished parts
 # There too, while files take their places: the manifest of the run before, and all their names.
 BEFORE = "before.json"
-MOVING = "moving.txt"  # there too, while its files are moved: the name of the other folder
-_OF_RUN = {LOCK, RUN_FILE, ENDED, MOVING}  # files there that are no work
+_NOTES = {RUN_FILE, ENDED}  # files there that are no work
 UNDER_DVC = "DVC_STAGE"  # in the environment of a command that DVC runs
 ANOTHER = "give another --out, or a new or empty folder; nothing was touched"
 # What the parts of a run depend on: a format version, parameters, digests of inputs.
 MadeOf = Mapping[str, Any]
 
 
-def done_parts(folder: Path) -> str:
+def work_folder(out: Path, stage: str, made_of: MadeOf | None) -> Path:
+    """Where a run of `stage` writes: the work of other parameters or inputs is elsewhere."""
+    return unfinished_folder(out) / f"{stage}-{run_key(made_of)[:16]}"
+
+
+def done_parts(work: Path) -> str:
     """What of a run is done, in words."""
     # The name of a part begins with a dot while it is written.
-    parts = len(list((folder / PARTS).glob("[!.]*")))
-    return f"{parts} finished parts" if parts else f"{sum(1 for _ in _files(folder))} files"
+    parts = len(list((work / PARTS).glob("[!.]*")))
+    return f"{parts} finished parts" if parts else f"{sum(1 for _ in _files(work))} files"
 
 
 @contextmanager
@@ -72,79 +79,86 @@ def output_folder(
     *,
     whole: MadeOf | None = None,
     afresh: bool = False,
-    done: Callable[[Path], str] = done_parts,
 ) -> Iterator[Path]:
-    """Lock `out` for a run of `stage`, and yield OUT.unfinished, the folder that the run writes to.
+    """Lock `out` for a run of `stage`, and yield the folder that the run writes to.
 
     When the block has ended with a manifest there, its files take the place of the earlier result.
-    What a stopped run leaves is deleted, or with `made_of` kept: a run of the same goes on with it;
-    another run, or one `afresh`, sets it aside until it has ended, and says what was `done`. What
-    DVC lets a run keep that has ended serves one of the same, and of the same `whole`: what beside
-    `made_of` the result depends on. Of the processes of one launcher the first does all this.
-    InputError as `refuse_foreign`, where another program's file is in the way, and with `made_of`
-    for a disk that is full or may not be written.
+    What a stopped run leaves is deleted, or with `made_of` kept: a run of the same goes on with it,
+    unless it begins `afresh`. What DVC lets a run keep that has ended serves one of the same, and
+    of the same `whole`: what beside `made_of` the result depends on. Of the processes of one
+    launcher the first does all this. InputError as `refuse_foreign`, where another program's file
+    is in the way, and with `made_of` for a disk that is full or may not be written.
     """
-    folder = unfinished_folder(out)
+    work = work_folder(out, stage, made_of)
     if not first_process():
-        yield folder
+        yield work
         return
     allow = allowed(command_of(stage)[1])
     refuse_dangling(out)
-    ended = {"code": code_state(), "whole": whole} if made_of is not None else None
-    keeps = ended if UNDER_DVC in os.environ and not out.is_mount() else None
+    keep = UNDER_DVC in os.environ and made_of is not None and not out.is_mount()
+    run = {"made_of": made_of, "whole": whole, "code": code_state() if keep else None}
     with nullcontext() if made_of is None else writing(out, allow), only_run(out, allow):
         refuse_foreign(out, stage)
-        _put_in_place(out, folder, keeps)  # what a run had ended before it was killed
-        _begin(out, {"stage": stage, "made_of": made_of}, ended, afresh, done)
+        for earlier in work_folders(out):  # what a run had ended before it was killed
+            if _put_in_place(out, earlier, keep) and earlier != work:
+                _delete(earlier)
+        _begin(out, work, run, afresh)
         try:
-            yield folder
-            _put_in_place(out, folder, keeps)
+            yield work
+            if _put_in_place(out, work, keep):
+                for other in work_folders(out):
+                    if not (keep and other == work):
+                        _delete(other)
         finally:
-            if not ((folder / MANIFEST).is_file() or (made_of is not None and any(_files(folder)))):
-                _delete(folder)
+            keeps = made_of is not None and any(_files(work))
+            if not keeps and not (work / MANIFEST).is_file():
+                _delete(work)
 
 
-def _begin(
-    out: Path,
-    run: dict[str, Any],
-    ended: dict[str, Any] | None,
-    afresh: bool,
-    done: Callable[[Path], str],
-) -> None:
-    """Make the folder of the run: empty, or with what a run of the same has left."""
-    folder = unfinished_folder(out)
-    for path in (folder, *_asides(out)):
-        if (path / MOVING).is_file():  # a run was killed while it moved this
-            _move(path, path.with_name((path / MOVING).read_text(encoding="utf-8")))
-    before, was_kept = read_run(folder), ended_work(folder)
-    same = before is not None and _same(before, run)
-    same = same and not (was_kept and _ended(folder) != canonical(ended))
-    if same and not afresh and any(_files(folder)):
-        (folder / ENDED).unlink(missing_ok=True)
-        return
-    if before and before["made_of"] is not None and any(_files(folder)) and not was_kept:
-        aside = _set_aside(folder)
-        why = "a start afresh was asked for"
-        if not same:
-            changed = differences({"params": before["made_of"]}, {"params": run["made_of"] or {}})
-            why = f"other parameters or inputs: {changed}"
-        work = f"unfinished work ({done(aside)}, {spoken(size_of(aside))})"
-        until = f"it is set aside in {aside} until this run has ended"
-        tell(f"{out}: {work} is not gone on with, {why}; {until}")
-    elif before:
-        _delete(folder)
-    if not afresh:
-        earlier = (path for path in _asides(out) if _same(read_run(path) or {}, run))
-        if (again := next(earlier, None)) is not None:
-            _move(again, folder)
-    write_json(folder / RUN_FILE, run)
+def _begin(out: Path, work: Path, run: dict[str, Any], afresh: bool) -> None:
+    """Make the folder of a run: empty, or with what a run of the same has left.
+
+    Deletes what runs that have ended kept, but where it serves this one. Says of unfinished work
+    that it does not serve.
+    """
+    for other in work_folders(out):
+        if other == work:
+            continue
+        if not (other / RUN_FILE).is_file():  # of a run that has ended, or half deleted
+            _delete(other)
+        elif any(_files(other)):
+            changed = differences({"params": _noted(other)}, {"params": run["made_of"] or {}})
+            tell(
+                f"{out}: {_told(other)} of other parameters or inputs"
+                f" ({changed or 'no note says which'}) stays in {other} until this run has ended"
+            )
+    stopped = (work / RUN_FILE).is_file() and not (work / ENDED).is_file()
+    if afresh and stopped and any(_files(work)):
+        tell(f"{out}: {_told(work)} is deleted, as a start afresh was asked for")
+    serves = stopped or _is_same(work / ENDED, run)
+    if afresh or not serves or run["made_of"] is None:
+        _delete(work)
+    write_json(work / RUN_FILE, run)
+    (work / ENDED).unlink(missing_ok=True)
 
 
-def _ended(folder: Path) -> str:
-    """What of the code and the result a run noted when it had ended; nothing of a damaged note."""
+def _told(work: Path) -> str:
+    size = sum(path.stat().st_size for path in _files(work))
+    return f"unfinished work ({done_parts(work)}, {spoken(size)})"
+
+
+def _is_same(note: Path, run: Mapping[str, Any]) -> bool:
+    """Whether a note says the same of a run; nothing is said by a damaged one."""
     with suppress(InputError):
-        return canonical(read_json(folder / ENDED))
-    return ""
+        return canonical(read_json(note)) == canonical(run)
+    return False
+
+
+def _noted(work: Path) -> dict[str, Any]:
+    """What a run noted that its parts are made of, for a message alone."""
+    with suppress(InputError, KeyError, TypeError, ValueError):
+        return dict(read_json(work / RUN_FILE)["made_of"])
+    return {}
 
 
 def code_state() -> str:
@@ -162,63 +176,30 @@ def code_state() -> str:
     return hashlib.sha256("\n".join(state).encode()).hexdigest()
 
 
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two runs make the same parts. A run without `made_of` keeps none."""
-    return one.get("made_of") is not None and canonical(one) == canonical(other)
+def _put_in_place(out: Path, work: Path, keep: bool) -> bool:
+    """Put the files of a run that has ended to `out`, and delete those of the run before.
 
-
-def _set_aside(folder: Path) -> Path:
-    """Move what is in the folder of a run to a new folder beside it."""
-    number = next(n for n in range(1, 10**6) if not os.path.lexists(f"{folder}.{n}"))
-    aside = Path(f"{folder}.{number}")
-    _move(folder, aside)
-    return aside
-
-
-def _move(folder: Path, to: Path) -> None:
-    """Move all but the lock, which its holder needs.
-
-    A file says where to, so that the next run goes on with it when this is killed midway.
+    The manifest goes last, so that when this is killed midway the next run goes on with it, and the
+    work is whole until then. Returns whether the run had ended; with `keep` it is noted as that.
+    InputError where another program's file is in the way.
     """
-    write_text(folder / MOVING, to.name)
-    to.mkdir(exist_ok=True)
-    write_json(to / RUN_FILE, read_run(folder))
-    for path in folder.iterdir():
-        if path.name not in _OF_RUN:
-            path.replace(to / path.name)
-    _delete(folder)
-
-
-def _asides(out: Path) -> list[Path]:
-    """Folders of unfinished work that were set aside."""
-    folder = unfinished_folder(out)
-    folders = folder.parent.glob(f"{glob.escape(folder.name)}.*")
-    return sorted(path for path in folders if path.suffix[1:].isdigit() and read_run(path))
-
-
-def _put_in_place(out: Path, folder: Path, keeps: Mapping[str, Any] | None) -> None:
-    """Move the files of a run that has ended to `out`, and delete those of the run before.
-
-    The manifest is moved last, so that when this is killed midway the next run goes on with it.
-    With `keeps`, a note, `out` gets hard links, and the folder stays. InputError where another
-    program's file is in the way.
-    """
-    if (folder / BEFORE).is_file() and found_manifest(out / MANIFEST):
-        (folder / BEFORE).unlink()  # of a run whose files are in their places
-    if not (folder / MANIFEST).is_file():
-        return
-    now = found_manifest(folder / MANIFEST)
+    if (work / BEFORE).is_file() and found_manifest(out / MANIFEST):
+        (work / BEFORE).unlink()  # of a run whose files are in their places
+    if not (work / MANIFEST).is_file():
+        return False
+    now = found_manifest(work / MANIFEST)
     if not now:  # damaged: the run goes on, and writes it again
-        (folder / MANIFEST).unlink()
-        return
-    before, own = _own_names(out, folder)
+        (work / MANIFEST).unlink()
+        return False
+    before, own = _own_names(out, work)
     for name in (MANIFEST, *now["files"]):
-        if name not in own and (folder / name).is_file() and os.path.lexists(out / name):
-            (folder / MANIFEST).unlink()
+        if name not in own and (work / name).is_file() and os.path.lexists(out / name):
+            if not (work / BEFORE).is_file():
+                (work / MANIFEST).unlink()  # nothing is in its place, and another run may begin
             remedy = "move it away, or give another --out; nothing was written over it"
             problem = "it is there and capgrade did not write it"
             raise InputError(problem, file=out / name, remedy=remedy)
-    write_json(folder / BEFORE, {"manifest": before, "names": sorted({*own, *now["files"]})})
+    write_json(work / BEFORE, {"manifest": before, "names": sorted({*own, *now["files"]})})
     out.mkdir(parents=True, exist_ok=True)
     (out / MANIFEST).unlink(missing_ok=True)
     if before and (changed := differences(before, now)):
@@ -227,39 +208,37 @@ def _put_in_place(out: Path, folder: Path, keeps: Mapping[str, Any] | None) -> N
         with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             (out / name).unlink()
     for name in now["files"]:
-        if (folder / name).is_file():
+        if (work / name).is_file():
             (out / name).parent.mkdir(parents=True, exist_ok=True)
-            _place(folder / name, out / name, keeps is not None)
-    if keeps is not None:
-        write_json(folder / ENDED, keeps)
-    (folder / MANIFEST).replace(out / MANIFEST)
-    (folder / BEFORE).unlink()
-    for path in (*_asides(out), *([folder] if keeps is None else [])):
-        _delete(path)
+            _place(work / name, out / name)
+    if keep and (work / RUN_FILE).is_file():
+        (work / RUN_FILE).replace(work / ENDED)
+    (work / MANIFEST).replace(out / MANIFEST)
+    (work / BEFORE).unlink()
+    return True
 
 
-def _own_names(out: Path, folder: Path) -> tuple[dict[str, Any], set[str]]:
+def _own_names(out: Path, work: Path) -> tuple[dict[str, Any], set[str]]:
     """The manifest of the run before, and the names of all files in `out` that capgrade wrote.
 
     A run that was killed while its files took their places has noted both.
     """
-    if (folder / BEFORE).is_file():
+    if (work / BEFORE).is_file():
         with suppress(InputError, TypeError, KeyError):
-            noted = read_json(folder / BEFORE)
+            noted = read_json(work / BEFORE)
             return dict(noted["manifest"]), {MANIFEST, *map(str, noted["names"])}
     before = found_manifest(out / MANIFEST)
     return before, {MANIFEST, *before["files"]} if before else set()
 
 
-def _place(file: Path, to: Path, keep: bool) -> None:
-    """Move a file, or with `keep` make a hard link where the file system has such."""
-    if keep:
-        if to.exists() and to.samefile(file):
-            return
-        with suppress(OSError):
-            to.unlink(missing_ok=True)
-            to.hardlink_to(file)
-            return
+def _place(file: Path, to: Path) -> None:
+    """Make a hard link, or move the file where the file system has no such."""
+    if to.exists() and to.samefile(file):
+        return
+    with suppress(OSError):
+        to.unlink(missing_ok=True)
+        to.hardlink_to(file)
+        return
     file.replace(to)
 
 
@@ -268,42 +247,25 @@ def delete_kept(root: Path) -> list[Path]:
 
     Returns the folders.
     """
-    folders = sorted(path.parent for path in root.rglob(f"*{UNFINISHED}/{ENDED}"))
-    for folder in folders:
-        with suppress(InputError), only_run(output_of(folder)):
-            if ended_work(folder) and read_run(folder) and not (folder / MANIFEST).is_file():
-                _delete(folder)
-    return folders
+    kept = sorted(path.parent for path in root.rglob(f"*{UNFINISHED}/*/{ENDED}"))
+    for work in kept:
+        with suppress(InputError), only_run(output_of(work)):
+            if (work / ENDED).is_file() and not (work / MANIFEST).is_file():
+                _delete(work)
+    return kept
 
 
-def _delete(folder: Path) -> None:
-    """Delete the folder of a run, but for a lock that is held there.
-
-    The file that says whose folder it is goes last, so that when this is killed midway the rest is
-    known.
-    """
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name not in (LOCK, RUN_FILE):
-            path.unlink(missing_ok=True)
-    (folder / RUN_FILE).unlink(missing_ok=True)
-    with suppress(OSError):  # the lock is in it
-        folder.rmdir()
+def _delete(work: Path) -> None:
+    """Delete the folder of a run, its notes first: of what has none, nothing is gone on with."""
+    if work.is_dir():
+        for name in _NOTES:
+            (work / name).unlink(missing_ok=True)
+        shutil.rmtree(work)
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _files(work: Path) -> Iterator[Path]:
     """What a run has written to its folder."""
-    return (path for path in folder.rglob("*") if path.is_file() and path.name not in _OF_RUN)
-
-
-def read_run(folder: Path) -> dict[str, Any] | None:
-    """What a folder of unfinished work is of, "stage" and "made_of"; None where no file says so."""
-    with suppress(ValueError, RecursionError, OSError):
-        run = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-        if isinstance(run, dict) and isinstance(run.get("stage"), str) and "made_of" in run:
-            return run
-    return None
+    return (path for path in work.rglob("*") if path.is_file() and path.name not in _NOTES)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -342,28 +304,31 @@ def refuse_foreign(out: Path, stage: str) -> None:
     refuse_dangling(out)
     if out.exists() and not out.is_dir():
         raise InputError("a file where a folder is to be written", file=out, remedy=ANOTHER)
-    folder, manifest = unfinished_folder(out), found_manifest(out / MANIFEST)
-    run = read_run(folder)
+    folder, works = unfinished_folder(out), work_folders(out)
+    manifest = found_manifest(out / MANIFEST)
     # A run that has ended was killed while its files were moved: some of them are in `out`.
-    ended = run is not None and any((folder / name).is_file() for name in (MANIFEST, BEFORE))
-    wrote = stage_of(manifest) if manifest else run["stage"] if run and ended else None
-    for path, by in ((out, wrote), (folder, run["stage"] if run else None)):
-        # Of a run.json that is being written, the name begins with a dot.
-        names = {one.name for one in path.iterdir()} if path.is_dir() else set()
-        passing = {name for name in names if name.startswith(f".{RUN_FILE}.")}
-        others = sorted(names - passing - {LOCK, UNFINISHED})
-        if path == folder and RUN_FILE in others and run is None:
-            problem = f"damaged, so that nothing says whose work is in {folder}"
-            remedy = "move that folder away, and run again; nothing was touched"
-            raise InputError(problem, file=folder / RUN_FILE, remedy=remedy)
-        if others and by is None:
-            some = f"{', '.join(others[:3])}{', ...' if others[3:] else ''}"
-            problem = f"holds files that capgrade did not write ({some})"
-            raise InputError(problem, file=path, remedy=ANOTHER)
-        if others and by != stage:
-            other, this = command_of(str(by))[0], command_of(stage)[0]
-            problem = f"was written by `capgrade {other}`, not by `capgrade {this}`"
-            raise InputError(problem, file=path, remedy=ANOTHER)
+    moving = [work for work in works if (work / MANIFEST).is_file() or (work / BEFORE).is_file()]
+    by = stage_of(manifest) if manifest else stage_of_work(moving[0]) if moving else None
+    _refuse(out, _names(out) - {UNFINISHED}, by, stage)
+    _refuse(folder, _names(folder) - {LOCK} - {work.name for work in works}, None, stage)
+    for work in works:
+        _refuse(folder, {work.name}, stage_of_work(work), stage)
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+def _refuse(folder: Path, names: set[str], by: str | None, stage: str) -> None:
+    """InputError where files of these names are not by the stage; None wrote those of others."""
+    if names and by is None:
+        some = ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "")
+        problem = f"holds files that capgrade did not write ({some})"
+        raise InputError(problem, file=folder, remedy=ANOTHER)
+    if names and by != stage:
+        other, this = command_of(str(by))[0], command_of(stage)[0]
+        problem = f"was written by `capgrade {other}`, not by `capgrade {this}`"
+        raise InputError(problem, file=folder, remedy=ANOTHER)
 
 
 def stage_of(manifest: dict) -> str:

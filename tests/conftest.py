@@ -20,7 +20,7 @@ import pytest
 
 from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Captions, read_captions
-from capgrade.schemas.files import MANIFEST, SELF, self_digest, write_manifest
+from capgrade.schemas.files import MANIFEST, SELF, self_digest, work_folders, write_manifest
 from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 
@@ -137,6 +137,12 @@ def on_processes(world: int, script: str, folder: Path, restarts: int = 0) -> li
     )
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{world}-{rank}.json").read_text()) for rank in range(world)]
+
+
+def work_of(out: Path) -> Path:
+    """The one folder of unfinished work of an output."""
+    (work,) = work_folders(out)
+    return work
 
 
 def contents(folder: Path) -> dict[str, bytes]:

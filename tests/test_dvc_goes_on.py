@@ -17,9 +17,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from capgrade.schemas.files import unfinished_folder
 from capgrade.schemas.regions import Regions, write_regions
-from tests.conftest import ROOT, caption_table, random_sets, write_captions_folder
+from tests.conftest import ROOT, caption_table, random_sets, work_of, write_captions_folder
 
 pytest.importorskip("dvc", reason="DVC is not installed")
 
@@ -69,7 +68,7 @@ WHOLE = {"regions": str(MANY), "relevance": "12", "shards": "12", "train": "60"}
 
 def kept_of(out: Path) -> list[Path]:
     """What of a stage takes the time."""
-    folder = unfinished_folder(out)
+    folder = work_of(out)
     return sorted([*folder.glob("parts/*"), *folder.glob("regions-*"), *folder.glob("state.pt")])
 
 
@@ -109,7 +108,7 @@ def repro(project: Path, stage: str, kill: bool) -> str:
     pattern, count = KILLED_AT[stage]
 
     def parts() -> set[int]:
-        return {path.stat().st_ino for path in project.glob(f"data/{stage}.unfinished/{pattern}")}
+        return {path.stat().st_ino for path in project.glob(f"data/{stage}.unfinished/*/{pattern}")}
 
     before = parts()
     process = subprocess.Popen(
@@ -164,7 +163,7 @@ def test_a_stage_that_was_killed_goes_on(stage: str, project: Path) -> None:
 
 
 def test_other_parameters_lose_what_depends_on_them(project: Path) -> None:
-    """The size of shards none; what is lost is said, and lies aside until the new run has ended."""
+    """The size of shards none; what is lost is said, and stays until the new run has ended."""
     path = project / "dvc.yaml"
     blocks = "--set shards.block_images=2"
     repro(project, "shards", kill=True)
@@ -177,5 +176,5 @@ def test_other_parameters_lose_what_depends_on_them(project: Path) -> None:
         )
         said = repro(project, "shards", kill)
     assert "data/shards: unfinished work (" in said, said
-    assert "other parameters or inputs: shards.top 5 -> 6; it is set aside" in said
-    assert not list(project.glob("data/*.unfinished.*"))
+    assert "of other parameters or inputs (shards.top 5 -> 6) stays in" in said
+    assert len(list(project.glob("data/*.unfinished/*"))) == 1, "that of the run that has ended"

@@ -4,10 +4,10 @@ but its own."""
 import errno
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -21,15 +21,17 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
     RUN_FILE,
+    found_manifest,
     read_manifest,
     unfinished_folder,
     write_json,
     write_manifest,
     write_text,
 )
-from capgrade.schemas.output import LOCK, only_run, output_folder
+from capgrade.schemas.output import LOCK, only_run, output_folder, work_folder
 from capgrade.schemas.own_files import signed, starting
 from capgrade.schemas.regions import Regions, write_regions
+from tests import kills
 from tests.conftest import call, edit_manifest, random_sets, refusal
 
 # What fills a folder that is no stage's.
@@ -184,9 +186,10 @@ def test_a_stage_takes_no_folder_of_others(kind: str, tmp_path: Path) -> None:
 
 def unfinished(kind: str, out: Path) -> None:
     """As a run leaves it that was killed."""
-    made_by(kind, unfinished_folder(out))
-    (unfinished_folder(out) / MANIFEST).unlink()
-    write_json(unfinished_folder(out) / RUN_FILE, {"stage": kind, "made_of": None})
+    work = work_folder(out, kind, None)
+    made_by(kind, work)
+    (work / MANIFEST).unlink()
+    write_json(work / RUN_FILE, {"made_of": None})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -272,7 +275,7 @@ def test_what_a_stopped_run_leaves(tmp_path: Path) -> None:
     unfinished("compare", out)
     assert "an unfinished run of `capgrade compare`" in verify(out).problems[0].problem
     with pytest.raises(KeyboardInterrupt), output_folder(out, "compare") as folder:
-        assert {path.name for path in folder.iterdir()} == {LOCK, RUN_FILE}
+        assert {path.name for path in folder.iterdir()} == {RUN_FILE}
         write_text(folder / "a.md", "1")
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
@@ -299,74 +302,61 @@ def test_a_run_that_ends_badly_leaves_the_result_as_it_was(
     assert not (tmp_path / "new").exists()
 
 
-def test_killed_while_its_files_take_their_places(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def result(out: Path, text: str, made_of: dict | None = None, **more: Any) -> None:
+    """A run that ends with these files."""
+    names = ("README.md", "a/b.json", "a/c.json")
+    with output_folder(out, "compare", made_of, **more) as work:
+        for name in names:
+            write_text(work / "parts" / Path(name).name, text)
+            write_text(work / name, text)
+        rows = dict.fromkeys(names, 0)
+        write_manifest(work, "compare", params={"of": text}, inputs={}, rows=rows)
+
+
+def files(out: Path) -> dict[str, str]:
+    return {
+        path.relative_to(out).as_posix(): path.read_text()
+        for path in out.rglob("*")
+        if path.is_file() and path.name != MANIFEST
+    }
+
+
+@pytest.mark.filterwarnings("ignore:.* read as it was before")
+@pytest.mark.parametrize(
+    ("made_of", "links"), [(None, True), ({"format": 1}, True), ({"format": 1}, False)]
+)
+def test_killed_before_each_file_operation(
+    made_of: dict | None, links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever move it is killed before, the next run has all files of the new result, and none of
-    the old one's."""
-    moves = 0
-
-    def killed(path: Path, target: Path, replace=Path.replace) -> Path:
-        nonlocal moves
-        moves -= "unfinished" in str(path) + str(target) and not path.name.endswith(".tmp")
-        if moves < 0:
-            raise SystemExit
-        return replace(path, target)
-
-    def run(out: Path) -> None:
-        with output_folder(out, "compare") as folder:
-            for name in ("README.md", "a/b.json", "a/c.json"):
-                write_text(folder / name, "new")
-            write_manifest(
-                folder,
-                "compare",
-                params={},
-                inputs={},
-                rows={"README.md": 0, "a/b.json": 0, "a/c.json": 0},
-            )
-
-    monkeypatch.setattr(Path, "replace", killed)
-    for at in range(7):
-        out, moves = tmp_path / str(at), 99
+    """The folder is the old result, or the next run makes it the new one; it is never a mixture,
+    and what the user put there stays."""
+    if not links:
+        refuse = Mock(side_effect=OSError(errno.EPERM, "Operation not permitted"))
+        monkeypatch.setattr(Path, "hardlink_to", refuse)
+    new = dict.fromkeys(("README.md", "a/b.json", "a/c.json"), "new") | {"mine": "mine"}
+    for at in range(1, 10**6):
+        out = tmp_path / str(at) / "out"
         made_by("compare", out)
         (out / "mine").write_text("mine")
-        moves = at
-        with suppress(SystemExit):
-            run(out)
-        moves = 99
-        with pytest.raises(ValueError), output_folder(out, "compare"):
-            raise ValueError
-        found = {
-            path.relative_to(out).as_posix(): path.read_bytes()
-            for path in out.rglob("*")
-            if path.is_file()
-        }
-        assert found.pop("mine") == b"mine" and found.pop(MANIFEST)
-        assert found == dict.fromkeys(("README.md", "a/b.json", "a/c.json"), b"new"), at
-
-
-def test_killed_after_its_files_took_their_places(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    made_by("compare", out)
-    for text in ("1", "2"):
-        with (
-            monkeypatch.context() as patch,
-            suppress(SystemExit),
-            output_folder(out, "compare", KEPT) as folder,
-        ):
-            patch.setattr(output, "_delete", Mock(side_effect=SystemExit))
-            write_text(folder / "parts" / "0.json", text)
-            write_text(folder / "a.md", text)
-            write_manifest(folder, "compare", params={}, inputs={}, rows={"a.md": 0})
-        assert (out / "a.md").read_text() == text and unfinished_folder(out).exists()
-    finish(out, KEPT)
-    assert {path.name for path in out.iterdir()} == {MANIFEST, "a.md"}
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+        old = files(out)
+        whole = kills.ended(lambda out=out: result(out, "new", made_of), out.parent, at)
+        if found_manifest(out / MANIFEST):
+            assert files(out) in (old, new) and read_manifest(out, "compare")
+        with suppress(ValueError), output_folder(out, "compare", made_of):
+            raise ValueError  # a run that does not end either
+        assert files(out) in (old, new) and read_manifest(out, "compare"), at
+        result(out, "new", made_of)
+        assert files(out) == new and not list(out.parent.glob("*.unfinished*")), at
+        if whole:
+            break
+    assert at > 20, "operations were counted"
 
 
 KEPT = {"format": 1, "shards": {"top": 3}}
+
+
+def work_of(out: Path, made_of: dict | None) -> Path:
+    return work_folder(out, "compare", made_of)
 
 
 def stop(out: Path, made_of: dict, name: str, afresh: bool = False) -> set[str]:
@@ -405,7 +395,7 @@ def test_under_dvc_an_ended_run_is_kept_until_the_next_one(
 ) -> None:
     """DVC deletes the output where its record was cut short. By links nothing is there twice."""
     monkeypatch.setenv(output.UNDER_DVC, "stage")
-    out, folder = tmp_path / "out", unfinished_folder(tmp_path / "out")
+    out, folder = tmp_path / "out", work_of(tmp_path / "out", KEPT)
 
     def run(made_of: dict, whole: dict | None = None) -> set[str]:
         with output_folder(out, "compare", made_of, whole=whole) as work:
@@ -425,10 +415,12 @@ def test_under_dvc_an_ended_run_is_kept_until_the_next_one(
     assert run(KEPT, {"epochs": 3}) == set(), "it ends elsewhere"
     assert run({**KEPT, "format": 2}, {"epochs": 3}) == set()
     assert run({**KEPT, "format": 2}, {"epochs": 3}) == {"0.json"}
+    assert run(KEPT, {"epochs": 3}) == set(), "of two keys the last is kept"
     with monkeypatch.context() as patch:
         patch.setattr(output, "code_state", lambda: "of other code")
-        assert run({**KEPT, "format": 2}, {"epochs": 3}) == set()
-    assert not list(tmp_path.glob("out.unfinished.*")) and not capsys.readouterr().err
+        assert run(KEPT, {"epochs": 3}) == set()
+    assert list((tmp_path / "out.unfinished").iterdir()) == [folder]
+    assert not capsys.readouterr().err
     with only_run(out):
         output.delete_kept(tmp_path)
         assert (folder / "a.md").exists(), "a run is at work"
@@ -448,42 +440,26 @@ def test_a_file_system_without_hard_links_moves(
     finish(tmp_path / "out", KEPT)
     finish(tmp_path / "out", KEPT)
     assert (tmp_path / "out" / "a.md").read_text() == "new"
-    assert not (tmp_path / "out.unfinished" / "a.md").exists()
+    assert not (work_of(tmp_path / "out", KEPT) / "a.md").exists()
 
 
-def killed_at(number: int, work: Callable[[], object]) -> None:
-    """Do `work` in a fork that ends at once before this one of its moves and deletions."""
-    if child := os.fork():
-        os.waitpid(child, 0)
-        return
-    count = 0
-
-    def watch(event: str, _: tuple) -> None:
-        nonlocal count
-        count += event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
-        if count > number:
-            os._exit(9)
-
-    sys.addaudithook(watch)
-    with suppress(BaseException):
-        work()
-    os._exit(0)
-
-
-@pytest.mark.parametrize("at", range(0, 40, 3))
-def test_killed_while_work_is_set_aside_or_taken_back(at: int, tmp_path: Path) -> None:
+def test_killed_between_parts_of_several_keys(tmp_path: Path) -> None:
     """Whichever file operation it is killed before, all parts are there when they are asked for."""
-    out, other = tmp_path / "out", {"format": 1, "shards": {"top": 5}}
-    for name in ("0.json", "1.json"):
-        stop(out, KEPT, name)
-        write_text(unfinished_folder(out) / name, "beside")
-    killed_at(at, lambda: (stop(out, other, "2.json"), stop(out, KEPT, "3.json")))
-    stop(out, KEPT, "4.json")
-    found = {path.name for path in (unfinished_folder(out) / "parts").iterdir()}
-    assert {"0.json", "1.json", "4.json"} <= found
-    assert (unfinished_folder(out) / "1.json").read_text() == "beside"
-    finish(out, KEPT)
-    assert not list(tmp_path.glob("*.unfinished*"))
+    other = {"format": 1, "shards": {"top": 5}}
+    for at in range(1, 10**6):
+        out = tmp_path / str(at) / "out"
+        for name in ("0.json", "1.json"):
+            stop(out, KEPT, name)
+        write_text(work_of(out, KEPT) / "0.json", "beside")
+        work = lambda out=out: (stop(out, other, "2.json"), stop(out, KEPT, "3.json"))  # noqa: E731
+        whole = kills.ended(work, out.parent, at)
+        assert {"0.json", "1.json"} <= stop(out, KEPT, "4.json"), at
+        assert (work_of(out, KEPT) / "0.json").read_text() == "beside"
+        finish(out, KEPT)
+        assert not list(out.parent.glob("*.unfinished*"))
+        if whole:
+            break
+    assert at > 10, "operations were counted"
 
 
 def test_a_link_to_nothing_is_told_before_the_work(tmp_path: Path) -> None:
@@ -500,20 +476,19 @@ def test_a_link_to_nothing_is_told_before_the_work(tmp_path: Path) -> None:
     assert (tmp_path / "disk" / "there" / "a.md").exists()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "\0\0\0", '{"stage": 3}'])
-def test_damaged_notes_of_a_run(text: str, tmp_path: Path) -> None:
-    """Of run.json there is one remedy, and it helps; a manifest is written again."""
-    out, folder = tmp_path / "out", unfinished_folder(tmp_path / "out")
+@pytest.mark.parametrize("text", ["", "{", "[]", "\0\0\0", '{"made_of": 3}'])
+def test_damaged_notes_of_a_run(text: str, tmp_path: Path, capsys) -> None:
+    """A manifest is written again; a note is for messages alone."""
+    out, work = tmp_path / "out", work_of(tmp_path / "out", KEPT)
     stop(out, KEPT, "0.json")
-    (folder / MANIFEST).write_text(text)
+    (work / MANIFEST).write_text(text)
     assert stop(out, KEPT, "1.json") == {"0.json"}
-    (folder / RUN_FILE).write_text(text)
-    before = [data for data, _ in everything(folder).values()]
-    said = f"run.json: damaged, .* in {folder} -> move that folder away, and run again"
-    with pytest.raises(InputError, match=said), output_folder(out, "compare", KEPT):
-        pass
-    assert [data for data, _ in everything(folder).values()] == before
-    folder.rename(tmp_path / "away")
+    (work / RUN_FILE).write_text(text)
+    assert stop(out, KEPT, "2.json") == {"0.json", "1.json"}
+    (work / RUN_FILE).write_text(text)
+    stop(out, {"format": 2}, "3.json")
+    assert "unfinished work (3 finished parts, 0." in capsys.readouterr().err
+    assert stop(out, KEPT, "4.json") == {"0.json", "1.json", "2.json"}
     finish(out, KEPT)
 
 
@@ -521,7 +496,7 @@ def test_a_manifest_that_was_damaged_while_files_took_their_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some files of the new result are in place, and are still known as ours."""
-    out, folder = tmp_path / "out", unfinished_folder(tmp_path / "out")
+    out, folder = tmp_path / "out", work_of(tmp_path / "out", KEPT)
     with (
         monkeypatch.context() as patch,
         suppress(SystemExit),
@@ -529,7 +504,7 @@ def test_a_manifest_that_was_damaged_while_files_took_their_places(
     ):
         write_text(work / "a.md", "1")
         write_manifest(work, "compare", params={}, inputs={}, rows={"a.md": 0})
-        patch.setattr(output, "_place", lambda file, to, keep: (file.replace(to), exit()))
+        patch.setattr(output, "_place", lambda file, to: (file.replace(to), exit()))
     assert (out / "a.md").read_text() == "1" and not (out / MANIFEST).exists()
     (folder / MANIFEST).write_text("")
     stop(out, KEPT, "0.json")
@@ -537,31 +512,45 @@ def test_a_manifest_that_was_damaged_while_files_took_their_places(
     assert (out / "a.md").read_text() == "new" and not folder.exists()
 
 
-def test_unfinished_work_of_other_parameters_is_said_and_set_aside(tmp_path: Path, capsys) -> None:
+def test_unfinished_work_of_other_parameters_is_said_and_stays(tmp_path: Path, capsys) -> None:
     out, other = tmp_path / "out", {"format": 1, "shards": {"top": 5}}
     stop(out, KEPT, "0.json")
     assert not capsys.readouterr().err
     assert stop(out, other, "1.json") == set()
-    said = "unfinished work (1 finished parts, 0."
     error = capsys.readouterr().err
-    assert error.startswith(f"{out}: {said}") and error.count("\n") == 1
     assert (
-        "is not gone on with, other parameters or inputs: shards.top 3 -> 5; it is set aside in"
-        in error
+        error.startswith(f"{out}: unfinished work (1 finished parts, 0.") and error.count("\n") == 1
     )
-    assert (tmp_path / "out.unfinished.1" / "parts" / "0.json").read_text() == "done"
+    assert (
+        f"of other parameters or inputs (shards.top 3 -> 5) stays in {work_of(out, KEPT)}" in error
+    )
     assert stop(out, KEPT, "2.json") == {"0.json"}, "asked for again, it goes on"
+    capsys.readouterr()
     assert stop(out, KEPT, "3.json", afresh=True) == set()
-    assert "a start afresh was asked for" in capsys.readouterr().err
-    assert len(list(tmp_path.glob("out.unfinished.*"))) == 2
+    said = (
+        "unfinished work (2 finished parts, 0.008 kB) is deleted, as a start afresh was asked for"
+    )
+    assert said in capsys.readouterr().err
     (tmp_path / "out.unfinished.7").mkdir()
     write_text(tmp_path / "out.unfinished.mine" / "a", "mine")
     finish(out, other)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "out",
-        "out.unfinished.7",
-        "out.unfinished.mine",
-    }
+    names = {"out", "out.unfinished.7", "out.unfinished.mine"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
+@pytest.mark.parametrize("name", ["mine", "mine.txt", "compare-0123", "compare-0123456789abcdef"])
+def test_what_is_no_work_of_ours_is_let_alone(name: str, tmp_path: Path) -> None:
+    """A link of the name that work has too: what it leads to is somebody's."""
+    folder, mine = tmp_path / "out.unfinished", tmp_path / "mine"
+    write_text(mine / "a", "mine")
+    folder.mkdir()
+    (folder / name).symlink_to(mine)
+    with (
+        pytest.raises(InputError, match=f"files that capgrade did not write .{name}"),
+        output_folder(tmp_path / "out", "compare", KEPT),
+    ):
+        pass
+    assert (mine / "a").read_text() == "mine" and (folder / name).is_symlink()
 
 
 def test_the_unfinished_work_of_a_file_system_lies_in_it(

@@ -19,8 +19,8 @@ from capgrade.pipelines import relevance as stage
 from capgrade.pipelines.verify import verify
 from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, reserve, unfinished_folder, write_text, writing
-from capgrade.schemas.output import LOCK, holder, only_run, output_folder
+from capgrade.schemas.files import atomic, reserve, write_text, writing
+from capgrade.schemas.output import LOCK, holder, only_run, output_folder, work_folder
 from capgrade.trainer.search.encode import create_array
 from tests.conftest import ROOT, call, caption_table, random_sets, refusal, write_captions_folder
 
@@ -87,7 +87,7 @@ def test_processes_of_one_launcher_do_not_refuse_each_other(
     tmp_path: Path, other_run, monkeypatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
-    write_text(unfinished_folder(tmp_path / "out") / "a", "of the first process")
+    write_text(work_folder(tmp_path / "out", "shards", None) / "a", "of the first process")
     with output_folder(tmp_path / "out", "shards") as folder:
         assert (folder / "a").read_text() == "of the first process"
     assert (folder / "a").exists()
@@ -157,7 +157,7 @@ def test_a_full_disk_is_one_line_and_what_is_finished_stays(
     assert [line for line in lines if line.startswith("error:")] == [error]
     assert "cannot be written (No space left on device) -> make room" in error, error
     assert str(small_disk) in error
-    parts = {path: path.stat().st_ino for path in small_disk.glob("r.unfinished/parts/*")}
+    parts = {path: path.stat().st_ino for path in small_disk.glob("r.unfinished/*/parts/*")}
     assert not (small_disk / "r" / "manifest.json").exists()
     assert not list(small_disk.rglob(".*.tmp"))
     assert "an unfinished run" in verify(small_disk).problems[0].problem

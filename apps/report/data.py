@@ -20,11 +20,11 @@ from capgrade.schemas.captions import CAPTIONS_FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
+    RUN_FILE,
     UNFINISHED,
-    ended_work,
     file_digest,
+    output_of,
     read_manifest,
-    unfinished_work,
 )
 from capgrade.schemas.judges import PEOPLE, read_agreement, truth_file
 from capgrade.schemas.lines import read_json
@@ -280,14 +280,11 @@ class ReportData:
         name. Folders of other captions are listed as missing; where none is left, `what` they hold
         is. A run counts while it trains."""
         stage_folder = self.path(stage)
-        paths = sorted(path.parent for path in stage_folder.glob(f"*/{file}"))
-        training = [
-            path
-            for path in paths
-            if stage == RUNS and path.name.endswith(UNFINISHED) and not ended_work(path)
-        ]
-        paths = [path for path in paths if not unfinished_work(path)] + training
-        by_name = {path.name.removesuffix(UNFINISHED): path for path in paths}
+        by_name = {path.parent.name: path.parent for path in sorted(stage_folder.glob(f"*/{file}"))}
+        training = stage_folder.glob(f"*{UNFINISHED}/*/{file}") if stage == RUNS else ()
+        for path in sorted(training, key=lambda path: path.stat().st_mtime):
+            if (path.parent / RUN_FILE).is_file():  # it has not ended
+                by_name[output_of(path.parent).name] = path.parent
         matching = {name: path for name, path in by_name.items() if self.is_of_these_captions(path)}
         others = [name for name in by_name if name not in matching]
         if others:

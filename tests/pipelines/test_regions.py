@@ -31,7 +31,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import unfinished_folder
 from capgrade.schemas.regions import RegionStore
 from tests import tiny_detector
-from tests.conftest import contents
+from tests.conftest import contents, work_of
 
 SIZES = [(90, 60), (60, 90), (45, 30), (75, 75)]  # the first and third are prepared to one size
 
@@ -213,9 +213,7 @@ def test_unreadable_pictures_are_named_after_all_others_are_done(
     with pytest.raises(InputError, match=problem):
         run(folder, out)
     assert not (out / "manifest.json").exists()
-    before = {
-        path.name: path.stat().st_mtime_ns for path in (unfinished_folder(out)).glob("*.arrow")
-    }
+    before = {path.name: path.stat().st_mtime_ns for path in work_of(out).glob("*.arrow")}
     assert len(before) == 3
     for name in ("skipped", "other"):
         shutil.copytree(unfinished_folder(out), unfinished_folder(tmp_path / name))
@@ -291,16 +289,16 @@ def test_killed_run_goes_on_where_it_stopped(images: Path, tmp_path: Path) -> No
     same bytes. With other settings all is done again."""
     folder, out = many(images, tmp_path / "in", 4), tmp_path / "out"
     process = start(folder, out)
-    receipts = unfinished_folder(out) / "parts"
+    parts = lambda: list(unfinished_folder(out).glob("*/parts/*.json"))  # noqa: E731
     wanted = int(np.random.default_rng(5).integers(2, 6))
-    while len(list(receipts.glob("*.json"))) < wanted and process.poll() is None:
+    while len(parts()) < wanted and process.poll() is None:
         time.sleep(0.002)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    finished = sorted(path.stem for path in receipts.glob("*.json"))
+    finished = sorted(path.stem.partition("-")[0] for path in parts())
     assert wanted <= len(finished) < 12 and not (out / "manifest.json").exists()
     names = [f"regions-{name}.arrow" for name in finished]
-    before = [(unfinished_folder(out) / name).stat() for name in names]
+    before = [(work_of(out) / name).stat() for name in names]
     done = run(folder, out)
     after = [(out / name).stat() for name in names]
     assert [(one.st_ino, one.st_mtime_ns) for one in after] == [
@@ -317,21 +315,23 @@ def test_killed_run_goes_on_where_it_stopped(images: Path, tmp_path: Path) -> No
     )
 
 
-@pytest.mark.parametrize("how", ["gone", "empty", "cut", "of the same size", "damaged receipt"])
-def test_a_receipt_is_not_believed_without_its_file(
+@pytest.mark.parametrize("how", ["gone", "empty", "cut", "of the same size", "damaged facts"])
+def test_a_part_is_not_believed_without_its_file(
     how: str, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     """As a kill within the clean-up leaves it, or somebody else: that shard is made again."""
-    folder, out = unfinished_folder(tmp_path / "out"), tmp_path / "out"
+    out = tmp_path / "out"
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("capgrade.pipelines.regions.finish", Mock(side_effect=KeyboardInterrupt))
         run(images, out)
-    file, receipt = folder / "regions-00001.arrow", folder / "parts" / "00001.json"
+    folder = work_of(out)
+    file = folder / "regions-00001.arrow"
+    (facts,) = folder.glob("parts/00001-*.json")
     content = file.read_bytes()
     if how == "gone":
         file.unlink()
-    elif how == "damaged receipt":
-        receipt.write_text("")
+    elif how == "damaged facts":
+        facts.write_text("")
     else:
         same = content[:-9] + b"\0" * 9
         file.write_bytes({"empty": b"", "cut": content[:-9], "of the same size": same}[how])

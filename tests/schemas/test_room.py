@@ -54,7 +54,7 @@ def test_stages_refuse_before_they_start_and_the_estimate_holds(tmp_path, monkey
             InputError, match="of disk, parts and result together, and 3 kB are free"
         ) as refused:
             stage(captions, out, params, MeasuresParams())
-        assert size_of(tmp_path / f"{out.name}.unfinished" / "parts") == 0, "nothing was computed"
+        assert size_of(tmp_path / f"{out.name}.unfinished") < 2000, "nothing was computed"
         # with the parts
         asked = float(str(refused.value).split("needs about ")[1].split(" kB")[0]) * 1000 / 2
         _free(monkeypatch, 10**12)

@@ -21,7 +21,6 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     found_digests,
     read_manifest,
-    unfinished_work,
     write_manifest,
     write_text,
 )
@@ -222,7 +221,7 @@ def label_folders(texts: Sequence[str]) -> dict[str, Path]:
         folder = Path(path if equals else text)
         if not equals and len(texts) == 1 and not (folder / METRICS_FILE).is_file():
             inside = sorted(path.parent for path in folder.glob(f"*/{METRICS_FILE}"))
-            evaluations = {path.name: path for path in inside if not unfinished_work(path)}
+            evaluations = {path.name: path for path in inside}
             if not evaluations:
                 raise InputError(
                     "no evaluations here",

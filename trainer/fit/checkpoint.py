@@ -196,13 +196,6 @@ def find_state(
     return summary, state
 
 
-def done_epochs(folder: Path) -> str:
-    """The number of a stopped run's finished epochs, in words."""
-    path = folder / EPOCHS
-    lines = path.read_text(encoding="utf-8").splitlines()[1:] if path.is_file() else []
-    return f"{len(lines)} finished epochs"
-
-
 def copy_weights(model: RetrievalModel, file: Path, strict: bool) -> list[str]:
     """Copy the weights in the file of a run that have the model's names and sizes; returns the
     names of all other weights.

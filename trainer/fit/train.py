@@ -52,7 +52,6 @@ from capgrade.trainer.fit.checkpoint import (
     History,
     Parts,
     best_files,
-    done_epochs,
     find_state,
     finish_run,
     require_model,
@@ -127,9 +126,7 @@ def train(
         # The work of a run that has ended serves none that is to end sooner.
         whole = {"epochs": params.epochs, "patience": params.patience}
         made_of = setup.run.made_of
-        with output_folder(
-            out, TRAIN.name, made_of, whole=whole, afresh=params.restart, done=done_epochs
-        ) as folder:
+        with output_folder(out, TRAIN.name, made_of, whole=whole, afresh=params.restart) as folder:
             wait()  # The first process makes the folder.
             try:
                 summary = _train(setup, out, folder, params, device, process)

@@ -58,7 +58,8 @@ from capgrade.metrics.formats import SUM_NAMES
 from capgrade.pictures.draw_regions import REGIONS_SIDE
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import UNFINISHED, file_digest, write_manifest
+from capgrade.schemas.files import RUN_FILE, file_digest, write_json, write_manifest
+from capgrade.schemas.output import work_folder
 from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.evaluate import evaluate
@@ -139,7 +140,10 @@ def _run(
     inputs = {"captions": manifest, "split": "test"}
     evaluate(Task(scores, captions.owner), SETTINGS, out=folder / "evaluation" / run, inputs=inputs)
     # the second still trains
-    (at := folder / "runs" / (run + (UNFINISHED if seed == 1 else ""))).mkdir(parents=True)
+    at = folder / "runs" / run
+    if seed == 1:
+        write_json((at := work_folder(at, "train", None)) / RUN_FILE, {})
+    at.mkdir(parents=True, exist_ok=True)
     (at / "config.json").write_text(json.dumps({"inputs": {"captions": manifest}}))
     (at / "epochs.csv").write_text(
         "epoch,loss,rsum\n" + "".join(f"{k},1.0,{100 + k}\n" for k in range(1, epochs + 1))

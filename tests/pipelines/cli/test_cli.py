@@ -270,7 +270,7 @@ def test_ctrl_c_and_sigterm_leave_the_finished_blocks(number: int, tmp_path: Pat
     process = subprocess.Popen(
         [*CAPGRADE, *shards, "--out", f"{tmp_path}/s"], stderr=subprocess.PIPE, text=True
     )
-    while not list(tmp_path.glob("s.unfinished/parts/*.arrow")) and process.poll() is None:
+    while not list(tmp_path.glob("s.unfinished/*/parts/*.arrow")) and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(number)
     # Beam may say where it was stopped; the last line is ours.

@@ -11,7 +11,6 @@ a run from nothing has.
 
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -45,14 +44,13 @@ from capgrade.schemas.arrow import ArrowFile  # noqa: E402
 from capgrade.schemas.captions import read_captions  # noqa: E402
 from capgrade.schemas.regions import Regions, write_regions  # noqa: E402
 from capgrade.trainer.fit.train import train  # noqa: E402
+from tests import kills  # noqa: E402
 from tests.conftest import contents  # noqa: E402
 
-EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 SMALL = ShardsParams(
     measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=2
 )
 DENSE = RelevanceParams(measures=("rouge_l", "cider"), block_images=4)
-NEVER = 10**9
 SHARDS: dict[str, dict[str, bytes]] = {}
 
 
@@ -135,35 +133,9 @@ def prepare(folder: Path) -> None:
     write_regions(folder / "features", images, dtype="float32")
 
 
-def ended(work: Callable[[Path], None], folder: Path, after: int = NEVER) -> bool:
-    """A run that is killed before so many file operations; whether it ended before that."""
-    child, status = os.fork(), 1
-    if not child:
-        try:
-            counted(work, folder, after)
-            status = 0
-        finally:
-            os._exit(status)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, -signal.SIGKILL), code
-    return code == 0
-
-
-def counted(work: Callable[[Path], None], folder: Path, after: int = NEVER) -> int:
-    """How many file operations the work has; killed before the one of this number."""
-    done, watching = 0, True
-
-    def count(event: str, given: tuple) -> None:  # a hook stays for ever
-        nonlocal done
-        if watching and event in EVENTS and str(given[0]).startswith(str(folder)):
-            done += 1
-            if done == after:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(count)
-    work(folder)
-    watching = False
-    return done
+def ended(work: Callable[[Path], None], folder: Path, at: int = kills.NEVER) -> bool:
+    """A run that is killed before its file operation of this number; whether it ended first."""
+    return kills.ended(lambda: work(folder), folder, at)
 
 
 def finished(folder: Path) -> dict[Path, tuple[int, int]]:
@@ -190,7 +162,9 @@ def killed(work: Callable[[Path], None], folder: Path, moments: int, seed: int) 
     """How many were killed, and how many file operations a run has."""
     draw = Random(seed)
     afresh(folder)
-    operations = counted(work, folder)  # kernels are loaded here, and not in each fork
+    operations = kills.counted(
+        lambda: work(folder), folder
+    )  # kernels are loaded here, and not in each fork
     whole, deaths = contents(folder / "out"), 0
     if work in (sampled, exchanged, in_parts, by_beam):
         assert whole == SHARDS.setdefault("of all ways", whole)
@@ -216,13 +190,13 @@ def killed_under_dvc(
     """The same, where the output is gone before each run and no part may be made twice."""
     draw, deaths = Random(seed), 0
     afresh(folder)
-    operations = counted(work, folder)
+    operations = kills.counted(lambda: work(folder), folder)
     whole = contents(folder / "out")
 
-    def again(after: int = NEVER) -> bool:
+    def again(at: int = kills.NEVER) -> bool:
         shutil.rmtree(folder / "out", ignore_errors=True)
         before = finished(folder)
-        end = ended(work, folder, after)
+        end = ended(work, folder, at)
         assert before.items() <= finished(folder).items()
         return end
 
@@ -232,7 +206,7 @@ def killed_under_dvc(
         deaths += not again(draw.randint(1, operations))
         if k % 3 == 1:
             assert again() and of_run(folder / "out") == whole
-            state = folder / "out.unfinished" / "state.pt"
+            state = next((folder / "out.unfinished").glob("train-*/state.pt"), folder)
             inode = state.stat().st_ino if work is trained else 0
             assert again() and of_run(folder / "out") == whole, (
                 "after the end, as a record was lost"

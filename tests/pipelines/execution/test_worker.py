@@ -33,7 +33,7 @@ from capgrade.schemas.files import write_text
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.relevance import relevance_schema
 from capgrade.schemas.shards import shard_schema
-from tests.conftest import ROOT
+from tests.conftest import ROOT, work_of
 from tests.pipelines.execution.conftest import PARAMS, made
 
 
@@ -171,7 +171,7 @@ def test_a_part_that_somebody_has_damaged_is_made_again(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("capgrade.pipelines.shards.write_shards", stop)
         made(captions_dir, out)
-    first, second, *_ = sorted((tmp_path / "out.unfinished" / "parts").glob("*.arrow"))
+    first, second, *_ = sorted((work_of(tmp_path / "out") / "parts").glob("*.arrow"))
     first.write_bytes(b"")
     second.write_bytes(second.read_bytes()[:-40])
     assert made(captions_dir, out) == expected

@@ -15,7 +15,7 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.params import load_params
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import unfinished_folder, write_text
+from capgrade.schemas.files import write_text
 from capgrade.schemas.output import run_key
 from capgrade.trainer.fit import setup
 from capgrade.trainer.fit import train as stage
@@ -23,7 +23,7 @@ from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import Data, prepare
 from capgrade.trainer.models.encoders import GruConfig
 from capgrade.trainer.models.tern import TeranConfig
-from tests.conftest import call
+from tests.conftest import call, work_of
 from tests.trainer.fit.runs import params, run
 
 RANDOM = "train.loss=[{name: triplet, negatives: random}]"  # draws from the random state
@@ -106,7 +106,7 @@ def test_the_state_is_not_believed_without_the_models_it_relies_on(
     sets = ("train.lr=1e-9", "train.also_best_by=ndcg")
     again = lambda: run(small.data, tmp_path, *sets, epochs=3)  # noqa: E731
     stopped(monkeypatch, "scored_batch", 13, again)
-    file = unfinished_folder(tmp_path) / name
+    file = work_of(tmp_path) / name
     file.unlink() if how == "missing" else file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(InputError, match=f"{name}: the model of the best epoch is {how} -> start"):
         again()
@@ -157,10 +157,8 @@ def test_an_extension_that_is_stopped_does_not_pass_for_the_shorter_run(
     assert json.loads((tmp_path / "summary.json").read_text())["epochs"] == 2, (
         "the shorter run is whole until then"
     )
-    assert not (unfinished_folder(tmp_path) / "summary.json").exists()
-    assert load_run(unfinished_folder(tmp_path))[2]["params"]["epochs"] == 6, (
-        "what trains is a run too"
-    )
+    assert not (work_of(tmp_path) / "summary.json").exists()
+    assert load_run(work_of(tmp_path))[2]["params"]["epochs"] == 6, "what trains is a run too"
     with pytest.raises(InputError, match="has trained 3 epochs"):
         run(small.data, tmp_path, epochs=2)
     run(small.data, tmp_path, epochs=6)
@@ -177,11 +175,11 @@ def test_a_stopped_restart_leaves_nothing_of_the_old_run(small, tmp_path, monkey
         monkeypatch, "scored_batch", at, lambda: run(small.data, tmp_path, "train.lr=0.02", **again)
     )
     for name in ("manifest.json", "summary.json"):
-        assert not (unfinished_folder(tmp_path) / name).exists(), name
+        assert not (work_of(tmp_path) / name).exists(), name
     if at == 1:
-        assert not (unfinished_folder(tmp_path) / "steps.csv").exists()
+        assert not (work_of(tmp_path) / "steps.csv").exists()
         with pytest.raises(InputError, match="no model yet"):
-            load_run(unfinished_folder(tmp_path))
+            load_run(work_of(tmp_path))
     # none of its epochs has ended
     found = run(small.data, tmp_path, "train.lr=0.02", epochs=2, restart=at == 1)
     run(small.data, tmp_path / "fresh", "train.lr=0.02", epochs=2)
@@ -201,7 +199,7 @@ def test_a_finished_run_that_lost_a_file_is_not_reported(small, trained, tmp_pat
 def test_a_stopped_run_that_lost_its_best_model_is_not_gone_on_with(small, tmp_path, monkeypatch):
     again = lambda: run(small.data, tmp_path, "train.lr=1e-9", epochs=3)  # noqa: E731  # the first epoch stays the best
     stopped(monkeypatch, "scored_batch", 13, again)
-    (unfinished_folder(tmp_path) / "model.safetensors").unlink()
+    (work_of(tmp_path) / "model.safetensors").unlink()
     with pytest.raises(
         InputError, match="the model of the best epoch is missing -> start afresh with --restart"
     ):
@@ -308,10 +306,10 @@ def test_a_resume_on_the_processor_of_a_state_of_a_gpu(small, tmp_path, monkeypa
     monkeypatch.setattr(torch.cuda, "get_rng_state", never)
     monkeypatch.setattr(torch.cuda, "set_rng_state", never)
     stopped(monkeypatch, "finish_run", 1, lambda: run(small.data, tmp_path, epochs=1))
-    state = torch.load(unfinished_folder(tmp_path) / "state.pt", weights_only=True)
+    state = torch.load(work_of(tmp_path) / "state.pt", weights_only=True)
     assert state["cuda_rng"] is None
     torch.save(
         {**state, "cuda_rng": torch.zeros(16, dtype=torch.uint8)},
-        unfinished_folder(tmp_path) / "state.pt",
+        work_of(tmp_path) / "state.pt",
     )
     assert run(small.data, tmp_path, epochs=2)["epochs"] == 2

@@ -21,7 +21,7 @@ from capgrade.pipelines.shards import shards
 from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, read_manifest, unfinished_folder
+from capgrade.schemas.files import digest, read_manifest, work_folders
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.train import epoch_lines, scored_batch
@@ -29,7 +29,7 @@ from capgrade.trainer.search.index import search, search_captions
 from research.reproduce.recipe import SMALL
 from tests.apps.judging.stand_in import Chat, served
 from tests.apps.judging.tiny import random_model
-from tests.conftest import call
+from tests.conftest import call, work_of
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
 from tests.pipelines.publish.stand_in import Hub
 from tests.trainer.fit.runs import column, params, run, train
@@ -114,14 +114,15 @@ def test_a_device_that_is_out_of_memory_is_one_error(small, tmp_path, monkeypatc
 def test_a_loss_that_is_no_number_stops_and_keeps_its_batch(small, tmp_path):
     with pytest.raises(InputError, match="the loss is (nan|inf) at step") as error:
         run(small.data, tmp_path, "train.loss=[{name: triplet, margin: .inf}]")
-    unfit = unfinished_folder(tmp_path) / "unfit_batch.json"
+    unfit = work_of(tmp_path) / "unfit_batch.json"
     assert len(json.loads(unfit.read_text())["captions"]) == 8 and error.value.file == unfit
     again = lambda: run(small.data, tmp_path, "train.lr=.inf", "train.batch_size=48", epochs=1)  # noqa: E731  # its one step is the last
     with pytest.raises(
         InputError, match="a weight is NaN or infinite after epoch 1 -> lower train.lr"
     ):
         again()
-    (unfinished_folder(tmp_path) / "state.pt").write_bytes(b"x" * 100)
+    for work in work_folders(tmp_path):
+        (work / "state.pt").write_bytes(b"x" * 100)
     with pytest.raises(InputError, match="not a state to go on from"):
         again()
 

@@ -1,0 +1,44 @@
+"""Work in a process of its own that is ended before one of its file operations."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+NEVER = 10**9
+_MOVES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link"}
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+def counted(work: Callable[[], object], folder: Path, at: int = NEVER) -> int:
+    """Do the work; returns how many file operations below `folder` it has. Killed with -9 before
+    the one of number `at`, from 1."""
+    done, watching = 0, True
+
+    def count(event: str, given: tuple) -> None:  # a hook stays for ever
+        nonlocal done
+        is_change = event in _MOVES or (event == "open" and bool(given[2] & _WRITES))
+        if watching and is_change and str(given[0]).startswith(str(folder)):
+            done += 1
+            if done == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+    work()
+    watching = False
+    return done
+
+
+def ended(work: Callable[[], object], folder: Path, at: int = NEVER) -> bool:
+    """Whether the work, in a fork that is killed before its operation of this number, has ended."""
+    child, status = os.fork(), 1
+    if not child:
+        try:
+            counted(work, folder, at)
+            status = 0
+        finally:
+            os._exit(status)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL), code
+    return code == 0
