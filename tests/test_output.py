@@ -2,6 +2,7 @@
 but its own."""
 
 import errno
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
+from capgrade.params import load_params
 from capgrade.pipelines.verify import verify
 from capgrade.schemas import output
 from capgrade.schemas.errors import InputError
@@ -31,6 +33,7 @@ from capgrade.schemas.files import (
 from capgrade.schemas.output import LOCK, only_run, output_folder, work_folder
 from capgrade.schemas.own_files import signed, starting
 from capgrade.schemas.regions import Regions, write_regions
+from capgrade.trainer.fit.train import train as fit
 from tests import kills
 from tests.conftest import call, edit_manifest, random_sets, refusal
 
@@ -89,6 +92,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+TINY = (
+    "train.split=test",
+    "train.validation=null",
+    "train.batch_size=25",
+    "train.device=cpu",
+    "train.workers=0",
+    "train.measure=rouge_l",
+    "train.model={name: vse, options: {embed: 8, word: 4}}",
+)
+
+
 def train(root: Path, out: Path) -> str:
     sets = [
         "train.split=test",
@@ -140,6 +154,11 @@ def everything(folder: Path) -> dict[str, tuple[bytes | None, int]]:
         )
         for path in sorted(folder.rglob("*"))
     }
+
+
+def everything_in(folder: Path) -> dict[str, bytes]:
+    """The bytes of every file of a folder."""
+    return {name: data for name, (data, _) in everything(folder).items() if data is not None}
 
 
 def made_by(kind: str, out: Path) -> None:
@@ -460,6 +479,49 @@ def test_killed_between_parts_of_several_keys(tmp_path: Path) -> None:
         if whole:
             break
     assert at > 10, "operations were counted"
+
+
+def epochs_of(folder: Path) -> int:
+    """How many epochs the newest state in a folder or its unfinished work has."""
+    states = [folder / "state.pt", *unfinished_folder(folder).glob("*/state.pt")]
+    read = (torch.load(path, weights_only=True)["history"] for path in states if path.is_file())
+    return max((len(json.loads(history)["epochs"]) for history in read), default=0)
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_train_killed_before_each_file_operation(
+    before: int, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """Of two epochs, from nothing and from a finished run of one. The next run ends in the bytes of
+    one left alone, trains no epoch again, and a result that was there is whole until then."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # no disk is lost, only a process
+
+    def run(out: Path, epochs: int) -> None:
+        params = load_params(None, [*TINY, f"train.epochs={epochs}"])
+        regions = world / "regions"
+        fit(world / "captions", out, params.train, params.measures, regions=regions)
+
+    for epochs in (1, 2):
+        run(tmp_path / str(epochs), epochs)
+    old, whole = (everything_in(tmp_path / str(epochs)) for epochs in (1, 2))
+    for at in range(1, 10**6):
+        out = tmp_path / f"at-{at}" / "out"
+        out.parent.mkdir()
+        if before:
+            shutil.copytree(tmp_path / "1", out)
+        has_ended = kills.ended(lambda out=out: run(out, 2), out.parent, at)
+        if found_manifest(out / MANIFEST):
+            assert everything_in(out) in (old, whole), at
+        done = epochs_of(out)
+        capsys.readouterr()
+        run(out, 2)
+        trained = capsys.readouterr().err.count("\nepoch ")
+        assert (trained, everything_in(out)) == (2 - done, whole), at
+        assert not unfinished_folder(out).exists(), at
+        shutil.rmtree(out.parent)
+        if has_ended:
+            break
+    assert at > 40, "operations were counted"
 
 
 def test_a_link_to_nothing_is_told_before_the_work(tmp_path: Path) -> None:

@@ -68,9 +68,9 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-7])
 
 
-def stopped(folder: Path, stage: str, file: str) -> None:
+def stopped(folder: Path, file: str) -> None:
     write_text(folder / file, "")
-    write_json(folder / "run.json", {"stage": stage, "made_of": {}})
+    write_json(folder / "run.json", {"made_of": {}})
 
 
 SHARD = "s/shard-00000-of-00001.arrow"
@@ -97,19 +97,14 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
         "left by a run that was killed",
     ),
     "an unfinished run": (
-        "x.unfinished",
-        lambda p: stopped(p, "shards", "parts/0.json"),
+        "x.unfinished/shards-0123456789abcdef",
+        lambda p: stopped(p, "parts/0.json"),
         "run of `capgrade shards`, 1 finished parts",
     ),
     "an unfinished training run": (
-        "t.unfinished",
-        lambda p: stopped(p, "train", "state.pt"),
+        "t.unfinished/train-0123456789abcdef",
+        lambda p: stopped(p, "state.pt"),
         "run of `capgrade train`",
-    ),
-    "work that was set aside": (
-        "u.unfinished.1",
-        lambda p: stopped(p, "train", "state.pt"),
-        "work, set aside",
     ),
 }
 

@@ -173,27 +173,32 @@ def find_state(
     folder: Path, out: Path, key: str
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """The summary of a finished run, None for others, and the state to go on from: that of the
-    stopped run in `folder`, else that of the finished run in `out`. Both are None without a run.
-    InputError for a run of another key, missing files, and a file that is not a state."""
-    summary, path = None, folder / STATE
-    if not path.is_file():
-        if not (out / MANIFEST).is_file():  # The manifest is the last file that a run writes.
-            return None, None
-        check_sizes(out, parse_manifest(out / MANIFEST, AFRESH)["files"], AFRESH)
-        summary, path = read_json(out / SUMMARY), out / STATE
+    stopped run in `folder`, which is of this key by its name, else that of the finished run in
+    `out`. Both are None without a run. InputError for a finished run of another key, missing files,
+    and a file that is not a state."""
+    if (folder / STATE).is_file():
+        return None, _read_state(folder / STATE)
+    if not (out / MANIFEST).is_file():
+        return None, None
+    check_sizes(out, parse_manifest(out / MANIFEST, AFRESH)["files"], AFRESH)
+    state = _read_state(out / STATE)
+    if state["key"] == key:
+        return read_json(out / SUMMARY), state
+    if (folder / CONFIG).is_file():  # it was started with --restart, and stopped in its first epoch
+        return None, None
+    problem = "this folder holds a run of other parameters or data"
+    raise InputError(problem, file=out / STATE, remedy=f"give another --out, or {AFRESH}")
+
+
+def _read_state(path: Path) -> dict[str, Any]:
     try:
         state = read_torch(path)
-        state_key = state["key"]
-    except (InputError, KeyError, TypeError) as error:
+        if not (isinstance(state, dict) and "key" in state):
+            raise TypeError("no key")
+    except (InputError, TypeError) as error:
         problem = f"not a state to go on from ({type(error).__name__})"
         raise InputError(problem, file=path, remedy=AFRESH) from error
-    # A run that was started with --restart was stopped in its first epoch.
-    if state_key != key and (folder / CONFIG).is_file():
-        return None, None
-    if state_key != key:
-        problem = "this folder holds a run of other parameters or data"
-        raise InputError(problem, file=path, remedy=f"give another --out, or {AFRESH}")
-    return summary, state
+    return state
 
 
 def copy_weights(model: RetrievalModel, file: Path, strict: bool) -> list[str]:
