@@ -321,7 +321,7 @@ def compare(
     check_choice("method", method, METHODS)
     labels, (first, *others) = list(runs), runs.values()
     for label, other in zip(labels[1:], others, strict=True):
-        require_like(first, other, label)
+        _require_like(first, other, label)
     ours, *theirs = (_RunValues(run) for run in (first, *others))
     in_all = [column for column in ours.columns if all(column in run.columns for run in theirs)]
     columns = find_columns(in_all, metrics, first.basis.measure) if metrics else in_all
@@ -369,7 +369,7 @@ class Comparable(Protocol):
         """The whole set, or folds."""
 
 
-def require_like(first: Comparable, other: Comparable, label: str | None = None) -> None:
+def _require_like(first: Comparable, other: Comparable, label: str | None = None) -> None:
     """InputError where another evaluation is of other queries or labels; `label` names it."""
     if first.protocol != other.protocol:
         problem = f"of {other.protocol}, the first of {first.protocol}"

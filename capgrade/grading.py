@@ -135,7 +135,7 @@ def _grade_into(
         params = validated(
             CaptionsParams, {"source": "memory", "tokenizer": tokenizer, "empty": empty}
         )
-        records = list(records_of(captions))
+        records = list(_records_of(captions))
         splits = list(dict.fromkeys(record.split for record in records))
         if split is None and len(splits) > 1:
             raise InputError(
@@ -157,7 +157,7 @@ def _grade_into(
     return Labels.load(made, captions=captions_folder)
 
 
-def records_of(captions: Any) -> Iterator[Caption]:
+def _records_of(captions: Any) -> Iterator[Caption]:
     """The captions of a dict, a table or a dataset, in their order.
 
     InputError for anything else, and for a row that is not as it should be.
@@ -184,7 +184,7 @@ def records_of(captions: Any) -> Iterator[Caption]:
     elif hasattr(captions, "itertuples"):  # pandas.DataFrame
         import pyarrow as pa
 
-        return records_of(pa.Table.from_pandas(captions, preserve_index=False))
+        return _records_of(pa.Table.from_pandas(captions, preserve_index=False))
     else:
         raise InputError(f"captions are {type(captions).__name__}", remedy=_REMEDY)
     numbered: Iterator[Record] = iter(enumerate(rows, start=1))

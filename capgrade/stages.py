@@ -59,7 +59,7 @@ def stage_of(point: EntryPoint, known: dict[str, Stage[Any]]) -> Stage[Any]:
     return stage
 
 
-def all_stages() -> dict[str, Stage[Any]]:
+def _all_stages() -> dict[str, Stage[Any]]:
     """Ours, then those of entry points; one that cannot be loaded is left out with a warning."""
     stages = {stage.name: stage for stage in OURS}
     for point in entry_points(group=GROUP):
@@ -72,4 +72,4 @@ def all_stages() -> dict[str, Stage[Any]]:
     return stages
 
 
-STAGES = all_stages()
+STAGES = _all_stages()

@@ -52,7 +52,7 @@ class WriteShards(beam.PTransform):
         super().__init__()
         given = params or ShardsParams()
         given = given.model_copy(update={"exchange": exchange, "part": None, "join": False})
-        self.work = ShardsAtUrl(captions, out.rstrip("/"), given, measures or MeasuresParams())
+        self.work = _ShardsAtUrl(captions, out.rstrip("/"), given, measures or MeasuresParams())
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
         workers = local_processes(begin.pipeline.options)
@@ -82,7 +82,7 @@ def _blocks(_: int, given: Iterable[tuple[Job, tuple[int, int]]]) -> Iterator[tu
 
 
 @dataclass(frozen=True)
-class ShardsAtUrl:
+class _ShardsAtUrl:
     """What the first and the last worker do."""
 
     captions: str

@@ -66,7 +66,7 @@ class ChosenPictures:
     not_taken: Mapping[str, int] = field(default_factory=dict)  # files of the source, by the reason
 
 
-def choose_pictures(
+def _choose_pictures(
     source: Path, captions_dir: Path | None, params: RegionsParams
 ) -> ChosenPictures:
     """The pictures of a source; with captions those of their images, in the table's order.
@@ -155,12 +155,12 @@ def regions(
     """Write `regions-00000.arrow`, ... and the manifest, which the first process returns.
 
     `source` is what `list_pictures` takes; with a captions folder, the pictures of its images are
-    looked at (`choose_pictures`). A picture that cannot be decoded, or in which nothing is found,
+    looked at (`_choose_pictures`). A picture that cannot be decoded, or in which nothing is found,
     is left out. With `unreadable: skip` the manifest lists it. With `fail` there is an InputError
     that names it, after all others are done; when it is mended, the next run does what is missing.
     """
     process = Process.current()
-    chosen = choose_pictures(source, captions, params)
+    chosen = _choose_pictures(source, captions, params)
     pictures = chosen.pictures
     if "detector" not in params.model_fields_set and not (source / PICTURES_TABLE).is_file():
         # The default detector is of no use on photographs.
@@ -191,7 +191,7 @@ def regions(
             Shard(folder, number, pictures[start : start + shard_images], schema)
             for number, start in enumerate(range(0, len(pictures), shard_images))
         ]
-        detect_all(shards[process.rank :: process.world], detector, params, out)
+        _detect_all(shards[process.rank :: process.world], detector, params, out)
         wait()
         if process.rank:
             return None
@@ -237,7 +237,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class PictureOutcome:
+class _PictureOutcome:
     """What a picture gave: the SHA-256 of its bytes and its regions, or why it was not read."""
 
     digest: str = "unreadable"
@@ -245,7 +245,7 @@ class PictureOutcome:
     problem: str = ""
 
 
-def detect_all(
+def _detect_all(
     shards: Sequence[Shard], detector: Detector, params: RegionsParams, out: Path
 ) -> None:
     """Make those of the shards, which are of this process, that no earlier run has finished.
@@ -268,7 +268,7 @@ def detect_all(
     batches = plan_batches([shard.pictures for shard in todo], detector.prepare, params.batch)
     pinned = detector.device.type == "cuda"
     workers = min(params.workers, total)
-    outcomes: dict[str, PictureOutcome] = {}  # by image id, of the shard that is being detected
+    outcomes: dict[str, _PictureOutcome] = {}  # by image id, of the shard that is being detected
     writing: Future[None] | None = None  # the shard before it
     with (
         progress(f"regions by {detector.name}", total, unit="images") as advance,
@@ -276,25 +276,25 @@ def detect_all(
     ):
         for each in decode_pictures(batches, detector.prepare, workers=workers, pinned=pinned):
             for image_id, problem in each.problems.items():
-                outcomes[image_id] = PictureOutcome(problem=problem)
+                outcomes[image_id] = _PictureOutcome(problem=problem)
             for one in each.prepared:
                 found = detector.detect(one.images, one.scales, one.sizes, one.image_ids)
                 for image_id, digest, of_image in zip(
                     one.image_ids, one.digests, found, strict=True
                 ):
-                    outcomes[image_id] = PictureOutcome(digest, of_image)
+                    outcomes[image_id] = _PictureOutcome(digest, of_image)
             if each.batch.last:
                 if writing:
                     writing.result()
-                writing = writer.submit(write_outcomes, todo[each.batch.shard], outcomes, params)
+                writing = writer.submit(_write_outcomes, todo[each.batch.shard], outcomes, params)
                 outcomes = {}
             advance(len(each.batch.pictures))
         if writing:
             writing.result()
 
 
-def write_outcomes(
-    shard: Shard, outcomes: Mapping[str, PictureOutcome], params: RegionsParams
+def _write_outcomes(
+    shard: Shard, outcomes: Mapping[str, _PictureOutcome], params: RegionsParams
 ) -> None:
     """Write a shard: what is found in its pictures, and what is not in it."""
     images, left_out, fewer, digests = [], [], [], []
@@ -305,7 +305,7 @@ def write_outcomes(
             if one.regions is None or not len(one.regions):
                 raise InputError(one.problem or "no region found")
             images.append(one.regions.check())
-            fewer += [picture.image_id] if len(one.regions) < least_regions(params) else []
+            fewer += [picture.image_id] if len(one.regions) < _least_regions(params) else []
         except InputError as error:
             reason = UNREADABLE if one.regions is None else NO_REGION
             left_out.append(
@@ -321,7 +321,7 @@ def write_outcomes(
     shard.write(images, facts, Rounding())
 
 
-def least_regions(params: RegionsParams) -> int:
+def _least_regions(params: RegionsParams) -> int:
     """How many regions are asked for of each picture."""
     return 0 if params.boxes_of else params.box_range[0]
 
@@ -357,7 +357,7 @@ def finish(
         raise InputError(_named(left_out, n_images), remedy=remedy)
     if left_out:
         tell(f"left out: {_named(left_out, n_images)}")
-    asked = least_regions(run.params)
+    asked = _least_regions(run.params)
     if fewer:
         tell(
             f"fewer regions than the {asked} asked for: {len(fewer):,} images,"

@@ -174,7 +174,7 @@ class SampledTables:
 
 def _join_shards(scoring: ScoringRun, out: Path, target_mb: int) -> dict[str, Any]:
     """Write the shards that one run would write, from the parts beside `out`."""
-    files = part_files(out, scoring.run)
+    files = _part_files(out, scoring.run)
     with output_folder(out, SHARDS.name) as folder:  # nothing of it is kept when it is stopped
         require_space(out, sum(path.stat().st_size for path in files))
         rows, pairs = write_shards(folder, schema_of(scoring), files, target_mb)
@@ -182,7 +182,7 @@ def _join_shards(scoring: ScoringRun, out: Path, target_mb: int) -> dict[str, An
         return scoring.run.finish(folder, rows, pairs=pairs, n_captions=n_captions)
 
 
-def part_files(out: Path, run: Run[ShardsParams]) -> list[Path]:
+def _part_files(out: Path, run: Run[ShardsParams]) -> list[Path]:
     """The files of all blocks in order.
 
     InputError when parts are missing or unfinished, were made with other parameters or of other

@@ -224,7 +224,7 @@ def write_manifest(
     `inputs` maps a name to the SHA-256 of what the stage read; `facts` are counts worth knowing.
     """
     files = {name: entry_of(folder / name, rows=count) for name, count in sorted(rows.items())}
-    manifest = manifest_of(kind, files, params=params, inputs=inputs, **facts)
+    manifest = _manifest_of(kind, files, params=params, inputs=inputs, **facts)
     write_json(folder / MANIFEST, manifest)
     return manifest
 
@@ -234,7 +234,7 @@ def entry_of(file: Path, **more: int) -> dict[str, Any]:
     return {"bytes": file.stat().st_size, "sha256": file_digest(file), **more}
 
 
-def manifest_of(kind: str, files: dict[str, Any], **facts: Any) -> dict[str, Any]:
+def _manifest_of(kind: str, files: dict[str, Any], **facts: Any) -> dict[str, Any]:
     """A manifest, from the entry of each file by its name, params, inputs and other facts."""
     versions = {"format": MANIFEST_FORMAT, "package": package_version()}
     manifest = {"kind": kind, **versions, "files": files, **facts}

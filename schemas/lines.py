@@ -143,9 +143,9 @@ def open_bytes(path: Path) -> BufferedReader:
     require_file(path)
     try:
         file = path.open("rb")
-        if is_pointer(file.peek(len(_POINTER))):
+        if _is_pointer(file.peek(len(_POINTER))):
             file.close()
-            refuse_pointer(path)
+            _refuse_pointer(path)
         return file
     except OSError as error:
         raise InputError(
@@ -153,12 +153,12 @@ def open_bytes(path: Path) -> BufferedReader:
         ) from None
 
 
-def is_pointer(start: bytes) -> bool:
+def _is_pointer(start: bytes) -> bool:
     """Whether a file that begins so is a pointer of Git LFS, in place of the file."""
     return start.startswith(_POINTER)
 
 
-def refuse_pointer(path: Path) -> NoReturn:
+def _refuse_pointer(path: Path) -> NoReturn:
     """The InputError of a pointer of Git LFS."""
     raise InputError("a pointer of Git LFS, the file itself is not here", file=path, remedy=PULL)
 

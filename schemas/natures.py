@@ -266,7 +266,7 @@ def exists(path: str | Path) -> bool:
         return False
 
 
-def last_name(value: str) -> str:
+def _last_name(value: str) -> str:
     """The last name of a path: FOLDER#split of a document frequency keeps its split."""
     folder, hash_, split = value.partition("#")
     return f"{Path(folder).name}{hash_}{split}"
@@ -287,7 +287,7 @@ def recorded(params: BaseModel) -> dict[str, Any]:
 
     def record(key: str, nature: Nature | None, value: Any) -> Any:
         if isinstance(nature, Place):
-            return each(value, lambda one: last_name(one) if is_path(nature, one) else one)
+            return each(value, lambda one: _last_name(one) if is_path(nature, one) else one)
         return LEFT_OUT if isinstance(nature, Manner) else value
 
     return changed(type(params), params.model_dump(mode="json"), record)

@@ -94,7 +94,7 @@ def output_folder(
         yield work
         return
     allow = allowed(command_of(stage)[1])
-    refuse_dangling(out)
+    _refuse_dangling(out)
     keep = UNDER_DVC in os.environ and made_of is not None and not out.is_mount()
     run = {"made_of": made_of, "whole": whole, "code": code_state() if keep else None}
     with nullcontext() if made_of is None else writing(out, allow), only_run(out, allow):
@@ -292,7 +292,7 @@ def run_key(made_of: Any) -> str:
     return hashlib.sha256(canonical(made_of).encode()).hexdigest()
 
 
-def refuse_dangling(out: Path) -> None:
+def _refuse_dangling(out: Path) -> None:
     """InputError for an output that is a link to what is not there."""
     if out.is_symlink() and not out.exists():
         remedy = f"make the folder {out.readlink()}, remove the link, or give another --out"
@@ -301,7 +301,7 @@ def refuse_dangling(out: Path) -> None:
 
 def refuse_foreign(out: Path, stage: str) -> None:
     """InputError when the folder, or that of its unfinished work, is not for this stage."""
-    refuse_dangling(out)
+    _refuse_dangling(out)
     if out.exists() and not out.is_dir():
         raise InputError("a file where a folder is to be written", file=out, remedy=ANOTHER)
     folder, works = unfinished_folder(out), work_folders(out)

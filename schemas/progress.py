@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 Advance = Callable[..., None]  # called when so many steps are done, 1 where no number is given
 
 
-class LineColumn(ProgressColumn):
+class _LineColumn(ProgressColumn):
     """The text of `line`, beside the bar."""
 
     def __init__(self, unit: str | None) -> None:
@@ -47,7 +47,7 @@ def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[
         return
     console = Console(stderr=True)
     lines, stop = not console.is_terminal, threading.Event()
-    columns = BarColumn(), LineColumn(unit)
+    columns = BarColumn(), _LineColumn(unit)
     with Progress(
         *columns, console=console, disable=lines, speed_estimate_period=PERIOD[lines]
     ) as bar:

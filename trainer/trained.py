@@ -122,7 +122,7 @@ class Trained(Measure[TrainedParams]):
         from capgrade.trainer.models.base import RetrievalModel
         from capgrade.trainer.search.encode import encode_split
 
-        runs = runs_of(self.run)
+        runs = _runs_of(self.run)
         unseen = unseen_images(runs, captions)
         vectors: list[tuple[np.ndarray, np.ndarray]] = []
         for run in runs:
@@ -162,14 +162,14 @@ class Trained(Measure[TrainedParams]):
         return Path(require_param(self.name, "run", self.params.run, "the folder of a run"))
 
     def meaning(self) -> str:
-        by = "a model" if self.params.run is None else _told(runs_of(self.run))
+        by = "a model" if self.params.run is None else _told(_runs_of(self.run))
         said = f"cosine of caption and picture, -1..1, without references, by {by} that was not"
         return f"{said} trained on the image"
 
     def files(self) -> dict[str, str]:
         from capgrade.measures.pictures import digest_of_pictures
 
-        runs = {f"measures.trained.run {k}": run for k, run in enumerate(runs_of(self.run))}
+        runs = {f"measures.trained.run {k}": run for k, run in enumerate(_runs_of(self.run))}
         found = {name: digest(run / MANIFEST) for name, run in runs.items()}
         if self.params.regions is not None:
             found["measures.trained.regions"] = digest(Path(self.params.regions) / MANIFEST)
@@ -182,7 +182,7 @@ def _told(runs: list[Path]) -> str:
     return "a model" if len(runs) == 1 else f"that of {len(runs)} models"
 
 
-def runs_of(folder: Path) -> list[Path]:
+def _runs_of(folder: Path) -> list[Path]:
     """The runs in a folder: itself, or those of `train.folds`. InputError where there is none that
     is finished."""
     folds = sorted(folder.glob("fold-*"), key=lambda path: int(path.name.partition("-")[2]))

@@ -55,7 +55,7 @@ def find_near_duplicates(pairs: Pairs, captions: Captions) -> list[tuple[int, in
 def select_distinct(pairs: Pairs, captions: Captions) -> list[tuple[int, int]]:
     """Each image with each text once, without texts that one of its own captions has: the first row
     of each, and how many rows have this image and text. Order is kept."""
-    texts = [normalise_text(text) for text in captions.texts]
+    texts = [_normalise_text(text) for text in captions.texts]
     own = set(zip(captions.owner.tolist(), texts, strict=True))
     first: dict[tuple[int, str], list[int]] = {}
     for k, (image, caption) in enumerate(
@@ -66,7 +66,7 @@ def select_distinct(pairs: Pairs, captions: Captions) -> list[tuple[int, int]]:
     return [(row, count) for row, count in first.values()]
 
 
-def normalise_text(text: str) -> str:
+def _normalise_text(text: str) -> str:
     """A caption in lower case, with single spaces and without full stops at its end."""
     return " ".join(text.casefold().split()).rstrip(" .")
 
@@ -84,11 +84,11 @@ def group_images(pairs: Iterable[tuple[int, int]], n_images: int) -> list[list[i
 
 
 def find_equal_captions(captions: Captions) -> list[list[int]]:
-    """Caption rows of each text (`normalise_text`) that captions of several images share, the text
+    """Caption rows of each text (`_normalise_text`) that captions of several images share, the text
     of most images first."""
     rows_by_text: dict[str, list[int]] = {}
     for row, text in enumerate(captions.texts):
-        rows_by_text.setdefault(normalise_text(text), []).append(row)
+        rows_by_text.setdefault(_normalise_text(text), []).append(row)
     n_images = {
         text: len(set(captions.owner[rows].tolist()))
         for text, rows in rows_by_text.items()

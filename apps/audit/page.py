@@ -86,7 +86,7 @@ class AuditResult:
     by_tenth: Sequence[float]  # captions per image by tenths of P
 
 
-def format_accepted(mean: Mapping[str, Any]) -> str:
+def _format_accepted(mean: Mapping[str, Any]) -> str:
     """How many of some pairs people accept, per image or caption."""
     if mean["accepted"] is None:
         return f"at most {mean['high']:.2f}"
@@ -465,16 +465,16 @@ def _figures(result: AuditResult) -> PageSection:
         "its upper bound": f"{bounds['at_most']:.2f}",
         f"upper bound of those with P below {LIKELY:g}": f"{bounds['below_half']:.2f}",
         "likely captions per image": f"{figures['likely_captions_per_image']['pairs']:.2f}",
-        "of these accepted by people": format_accepted(figures["likely_captions_per_image"]),
+        "of these accepted by people": _format_accepted(figures["likely_captions_per_image"]),
         "likely images per caption": f"{images['pairs']:.2f}",
-        "of these images accepted": format_accepted(images),
+        "of these images accepted": _format_accepted(images),
         "near-duplicate pairs of images": f"{figures['near_duplicates']:,}",
         "own captions that fit nothing": "not known" if suspects is None else f"{suspects:,}",
     }
     parts: list[Part] = [Facts(facts)]
     if figures["bands"]:
         lines = [
-            [f"{band['from']:g} to {band['to']:g}", f"{band['pairs']:.2f}", format_accepted(band)]
+            [f"{band['from']:g} to {band['to']:g}", f"{band['pairs']:.2f}", _format_accepted(band)]
             for band in figures["bands"]
         ]
         heads = ("P", "captions per image", "of these accepted")

@@ -99,7 +99,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class PeoplePairs:
+class _PeoplePairs:
     """Pairs of other captions that people judged, drawn for the judge to be asked about too."""
 
     judgements: Judgements
@@ -230,7 +230,7 @@ def _rank_pairs(
 
 def _draw_people(
     path: Path, captions: Captions, agree: AgreeParams, budget: int, seed: int
-) -> PeoplePairs:
+) -> _PeoplePairs:
     """Draw a quarter of the budget from the pairs that people judged, each as likely, or take all
     of fewer. Own pairs are known to be right and left out. InputError, before anything is asked,
     for judgements that cannot calibrate."""
@@ -245,10 +245,10 @@ def _draw_people(
     drawn = Judgements(
         image, caption, people.score[drawn_rows], scale=people.scale, sampling=sampling
     )
-    return PeoplePairs(drawn, scale)
+    return _PeoplePairs(drawn, scale)
 
 
-def _write_pairs(path: Path, pool: Pairs, people: PeoplePairs | None, captions: Captions) -> int:
+def _write_pairs(path: Path, pool: Pairs, people: _PeoplePairs | None, captions: Captions) -> int:
     """Write the pairs to ask about, a line each, as `judge` reads them: the pool with its
     probabilities, and people's pairs with their scores. Returns the number of lines."""
     # Twelve digits: the inverse of the inverse of 3/7 differs in the last one.
@@ -279,7 +279,7 @@ def _mean_scores(
     return np.where(at >= 0, means.value[at], np.nan)
 
 
-def _fit_judge(judged: Judgements, people: PeoplePairs, captions: Captions) -> Curve:
+def _fit_judge(judged: Judgements, people: _PeoplePairs, captions: Captions) -> Curve:
     """What the judge's score means to people, by the pairs that both judged."""
     judged_pairs = people.judgements
     values = _mean_scores(judged, judged_pairs.image, judged_pairs.caption, captions)

@@ -93,7 +93,7 @@ def rank_best(scores: np.ndarray, count: int, own: set[int]) -> tuple[tuple[Rank
     return items, n_above[-1] + n_equal[-1] - len(items) if items else 0
 
 
-def add_other_ranks(
+def _add_other_ranks(
     hits: tuple[RankedItem, ...], scores: np.ndarray | None
 ) -> tuple[RankedItem, ...]:
     """The hits with their ranks by the other voice's scores."""
@@ -218,7 +218,7 @@ class Explorer:
         if len(answers) == 2:
             pairs = zip(answers, reversed(scores_of_voices), strict=True)
             return [
-                replace(answer, hits=add_other_ranks(answer.hits, scores))
+                replace(answer, hits=_add_other_ranks(answer.hits, scores))
                 for answer, scores in pairs
             ]
         return answers

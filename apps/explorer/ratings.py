@@ -34,7 +34,7 @@ MOST = 1000  # names in a review: whoever opens the page can take one
 PAIRS, SEED = 100, 0  # of the plan that is made where none was written
 
 
-def normalise_name(name: str) -> str:
+def _normalise_name(name: str) -> str:
     """A reviewer's name as it is kept: NFC, single spaces. InputError for an empty, long or
     unprintable one."""
     name = unicodedata.normalize("NFC", " ".join(name.split()))
@@ -69,7 +69,7 @@ class ReviewRatings:
                 f"rating {score} of item {item}",
                 remedy=f"rate 0 to 5, one of {len(self.plan.items)}",
             )
-        reviewer = normalise_name(reviewer)
+        reviewer = _normalise_name(reviewer)
         line = {
             "plan": self.plan.key,
             "reviewer": reviewer,
@@ -86,7 +86,7 @@ class ReviewRatings:
 
     def ratings_of(self, reviewer: str) -> dict[int, int]:
         """item -> score, the reviewer's last rating of each."""
-        path = self._file(normalise_name(reviewer))
+        path = self._file(_normalise_name(reviewer))
         return read_ratings(path, self.plan)[1] if path.exists() else {}
 
     def read_all(self) -> dict[str, dict[int, int]]:
@@ -98,13 +98,13 @@ class ReviewRatings:
         all are."""
         done = self.ratings_of(reviewer)
         return next(
-            (item for item in self.plan.order(normalise_name(reviewer)) if item not in done), None
+            (item for item in self.plan.order(_normalise_name(reviewer)) if item not in done), None
         )
 
     def previous_item(self, reviewer: str, item: int | None) -> int | None:
         """The item before this one in the reviewer's order: the last item for None, the first for
         the first itself, None for an unknown item."""
-        order = self.plan.order(normalise_name(reviewer))
+        order = self.plan.order(_normalise_name(reviewer))
         if item is None:
             return order[-1]
         return order[max(order.index(item) - 1, 0)] if item in order else None
@@ -129,7 +129,7 @@ def open_review(folder: Path, corpus: LabelledCorpus) -> ReviewRatings:
 def admit(folder: Path, name: str, key: str) -> tuple[str, str]:
     """The name as it is kept, and its key: for a new name a new key, saved on return. InputError
     for a taken name with another key, for a name that is not valid, and for too many names."""
-    name, key = normalise_name(name), key.strip()
+    name, key = _normalise_name(name), key.strip()
     path = folder / f"reviewer-{_digest(name)[:16]}.json"
     if not path.exists():
         if sum(1 for _ in folder.glob("reviewer-*.json")) >= MOST:

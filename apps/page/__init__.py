@@ -29,7 +29,7 @@ _SCALE = 2  # pixels of a PNG for one of the page
 
 
 @cache
-def vega_script() -> str:
+def _vega_script() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert."""
     # The stub demands a snippet, which the function does not need.
     bundle = vl_convert.javascript_bundle(vl_version=VEGA_LITE)  # type: ignore[call-arg]
@@ -55,7 +55,7 @@ def render_page(
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.globals.update(data_uri=data_uri, themes=make_themes())
     environment.filters["cell"] = as_cell
-    scripts = [vega_script(), (_FOLDER / "page.js").read_text(encoding="utf-8")]
+    scripts = [_vega_script(), (_FOLDER / "page.js").read_text(encoding="utf-8")]
     # The policy allows no network, no frame, no form, and no script but these two. Styles may be
     # inline, since charts bring style attributes of their own.
     hashes = " ".join(

@@ -54,7 +54,7 @@ def agreement_of_scores(
     return {"pairs": len(values), **counts, **correlate(values, people, owners)}
 
 
-def judged_column(name: str) -> str:
+def _judged_column(name: str) -> str:
     """What tables call the agreement with these judgements."""
     return f"{JUDGED}[{name}]"
 
@@ -64,13 +64,13 @@ def judged_values(judgements: Mapping[str, Any]) -> dict[str, float]:
     one; NaN where it is not defined. `judgements`: name -> `agreement_of_scores`, also as JSON has
     it."""
     found = {name: row["kendall"].get(_scope(row), np.nan) for name, row in judgements.items()}
-    return {judged_column(name): float(value) for name, value in found.items()}
+    return {_judged_column(name): float(value) for name, value in found.items()}
 
 
 def judged_intervals(judgements: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     """Column -> interval of `judged_values`, where there is one."""
     found = {name: row["intervals"]["kendall"].get(_scope(row)) for name, row in judgements.items()}
-    return {judged_column(name): (pair[0], pair[1]) for name, pair in found.items() if pair}
+    return {_judged_column(name): (pair[0], pair[1]) for name, pair in found.items() if pair}
 
 
 def _scope(row: Mapping[str, Any]) -> str:

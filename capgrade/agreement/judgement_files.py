@@ -389,7 +389,7 @@ def reviewed(folder: Path) -> list[_Row]:
             scores_of_pair.setdefault(pairs[item], []).append(score)
         for pair, scores in scores_of_pair.items():
             ratings[pair].append(sum(scores) / len(scores))
-    sampling = {(item.image_id, item.caption_id): sampling_of(item) for item in plan.items}
+    sampling = {(item.image_id, item.caption_id): _sampling_of(item) for item in plan.items}
     return [
         _Row(0, *pair, tuple(scores), scale=ZERO_TO_FIVE, sampling=sampling[pair])
         for pair, scores in ratings.items()
@@ -397,7 +397,7 @@ def reviewed(folder: Path) -> list[_Row]:
     ]
 
 
-def sampling_of(item: Item) -> str | None:
+def _sampling_of(item: Item) -> str | None:
     """RANDOM for a pair of a pool's random stratum, CHOSEN for a pool's other pairs; None for pairs
     of other reviews, which are all chosen."""
     return None if item.stratum is None else RANDOM if item.stratum == RANDOM else CHOSEN

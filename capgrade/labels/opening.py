@@ -79,7 +79,7 @@ def _choose_measures(
 def _open_published(
     folder: Path, measures: Sequence[str] | None, split: str | None, source: str | Path | None
 ) -> Opened:
-    manifest, captions = published_captions(folder, split)
+    manifest, captions = _published_captions(folder, split)
     if source is not None:
         other = read_captions(Path(source), split or captions.split)
         if not captions.table.select(SAME).equals(other.table.select(SAME)):
@@ -105,7 +105,7 @@ def _open_published(
     return replace(labels, calibrated=calibrated)
 
 
-def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str, Any], Captions]:
+def _published_captions(folder: Path, split: str | None = None) -> tuple[dict[str, Any], Captions]:
     """The manifest of a published folder, or of its copy from the hub, and the captions of a split.
 
     Raises InputError for an unfinished or damaged folder, an unknown split, or a choice that is not

@@ -127,7 +127,7 @@ def _cross_entropy(
     return total / 2
 
 
-def check_range(low: float, high: float, **_: object) -> None:
+def _check_range(low: float, high: float, **_: object) -> None:
     """InputError for a range that does not rise."""
     if high <= low:
         raise InputError(
@@ -135,7 +135,7 @@ def check_range(low: float, high: float, **_: object) -> None:
         )
 
 
-@declared("relevance", check_range, divides=True)
+@declared("relevance", _check_range, divides=True)
 def sigmoid(
     scores: ScoreMatrix,
     relevance: Tensor | None = None,

@@ -19,7 +19,7 @@ from capgrade.losses.declared import declared
 STEEPEST = 50.0  # of an exponent: beyond it a difference gives no gradient
 
 
-def soft_ranks(x: Tensor, known: Tensor, temperature: float, form: LossForm = "paper") -> Tensor:
+def _soft_ranks(x: Tensor, known: Tensor, temperature: float, form: LossForm = "paper") -> Tensor:
     """1 + sum_{a != c} sigmoid((x_ba - x_bc) / temperature) over known a: [B, C] -> [B, C]; 1 is
     the best. `known` may be what each a counts.
 
@@ -62,8 +62,8 @@ def daa(
     total = zero_of(batch)
     for direction in both_directions(batch, "relevance"):
         counts = direction.counts
-        by_score = soft_ranks(direction.scores, counts, temperature, form)
-        by_relevance = soft_ranks(direction.relevance.float(), counts, temperature, form).detach()
+        by_score = _soft_ranks(direction.scores, counts, temperature, form)
+        by_relevance = _soft_ranks(direction.relevance.float(), counts, temperature, form).detach()
         share = torch.minimum(by_score, by_relevance) / torch.maximum(by_score, by_relevance)
         total = total + 1 - (share * counts).sum() / counts.sum().clamp(min=1)
     return total
@@ -85,8 +85,8 @@ def smooth_ap(
     batch = batch_of("smooth_ap", scores, own=own)
     total = zero_of(batch)
     for direction in both_directions(batch):
-        among_own = soft_ranks(direction.scores, direction.own, temperature)
-        among_all = soft_ranks(direction.scores, torch.ones_like(direction.own), temperature)
+        among_own = _soft_ranks(direction.scores, direction.own, temperature)
+        among_all = _soft_ranks(direction.scores, torch.ones_like(direction.own), temperature)
         precision = among_own / among_all
         total = (
             total + 1 - ((precision * direction.own).sum(dim=1) / direction.own.sum(dim=1)).mean()

@@ -69,11 +69,11 @@ def _triplets(
     cost = (margin + scores - own[:, None]).clamp(min=0)
     if negatives == "sum":
         return batch.count_hinges(cost.masked_fill(~allowed, 0), allowed).sum()
-    chosen = choose_negatives(scores.detach(), allowed, negatives)[:, None]
+    chosen = _choose_negatives(scores.detach(), allowed, negatives)[:, None]
     return batch.count_hinges(cost.gather(1, chosen)[allowed.gather(1, chosen)]).sum()
 
 
-def choose_negatives(scores: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
+def _choose_negatives(scores: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
     """int64 [P]: one allowed column per row, an arbitrary one where none is allowed. Random ones
     are drawn by torch's generator."""
     if negatives == "random":
@@ -232,7 +232,7 @@ def kendall(
     return total
 
 
-def count_windows(alpha: float, beta: float) -> int:
+def _count_windows(alpha: float, beta: float) -> int:
     """M, how many windows of width alpha and stride beta -1..1 holds. InputError for none."""
     if (count := round((2 - alpha) / beta)) < 1:
         problem = f"no window of alpha {alpha} and beta {beta} fits -1..1"
@@ -240,7 +240,7 @@ def count_windows(alpha: float, beta: float) -> int:
     return count
 
 
-@declared("relevance", count_windows, (-1.0, 1.0))
+@declared("relevance", _count_windows, (-1.0, 1.0))
 def kendall_windows(
     scores: ScoreMatrix,
     relevance: Tensor | None = None,
@@ -262,7 +262,7 @@ def kendall_windows(
     0.15
     """
     batch = batch_of("kendall_windows", scores, relevance, own, known)
-    count, total = count_windows(alpha, beta), zero_of(batch)
+    count, total = _count_windows(alpha, beta), zero_of(batch)
     low = -1 + beta * torch.arange(1, count + 1, device=batch.scores.device)
     for direction in both_directions(batch, "relevance"):
         # Windows come before queries: [M, P, N]
@@ -279,7 +279,7 @@ def kendall_windows(
     return total
 
 
-def check_rungs(
+def _check_rungs(
     thresholds: Sequence[float], margins: Sequence[float], weights: Sequence[float]
 ) -> None:
     """InputError unless there is a margin and a weight for each rung: one more than thresholds."""
@@ -291,7 +291,7 @@ def check_rungs(
         raise InputError(problem, remedy="give one margin and one weight more than thresholds")
 
 
-@declared("relevance", check_rungs)
+@declared("relevance", _check_rungs)
 def ladder(
     scores: ScoreMatrix,
     relevance: Tensor | None = None,

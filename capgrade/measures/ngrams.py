@@ -29,7 +29,7 @@ class Sentences(NamedTuple):
 
     @property
     def runs(self) -> np.ndarray:
-        """As `sentences_of` takes them."""
+        """As `_sentences_of` takes them."""
         return np.append(self.start, len(self.gram))
 
     @property
@@ -53,7 +53,7 @@ class Sentences(NamedTuple):
         """
         kept = number >= 0
         runs = np.append(0, np.cumsum(kept))[self.runs]
-        return sentences_of(runs, number[kept], self.counts[kept], self.words)
+        return _sentences_of(runs, number[kept], self.counts[kept], self.words)
 
     def among(self, grams: np.ndarray) -> Sentences:
         """With no other n-grams than these, int32 rising, which are numbered in their order."""
@@ -80,7 +80,7 @@ def orders_of(keys: np.ndarray) -> np.ndarray:
     return order
 
 
-def sentences_of(
+def _sentences_of(
     runs: np.ndarray, gram: np.ndarray, counts: np.ndarray, words: np.ndarray
 ) -> Sentences:
     """From where the runs start, and the last ends: int64 [sentences * orders + 1]."""
@@ -145,7 +145,7 @@ def ngrams_of(words: Words, most: int = MAX_ORDER) -> Ngrams:
     cells = np.ones(np.count_nonzero(starts), np.int32), (runs[starts], numbers[starts])
     table = coo_array(cells, (len(sizes) * most + 1, int(numbers.max(initial=0)) + 1)).tocsr()
     gram, ptr = table.indices.astype(np.int32, copy=False), table.indptr[:-1].astype(np.int64)
-    return Ngrams(sentences_of(ptr, gram, table.data, sizes), keys, words.vocabulary)
+    return Ngrams(_sentences_of(ptr, gram, table.data, sizes), keys, words.vocabulary)
 
 
 def alphabetical(words: Words, most: int = MAX_ORDER) -> Ngrams:

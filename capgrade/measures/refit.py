@@ -27,7 +27,7 @@ def params_of(measures: dict[str, Any], folder: Path) -> MeasuresParams:
     mixtures = {
         name: weights
         for name, weights in block.get("mixtures", {}).items()
-        if not is_imported(measures.get(name, {}))  # one that ranks for another is not among them
+        if not _is_imported(measures.get(name, {}))  # one that ranks for another is not among them
     }
     return validated(MeasuresParams, {**block, "imported": {}, "mixtures": mixtures}, file=folder)
 
@@ -55,7 +55,7 @@ def measures_block(used: dict[str, Any], block: dict[str, Any] | None = None) ->
     return block
 
 
-def is_imported(used: dict[str, Any]) -> bool:
+def _is_imported(used: dict[str, Any]) -> bool:
     """Whether a measure is an imported matrix, or a mixture with one."""
     return any("imported" in part for part in (used, *used.get("measures", {}).values()))
 

@@ -13,7 +13,7 @@ SUM_NAMES = tuple(SUM_OF)  # stored as they are printed, 0 to 600
 JUDGED = "judged_tau_b"  # agreement of a model's scores with judgements, whose name is in brackets
 
 
-def unit_of(name: str) -> str:
+def _unit_of(name: str) -> str:
     """fraction, rank, tau or cosine; of a sum and of an unknown metric a fraction."""
     if is_judged(name):
         return "tau"
@@ -33,7 +33,7 @@ def sort_key_of(name: str) -> tuple[int, list[str | int]]:
 def best_of(name: str) -> Callable[..., float] | None:
     """`min` of ranks, `max` of most metrics; None of lambda, which says nothing of how good a model
     is."""
-    return {"rank": min, "cosine": None}.get(unit_of(name), max)
+    return {"rank": min, "cosine": None}.get(_unit_of(name), max)
 
 
 def is_judged(name: str) -> bool:
@@ -48,7 +48,7 @@ def is_sum(name: str) -> bool:
 
 def scale(name: str) -> int:
     """What a value is multiplied by where it is shown: 100 for a fraction, shown in percent."""
-    return 1 if is_sum(name) or unit_of(name) in ("rank", "tau", "cosine") else 100
+    return 1 if is_sum(name) or _unit_of(name) in ("rank", "tau", "cosine") else 100
 
 
 def format_value(name: str, value: float) -> str:
@@ -56,10 +56,10 @@ def format_value(name: str, value: float) -> str:
     cosine to three."""
     if value != value:
         return "-"
-    digits = 3 if unit_of(name) in ("tau", "cosine") else 1
+    digits = 3 if _unit_of(name) in ("tau", "cosine") else 1
     return f"{scale(name) * value:.{digits}f}"
 
 
 def format_gap(name: str, value: float) -> str:
     """A difference, one digit finer than the values."""
-    return f"{scale(name) * value:+.{4 if unit_of(name) in ('tau', 'cosine') else 2}f}"
+    return f"{scale(name) * value:+.{4 if _unit_of(name) in ('tau', 'cosine') else 2}f}"

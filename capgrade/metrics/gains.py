@@ -19,7 +19,7 @@ GAINS = ("linear", "exponential")
 _LARGEST = 960
 
 
-def weighted_gains(
+def _weighted_gains(
     block: QueryBlock,
     relevance: str,
     weights: Array,
@@ -45,7 +45,7 @@ def ncs_of(
         return sr_of(block, relevance, k, k, "soft", remove_own)
     place = np.arange(min(k, block.width))
     weights = np.log2(k + 1.0 - place) if form == "ordered" else np.ones(len(place))
-    retrieved, best = weighted_gains(block, relevance, weights, remove_own=remove_own)
+    retrieved, best = _weighted_gains(block, relevance, weights, remove_own=remove_own)
     return share(retrieved, np.where(best > 0, best + k * 1e-10, 0) if form == "authors" else best)
 
 
@@ -90,7 +90,7 @@ def ndcg_of(block: QueryBlock, relevance: str, k: int, gain: str = "linear") -> 
         )
         raise InputError(problem, remedy="scale it, or use the linear gain")
     return share(
-        *weighted_gains(
+        *_weighted_gains(
             block,
             relevance,
             1 / np.log2(np.arange(min(k, block.width)) + 2.0),

@@ -68,7 +68,7 @@ def map_of(block: QueryBlock, lists: str) -> Array:
     """`map_at_r` of a block: the chance of a hit at each place, times the precision expected beside
     it."""
     own = block.positives(lists)
-    hits = block.hits_at(own, most_positives(own))
+    hits = block.hits_at(own, _most_positives(own))
     place = np.arange(hits.shape[1])
     start, size = block.ranking.groups(len(place))
     # The hits expected in the tie groups above.
@@ -79,7 +79,7 @@ def map_of(block: QueryBlock, lists: str) -> Array:
     return share((hits * precision * (place < own.sizes[:, None])).sum(axis=1), own.sizes, np.nan)
 
 
-def most_positives(positives: Positives) -> int:
+def _most_positives(positives: Positives) -> int:
     """The largest number of positives of a query, at least 1: how deep a ranking R-Precision
     reads."""
     return max(1, int(positives.sizes.max(initial=0)))

@@ -61,7 +61,7 @@ class DecodedBatch:
         )
 
 
-class Decoder(Dataset):
+class _Decoder(Dataset):
     """PictureBatch -> DecodedBatch, in the worker processes."""
 
     def __init__(self, prepare: Prepare) -> None:
@@ -120,7 +120,7 @@ def decode_pictures(
     system ends a worker process, as it does when memory runs out."""
     processes = {"multiprocessing_context": "spawn", "prefetch_factor": _AHEAD} if workers else {}
     loader: DataLoader = DataLoader(
-        Decoder(prepare),
+        _Decoder(prepare),
         batch_size=None,
         sampler=batches,
         num_workers=workers,

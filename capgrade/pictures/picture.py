@@ -149,7 +149,7 @@ class Picture:
         read."""
         try:
             source = open_bytes(Path(self.file)) if self.place is None else io.BytesIO(self.read())
-            with source, open_picture(source) as image:
+            with source, _open_picture(source) as image:
                 return (image.height, image.width) if orientation(image) in SIDEWAYS else image.size
         except Exception:  # Decoding the picture reports the problem.
             return None
@@ -231,7 +231,7 @@ def format_not_read(start: bytes) -> str | None:
     return next((name for mark, name in named.items() if start.startswith(mark)), None)
 
 
-def open_picture(source: BinaryIO) -> Image.Image:
+def _open_picture(source: BinaryIO) -> Image.Image:
     """A picture whose header is read and whose pixels are not, of FORMATS only. Errors are
     Pillow's; DecompressionBombError also for more pixels than so many bytes have."""
     size = source.seek(0, os.SEEK_END)
@@ -287,7 +287,7 @@ def decode_image(data: bytes, name: str | Path, row: int | str | None = None) ->
     than 16 bits, damaged, or oversized.
     """
     try:
-        with open_picture(io.BytesIO(data)) as image:
+        with _open_picture(io.BytesIO(data)) as image:
             image.info.pop("xmp", None)  # else Pillow would turn a TIFF by it
             image.load()  # which turns a TIFF
             turn = TURNS.get(orientation(image))

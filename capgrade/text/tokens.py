@@ -116,10 +116,10 @@ def split_at_white_space(tokens: Words) -> Words:
     pycocoevalcap does the same: a PTB token with no-break spaces inside (`3 1/2`) is several words
     to it. ROUGE-L, METEOR and scene graphs take tokens.
     """
-    return respell(tokens, [token.split() for token in tokens.vocabulary])
+    return _respell(tokens, [token.split() for token in tokens.vocabulary])
 
 
-def respell(words: Words, spelling: Sequence[Sequence[str]]) -> Words:
+def _respell(words: Words, spelling: Sequence[Sequence[str]]) -> Words:
     """Sentences with each word replaced by none, one or several: `spelling` has the new words for
     each word of the vocabulary."""
     new = number_words(spelling).take(words.word)
@@ -142,10 +142,10 @@ def retokenize(
         spelling.append(tokens or ())
     rows = words.sentences_with(depends)
     sentences = [tokens_of_sentence(row) for row in rows.tolist()]
-    return replace_sentences(respell(words, spelling), rows, sentences)
+    return _replace_sentences(_respell(words, spelling), rows, sentences)
 
 
-def replace_sentences(words: Words, rows: np.ndarray, sentences: Sequence[Sequence[str]]) -> Words:
+def _replace_sentences(words: Words, rows: np.ndarray, sentences: Sequence[Sequence[str]]) -> Words:
     """The sentences `rows` replaced by others."""
     if not len(rows):
         return words
@@ -159,7 +159,7 @@ def replace_sentences(words: Words, rows: np.ndarray, sentences: Sequence[Sequen
 def fill_empty_sentences(words: Words) -> Words:
     """Sentences without words get one empty word, as `"".split(" ")` gives."""
     rows = np.flatnonzero(words.sizes == 0)
-    return replace_sentences(words, rows, [[""]] * len(rows))
+    return _replace_sentences(words, rows, [[""]] * len(rows))
 
 
 def tokenize(name: str, captions: Sequence[str]) -> list[list[str]]:
@@ -177,7 +177,7 @@ def tokenize_as_words(texts: Sequence[str], tokenizer: str, lists: Sequence[int]
     if tokenizer == NO_TOKENIZER:
         return split_at_spaces(texts)
     return (
-        tokenize_ptb(texts, lists)
+        _tokenize_ptb(texts, lists)
         if tokenizer in ("ptb_py", "ptb")
         else number_words(tokenize(tokenizer, texts))
     )
@@ -230,11 +230,11 @@ def remove_line_breaks(captions: Sequence[str]) -> Sequence[str]:
 def ptb_py(captions: Sequence[str]) -> list[list[str]]:
     """The tokens of `ptb` without Java, each caption by itself; docs/captions.md says how equal
     they are."""
-    words = tokenize_ptb(captions)
+    words = _tokenize_ptb(captions)
     return [words.sentence(k) for k in range(len(captions))]
 
 
-def tokenize_ptb(captions: Sequence[str], lists: Sequence[int] = ()) -> Words:
+def _tokenize_ptb(captions: Sequence[str], lists: Sequence[int] = ()) -> Words:
     """As `ptb_py`, as numbers of words. The tokens of most pieces between spaces do not depend on
     their neighbours, so each such piece is read once. A caption with any other piece is read as a
     whole, with the next ones of its list (see `tokenize_as_words`)."""

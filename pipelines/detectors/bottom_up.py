@@ -38,7 +38,7 @@ SHORT_SIDE, LONG_SIDE = 600, 1000
 NARROWEST = 3
 
 
-def resized_size(height: int, width: int, scale: float) -> tuple[int, int]:
+def _resized_size(height: int, width: int, scale: float) -> tuple[int, int]:
     """Height and width after a resize; halves are rounded to even, as cvRound does."""
     return max(1, round(height * scale)), max(1, round(width * scale))
 
@@ -51,7 +51,7 @@ def resize(image: Tensor, scale: float) -> Tensor:
     """
     # torch's `interpolate` has no such mode: given the output size, it divides by round(H scale) /
     # H instead of scale, and given the factor, it rounds the size down.
-    height, width = resized_size(image.shape[-2], image.shape[-1], scale)
+    height, width = _resized_size(image.shape[-2], image.shape[-1], scale)
     left, right, share = _taps(width, image.shape[-1], scale, image.device)
     image = torch.lerp(image[..., left], image[..., right], share)
     top, bottom, share = _taps(height, image.shape[-2], scale, image.device)
@@ -98,7 +98,7 @@ class CaffePrepare:
 
     def size(self, width: int, height: int) -> tuple[int, int]:
         """Height and width of the prepared picture."""
-        return resized_size(height, width, self.scale(height, width))
+        return _resized_size(height, width, self.scale(height, width))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +129,7 @@ class BottomUpConfig:
     @property
     def n_features(self) -> int:
         """The length of a region's feature: 2,048 at full width."""
-        return scale_channels(2048, self.width)
+        return _scale_channels(2048, self.width)
 
     @property
     def prepare(self) -> CaffePrepare:
@@ -142,7 +142,7 @@ class BottomUpConfig:
         return torch.from_numpy(make_anchors(self.conventions, *shapes))
 
 
-def scale_channels(channels: int, width: float) -> int:
+def _scale_channels(channels: int, width: float) -> int:
     """Channels of a narrower network: a multiple of 8, at least 8."""
     return max(8, round(channels * width / 8) * 8)
 
@@ -182,7 +182,7 @@ class ConvNorm(nn.Module):
         return functional.conv2d(x, kernel, self.shift, self.stride, self.padding, self.dilation)
 
 
-class Bottleneck(nn.Module):
+class _Bottleneck(nn.Module):
     """1x1 (with the stride), 3x3 (with the dilation), 1x1, added to the shortcut: branch2a, 2b, 2c
     of Caffe."""
 
@@ -209,9 +209,9 @@ def make_stage(
     blocks: int, inputs: int, middle: int, outputs: int, *, stride: int, dilation: int = 1
 ) -> nn.Sequential:
     """Bottlenecks in a row, the stride in the first: res2a, res2b, ... of Caffe."""
-    stage = nn.Sequential(Bottleneck(inputs, middle, outputs, stride=stride, dilation=dilation))
+    stage = nn.Sequential(_Bottleneck(inputs, middle, outputs, stride=stride, dilation=dilation))
     for _ in range(blocks - 1):
-        stage.append(Bottleneck(outputs, middle, outputs, dilation=dilation))
+        stage.append(_Bottleneck(outputs, middle, outputs, dilation=dilation))
     return stage
 
 
@@ -222,7 +222,7 @@ def make_backbone(config: BottomUpConfig) -> nn.Sequential:
     rounds its size up, ceil((n - 3) / 2) + 1: 600 -> 300 -> 150 -> 75 -> 38. Source:
     models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention (res4b22).
     """
-    first = scale_channels(64, config.width)
+    first = _scale_channels(64, config.width)
     conv1 = ConvNorm(3, first, 7, stride=2, padding=3)
     # A model without trained statistics needs pixels of -120..150 scaled to about 1.
     conv1.scale.fill_(1 / 64)
@@ -230,15 +230,15 @@ def make_backbone(config: BottomUpConfig) -> nn.Sequential:
     stem = nn.Sequential(OrderedDict(conv1=conv1, relu=nn.ReLU(inplace=True), pool=pool))
     backbone, inputs = nn.Sequential(OrderedDict(stem=stem)), first
     for number, channels, stride in ((2, 64, 1), (3, 128, 2), (4, 256, 2)):
-        middle = scale_channels(channels, config.width)
-        outputs = scale_channels(4 * channels, config.width)
+        middle = _scale_channels(channels, config.width)
+        outputs = _scale_channels(4 * channels, config.width)
         stage = make_stage(config.blocks[number - 2], inputs, middle, outputs, stride=stride)
         backbone.add_module(f"res{number}", stage)
         inputs = outputs
     return backbone
 
 
-class RegionHead(nn.Module):
+class _RegionHead(nn.Module):
     """res5 on pooled rois, whose mean over cells gives classes, box deltas and, where the model has
     them, attributes."""
 
@@ -247,7 +247,7 @@ class RegionHead(nn.Module):
         features, classes = config.n_features, config.n_classes + 1
         # Stride 1 and dilation 2 are those of the prototxt, of airsplay's roi_heads.py (RES5HALVE
         # False), and of MILVLG's make_stage, which takes stride 1 wherever it dilates.
-        inputs, middle = scale_channels(1024, config.width), scale_channels(512, config.width)
+        inputs, middle = _scale_channels(1024, config.width), _scale_channels(512, config.width)
         self.res5 = make_stage(config.blocks[3], inputs, middle, features, stride=1, dilation=2)
         self.cls_score = nn.Linear(features, classes)
         self.bbox_pred = nn.Linear(features, 4 * classes)
@@ -289,9 +289,9 @@ class BottomUp(nn.Module):
         self.register_buffer("anchors", config.anchors(), persistent=False)
         self.backbone = make_backbone(config)
         self.rpn = RPNHead(
-            scale_channels(1024, config.width), config.rpn_channels, len(self.anchors)
+            _scale_channels(1024, config.width), config.rpn_channels, len(self.anchors)
         )
-        self.head = RegionHead(config)
+        self.head = _RegionHead(config)
 
     def forward(
         self, images: Tensor, scales: Sequence[float], *, deltas: bool = True

@@ -24,7 +24,7 @@ _RANDOM = "random"  # the value of --weights for a model without trained weights
 
 
 @dataclass(frozen=True)
-class DetectorKind:
+class _DetectorKind:
     """A detector that `regions.detector` names."""
 
     make: Callable[[RegionsParams, torch.device], Detector]
@@ -145,14 +145,14 @@ def _make_patches(params: RegionsParams, device: torch.device) -> Detector:
 
 
 DETECTORS = {
-    "scenes": DetectorKind(
+    "scenes": _DetectorKind(
         _make_bottom_up,
         unread=("model", "boxes_of", "config"),
         weights=Path(__file__).with_name("scenes.safetensors"),  # by research.studies
     ),
-    "bottom_up": DetectorKind(_make_bottom_up, unread=("model", "boxes_of", "config")),
-    "detectron2": DetectorKind(
+    "bottom_up": _DetectorKind(_make_bottom_up, unread=("model", "boxes_of", "config")),
+    "detectron2": _DetectorKind(
         _make_detectron2, unread=("model", "boxes_of"), gpu_precision="float32"
     ),
-    "patches": DetectorKind(_make_patches, unread=("weights", "config", "proposals")),
+    "patches": _DetectorKind(_make_patches, unread=("weights", "config", "proposals")),
 }

@@ -100,7 +100,7 @@ def load_bottom_up(path: Path) -> tuple[BottomUp, dict[str, Any]]:
     if not path.is_file():
         remedy = "give --weights a checkpoint of the bottom-up model"
         raise InputError("no such file", file=path, remedy=remedy)
-    tensors, metadata = read_tensors(path)
+    tensors, metadata = _read_tensors(path)
     names: dict[str, Any] = {"classes": None, "attributes": None}
     if is_ours(metadata):
         name = CHECKPOINT_LAYOUT
@@ -146,7 +146,7 @@ def read_checkpoint(
     return load_tensors(model, tensors, path), facts
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a file by name, and its metadata, which only a safetensors has. The content
     decides the kind of file, not the ending."""
     with open_bytes(path) as file:

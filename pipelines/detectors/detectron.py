@@ -60,7 +60,7 @@ def read_config(config: str, weights: str | Path, device: str, proposals: int | 
     try:
         cfg.merge_from_file(str(path), allow_unsafe=False)
     except Exception as error:  # detectron2 raises any type of error for a wrong value.
-        raise config_error("not a detectron2 config", path, error) from error
+        raise _config_error("not a detectron2 config", path, error) from error
     if cfg.INPUT.FORMAT not in ("BGR", "RGB"):
         problem = f"pictures as {cfg.INPUT.FORMAT}"
         raise InputError(problem, file=path, remedy="give a config of BGR or RGB")
@@ -70,7 +70,7 @@ def read_config(config: str, weights: str | Path, device: str, proposals: int | 
     return cfg
 
 
-def config_error(problem: str, file: str | Path, error: Exception) -> InputError:
+def _config_error(problem: str, file: str | Path, error: Exception) -> InputError:
     """The error for a config on which detectron2 fails. Its own text is cut, because it may hold
     all of the config."""
     text = " ".join(str(error).split())
@@ -99,7 +99,7 @@ def list_config_files(path: Path, above: tuple[Path, ...] = ()) -> list[Path]:
     try:
         content = yaml.safe_load(text)
     except Exception as error:
-        raise config_error("not a detectron2 config", path, error) from error
+        raise _config_error("not a detectron2 config", path, error) from error
     bases = content.get("_BASE_", []) if isinstance(content, dict) else []
     bases = [bases] if isinstance(bases, str) else bases
     if not isinstance(bases, list) or not all(isinstance(name, str) for name in bases):
@@ -145,7 +145,7 @@ def read_weights(path: Path) -> dict[str, Any]:
     return {**checkpoint, "model": OrderedDict(state)}
 
 
-def make_model(cfg: Any, config: str) -> tuple[Any, int]:
+def _make_model(cfg: Any, config: str) -> tuple[Any, int]:
     """The model of a config in eval mode, and the length of a region's feature. InputError for a
     model that has no proposals, or not one feature for each."""
     from detectron2.modeling import build_model
@@ -155,7 +155,7 @@ def make_model(cfg: Any, config: str) -> tuple[Any, int]:
     try:
         model = build_model(cfg).eval()
     except Exception as error:  # detectron2 raises any type of error for a config without a model.
-        raise config_error("no model of this config", config, error) from error
+        raise _config_error("no model of this config", config, error) from error
     # The types are compared exactly, because subclasses have cascades or rotated boxes.
     heads: Any = getattr(model, "roi_heads", None)
     if type(getattr(model, "proposal_generator", None)) is RPN:
@@ -191,7 +191,7 @@ def load_weights(model: Any, path: Path) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class DetectronPrepare:
+class _DetectronPrepare:
     """Prepares pictures as detectron2's DefaultPredictor does: uint8 (H, W, 3) RGB, resized by
     Pillow as 8-bit pixels -> float32 (3, h, w) in the model's channel order, and the scale. The
     model itself subtracts the mean."""
@@ -241,14 +241,14 @@ class DetectronDetector(ProposalDetector):
 
         self.rule, self.device = rule, torch.device(device)
         self.config = read_config(config, weights, str(self.device), proposals)
-        self.model, self.n_features = make_model(self.config, config)
+        self.model, self.n_features = _make_model(self.config, config)
         load_weights(self.model, Path(weights))
         dataset = next(iter(self.config.DATASETS.TEST), None)
         names = MetadataCatalog.get(dataset).get("thing_classes") if dataset else None
         is_complete = names and len(names) == self.config.MODEL.ROI_HEADS.NUM_CLASSES
         self.classes = names if is_complete else None
         sizes = self.config.INPUT
-        self.prepare = DetectronPrepare(sizes.MIN_SIZE_TEST, sizes.MAX_SIZE_TEST, sizes.FORMAT)
+        self.prepare = _DetectronPrepare(sizes.MIN_SIZE_TEST, sizes.MAX_SIZE_TEST, sizes.FORMAT)
 
     def describe_proposals(
         self, images: Tensor, scales: Sequence[float]

@@ -59,7 +59,7 @@ AIRSPLAY_HEAD = {
 }
 
 
-def add_background_deltas(deltas: Tensor) -> Tensor:
+def _add_background_deltas(deltas: Tensor) -> Tensor:
     """The rows of a layer of deltas, divided by BOX_WEIGHTS, with rows of 0 for background in front
     of them: (4 K, ...) -> (4 (K + 1), ...)."""
     weights = deltas.new_tensor(BOX_WEIGHTS).reshape(4, *[1] * (deltas.ndim - 1))
@@ -73,7 +73,7 @@ _Rows = Mapping[str, tuple[Callable[[int], int], Callable[[Tensor], Tensor]]]
 # first. Its objectness is one logit x, whose sigmoid is the softmax of 0 and x.
 BACKGROUND_LAST: _Rows = {
     "rpn.objectness_logits": (lambda n: n // 2, lambda x: torch.cat([torch.zeros_like(x), x])),
-    "head.bbox_pred": (lambda n: n - 4, add_background_deltas),
+    "head.bbox_pred": (lambda n: n - 4, _add_background_deltas),
     **dict.fromkeys(
         ("head.cls_score", "head.cls_embed", "head.attr_linear2"),
         (int, lambda x: x.roll(1, dims=0)),
@@ -207,9 +207,9 @@ def layout_of(tensors: Mapping[str, Tensor], path: Path) -> WeightLayout:
 def build_published(layout: WeightLayout, tensors: Mapping[str, Tensor], path: Path) -> BottomUp:
     """The model of a published checkpoint. InputError as in `check_tensors`, with the names in the
     file."""
-    config, order = config_of(layout, tensors), None
+    config, order = _config_of(layout, tensors), None
     if CELL_ANCHORS in tensors:
-        config, order = match_anchors(config, tensors[CELL_ANCHORS], path)
+        config, order = _match_anchors(config, tensors[CELL_ANCHORS], path)
     weights = {name: tensor for name, tensor in tensors.items() if name != CELL_ANCHORS}
     with torch.device("meta"):
         model = BottomUp(config)
@@ -224,7 +224,7 @@ def build_published(layout: WeightLayout, tensors: Mapping[str, Tensor], path: P
     return load_tensors(model, state, path)
 
 
-def config_of(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> BottomUpConfig:
+def _config_of(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> BottomUpConfig:
     """The layout's configuration with the sizes of these tensors, or the default's where a tensor
     is missing."""
     config = layout.config
@@ -260,7 +260,7 @@ def config_of(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> BottomUpCo
     )
 
 
-def match_anchors(
+def _match_anchors(
     config: BottomUpConfig, anchors: Tensor, path: Path
 ) -> tuple[BottomUpConfig, Tensor]:
     """The configuration that makes a file's anchors (A, 4), and the file's row of each of its

@@ -22,7 +22,7 @@ _LEAST = 1e-3  # patches: the side of a box without area, so that it is pooled o
 
 
 @dataclasses.dataclass(frozen=True)
-class PatchPrepare:
+class _PatchPrepare:
     """uint8 (H, W, 3) RGB -> float32 (3, side, side), and the scale side / H."""
 
     backbone_prepare: Callable[[np.ndarray], Tensor]
@@ -60,7 +60,7 @@ class PatchDetector(Detector):
         self.backbone = load_backbone(model)
         self.backbone.network.to(device)
         self.device, self.precision = torch.device(device), precision
-        self.prepare = PatchPrepare(self.backbone.prepare, self.backbone.side)
+        self.prepare = _PatchPrepare(self.backbone.prepare, self.backbone.side)
         self.store = RegionStore(boxes) if isinstance(boxes, Path) else None
         self.rows: dict[str, int] = {}  # image id -> its row in the store
         self.grid = 0 if isinstance(boxes, Path) else math.isqrt(boxes)
@@ -85,7 +85,7 @@ class PatchDetector(Detector):
         regions = []
         for image_id, patches, size in zip(image_ids, self.make_map(images), sizes, strict=True):
             if self.store is None:
-                boxes = grid_boxes(self.grid, size)
+                boxes = _grid_boxes(self.grid, size)
             else:
                 boxes = self._read_boxes(self.store, image_id, size)
             features = pool_patches(patches, torch.from_numpy(boxes).to(self.device), size)
@@ -116,7 +116,7 @@ class PatchDetector(Detector):
         return np.array(regions.boxes)
 
 
-def grid_boxes(n: int, size: tuple[int, int]) -> np.ndarray:
+def _grid_boxes(n: int, size: tuple[int, int]) -> np.ndarray:
     """The n x n equal cells of a picture of `size` (width, height), row by row: float32 (n^2, 4) x1
     y1 x2 y2."""
     x, y = (np.linspace(0, side, n + 1) for side in size)

@@ -40,7 +40,7 @@ class BeamRunner:
     def __call__(self, job: Job, todo: Sequence[int]) -> None:
         """Make these blocks, rising numbers. InputError that a worker raised, and for whatever Beam
         itself raises, in one line."""
-        with plain_errors():
+        with _plain_errors():
             options = PipelineOptions(arguments(self.options))
             with beam.Pipeline(options=options) as pipeline:
                 graph(pipeline, job, todo, local_processes(options))
@@ -117,7 +117,7 @@ def local_processes(options: PipelineOptions) -> int:
 
 
 @contextmanager
-def plain_errors() -> Iterator[None]:
+def _plain_errors() -> Iterator[None]:
     """Raise the InputError of a worker as it was, and all else that Beam raises as one, in its own
     words on one line.
 

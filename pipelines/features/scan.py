@@ -43,7 +43,7 @@ def read_scan(path: Path) -> Iterator[ImageEntry]:
     """
     ids_path = ids_file(path, SUFFIX)
     rows = map_npy(path)
-    yield from read_rows(rows, path, lambda: read_ids(ids_path, len(rows), WHAT))
+    yield from _read_rows(rows, path, lambda: read_ids(ids_path, len(rows), WHAT))
 
 
 def read_npy(path: Path, ids_path: Path | None = None) -> Iterator[ImageEntry]:
@@ -72,7 +72,7 @@ def read_npy(path: Path, ids_path: Path | None = None) -> Iterator[ImageEntry]:
         assert stored is not None  # else the ids were missing
         return match_ids([str(image_id) for image_id in stored.tolist()], len(rows), WHAT, path)
 
-    yield from read_rows(rows[:, None] if rows.ndim == 2 else rows, path, ids_of)
+    yield from _read_rows(rows[:, None] if rows.ndim == 2 else rows, path, ids_of)
 
 
 def _load_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -146,7 +146,7 @@ def ids_file(path: Path, suffix: str) -> Path:
     return path.with_name(path.name.removesuffix(suffix) + "_ids.txt")
 
 
-def read_rows(
+def _read_rows(
     rows: Any, path: Path, ids_of: Callable[[], tuple[list[str], int]]
 ) -> Iterator[ImageEntry]:
     """Images of an array-like [rows, n, d] that is read a few rows at a time; `ids_of` returns
@@ -212,4 +212,4 @@ def read_h5(path: Path) -> Iterator[ImageEntry]:
         if chunks and math.prod(chunks) * of_number > _MOST_BYTES:
             problem = f"chunks of shape {chunks}"
             raise InputError(problem, file=path, remedy="write it again in smaller chunks")
-        yield from read_rows(dataset, path, lambda: read_ids(ids_path, len(dataset), WHAT))
+        yield from _read_rows(dataset, path, lambda: read_ids(ids_path, len(dataset), WHAT))

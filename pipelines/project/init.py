@@ -254,7 +254,7 @@ def _match_features(summary: DatasetSummary, features: Mapping[str, Any]) -> Dat
     return replace(summary, notes=[note])
 
 
-def choose_splits(summary: DatasetSummary, sets: Sequence[str]) -> dict[str, str | None]:
+def _choose_splits(summary: DatasetSummary, sets: Sequence[str]) -> dict[str, str | None]:
     """The splits to train, validate and test on: as `sets` name them, else by their usual names.
     InputError where there is none to train or test on."""
     values = {key: value for key, _, value in (text.partition("=") for text in sets)}
@@ -341,7 +341,7 @@ def params_of(
     for key, _, value in (text.partition("=") for text in sets):
         if key in _split_keys(Params) and value != "null":  # others follow from it
             _require_split(key, value, splits)
-    names = choose_splits(replace(summary, splits=dict.fromkeys(splits, 0)), sets)
+    names = _choose_splits(replace(summary, splits=dict.fromkeys(splits, 0)), sets)
     tree["relevance"]["split"] = tree["evaluate"]["split"] = names["test"]
     tree["shards"]["split"] = tree["train"]["split"] = names["train"]
     tree["train"]["validation"] = names["validation"]

@@ -11,7 +11,7 @@ from capgrade.schemas.params import read_yaml
 DEEP = 3  # levels of folders in which a file is looked for: the given one and two below
 
 
-def find_flickr8k(data: Path, pictures: bool) -> Dataset:
+def _find_flickr8k(data: Path, pictures: bool) -> Dataset:
     """Karpathy's dataset_flickr8k.json, else the original token file with its lists, else Kaggle's
     captions.txt; people's judgements where they lie there too."""
     images, judged = None, [_find_nearest(data, name) for name in _JUDGED]
@@ -34,7 +34,7 @@ def find_flickr8k(data: Path, pictures: bool) -> Dataset:
     return Dataset(read, images, **beside)
 
 
-def find_flickr30k(data: Path, pictures: bool) -> Dataset:
+def _find_flickr30k(data: Path, pictures: bool) -> Dataset:
     """Karpathy's dataset_flickr30k.json, else the token file or Kaggle's results.csv, which have no
     splits."""
     images = None
@@ -46,7 +46,7 @@ def find_flickr30k(data: Path, pictures: bool) -> Dataset:
     return Dataset({"source": "flickr", "input": str(captions)}, images)
 
 
-def find_coco(data: Path, pictures: bool) -> Dataset:
+def _find_coco(data: Path, pictures: bool) -> Dataset:
     """Karpathy's dataset_coco.json, else the official annotations; pictures below train2014 and
     val2014, or 2017; instances of the official validation split where they lie there too, as a
     test split is of its images."""
@@ -82,9 +82,9 @@ _JUDGED = ("CrowdFlowerAnnotations.txt", "ExpertAnnotations.txt")
 _ZIPS = ("Flickr8k_Dataset*.zip", "Flicker8k_*.zip")  # of pictures; texts are in Flickr8k_text.zip
 _LISTS = {"train": "train", "val": "dev", "test": "test"}
 LAYOUTS: dict[str, Callable[[Path, bool], Dataset]] = {
-    "flickr8k": find_flickr8k,
-    "flickr30k": find_flickr30k,
-    "coco": find_coco,
+    "flickr8k": _find_flickr8k,
+    "flickr30k": _find_flickr30k,
+    "coco": _find_coco,
 }
 
 

@@ -189,7 +189,7 @@ def commands(contents: Contents) -> list[str]:
     lines = ["capgrade captions --params params.yaml --out captions"]
     options, first = [], _made(contents.splits[0])
     for split in contents.splits:
-        kind, sets = split.manifest["kind"], set_options(first, _made(split))
+        kind, sets = split.manifest["kind"], _set_options(first, _made(split))
         folder = f"{kind}-{split.name}"
         lines.append(
             f"capgrade {kind} --params params.yaml --captions captions{sets} --out {folder}"
@@ -197,7 +197,7 @@ def commands(contents: Contents) -> list[str]:
         options.append(f"--{kind} {folder}")
     if contents.relevance:
         dense = measures_block(contents.relevance["params"]["measures"])
-        sets = set_options({"measures": first["measures"]}, {"measures": dense})
+        sets = _set_options({"measures": first["measures"]}, {"measures": dense})
         lines.append(
             f"capgrade relevance --params params.yaml --captions captions{sets} --out relevance"
         )
@@ -226,7 +226,7 @@ def _made(split: PublishedSplit) -> dict[str, Any]:
     return {"measures": measures_block(params["measures"]), kind: params[kind]}
 
 
-def set_options(first: dict[str, Any], other: dict[str, Any]) -> str:
+def _set_options(first: dict[str, Any], other: dict[str, Any]) -> str:
     """Options `--set` that turn the first parameters into the others."""
     before, options = leaves(first), ""
     for key, value in leaves(other).items():

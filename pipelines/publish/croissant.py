@@ -91,7 +91,7 @@ def croissant(contents: Contents) -> dict[str, Any]:
         "name": params.name,
         "description": contents.introduction,
         "version": params.version,
-        "license": licence_address(str(params.license), params.license_link),
+        "license": _licence_address(str(params.license), params.license_link),
         "inLanguage": params.languages[0] if len(params.languages) == 1 else list(params.languages),
         "keywords": ["image-text retrieval", "graded relevance", "captions"],
         "url": address,
@@ -105,7 +105,7 @@ def croissant(contents: Contents) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value}
 
 
-def licence_address(licence: str, link: str | None) -> str:
+def _licence_address(licence: str, link: str | None) -> str:
     """The address of a licence's text: `link` for one of the dataset's own, else SPDX's page.
 
     Of an unknown one it is what the hub says of licences.

@@ -61,16 +61,16 @@ def publish(
     `agreement` (from `agree`) goes into the card, the distributions of `relevance` into its
     picture; with the layout mteb its folders are labels, as those of `shards`. The same input gives
     the same bytes. Returns the manifest. Raises InputError for parameters that do not fit
-    (`require_fitting`), for captions that are not English where no language is given, for a folder
+    (`_require_fitting`), for captions that are not English where no language is given, for a folder
     that something else wrote, and when labels, calibration and captions do not belong together.
     """
-    require_fitting(params, relevance)
+    _require_fitting(params, relevance)
     mteb = params.layout == "mteb"
     labels, shown = ([*shards, *relevance], None) if mteb else (shards, next(iter(relevance), None))
     calibration = named(Path(params.calibration)) if params.calibration else None
     judged = read_agreement(agreement) if agreement else None
     inputs = found_digests(relevance=shown, calibration=calibration)
-    splits = open_splits(labels, captions, mteb)
+    splits = _open_splits(labels, captions, mteb)
     table = splits[0].captions
     language = _languages(params.languages, captions, splits)
     name = params.name or out.resolve().name
@@ -95,7 +95,7 @@ def publish(
         for name in (CARD, CROISSANT):
             files[name] = entry_of(folder / name, rows=0)
         if shown and dense:
-            draw_distributions(shown, dense["params"]["measures"], folder / FIGURE)
+            _draw_distributions(shown, dense["params"]["measures"], folder / FIGURE)
             files[FIGURE] = entry_of(folder / FIGURE, rows=0)
         sums = (f"{files[name]['sha256']}  {name}\n" for name in sorted(files))
         write_text(folder / SUMS, "".join(sums))
@@ -111,7 +111,7 @@ def publish(
         return replace(run, inputs=inputs).finish(folder, rows, **facts)
 
 
-def require_fitting(params: PublishParams, relevance: Sequence[Path] = ()) -> None:
+def _require_fitting(params: PublishParams, relevance: Sequence[Path] = ()) -> None:
     """InputError without a licence, for a repository that cannot be, and for what is of another
     layout than the one asked for."""
     mteb = params.layout == "mteb"
@@ -135,7 +135,7 @@ def require_fitting(params: PublishParams, relevance: Sequence[Path] = ()) -> No
         raise InputError("a measure or grades of sampled pairs", remedy=remedy)
 
 
-def open_splits(folders: Sequence[Path], captions_dir: Path, mteb: bool) -> list[PublishedSplit]:
+def _open_splits(folders: Sequence[Path], captions_dir: Path, mteb: bool) -> list[PublishedSplit]:
     """The labels of each split: of `shards`, or for mteb of `relevance`.
 
     InputError for other folders and captions, for a split that comes twice, and without any.
@@ -189,7 +189,7 @@ def _languages(
     return tuple(languages) or ("en",)
 
 
-def draw_distributions(relevance_dir: Path, names: Sequence[str], out: Path) -> None:
+def _draw_distributions(relevance_dir: Path, names: Sequence[str], out: Path) -> None:
     """Draw the distributions that `capgrade relevance` counted as PNG, a panel for each measure.
 
     The bytes are the same each time.

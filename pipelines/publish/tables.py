@@ -231,7 +231,7 @@ def write_batches(
     return PublishedTable(split, first.schema, files, written, nbytes)
 
 
-def write_pairs(
+def _write_pairs(
     split: PublishedSplit,
     out: Path,
     own: dict[str, np.ndarray],
@@ -310,7 +310,7 @@ def write_parquet(
     return rows, nbytes
 
 
-def own_without_themselves(labels: Labels) -> dict[str, np.ndarray]:
+def _own_without_themselves(labels: Labels) -> dict[str, np.ndarray]:
     """float32 [n_captions] by measure: own pairs without the caption among its references.
 
     These are of measures that scored them with it; NaN where an image has no other caption. A
@@ -339,7 +339,7 @@ def sampled_pairs(
 ) -> Contents:
     """Write the layout `pairs` of each split.
 
-    InputError for splits of other measures or columns, and as `own_without_themselves`.
+    InputError for splits of other measures or columns, and as `_own_without_themselves`.
     """
     relevance, captions = list[PublishedTable](), list[PublishedTable]()
     calibrated: Calibrated | None = None
@@ -356,12 +356,12 @@ def sampled_pairs(
             remedy = "make the shards of all splits with the same files"
             raise InputError(problem, file=folder, remedy=remedy)
         read = files
-        own = own_without_themselves(labels) if params.left_out else {}
+        own = _own_without_themselves(labels) if params.left_out else {}
         if calibration:
             fitting = load(calibration).fitting(split.captions.owner)
             known = fitting.of(labels.made_with or {}, folder, calibration)  # those that both have
             calibrated = Calibrated(calibration.name, file_digest(calibration), known)
-        relevance.append(write_pairs(split, out, own, calibrated))
+        relevance.append(_write_pairs(split, out, own, calibrated))
         if relevance[-1].schema != relevance[0].schema:
             remedy = "make their shards with the same self_reference"
             raise InputError("the splits have different columns", file=folder, remedy=remedy)

@@ -102,7 +102,7 @@ def reason_names(measures: Sequence[str], partial: Collection[int] = ()) -> list
     return names
 
 
-class PairValues(NamedTuple):
+class _PairValues(NamedTuple):
     """A measure's values, float32: of `pairs`, int64 and rising, or of all pairs (None).
 
     The measure has no other values where it is `partial`.
@@ -207,7 +207,7 @@ class Sampler:
         sizes = np.bincount(kept // n, minlength=len(images))
         return sizes, kept % n, reasons.astype(np.uint32), weight, values
 
-    def _read(self, images: np.ndarray, wanted: list[np.ndarray]) -> list[PairValues]:
+    def _read(self, images: np.ndarray, wanted: list[np.ndarray]) -> list[_PairValues]:
         """Values of each measure: of some pairs, int64, if they are enough, or of all.
 
         Those `wanted`, and what partial measures score, are enough where windows draw from a share
@@ -230,11 +230,11 @@ class Sampler:
                 name = type(measure).__name__
                 where = f"of images {images[0]} to {images[-1]}"
                 raise ValueError(f"NaN among the values of measure {m + 1}, {name}, {where}")
-            read.append(PairValues(pairs, values, partial))
+            read.append(_PairValues(pairs, values, partial))
         return read
 
     def _find_cells(
-        self, read: Sequence[PairValues], images: int, share: np.ndarray | None
+        self, read: Sequence[_PairValues], images: int, share: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """The cell of each value of the share's pairs, or of all: int16 [measures, pairs].
 

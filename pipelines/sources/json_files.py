@@ -26,12 +26,12 @@ UNDESCRIBED = "images with rejected or precanned captions alone"
 TWICE = "keep one of the two entries"
 
 
-class CocoImage(BaseModel):
+class _CocoImage(BaseModel):
     id: Id
     file_name: Text | None = None
 
 
-class Annotation(BaseModel):
+class _Annotation(BaseModel):
     image_id: Id
     id: Id | None = None
     caption: CaptionText
@@ -45,7 +45,7 @@ class Sentence(BaseModel):
     sentid: Id
 
 
-class KarpathyImage(BaseModel):
+class _KarpathyImage(BaseModel):
     filename: Id
     filepath: Id | None = None  # a folder, such as train2014
     split: Id
@@ -88,13 +88,13 @@ def _read_coco_file(path: Path, split: str, left_out: Counter[str]) -> Iterator[
     caption_counts = Counter[str]()
     with_dropped, with_kept = set[str](), set[str]()  # images with captions of either kind
     for row, image in (
-        read_entries(document, "images", CocoImage, path, _COCO) if has_images else ()
+        read_entries(document, "images", _CocoImage, path, _COCO) if has_images else ()
     ):
         if image.id in files:
             raise InputError(f"image {image.id} is listed twice", file=path, row=row, remedy=TWICE)
         files[image.id] = image.file_name
         bare[image.id] = row
-    for row, annotation in read_entries(document, "annotations", Annotation, path, _COCO):
+    for row, annotation in read_entries(document, "annotations", _Annotation, path, _COCO):
         image_id = annotation.image_id
         if image_id not in files and has_images:
             problem = f"image {image_id} is not in 'images'"
@@ -131,7 +131,7 @@ def read_karpathy(name: str, _: CaptionsParams, __: Counter[str]) -> Iterator[Ca
     """
     path, seen = Path(name), set[str]()
     numbered: bool | None = None  # whether images have a cocoid; None before the first
-    for row, image in read_entries(read_json(path), "images", KarpathyImage, path, KARPATHY):
+    for row, image in read_entries(read_json(path), "images", _KarpathyImage, path, KARPATHY):
         if numbered is not None and numbered != (image.cocoid is not None):
             problem = "no 'cocoid', which images" if numbered else "a 'cocoid', which no images"
             remedy = "give every image its cocoid, or none: then file names are the image ids"

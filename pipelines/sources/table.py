@@ -158,10 +158,10 @@ def parse_cells(
     is read as 1, because pandas writes a column of integers with gaps so.
     """
     rows = list(islice(records, 1))
-    of_lists = columns_of_lists(rows, fields, may_be_empty=True)
+    of_lists = _columns_of_lists(rows, fields, may_be_empty=True)
     if of_lists:  # the others need not be in memory
         rows += records
-        of_lists = columns_of_lists(rows, fields)
+        of_lists = _columns_of_lists(rows, fields)
     of_ids = {fields[name] for name in ("image_id", "caption_id") if name in fields} - of_lists
     for row, record in chain(rows, records):
         values = dict(record)
@@ -178,7 +178,7 @@ def parse_cells(
         yield row, values
 
 
-def columns_of_lists(
+def _columns_of_lists(
     records: Sequence[Record], fields: Mapping[str, str], *, may_be_empty: bool = False
 ) -> set[str]:
     """The columns of captions and their ids whose every cell holds a list, but for those that hold

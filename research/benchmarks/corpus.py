@@ -33,7 +33,7 @@ _SPLIT, VECTORS = "train", "vectors.npy"
 _SEED = 0
 
 
-class Walks(NamedTuple):
+class _Walks(NamedTuple):
     """Real captions as word numbers, with one mark before each and another after it, and the places
     of every word pair."""
 
@@ -44,7 +44,7 @@ class Walks(NamedTuple):
     occurrences: np.ndarray  # int64 [n]: for each place, how many places have its pair
 
 
-def walks_of(word: np.ndarray, sizes: np.ndarray, mark: int) -> Walks:
+def _walks_of(word: np.ndarray, sizes: np.ndarray, mark: int) -> _Walks:
     """The walks of captions, from the words of all in order and the number of words of each."""
     # A caption without words is replaced by the one before it, so that every walk has words.
     caption = np.cumsum(sizes > 0) - 1
@@ -56,7 +56,7 @@ def walks_of(word: np.ndarray, sizes: np.ndarray, mark: int) -> Walks:
     pair = np.append(mark, flat[:-1]) * (mark + 2) + flat
     _, number, counts = np.unique(pair, return_inverse=True, return_counts=True)
     first = np.cumsum(counts) - counts
-    return Walks(
+    return _Walks(
         flat, begin[caption], np.argsort(pair, kind="stable"), first[number], counts[number]
     )
 
@@ -66,7 +66,7 @@ def generate(source: Captions, images: int) -> tuple[pa.ListArray, list[str]]:
     random, (codes, start) = np.random.default_rng(_SEED), source.tokens()
     vocabulary, sizes = codes.dictionary.to_pylist(), np.diff(start)
     word = codes.indices.to_numpy().astype(np.int64)
-    mark, walks = len(vocabulary), walks_of(word, sizes, len(vocabulary))
+    mark, walks = len(vocabulary), _walks_of(word, sizes, len(vocabulary))
     in_images = np.unique(np.repeat(source.owner, sizes) * mark + word) % mark
     rare = np.bincount(in_images, minlength=mark) <= RARE
     variants = max(1.0, (images / source.n_images) ** GROWTH)

@@ -302,7 +302,7 @@ class Bench:
         return run(self.device), run(torch.device("cpu"))
 
 
-def encoder_of_texts(bench: Bench) -> Found:
+def _encoder_of_texts(bench: Bench) -> Found:
     models = bench.beside(lambda device: load_encoder(bench.encoder, str(device)))
     found, expected = (encode(model, bench.texts) for model in models)
     rate = bench.per_second(len(bench.texts), lambda: encode(models[0], bench.texts))
@@ -360,7 +360,7 @@ def rectangles(bench: Bench, fitted: Fitted) -> Found:
     return Found(difference(found, fitted.score(images), 1), BLOCKS, rate, "pairs")
 
 
-def stage_of_relevance(bench: Bench) -> Found:
+def _stage_of_relevance(bench: Bench) -> Found:
     """The stage itself, as `relevance.device` has it."""
     some = dict(list(bench.captions.items())[-50:])
     names = ("cider", "rouge_l")
@@ -561,10 +561,10 @@ def detector(bench: Bench, precision: Precision) -> Found:
         for name in ("features", "classes")
         for expected in (getattr(theirs, name),)
     )
-    return Found(largest, FEATURES[precision], *pictures_per_second(bench, there))
+    return Found(largest, FEATURES[precision], *_pictures_per_second(bench, there))
 
 
-def pictures_per_second(bench: Bench, detector: Detector) -> tuple[float, str]:
+def _pictures_per_second(bench: Bench, detector: Detector) -> tuple[float, str]:
     some = bench.drawn if bench.device.type == "cuda" else bench.drawn[:1]
     images, scales = zip(*map(detector.prepare, some), strict=True)
     sizes = [(one.shape[1], one.shape[0]) for one in some]
@@ -582,10 +582,10 @@ def patches(bench: Bench, precision: Precision) -> Found:
     size = bench.drawn[0].shape[1], bench.drawn[0].shape[0]
     (ours,), (theirs,) = (one.detect(image[None], [scale], [size], ["x"]) for one in (there, here))
     largest = difference(ours.features, theirs.features)
-    return Found(largest, FEATURES[precision], *pictures_per_second(bench, there))
+    return Found(largest, FEATURES[precision], *_pictures_per_second(bench, there))
 
 
-def stage_of_regions(bench: Bench) -> Found:
+def _stage_of_regions(bench: Bench) -> Found:
     """The stage itself with the small detector, which is trained: the share of regions on the
     processor, class and box, that the device does not find."""
 
@@ -615,8 +615,8 @@ def checks(bench: Bench) -> Iterator[tuple[str, Callable[[], Found]]]:
         said = "".join(f", {value.replace('_', ' ')}" for value in options.values())
         yield f"block of {name}{said}", partial(block, bench, name, options)
     yield "block of a mixture", partial(block, bench, MIXED, {})
-    yield "stage relevance", partial(stage_of_relevance, bench)
-    yield "encoder of sbert", partial(encoder_of_texts, bench)
+    yield "stage relevance", partial(_stage_of_relevance, bench)
+    yield "encoder of sbert", partial(_encoder_of_texts, bench)
     for side in ("pictures", "captions"):
         yield f"encoder of image_text, {side}", partial(dual_encoder, bench, side)
     yield "judge, a cross-encoder", partial(judge, bench)
@@ -627,7 +627,7 @@ def checks(bench: Bench) -> Iterator[tuple[str, Callable[[], Found]]]:
         yield f"detector, {precision}", partial(detector, bench, precision)
     for precision in bench.precisions:
         yield f"patches, {precision}", partial(patches, bench, precision)
-    yield "stage regions, regions missed", partial(stage_of_regions, bench)
+    yield "stage regions, regions missed", partial(_stage_of_regions, bench)
     for name in MODELS:
         for precision in STEPS:
             yield f"two steps of {name}, {precision}", partial(host, bench, name, precision)
@@ -645,7 +645,7 @@ def run(device: str, seconds: float = SECONDS, small: bool = False, only: str = 
         sep="\n",
     )
     good, left_out = True, list[str]()
-    with folder_alone() as folder:
+    with _folder_alone() as folder:
         known = list(checks(Bench(place, small, folder)))
         chosen = [(name, check) for name, check in known if only in name]
         if not chosen:
@@ -665,7 +665,7 @@ def run(device: str, seconds: float = SECONDS, small: bool = False, only: str = 
 
 
 @contextmanager
-def folder_alone() -> Iterator[Path]:
+def _folder_alone() -> Iterator[Path]:
     """A folder with a cache of its own: no vector comes from an earlier run. Warnings that captions
     are long or few say nothing here."""
     with (

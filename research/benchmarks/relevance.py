@@ -144,7 +144,7 @@ def _pairs(rounds: Sequence[np.ndarray]) -> np.ndarray:
     )
 
 
-def coco_peer(name: str, captions: Captions, fitted: Fitted, n_random: int) -> Peer:
+def _coco_peer(name: str, captions: Captions, fitted: Fitted, n_random: int) -> Peer:
     """pycocoevalcap's scorer. Each call has one caption of every image, because the images of a
     call make CIDEr-D's document frequencies. METEOR's jar is slow, and gets one round of own and
     one of random captions."""
@@ -168,7 +168,7 @@ def coco_peer(name: str, captions: Captions, fitted: Fitted, n_random: int) -> P
     return Peer("pycocoevalcap", len(pairs) / seconds, pairs, np.concatenate(values))
 
 
-def sbert_peer(captions: Captions, fitted: Fitted, n_random: int) -> Peer:
+def _sbert_peer(captions: Captions, fitted: Fitted, n_random: int) -> Peer:
     """numpy's float32 product of as many vectors, references x captions, without the maximum over
     references."""
     assert isinstance(fitted, FittedSbert)
@@ -182,6 +182,6 @@ def sbert_peer(captions: Captions, fitted: Fitted, n_random: int) -> Peer:
 
 
 PEERS: dict[str, Callable[[Captions, Fitted, int], Peer]] = {
-    **{name: partial(coco_peer, name) for name in COCO},
-    "sbert": sbert_peer,
+    **{name: partial(_coco_peer, name) for name in COCO},
+    "sbert": _sbert_peer,
 }

@@ -75,7 +75,7 @@ class Column(ParamsBlock):
         return [f"{base}@{k}" for k in (1, 5, 10)] if base else [self.metric]
 
 
-def parse_columns(text: str) -> list[Column]:
+def _parse_columns(text: str) -> list[Column]:
     """The columns that a text such as "i2t recall@1,5,10" or "t2i ndcg_exp@25 x1 [spice]" stands
     for."""
     match = _COLUMN.fullmatch(text)
@@ -110,7 +110,7 @@ class Section(ParamsBlock):
 
     @property
     def parsed_columns(self) -> list[Column]:
-        return [column for text in self.columns for column in parse_columns(text)]
+        return [column for text in self.columns for column in _parse_columns(text)]
 
     @model_validator(mode="after")
     def _every_row_is_full(self) -> Section:

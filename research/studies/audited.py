@@ -78,7 +78,7 @@ def _known_share(share: dict[str, float | None] | None, part: float, whole: floa
     return f"{share['share']:.1%} ({100 * share['low']:.1f} to {100 * share['high']:.1f}), {of}"
 
 
-def table_by_p(data: Sequence[Sequence[str]]) -> Iterator[str]:
+def _table_by_p(data: Sequence[Sequence[str]]) -> Iterator[str]:
     """A row for each calibrated measure and each P of `LISTED_FROM`, of data with judgements."""
     yield BY_P + "".join(f" {name} |" for name in _BY_P_COLUMNS)
     yield "|---|---|---:|" + "---:|" * len(_BY_P_COLUMNS)
@@ -94,17 +94,17 @@ def table_by_p(data: Sequence[Sequence[str]]) -> Iterator[str]:
             for file in sorted(Path(relevance).glob("*.arrow"))
             if file.stem in calibration.curves
         }
-        yield from rows_by_p(name, values, calibration, people, captions.owner[people.caption])
+        yield from _rows_by_p(name, values, calibration, people, captions.owner[people.caption])
 
 
-def rows_by_p(
+def _rows_by_p(
     name: str,
     values: Mapping[str, np.ndarray],
     calibration: Calibration,
     people: Judgements,
     owner: np.ndarray,
 ) -> Iterator[str]:
-    """The lines of `table_by_p` of one data set. values: measure -> its value of each judged pair;
+    """The lines of `_table_by_p` of one data set. values: measure -> its value of each judged pair;
     owner int64 [n]: the images of their captions."""
     chosen = {measure: calibration.curves[measure] for measure in values}
     meant = meanings(values, chosen)
@@ -143,7 +143,7 @@ def main() -> None:
         data={"action": "append", "nargs": "+", "required": True},
         by_p={"action": "store_true", "help": "by measure and P, of data with judgements"},
     )
-    write_rows((table_by_p if given.by_p else table)(given.data), given.out)
+    write_rows((_table_by_p if given.by_p else table)(given.data), given.out)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ class Project:
         return self.captions["test"].owner[self.people.caption]
 
 
-def open_project(folder: Path, judgements: Path) -> Project:
+def _open_project(folder: Path, judgements: Path) -> Project:
     """The captions, labels and judgements of a project. Labels of the test split are those of its
     stage `relevance`."""
     captions = {split: read_captions(folder / "data/captions", split) for split in ("val", "test")}
@@ -133,7 +133,7 @@ def settings_of(params: Params) -> dict[str, Any]:
     return json.loads(json.dumps(recorded(params.train)))
 
 
-def make_result(project: Project, runs: Path, preset: str, seed: int) -> dict[str, Any]:
+def _make_result(project: Project, runs: Path, preset: str, seed: int) -> dict[str, Any]:
     """Train and score a run, and write its result. The scores of the judged pairs are kept beside
     the run, a float32 [n] file."""
     params, run = params_of(preset, seed), runs / f"{preset}-{seed}"
@@ -219,7 +219,7 @@ def judged_first(
     return found
 
 
-def baseline_of(run: str, runs: Sequence[str]) -> str:
+def _baseline_of(run: str, runs: Sequence[str]) -> str:
     """The run that has another loss on the same host: the one that is named after the host."""
     host = run.partition("_")[0]
     return host if host in runs else run
@@ -235,7 +235,7 @@ def rows(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     head += [f"recall@1 {side}, accepted too" for side in ("to text", "to image")]
     yield HEAD + " | ".join(head) + " |"
     yield "|---|" + "---:|" * len(head)
-    taus_of = {name: mean_taus(found) for name, found in results.items()}
+    taus_of = {name: _mean_taus(found) for name, found in results.items()}
     for name, found in results.items():
         cells = [str(len(found)), spread(np.array([one["val"]["rsum"] for one in found]))]
         for metric in (*of_test, *graded):
@@ -243,7 +243,7 @@ def rows(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
             cells.append(spread(np.array([scale * one["test"][metric] for one in found])))
         of_seeds = spread(np.array([100 * one["tau_b"][0] for one in found]))
         cells.append(f"{of_seeds} {interval(taus_of[name])}")
-        base = baseline_of(name, list(results))
+        base = _baseline_of(name, list(results))
         difference = taus_of[name] - taus_of[base]
         cells.append("" if base == name else f"{100 * difference[0]:+.1f} {interval(difference)}")
         for side in ("to text", "to image"):
@@ -251,7 +251,7 @@ def rows(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
         yield f"| {name} | " + " | ".join(cells) + " |"
 
 
-def first_items(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+def _first_items(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     """Lines that say, as means over runs, how many of the other images' items that are ranked first
     people judged, and how many of these they accepted."""
     for side in ("to text", "to image"):
@@ -265,13 +265,13 @@ def first_items(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[
 def alike(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     """Lines that say whether metrics rank the runs as agreement with people does: Spearman's rank
     correlation over runs."""
-    people = [mean_taus(found)[0] for found in results.values()]
+    people = [_mean_taus(found)[0] for found in results.values()]
     for metric in ("rsum", *(f"ndcg@25[{label}]" for label in LABELS)):
         values = [np.mean([one["test"][metric] for one in found]) for found in results.values()]
         yield f"{metric}: {spearmanr(values, people).statistic:+.2f}"
 
 
-def mean_taus(found: Sequence[Mapping[str, Any]]) -> np.ndarray:
+def _mean_taus(found: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """Agreement as the mean over seeds, float64 [1 + DRAWS]."""
     return np.mean([one["tau_b"] for one in found], axis=0)
 
@@ -327,19 +327,19 @@ def main() -> None:
         if args.judgements is None:
             raise InputError("people's judgements are missing", remedy="--judgements FILE")
         args.runs.mkdir(parents=True, exist_ok=True)
-        project = open_project(args.project, args.judgements)
+        project = _open_project(args.project, args.judgements)
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for seed in range(args.seeds):  # Every run has one seed before any has two.
         for name in names:
             result = read_result(name, seed)
             if result is None and project is not None:
-                result = make_result(project, args.runs, name, seed)
+                result = _make_result(project, args.runs, name, seed)
             if result is not None:
                 results[name].append(result)
     results = {name: found for name, found in results.items() if found}
     write_rows(rows(results), args.out)
     print("ranks the runs as people do (Spearman):", ", ".join(alike(results)))
-    print("first items that are not their query's own,", "; ".join(first_items(results)))
+    print("first items that are not their query's own,", "; ".join(_first_items(results)))
     if args.plot:
         plot(results, args.plot)
 

@@ -22,7 +22,7 @@ REGIONS, WIDTH = 36, 2048
 NOISE = 1.0  # standard deviation; that of a word's vector is 1
 
 
-def word_vector(word: str) -> np.ndarray:
+def _word_vector(word: str) -> np.ndarray:
     """The random vector of a word, standard normal: float32 [WIDTH]."""
     seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
     return np.random.default_rng(seed).standard_normal(WIDTH, np.float32)
@@ -46,7 +46,7 @@ def make(captions_dir: Path, out: Path) -> dict[str, int]:
                 words = sorted({word for row in captions.rows_of(image) for word in tokens[row]})
                 rng = np.random.default_rng(int.from_bytes(image_id.encode()[-8:], "little"))
                 chosen = rng.choice(words, REGIONS)
-                region_words = [vectors.setdefault(word, word_vector(word)) for word in chosen]
+                region_words = [vectors.setdefault(word, _word_vector(word)) for word in chosen]
                 noise = NOISE * rng.standard_normal((REGIONS, WIDTH), np.float32)
                 rows[image] = np.stack(region_words) + noise
                 advance(1)

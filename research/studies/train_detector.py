@@ -253,7 +253,7 @@ def _draw_rows(mask: Tensor, most: int) -> Tensor:
     return rows[torch.randperm(len(rows), device=rows.device)[:most]]
 
 
-class TrainedConvNorm(nn.Module):
+class _TrainedConvNorm(nn.Module):
     """A `ConvNorm` with a norm that learns: the convolution, then BatchNorm2d."""
 
     def __init__(self, frozen: ConvNorm) -> None:
@@ -282,13 +282,13 @@ def unfreeze(model: nn.Module) -> None:
     """Give every `ConvNorm` of the model a norm that learns."""
     for name, child in list(model.named_modules()):
         if isinstance(child, ConvNorm):
-            model.set_submodule(name, TrainedConvNorm(child))
+            model.set_submodule(name, _TrainedConvNorm(child))
 
 
 def freeze(model: nn.Module) -> None:
     """Fold the norms that `unfreeze` added, which changes no output in eval mode."""
     for name, child in list(model.named_modules()):
-        if isinstance(child, TrainedConvNorm):
+        if isinstance(child, _TrainedConvNorm):
             model.set_submodule(name, child.fold())
 
 

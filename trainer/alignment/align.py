@@ -82,7 +82,7 @@ def align(
         table, store = read_captions(captions, params.split), RegionStore(regions)
         require_dim(config["feature_dim"], store.metadata["dim"], regions)
         table, _ = drop_left_out(table, store)
-        by_caption = list(align_captions(model, Pairs(table, store, tokens.encode(table))))
+        by_caption = list(_align_captions(model, Pairs(table, store, tokens.encode(table))))
         count = min(params.count, table.n_images)
         chosen = sorted({int(i) for i in np.linspace(0, table.n_images - 1, count)})
         decode = make_opener(Path(params.images), table.image_files)
@@ -125,7 +125,7 @@ def pointing_text(result: Mapping[str, Mapping[str, Any]]) -> str:
     return captured.get().rstrip("\n")
 
 
-def align_captions(model: TERAN, pairs: Pairs) -> Iterator[WordAlignment]:
+def _align_captions(model: TERAN, pairs: Pairs) -> Iterator[WordAlignment]:
     """The alignment of each caption of a split with its own image, in order. InputError for an
     image without boxes."""
     captions, (images, texts) = pairs.captions, encode_split(model, pairs)

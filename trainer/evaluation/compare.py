@@ -26,13 +26,13 @@ def compare(
         raise error.of(file) from error
 
 
-def list_reported(folder: Path) -> list[str]:
+def _list_reported(folder: Path) -> list[str]:
     """Names of the metrics of a finished evaluation that papers report. InputError as `compare`."""
     columns = reported_columns(list(values_of(read_evaluation(folder))))
     return list(dict.fromkeys(name for _, name in columns))
 
 
-def list_judged(folders: Iterable[Path]) -> list[str]:
+def _list_judged(folders: Iterable[Path]) -> list[str]:
     """Columns of the judgements that all finished evaluations have. InputError as `compare`."""
     found = [read_evaluation(folder).judged for folder in folders]
     return [name for name in found[0] if all(name in others for others in found)]
@@ -55,7 +55,7 @@ def compare_folders(
     if metrics:
         return list(metrics), comparison
     if comparison is None:
-        names = list_reported(next(iter(folders.values())))
+        names = _list_reported(next(iter(folders.values())))
     else:
         names = list(dict.fromkeys(row.metric for row in comparison.rows))
-    return [*names, *list_judged(folders.values())], comparison
+    return [*names, *_list_judged(folders.values())], comparison

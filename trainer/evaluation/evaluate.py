@@ -27,7 +27,7 @@ from capgrade.trainer.evaluation.task import Task, load_listed_task, load_task
 from capgrade.trainer.stages.evaluate import EVALUATE, EvaluateParams
 
 
-def default_names(task: Task, params: EvaluateParams, fold: int | None = None) -> list[str]:
+def _default_names(task: Task, params: EvaluateParams, fold: int | None = None) -> list[str]:
     """Names of the whole set that this task can answer: those of no relevance, then the graded
     ones."""
     cutoffs, images = params.k, fold or len(task.similarity)
@@ -76,7 +76,7 @@ def score(
         if why := task.without.get(needs_of(name)):
             problem = f"metric {name!r} needs {LACKS[needs_of(name)][0]}: {why.problem}"
             raise InputError(problem, remedy=why.remedy)
-    names = sorted(params.metric, key=is_graded) or default_names(task, params, fold)
+    names = sorted(params.metric, key=is_graded) or _default_names(task, params, fold)
     evaluation = of_arrays(
         task.similarity,
         task.samples or task.relevance,

@@ -132,7 +132,7 @@ def _print(evaluations: Sequence[Evaluation], on: Console, every: bool) -> None:
             on.print(f"note: {escape(note)}", highlight=False, soft_wrap=True)
 
 
-class StoredAgreement(BaseModel):
+class _StoredAgreement(BaseModel):
     """What tables read of a run's agreement with judgements."""
 
     pairs: int
@@ -140,7 +140,7 @@ class StoredAgreement(BaseModel):
     kendall: dict[str, float]
 
 
-class StoredMetrics(BaseModel):
+class _StoredMetrics(BaseModel):
     """What tables read of metrics.json; null where no query has a value."""
 
     i2t: dict[str, float | None]
@@ -148,7 +148,7 @@ class StoredMetrics(BaseModel):
     rsum: float | None = None
     nsum: float | None = None
     counts: dict[str, Any] = {}
-    judgements: dict[str, StoredAgreement] = {}
+    judgements: dict[str, _StoredAgreement] = {}
 
 
 def _read_run(path: Path) -> Result:
@@ -161,7 +161,7 @@ def _read_run(path: Path) -> Result:
         )
     run = read_json(path)
     try:
-        stored = StoredMetrics.model_validate(run)
+        stored = _StoredMetrics.model_validate(run)
     except ValidationError as error:
         remedy = "write them with capgrade evaluate --out"
         raise InputError("not the metrics of an evaluation", file=path, remedy=remedy) from error

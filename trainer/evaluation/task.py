@@ -170,13 +170,13 @@ def load_task(
             without_counts = counts_of(without, lost)
             notes.append(f"{line_of(without, table.n_images, lost, 'smaller gallery')}")
         notes += [f"similarity is the mean of {len(files)} matrices"] if len(files) > 1 else []
-        notes += [note for path in files if (note := coarse_note(path))]
+        notes += [note for path in files if (note := _coarse_note(path))]
     complete = len(images) == table.n_images
     if (
         complete
         and files
         and ids is None
-        and not any(map(has_ids, files))
+        and not any(map(_has_ids, files))
         and (note := order_note(matrix, table))
     ):
         notes.append(note)
@@ -184,10 +184,10 @@ def load_task(
     labels: dict[str, Array] = {}
     samples: dict[str, Pairs] = {}
     if relevance is not None and _is_sampled(relevance):
-        samples = read_samples(relevance, captions, table, kept, images)
+        samples = _read_samples(relevance, captions, table, kept, images)
         notes += _sample_notes(samples, matrix.size)
     elif relevance is not None:
-        labels = read_relevance_folder(relevance, table, kept, images)
+        labels = _read_relevance_folder(relevance, table, kept, images)
     codes = (
         None if instances is None else coco_codes(instances, [table.image_ids[i] for i in images])
     )
@@ -204,7 +204,7 @@ def load_task(
         table.image_ids, table.caption_ids, kept, images, notes
     )
     if positives is not None:
-        lists["accepted"] = _keep_items(read_positives(positives, table), kept, images)
+        lists["accepted"] = _keep_items(_read_positives(positives, table), kept, images)
     judged = {
         name: _read_judgements(path, table, images, kept, notes)
         for name, path in name_judgements(judgements).items()
@@ -261,7 +261,7 @@ def load_listed_task(
     notes += (
         [f"similarity is the mean of {len(similarity)} matrices"] if len(similarity) > 1 else []
     )
-    if ids is None and not any(map(has_ids, similarity)) and (note := order_note(matrix, table)):
+    if ids is None and not any(map(_has_ids, similarity)) and (note := order_note(matrix, table)):
         notes.append(note)
     notes.append(f"accepted: own pairs, and those of {lists.stem} with P of {likely:g} or more")
     kept, images = np.arange(table.n_captions), np.arange(table.n_images)
@@ -370,7 +370,7 @@ def images_left_out(path: Path) -> dict[str, str]:
 def note_of_order(paths: Sequence[Path], matrix: Array, captions: Captions) -> str | None:
     """`order_note` on a matrix of whole files, for a command that takes no ids; None for files with
     ids."""
-    return None if any(map(has_ids, paths)) else order_note(matrix, captions, BY_FILE)
+    return None if any(map(_has_ids, paths)) else order_note(matrix, captions, BY_FILE)
 
 
 def read_similarity_of(path: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
@@ -442,7 +442,7 @@ def mean_similarity(
     return total / len(matrices)
 
 
-def coarse_note(path: Path) -> str | None:
+def _coarse_note(path: Path) -> str | None:
     """What a similarity of `capgrade embed` with `coarse` leaves out, as a note; None for
     any other."""
     if not (path.parent / MANIFEST).is_file():
@@ -522,7 +522,7 @@ def _cosines(left: Array, right: Array) -> Array:
         return np.memmap(file, np.float32, "r", shape=shape)
 
 
-def read_relevance_folder(
+def _read_relevance_folder(
     folder: Path, captions: Captions, kept: Array, images: Array
 ) -> dict[str, Array]:
     """Every dense matrix of a relevance folder by measure, the kept images x captions, made for
@@ -539,7 +539,7 @@ def read_relevance_folder(
     return matrices
 
 
-def read_samples(
+def _read_samples(
     folder: Path, captions: Path, table: Captions, kept: Array, images: Array
 ) -> dict[str, Pairs]:
     """What shards or a published dataset know, by measure, of the kept images and captions. The
@@ -565,7 +565,7 @@ def _sample_notes(samples: Mapping[str, Pairs], pairs: int) -> list[str]:
     ]
 
 
-def read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives]:
+def _read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives]:
     """The file of positives that `capgrade audit` writes: (of images, of captions), in the
     captions' order. InputError for another file, or one of other captions."""
     content = read_json(path)
@@ -627,7 +627,7 @@ def _normalise(vectors: Array, path: Path, rows: int) -> Array:
 _IDS = ("image_ids", "caption_ids")  # in an .npz, beside its matrix
 
 
-def has_ids(path: Path) -> bool:
+def _has_ids(path: Path) -> bool:
     """Whether a file's rows or columns were checked, or placed, by ids: one with ids, or of
     `embed`."""
     if path.suffix == ".npz":
@@ -635,7 +635,7 @@ def has_ids(path: Path) -> bool:
     if path.suffix == ".csv":
         with open_bytes(path) as file:
             first = file.readline(_FIRST_LINE).removeprefix(codecs.BOM_UTF8)
-        return not is_number(first.partition(b",")[0].decode("utf-8", "replace"))
+        return not _is_number(first.partition(b",")[0].decode("utf-8", "replace"))
     return path.suffix == ".arrow" or (path.parent / MANIFEST).is_file()
 
 
@@ -753,7 +753,7 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
                 if len(fields) < 2 and not "".join(fields).strip():
                     continue
                 if labelled is None:
-                    labelled = names is not None and not is_number(fields[0])
+                    labelled = names is not None and not _is_number(fields[0])
                     if labelled and names is not None:
                         _require_ids(fields[1:], names, path, row, "column")
                         continue
@@ -765,7 +765,7 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
                 try:
                     rows.append(np.array(fields, np.float64))
                 except ValueError:
-                    at, field = next((k, f) for k, f in enumerate(fields, 1) if not is_number(f))
+                    at, field = next((k, f) for k, f in enumerate(fields, 1) if not _is_number(f))
                     problem = f"field {at} is {field.strip()!r}, not a number"
                     raise InputError(problem, file=path, row=row, remedy=_PLAIN) from None
                 if len(rows[-1]) != len(rows[0]):
@@ -782,7 +782,7 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
     return np.stack(rows)
 
 
-def is_number(text: str) -> bool:
+def _is_number(text: str) -> bool:
     """What numpy reads as a float."""
     try:
         float(text)

@@ -49,7 +49,7 @@ _Row = Mapping[str, float]
 Parts = Mapping[str, Any]
 
 
-def best_model_file(best_by: str) -> str:
+def _best_model_file(best_by: str) -> str:
     """The file of the best epoch by another measure than `train.best_by` (`train.also_best_by`)."""
     return f"model-{best_by}.safetensors"
 
@@ -58,7 +58,7 @@ def best_files(params: TrainParams) -> dict[str, str]:
     """The files of a run's best epochs, by the measures that choose them."""
     files: dict[str, str] = {params.best_by: MODEL}
     if params.also_best_by:
-        files[params.also_best_by] = best_model_file(params.also_best_by)
+        files[params.also_best_by] = _best_model_file(params.also_best_by)
     return files
 
 
@@ -116,7 +116,7 @@ def weights_of(folder: Path, best_by: str | None = None) -> str:
     """The name of the file with a run's best model by `best_by`; None: by `train.best_by`.
     InputError where there is no such file."""
     is_main = best_by in (None, read_config(folder)["params"].get("best_by"))
-    return _model_file(folder, MODEL if is_main else best_model_file(str(best_by))).name
+    return _model_file(folder, MODEL if is_main else _best_model_file(str(best_by))).name
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def make_optimiser(model: RetrievalModel, params: TrainParams) -> Adam:
             split.append(group)
             continue
         has_layers = True
-        depths = layer_depths([names[p] for p in group["params"]])
+        depths = _layer_depths([names[p] for p in group["params"]])
         for level in sorted(set(depths.values())):
             of_level = [p for p in group["params"] if depths[names[p]] == level]
             split.append({**group, "params": of_level, "lr": group["lr"] * decay**level})
@@ -55,7 +55,7 @@ def make_schedule(optimiser: Optimizer, params: TrainParams, steps_an_epoch: int
     return LambdaLR(optimiser, factor)
 
 
-def layer_depths(names: Sequence[str]) -> dict[str, int]:
+def _layer_depths(names: Sequence[str]) -> dict[str, int]:
     """How many layers each parameter of an encoder is below the top layer of its tower; 0 also for
     what is above the layers."""
     layer = {name: match for name in names if (match := _LAYER.match(name))}

@@ -37,7 +37,7 @@ from capgrade.trainer.models.text_encoder import STOP_WORDS
 BASE, CENTRE, THRESHOLD, _SHARE = 5.0, 0.02, 0.3, 0.25  # util_C_GCN.py 163-174 and 108-113
 
 
-class ConceptGraph(nn.Module):
+class _ConceptGraph(nn.Module):
     """Word vectors [K, word] as concept vectors [K, D] of unit length: two graph convolutions A
     leaky_relu(A X U) W."""
 
@@ -121,7 +121,7 @@ class CvseConfig(GruConfig):
     region_norm: RegionNorm = "features"  # "authors": a norm by place, for exactly 36 regions
 
 
-class Consensus(nn.Module):
+class _Consensus(nn.Module):
     """Weights of the concepts z_k for a vector x: softmax_k(10 w . (tanh BN(P z_k) * tanh
     BN(Q x)))."""
 
@@ -141,7 +141,7 @@ class Consensus(nn.Module):
 
 class Cvse(RetrievalModel):
     """Instance vectors (sets pooled by attention), consensus vectors (concepts weighted by
-    `Consensus`), and l2norm(fusion instance + (1 - fusion) consensus). The score is the fused
+    `_Consensus`), and l2norm(fusion instance + (1 - fusion) consensus). The score is the fused
     vectors' cosine, in evaluation (1 - e) fused . fused + e consensus . consensus.
 
     A caption's weights are mixed with softmax(10 label), where mentioned concepts have label 1: in
@@ -164,8 +164,8 @@ class Cvse(RetrievalModel):
         norm = config.region_norm
         self.pool_regions = SelfPooling(config.embed, config.dropout, norm, start=nn.Linear)
         self.pool_words = SelfPooling(config.embed, config.dropout, unit_mean=True, start=nn.Linear)
-        self.graph = ConceptGraph(config.concepts, config.word, config.embed)
-        self.of_images, self.of_captions = Consensus(config.embed), Consensus(config.embed)
+        self.graph = _ConceptGraph(config.concepts, config.word, config.embed)
+        self.of_images, self.of_captions = _Consensus(config.embed), _Consensus(config.embed)
         self.register_buffer("concept_words", torch.full((config.concepts,), -1))
         no_labels = torch.zeros(0, config.concepts, dtype=torch.bool)
         self.register_buffer("image_labels", no_labels, persistent=False)

@@ -43,8 +43,8 @@ class Frozen(RetrievalModel):
     def __init__(self, config: FrozenConfig, feature_dim: int, vocabulary_size: int) -> None:
         """`vocabulary_size` is the length of a sentence vector."""
         super().__init__()
-        self.images = Perceptron(2 * feature_dim, config)
-        self.captions = Perceptron(vocabulary_size, config)
+        self.images = _Perceptron(2 * feature_dim, config)
+        self.captions = _Perceptron(vocabulary_size, config)
 
     def encode_images(self, images: Images) -> Encoded:
         features, mask = upcast(images.features), images.mask
@@ -57,7 +57,7 @@ class Frozen(RetrievalModel):
         return Encoded(self.captions(captions.tokens[:, 0]))
 
 
-class Perceptron(nn.Module):
+class _Perceptron(nn.Module):
     """Unit vectors [B, embed] of inputs [B, D], which are normalised over the batch first."""
 
     def __init__(self, inputs: int, config: FrozenConfig) -> None:

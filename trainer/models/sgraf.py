@@ -50,14 +50,14 @@ class SgrafConfig(GruConfig):
     freeze_text: bool = False
 
 
-def unit_attention(products: Tensor, mask: Tensor, gram: Tensor, temperature: float) -> Tensor:
+def _unit_attention(products: Tensor, mask: Tensor, gram: Tensor, temperature: float) -> Tensor:
     """SCAN's weights A [n, R, c L], scaled so that A' V is a unit vector. The length comes from the
     Gram matrix, so that no array [n, words, D] is needed for it."""
     a, square = attention(products, mask, gram, temperature)
     return a * square.unsqueeze(1).clamp(min=1e-16).rsqrt()
 
 
-def squared_difference(a: Tensor, v: Tensor, words: Tensor, layer: nn.Linear) -> Tensor:
+def _squared_difference(a: Tensor, v: Tensor, words: Tensor, layer: nn.Linear) -> Tensor:
     """l2norm(layer((A' V - w)^2)), float32 [n, M, K], of A [n, R, M], V [n, R, D], w [M, D].
 
     The intermediate block [n, M, D] is computed for a few images at a time and again in the
@@ -101,7 +101,7 @@ class Reasoning(nn.Module):
         return self.value(edges @ nodes).relu()
 
 
-class CaptionNorm(nn.BatchNorm1d):
+class _CaptionNorm(nn.BatchNorm1d):
     """BatchNorm of one channel whose batch is one caption's values for all images, as in a loop
     over captions."""
 
@@ -205,12 +205,12 @@ class Sgraf(RetrievalModel):
         assert vector is not None
         products = upcast(regions.flatten(0, 1) @ words.flatten(0, 1).T)  # (n R, c L)
         products = products.unflatten(0, mask.shape).unflatten(2, words.shape[:2])
-        a = unit_attention(products, mask, gram, self.config.temperature)
-        local = squared_difference(a, regions, words.flatten(0, 1), self.local)
+        a = _unit_attention(products, mask, gram, self.config.temperature)
+        local = _squared_difference(a, regions, words.flatten(0, 1), self.local)
         local = local.unflatten(1, words.shape[:2])
         # The image's pooled vector is one "region" that every caption attends to.
         ones = torch.ones_like(vector[:, :1, None]).expand(-1, 1, len(vectors))
-        s0 = squared_difference(ones, vector.unsqueeze(1), vectors, self.whole)
+        s0 = _squared_difference(ones, vector.unsqueeze(1), vectors, self.whole)
         return self.score_nodes(torch.cat([s0.unsqueeze(2), local], 2), share)
 
     def score_nodes(self, nodes: Tensor, share: Tensor | None) -> Tensor:
@@ -227,7 +227,7 @@ class Saf(Sgraf):
 
     def __init__(self, config: SgrafConfig, feature_dim: int, vocabulary_size: int) -> None:
         super().__init__(config, feature_dim, vocabulary_size)
-        self.gate, self.norm = linear(config.similarity, 1), CaptionNorm(1)
+        self.gate, self.norm = linear(config.similarity, 1), _CaptionNorm(1)
 
     def shares(self, captions: Encoded) -> Tensor | None:
         return self.norm.shares(len(captions), captions.sets[0].device) if self.training else None
@@ -247,7 +247,7 @@ class Sgr(Sgraf):
         self.graph = nn.ModuleList(Reasoning(config.similarity) for _ in range(config.steps))
 
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
-        """As the base class; the gradient goes back through the pairs that have one (`FewPairs`),
+        """As the base class; the gradient goes back through the pairs that have one (`_FewPairs`),
         because a pair's score depends on that pair alone."""
         if not torch.is_grad_enabled():
             return super().scores(images, captions)
@@ -262,7 +262,7 @@ class Sgr(Sgraf):
         def score_pairs(rows: Tensor, columns: Tensor, *x: Tensor) -> Tensor:
             return self.score_pairs(rows, columns, Encoded(*x[:3]), Encoded(*x[3:]))
 
-        return FewPairs.apply(score_all, score_pairs, len(learned), *learned, *sides)
+        return _FewPairs.apply(score_all, score_pairs, len(learned), *learned, *sides)
 
     def score_pairs(
         self, rows: Tensor, columns: Tensor, images: Encoded, captions: Encoded
@@ -281,7 +281,7 @@ class Sgr(Sgraf):
         assert images.vector is not None and captions.vector is not None
         with torch.autocast(v.device.type, enabled=False):
             products, gram = v @ words.mT, v @ v.mT
-        a = unit_attention(products.unsqueeze(2), mask, gram, self.config.temperature)
+        a = _unit_attention(products.unsqueeze(2), mask, gram, self.config.temperature)
         local = self.local((a.mT @ v - words).square())
         whole = self.whole((images.vector - captions.vector).square())
         nodes = normalize(upcast(torch.cat([whole.unsqueeze(1), local], 1)), dim=-1)
@@ -298,7 +298,7 @@ class Sgr(Sgraf):
 FEW = 0.25
 
 
-class FewPairs(torch.autograd.Function):
+class _FewPairs(torch.autograd.Function):
     """score_all(*sides) = scores [images, captions], each of which depends on its pair alone, with
     a backward pass through only those pairs that have a gradient.
 

@@ -24,7 +24,7 @@ class SingleStreamConfig:
     width: Annotated[int, Field(gt=0, multiple_of=8)] = 64  # channels of the first stage
 
 
-class ConvolutionBlock(nn.Module):
+class _ConvolutionBlock(nn.Module):
     """x + two 3 x 3 convolutions, the first of which halves the picture where the channels grow.
 
     It has GroupNorm instead of BatchNorm, because pictures and captions come in separate batches
@@ -80,7 +80,7 @@ class SingleStream(RetrievalModel):
         widths = [config.width * scale for scale in (1, 1, 2, 2, 4, 4)]
         self.network = nn.Sequential(
             nn.Conv2d(3, config.width, 3, padding=1, bias=False),
-            *(ConvolutionBlock(a, b) for a, b in zip(widths, widths[1:], strict=False)),
+            *(_ConvolutionBlock(a, b) for a, b in zip(widths, widths[1:], strict=False)),
             nn.GroupNorm(8, widths[-1]),
             nn.ReLU(),
         )

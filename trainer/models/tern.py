@@ -42,7 +42,7 @@ class TeranConfig(TernConfig):
     stop_words: str | None = None  # words left out of pooling: "english", or a file
 
 
-class EncoderLayers(nn.Module):
+class _EncoderLayers(nn.Module):
     """Transformer encoder layers as of 2017, with ReLU and a norm after each residual: [B, L, d] ->
     [B, L, d]."""
 
@@ -70,14 +70,14 @@ class TERN(RetrievalModel):
         self.config, width, joint = config, config.feature_dim, config.embed_dim
         first, second = nn.Linear(width + 5, width), nn.Linear(width, width)
         self.geometry = nn.Sequential(first, nn.ReLU(), second)
-        self.image_layers = EncoderLayers(config.image_layers, width, config)
+        self.image_layers = _EncoderLayers(config.image_layers, width, config)
         self.image_projection = nn.Linear(width, joint)
-        self.image_joint = EncoderLayers(config.joint_layers, joint, config)
+        self.image_joint = _EncoderLayers(config.joint_layers, joint, config)
         self.text_encoder = TextEncoder(config.text_model, config.text_layers, config.freeze_text)
         self.text_projection = nn.Linear(self.text_encoder.width, joint)
-        self.text_joint: EncoderLayers | None = None
+        self.text_joint: _EncoderLayers | None = None
         if not config.shared_joint:
-            self.text_joint = EncoderLayers(config.joint_layers, joint, config)
+            self.text_joint = _EncoderLayers(config.joint_layers, joint, config)
 
     def encode_images(self, images: Images) -> Encoded:
         return Encoded(_unit(self._regions(images)[:, 0]))

@@ -45,14 +45,14 @@ class GeneralPooling(nn.Module):
 
     def weights(self, sizes: Tensor, longest: int) -> Tensor:
         """theta [U, longest] of sets of these sizes [U]; 0 beyond a size."""
-        encodings = encode_places(longest).to(self.linear.weight).expand(len(sizes), -1, -1)
+        encodings = _encode_places(longest).to(self.linear.weight).expand(len(sizes), -1, -1)
         states = run_gru(self.gru, encodings, sizes)[0]
         logits = upcast(self.linear(states.unflatten(2, (2, -1)).mean(2)).squeeze(2))
         beyond = torch.arange(longest, device=sizes.device) >= sizes.clamp(min=1).unsqueeze(1)
         return (_SHARPNESS * logits).masked_fill(beyond, torch.finfo(logits.dtype).min).softmax(1)
 
 
-def encode_places(length: int) -> Tensor:
+def _encode_places(length: int) -> Tensor:
     """Encodings [length, _PLACE] of the places 0, 1, ... of a set by sines and cosines; eq. 4."""
     rates = torch.exp(torch.arange(0, _PLACE, 2) * (-math.log(10000.0) / _PLACE))
     angles = torch.arange(length).unsqueeze(1) * rates

@@ -30,7 +30,7 @@ class VsrnConfig(GruConfig):
     caption_dropout: Fraction = 0.2
 
 
-class RegionGraph(nn.Module):
+class _RegionGraph(nn.Module):
     """One step of reasoning: v + BN(W (R / N) G v), R = (theta v) (phi v)', N the number of
     regions.
 
@@ -64,12 +64,12 @@ class Vsrn(RetrievalModel):
         super().__init__()
         self.config = config
         self.project = linear(feature_dim, config.embed)
-        self.graph = nn.ModuleList(RegionGraph(config.embed) for _ in range(config.layers))
+        self.graph = nn.ModuleList(_RegionGraph(config.embed) for _ in range(config.layers))
         self.reason = nn.GRU(config.embed, config.embed, batch_first=True)
         self.last_norm = nn.BatchNorm1d(config.embed) if config.last_norm else nn.Identity()
         self.read = WordGru(vocabulary_size, config.word, config.embed, both_ways=False)
         sizes = (config.embed, config.caption_hidden, config.caption_word, config.caption_dropout)
-        self.captioner = Captioner(vocabulary_size, *sizes)
+        self.captioner = _Captioner(vocabulary_size, *sizes)
 
     def encode_images(self, images: Images) -> Encoded:
         """The image's vector; in training also the regions after the graph, for the captioner."""
@@ -92,7 +92,7 @@ class Vsrn(RetrievalModel):
         return {"captioning": self.captioner(*images.sets, texts)}
 
 
-class Captioner(nn.Module):
+class _Captioner(nn.Module):
     """-sum_t log p(w_t | w_1..t-1, regions) with the true words before, the mean over captions (eq.
     9).
 

@@ -27,7 +27,7 @@ def encode_batches(
             parts.append(model.encode_images(batch.to(device)))
         else:
             parts.append(model.encode_captions(batch.to(device)))
-    return join_encodings(parts)
+    return _join_encodings(parts)
 
 
 def encode_split(model: RetrievalModel, pairs: Pairs) -> tuple[Encoded, Encoded]:
@@ -42,7 +42,7 @@ def compute_scores(model: RetrievalModel, images: Encoded, captions: Encoded) ->
     return model.scores(images, captions).float().cpu().numpy()
 
 
-def join_encodings(parts: list[Encoded]) -> Encoded:
+def _join_encodings(parts: list[Encoded]) -> Encoded:
     """The encodings of several batches as one, padded to the longest set."""
     longest = max(0 if part.mask is None else part.mask.shape[1] for part in parts)
     joined: dict[str, torch.Tensor | None] = dict.fromkeys(ENCODED_PARTS)

@@ -80,7 +80,7 @@ def _closest(size, own, left_out, words):
 
 
 @njit(nogil=True, cache=True)
-def matches_of_pairs(begin, end, pairs, captions, references, out):
+def _matches_of_pairs(begin, end, pairs, captions, references, out):
     most = captions.start.shape[1]
     for k in range(begin, end):
         c, image = pairs.captions[k], pairs.images[k]
@@ -94,7 +94,7 @@ def matches_of_pairs(begin, end, pairs, captions, references, out):
             out[k, 2 + most + n] = max(size - n, 0)
 
 
-def statistics_of_pairs(
+def _statistics_of_pairs(
     pairs: ImagePairs, captions: Sentences, references: Sentences
 ) -> np.ndarray:
     """Counts of each pair, float64 [pairs, 2 + 2 orders].
@@ -103,11 +103,11 @@ def statistics_of_pairs(
     order, and the n-grams of each order.
     """
     out = np.empty((len(pairs.captions), 2 + 2 * captions.start.shape[1]))
-    in_threads(matches_of_pairs, len(out), pairs, captions, references, out)
+    in_threads(_matches_of_pairs, len(out), pairs, captions, references, out)
     return out
 
 
-def bleu_of(statistics: np.ndarray) -> np.ndarray:
+def _bleu_of(statistics: np.ndarray) -> np.ndarray:
     """BLEU-1..most from counts or sums of counts [..., 2 + 2 most], float64 [..., most].
 
     `BP (Π_n correct_n / guess_n)^(1/k)`, n = 1..k; source: pycocoevalcap `bleu_scorer.py`, with its
@@ -209,7 +209,7 @@ class FittedBleu(OfReferences):
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         pairs = ImagePairs(images, captions, self.ref_ptr, self.refs, self.leave_out)
-        return bleu_of(statistics_of_pairs(pairs, self.sentences, self.sentences))[:, -1].astype(
+        return _bleu_of(_statistics_of_pairs(pairs, self.sentences, self.sentences))[:, -1].astype(
             np.float32
         )
 
@@ -270,9 +270,9 @@ def fit(captions: Captions, params: BleuParams) -> FittedBleu:
 def score_candidates(corpus: Corpus) -> dict[str, Scored]:
     """BLEU-1 to BLEU-4, 0..1, with the closest reference length, as pycocoevalcap."""
     sentences = corpus.ngrams.sentences
-    counts = statistics_of_pairs(corpus.candidates.pairs, sentences, sentences)
-    values = bleu_of(counts)
+    counts = _statistics_of_pairs(corpus.candidates.pairs, sentences, sentences)
+    values = _bleu_of(counts)
     return {
-        f"bleu_{k + 1}": Scored(values[:, k], counts, lambda sums, k=k: bleu_of(sums)[:, k])  # type: ignore[misc]
+        f"bleu_{k + 1}": Scored(values[:, k], counts, lambda sums, k=k: _bleu_of(sums)[:, k])  # type: ignore[misc]
         for k in range(MAX_ORDER)
     }

@@ -37,7 +37,7 @@ class CiderParams(ParamsBlock):
     self_reference: SelfReference = "included"
 
 
-class CiderPlainParams(ParamsBlock):
+class _CiderPlainParams(ParamsBlock):
     """CIDEr without clipping and length penalty: the corpus of the document frequencies."""
 
     document_frequency: Where | None = None
@@ -52,7 +52,7 @@ class CiderPlain(Measure[Any]):
     """
 
     name = "cider_plain"
-    parameters: ClassVar[type[ParamsBlock]] = CiderPlainParams
+    parameters: ClassVar[type[ParamsBlock]] = _CiderPlainParams
     low, high = 0.0, 10.0
     title = "CIDEr without clipping and length penalty"
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
 
 
-def inverse_norms(sentences: Sentences, gain: np.ndarray) -> np.ndarray:
+def _inverse_norms(sentences: Sentences, gain: np.ndarray) -> np.ndarray:
     """`Weighted.inverse`; `gain` float64 [n_grams] is the squared inverse document frequency."""
     runs = np.repeat(np.arange(sentences.start.size), (sentences.stop - sentences.start).ravel())
     weights = sentences.counts.astype(np.float64) ** 2 * gain[sentences.gram]
@@ -76,7 +76,7 @@ def _cosines(c, r, captions, references, gain, clip):
 
 
 @njit(nogil=True, cache=True)
-def cider_of_pairs(begin, end, pairs, captions, references, gain, form, out):
+def _cider_of_pairs(begin, end, pairs, captions, references, gain, form, out):
     lengths, words = captions.sentences.words, references.sentences.words
     for k in range(begin, end):
         c, image = pairs.captions[k], pairs.images[k]
@@ -98,7 +98,7 @@ def score_pairs(
     Source: Vedantam et al. 2015, eq. 1-4 and section 7; pycocoevalcap `cider/cider_scorer.py`.
     """
     out = np.empty(len(pairs.captions))
-    in_threads(cider_of_pairs, len(out), pairs, captions, references, gain, form, out)
+    in_threads(_cider_of_pairs, len(out), pairs, captions, references, gain, form, out)
     return out
 
 
@@ -157,7 +157,7 @@ class FittedCider(OfReferences):
         rows = np.concatenate([captions, refs])
         gain, order, length_class, penalty = self.weights
         lengths, of_column = np.unique(length_class[captions], return_inverse=True)
-        ranked = rank_by_length(of_column, len(lengths), self.inverse[captions])
+        ranked = _rank_by_length(of_column, len(lengths), self.inverse[captions])
         was = self.ranked.rank[captions]
         grams, part = self.postings.part(self.sentences.take(captions), was, ranked.rank)
         return replace(
@@ -188,7 +188,7 @@ def score_sentences(
 ) -> np.ndarray:
     """CIDEr-D, 0..10, float64 [pairs], of sentences; `idf` is of n-grams by their numbers."""
     gain = idf**2
-    weighted = Weighted(sentences, inverse_norms(sentences, gain))
+    weighted = Weighted(sentences, _inverse_norms(sentences, gain))
     return score_pairs(pairs, weighted, weighted, gain, Form(clip=True, sigma=sigma))
 
 
@@ -236,7 +236,7 @@ class UnseenCider:
     def __call__(self, text: str) -> np.ndarray:
         tokens = number_words([tokens_of_text(text, self.tokenizer)])
         typed = alphabetical(split_at_white_space(tokens))
-        inverse = inverse_norms(typed.sentences, self._frequencies.idf(typed) ** 2)
+        inverse = _inverse_norms(typed.sentences, self._frequencies.idf(typed) ** 2)
         words = np.array([self._number.get(word, -1) for word in typed.vocabulary], np.int32)
         number = look_up(typed.keys, words, self._ngrams.keys)[typed.sentences.gram]
         # N-grams that no fitted caption has match nothing.
@@ -254,9 +254,9 @@ def index_captions(
 ) -> FittedCider:
     """The captions, ready to be scored; their n-grams are weighted by idf, float64 [n_grams]."""
     sentences, order, gain = ngrams.sentences, orders_of(ngrams.keys), idf**2
-    inverse = inverse_norms(sentences, gain)
-    length_class, penalty = length_penalty(sentences.words, form.sigma)
-    ranked = rank_by_length(length_class, len(penalty), inverse)
+    inverse = _inverse_norms(sentences, gain)
+    length_class, penalty = _length_penalty(sentences.words, form.sigma)
+    ranked = _rank_by_length(length_class, len(penalty), inverse)
     value = inverse[sentences.row, order[sentences.gram]].astype(np.float32)
     return FittedCider(
         *sets,
@@ -270,7 +270,7 @@ def index_captions(
     )
 
 
-def rank_by_length(length_class: np.ndarray, n_classes: int, inverse: np.ndarray) -> Ranked:
+def _rank_by_length(length_class: np.ndarray, n_classes: int, inverse: np.ndarray) -> Ranked:
     """Of captions, by the class of each one's length, int [n], and `Weighted.inverse`."""
     chunk = np.arange(len(length_class)) // base.CHUNK
     by_length = np.lexsort((length_class, chunk))
@@ -283,7 +283,7 @@ def rank_by_length(length_class: np.ndarray, n_classes: int, inverse: np.ndarray
     return Ranked(class_start, rank, class_of_rank, norm_of_rank)
 
 
-def length_penalty(words: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray]:
+def _length_penalty(words: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray]:
     """Class of each caption's length, and what a difference costs, float32 [classes, classes]."""
     if sigma == np.inf:
         return np.zeros(len(words), np.int64), np.ones((1, 1), np.float32)

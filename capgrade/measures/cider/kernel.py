@@ -63,7 +63,7 @@ class ReferenceTable(NamedTuple):
     table: np.ndarray
 
 
-class ReferenceGrams(NamedTuple):
+class _ReferenceGrams(NamedTuple):
     """The n-grams of images' references: each image's once, in the order in which they come."""
 
     ptr: np.ndarray  # int64 [images + 1]: those of each image
@@ -75,7 +75,7 @@ class ReferenceGrams(NamedTuple):
     counts: np.ndarray  # int32: how often
 
 
-def grams_of(pairs: ImagePairs, sentences: Sentences) -> ReferenceGrams:
+def _grams_of(pairs: ImagePairs, sentences: Sentences) -> _ReferenceGrams:
     """The n-grams of the references of `pairs.images`."""
     image, own = own_pairs(pairs.ref_ptr, pairs.refs, pairs.images)
     begin = sentences.start[own, 0]
@@ -90,7 +90,7 @@ def grams_of(pairs: ImagePairs, sentences: Sentences) -> ReferenceGrams:
     ptr = np.searchsorted(image[of[first]], np.arange(len(pairs.images) + 1))
     counts = sentences.counts[at[order]]
     references = np.bincount(image, minlength=len(pairs.images))
-    return ReferenceGrams(
+    return _ReferenceGrams(
         ptr, references, key[first] & LAST, start[as_they_come], stop, own[of[order]], counts
     )
 
@@ -148,7 +148,7 @@ def fold_references(
     of each term go on from rank `first`, and the rank there, -1 for a dense row: both int64
     [terms].
     """
-    grams, used = grams_of(pairs, captions.sentences), np.empty(len(pairs.images), np.int64)
+    grams, used = _grams_of(pairs, captions.sentences), np.empty(len(pairs.images), np.int64)
     terms = np.diff(postings.term_ptr)[grams.gram]
     start = np.append(0, np.cumsum(terms))[grams.ptr]
     n_terms = start[-1]

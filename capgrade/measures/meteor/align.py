@@ -232,7 +232,7 @@ def _best(ranks, slot, state, base, n):
     return node, (least >> CHUNKS_AT) & ((1 << (WORDS_AT - CHUNKS_AT)) - 1)
 
 
-class AlignmentBuffers(NamedTuple):
+class _AlignmentBuffers(NamedTuple):
     """Arrays to work in. A path's rest is at `slot`, as ranks alone are kept sorted.
 
     Arrays of 2 * BEAM hold two beams, one after the other.
@@ -252,7 +252,7 @@ class AlignmentBuffers(NamedTuple):
 @njit(cache=True)
 def alignment_buffers(longest, matches):
     """For as many matches, of captions of at most `longest` words."""
-    return AlignmentBuffers(
+    return _AlignmentBuffers(
         np.empty((2, matches), np.int64),
         np.empty(2 * _BEAM, np.int64),
         np.empty(2 * _BEAM, np.int64),

@@ -103,7 +103,7 @@ class Word(NamedTuple):
     synsets: tuple[int, ...]
 
 
-def java_hash(word: str) -> int:
+def _java_hash(word: str) -> int:
     """Java's String.hashCode: METEOR takes words of one hash for one word."""
     h = 0
     units = np.frombuffer(word.encode("utf-16-le", "surrogatepass"), "<u2").tolist()
@@ -130,7 +130,7 @@ class Lexicon:
         if entry is None:
             is_function = word.lower() in self.function_words
             synsets = tuple(self.synsets_of(word))
-            entry = Word(java_hash(word), java_hash(stem(word)), is_function, synsets)
+            entry = Word(_java_hash(word), _java_hash(stem(word)), is_function, synsets)
             self.words[word] = entry
         return entry
 

@@ -113,7 +113,7 @@ def score_candidates(corpus: Corpus) -> Scored:
     matches = counts[:, kernel.MATCHED :].reshape(-1, 4, 2, 2).sum(axis=(1, 3))
     equal = (matches == counts[:, [kernel.WORDS_1, kernel.WORDS_2]]).all(axis=1)
     counts[equal & (counts[:, kernel.CHUNKS] == 1), kernel.CHUNKS] = 0
-    return Scored(values, counts, score_counts)
+    return Scored(values, counts, _score_counts)
 
 
 def score_pairs(pairs: ImagePairs, index: MatchIndex, counts: np.ndarray) -> np.ndarray:
@@ -128,7 +128,7 @@ def score_pairs(pairs: ImagePairs, index: MatchIndex, counts: np.ndarray) -> np.
     return values
 
 
-def score_counts(counts: np.ndarray) -> np.ndarray:
+def _score_counts(counts: np.ndarray) -> np.ndarray:
     """METEOR, 0..1, from counts of captions or their sums [n, COUNTS], float64 [n].
 
     Source: Denkowski and Lavie 2014; METEOR 1.5, English task, as pycocoevalcap `meteor/meteor.py`
@@ -152,10 +152,10 @@ def index_captions(tokens: Words, ids: Sequence[str]) -> MatchIndex:
             f"caption '{ids[longest]:.60}' has {size} words, meteor takes {LONGEST_CAPTION} at most"
         )
         raise InputError(problem, remedy="shorten it")
-    return index_words(words, lexicon)
+    return _index_words(words, lexicon)
 
 
-def index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
+def _index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
     """Index captions of METEOR's words, each of at most LONGEST_CAPTION."""
     ptr, word, vocabulary = sentences
     entries = [lexicon.look_up(w) for w in vocabulary]

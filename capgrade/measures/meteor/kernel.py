@@ -42,7 +42,7 @@ WORDS_1, WORDS_2, FUNCTION_1, FUNCTION_2, CHUNKS, MATCHED = range(6)
 COUNTS = MATCHED + 16
 
 
-class ReferenceMatches(NamedTuple):
+class _ReferenceMatches(NamedTuple):
     """The references of an image and what matches them.
 
     Units of captions have rows, by `row_of`; row x references + reference is a cell.
@@ -54,8 +54,8 @@ class ReferenceMatches(NamedTuple):
 
 
 @njit(cache=True)
-def match_references(refs, units, matches, row_of):
-    """The `ReferenceMatches` of these references.
+def _match_references(refs, units, matches, row_of):
+    """The `_ReferenceMatches` of these references.
 
     Units with NO_ROW in `row_of`, int32 [units], get a row there if they match; UNASKED ones none.
     """
@@ -91,7 +91,7 @@ def match_references(refs, units, matches, row_of):
         entry[ptr[cell], 0] = packed_match(place, size, 0, 0, stage)
         entry[ptr[cell], 1] = place << PLACE | found_by << _STAGE | rank
         ptr[cell] += 1  # in the end where the next cell starts
-    return ReferenceMatches(refs, ptr, entry)
+    return _ReferenceMatches(refs, ptr, entry)
 
 
 @njit(cache=True, forceinline=True)
@@ -102,7 +102,7 @@ def mark(numbers, row_of, value):
 
 
 @njit(cache=True, forceinline=True)
-def find_hits(c, units, row_of, buffer):
+def _find_hits(c, units, row_of, buffer):
     """The caption's units that match something, as (row, place, words): the first of `buffer`."""
     n = 0
     for o in range(units.ptr[c], units.ptr[c + 1]):
@@ -236,10 +236,10 @@ def score(begin, end, order, pairs, index, longest, values, counts):
             mark(units.number[units.ptr[c] : units.ptr[c + 1]], row_of, NO_ROW)
             last += 1
         refs = pairs.refs[pairs.ref_ptr[i] : pairs.ref_ptr[i + 1]]
-        image = match_references(refs, units, matches, row_of)
+        image = _match_references(refs, units, matches, row_of)
         for pair in order[first:last]:
             c, mine = pairs.captions[pair], counts[pair : pair + 1]
-            some = find_hits(c, units, row_of, hits)
+            some = _find_hits(c, units, row_of, hits)
             values[pair] = _score_best(c, some, image, pairs.leave_out, words, buffers, mine)
         for pair in order[first:last]:
             c = pairs.captions[pair]

@@ -56,7 +56,7 @@ def compile_table(text: bytes) -> Paraphrases:
     ptr, word, vocabulary = split_at_spaces(phrases.dictionary)
     count_part(1, _STEPS)
     sizes, code = np.diff(ptr), phrases.indices.to_numpy().reshape(-1, 2)
-    hashes = hash_words(vocabulary)
+    hashes = _hash_words(vocabulary)
     words = np.sort(hashes)
     word = np.searchsorted(words, hashes)[word]
     number, keys, n = np.full(len(sizes), ALONE), [], 0
@@ -86,7 +86,7 @@ def _read_phrases(text: bytes) -> pa.DictionaryArray:
     return lines.take(pa.array(np.flatnonzero(np.arange(3 * n) % 3))).dictionary_encode()
 
 
-def hash_words(words: Sequence[str]) -> np.ndarray:
+def _hash_words(words: Sequence[str]) -> np.ndarray:
     """uint64 [n]: a hash of each word."""
     encoded = [word.encode("utf-8", "surrogatepass") for word in words]
     ptr = np.concatenate([[0], np.cumsum([len(word) for word in encoded], dtype=np.int64)])
@@ -111,7 +111,7 @@ def find_phrases(
     Returns the phrase of each of `words` alone, int64, -1 for none; and those of several words,
     int64 [3, n]: place of the first word, number of words, phrase. Longer ones come later.
     """
-    own, end = find(hash_words(words), table.words), np.repeat(ptr[1:], np.diff(ptr))
+    own, end = find(_hash_words(words), table.words), np.repeat(ptr[1:], np.diff(ptr))
     single = find(ALONE << 32 | own, table.keys)
     place = np.flatnonzero(single[word] >= 0)
     phrase, longer = single[word[place]], [np.empty((3, 0), np.int64)]

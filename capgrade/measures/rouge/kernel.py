@@ -74,7 +74,7 @@ def _longest_common(a, b, row):
 
 
 @njit(nogil=True, cache=True)
-def rouge_l_of_pairs(begin, end, pairs, captions, references, longest, beta2, mean, out):
+def _rouge_l_of_pairs(begin, end, pairs, captions, references, longest, beta2, mean, out):
     row = np.empty(longest + 1, np.int32)
     for k in range(begin, end):
         c, image = pairs.captions[k], pairs.images[k]
@@ -114,7 +114,9 @@ def score_pairs(
     pycocoevalcap `rouge/rouge.py` takes them; with `mean` the mean of F over the references.
     """
     out, longest = np.empty(len(pairs.captions)), int(np.diff(references.ptr).max(initial=0))
-    in_threads(rouge_l_of_pairs, len(out), pairs, captions, references, longest, beta**2, mean, out)
+    in_threads(
+        _rouge_l_of_pairs, len(out), pairs, captions, references, longest, beta**2, mean, out
+    )
     return out
 
 

@@ -53,7 +53,7 @@ def _dot(a, b, sums):
 
 
 @njit(nogil=True, cache=True)
-def cosine_of_pairs(begin, end, pairs, vectors, embeddings, folding, out):
+def _cosine_of_pairs(begin, end, pairs, vectors, embeddings, folding, out):
     """Cosines of pairs begin..end, by the definition, into float64 [pairs].
 
     NaN where no reference is left.
@@ -87,7 +87,7 @@ class FittedSbert(OfReferences):
         """float32 [pairs] of rows of unit vectors float32 [any, d]."""
         out, folding = np.empty(len(rows)), _REFERENCES.index(self.references)
         pairs = ImagePairs(images, rows, self.ref_ptr, self.refs, leave_out)
-        in_threads(cosine_of_pairs, len(out), pairs, vectors, self.embeddings, folding, out)
+        in_threads(_cosine_of_pairs, len(out), pairs, vectors, self.embeddings, folding, out)
         cosines = np.maximum(out.astype(np.float32), np.float32(-1))
         return np.where(cosines > ONE, np.float32(1), cosines)
 
@@ -141,7 +141,7 @@ def fit(captions: Captions, params: SbertParams) -> FittedSbert:
     if params.model == EMBEDDED:
         warn_unless_english(f"sbert's model {EMBEDDED}", tokens_of(captions))
     vectors = embed(captions.texts, params.model, device=params.device)
-    return FittedSbert(*sets, vectors, first_of_text(captions.texts), params.references)
+    return FittedSbert(*sets, vectors, _first_of_text(captions.texts), params.references)
 
 
 class UnseenSbert:
@@ -165,7 +165,7 @@ class UnseenSbert:
         return self.fitted.scores(images, np.zeros_like(images), vectors)
 
 
-def first_of_text(texts: Sequence[str]) -> np.ndarray:
+def _first_of_text(texts: Sequence[str]) -> np.ndarray:
     """int64 [len(texts)]: the row in which each text comes first."""
     first: dict[str, int] = {}
     return np.array([first.setdefault(text, k) for k, text in enumerate(texts)], np.int64)

@@ -42,7 +42,7 @@ def merge(refs, without, graphs):
 
 
 @njit(cache=True)
-def f_score(matched, found, caption_total, image_total, beta2):
+def _f_score(matched, found, caption_total, image_total, beta2):
     """F of precision matched / caption_total and recall found / image_total."""
     below = beta2 * np.float64(matched) * image_total + np.float64(found) * caption_total
     if below <= 0:
@@ -71,7 +71,7 @@ def score_run(begin, end, images, first, last, ref_ptr, refs, graphs, beta2, out
                 found[c] += best[u]
                 p += 1
         for c in range(last - first):
-            out[b, c] = f_score(matched[c], found[c], graphs.total[first + c], image_total, beta2)
+            out[b, c] = _f_score(matched[c], found[c], graphs.total[first + c], image_total, beta2)
 
 
 @njit(cache=True)
@@ -85,7 +85,7 @@ def _score_pair(c, merged, best, image_total, graphs, beta2):
         if u < merged.shape[0] and merged[u] == graphs.tuples[p]:
             matched += graphs.weight[p]
             found += best[u]
-    return f_score(matched, found, graphs.total[c], image_total, beta2)
+    return _f_score(matched, found, graphs.total[c], image_total, beta2)
 
 
 @njit(nogil=True, cache=True)

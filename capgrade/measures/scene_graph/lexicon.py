@@ -80,7 +80,7 @@ class WordNet:
 
 
 @cache
-def read_wordnet(folder: Path | None = None) -> WordNet:
+def _read_wordnet(folder: Path | None = None) -> WordNet:
     """Read the jar's English data. InputError when it is missing or cannot be read."""
     folder = folder or meteor_folder()
     lexicon = read_lexicon(folder)
@@ -115,7 +115,7 @@ class Tree:
         return ancestors
 
 
-def read_tree(path: Path) -> Tree:
+def _read_tree(path: Path) -> Tree:
     """Read a file of concepts.
 
     A line holds a concept and its synonyms; tabs before it say what it is a kind of.
@@ -232,9 +232,9 @@ def _doubles(verb: str) -> bool:
 @cache
 def scene_lexicon() -> SceneLexicon:
     """Our lists beside METEOR's WordNet. InputError when the latter is missing."""
-    wordnet = read_wordnet()
+    wordnet = _read_wordnet()
     words = yaml.safe_load((_HERE / "words.yaml").read_text(encoding="utf-8"))
-    verbs = read_tree(_HERE / "verbs.txt")
+    verbs = _read_tree(_HERE / "verbs.txt")
     irregular: dict[str, list[str]] = {}
     for form, bases in wordnet.lexicon.exceptions.items():
         for base in bases:
@@ -244,7 +244,7 @@ def scene_lexicon() -> SceneLexicon:
         for form, name in _inflected(verb, irregular).items():
             forms.setdefault(form, (verb, name))
     return SceneLexicon(
-        nouns=read_tree(_HERE / "nouns.txt"),
+        nouns=_read_tree(_HERE / "nouns.txt"),
         verbs=verbs,
         closed=_closed_words(words),
         phrases={

@@ -66,7 +66,7 @@ class FittedSpice(OfReferences):
             asked.write_text(json.dumps(items), encoding="utf-8")
             options = [*self._cache_option(), "-out", str(answer), "-silent"]
             _run([str(asked), *options], self.memory, Path(self.folder))
-            return read_scores(answer, len(images))
+            return _read_scores(answer, len(images))
 
     def _cache_option(self) -> list[str]:
         if self.cache is None:
@@ -84,14 +84,14 @@ def fit(captions: Captions, params: SpiceParams) -> FittedSpice:
     sets = reference_sets(params.self_reference, captions)
     tokens = tokens_of(captions)
     warn_unless_english("spice", tokens)
-    folder = spice_folder()
+    folder = _spice_folder()
     _require_java()
     refuse_bars(tokens, captions.caption_ids)
     lines = [" ".join(tokens.sentence(k)) for k in range(captions.n_captions)]
     return FittedSpice(*sets, lines, str(folder), params.memory, params.cache, params.batch)
 
 
-def spice_folder() -> Path:
+def _spice_folder() -> Path:
     """The installed pycocoevalcap's folder of SPICE. InputError when a jar is missing."""
     folder = package_folder("pycocoevalcap.spice")
     if not (folder / SPICE_JAR).is_file():
@@ -112,7 +112,7 @@ def spice_folder() -> Path:
 
 def jars() -> list[Path]:
     """The files that a value depends on. InputError when one is missing."""
-    folder = spice_folder()
+    folder = _spice_folder()
     return [folder / name for name in (SPICE_JAR, *CORENLP)]
 
 
@@ -156,7 +156,7 @@ def _reason(text: str) -> str:
     return (named or lines or ["it said nothing"])[-1][:300]
 
 
-def read_scores(path: Path, n_pairs: int) -> list[float]:
+def _read_scores(path: Path, n_pairs: int) -> list[float]:
     """F-scores by pair number, from what the scorer wrote.
 
     InputError unless each pair has one, within 0..1.

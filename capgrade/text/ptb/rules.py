@@ -152,27 +152,27 @@ NAMES = {
 }
 
 
-def remove_soft_hyphens(text: str) -> str:
+def _remove_soft_hyphens(text: str) -> str:
     """A token without its soft hyphens, which only mark places for line breaks; a token of these
     alone is a hyphen."""
     return text.replace("\xad", "") or "-"
 
 
-def make_translator(table: dict[str, str]) -> Callable[[str], str]:
+def _make_translator(table: dict[str, str]) -> Callable[[str], str]:
     """A function that replaces single characters as the table says."""
     codes = str.maketrans(table)
     return lambda text: text.translate(codes)
 
 
-keep_together = make_translator({" ": "\xa0"})  # A token has no spaces inside.
-escape_brackets = make_translator({"(": "-LRB-", ")": "-RRB-"})
-spell_signs = make_translator(
+keep_together = _make_translator({" ": "\xa0"})  # A token has no spaces inside.
+escape_brackets = _make_translator({"(": "-LRB-", ")": "-RRB-"})
+spell_signs = _make_translator(
     {"¼": "1/4", "½": "1/2", "¾": "3/4", "⅓": "1/3", "⅔": "2/3"}
     | {"¢": "cents", "£": "#", **dict.fromkeys("\x80\xa4\u20a0\u20ac", "$")}
 )
 
 
-def unescape_ampersand(text: str) -> str:
+def _unescape_ampersand(text: str) -> str:
     """`&amp;` as a character."""
     return re.sub("&amp;", "&", text, flags=re.IGNORECASE)
 
@@ -187,13 +187,13 @@ _QUOTES = str.maketrans(
 )
 
 
-def write_ascii_quotes(text: str) -> str:
+def _write_ascii_quotes(text: str) -> str:
     """Quotation marks in ASCII. Straight ones become right ones, which changes no caption: left and
     right ones are both removed as punctuation."""
     return text.replace("&apos;", "'").replace("&quot;", '"').translate(_QUOTES)
 
 
-def make_constant(token: str) -> Callable[[str], str]:
+def _make_constant(token: str) -> Callable[[str], str]:
     """A function that writes this token for any match."""
     return lambda _: token
 
@@ -202,7 +202,7 @@ def drop(_: str) -> None:
     """No token."""
 
 
-class Rule(NamedTuple):
+class _Rule(NamedTuple):
     """A pattern of tokens."""
 
     token: str
@@ -214,95 +214,95 @@ class Rule(NamedTuple):
 BRACKETS = {"(": "LRB", ")": "RRB", "[": "LSB", "]": "RSB", "{": "LCB", "}": "RCB"}
 # The longest match, lookahead included, is taken; of equally long ones the first in this order.
 RULES = [
-    Rule(r"c\+\+"),
-    Rule("(c|f)#"),
-    Rule("can", "not"),
-    Rule("'t", "was|is"),
-    Rule("gon|wan", "na"),
-    Rule("got", "ta"),
-    Rule("lem|gim", "me"),
-    Rule("{tag}", write=keep_together),
-    Rule(r"&(MD|mdash|ndash);|[\x96\x97\u2013-\u2015]", write=make_constant("--")),
-    Rule("&amp;", write=make_constant("&")),
-    Rule("&(HT|TL|UR|LR|QC|QL|QR|odq|cdq|#[0-9]+);"),
-    Rule("{word}", "{auxiliary}", remove_soft_hyphens),
-    Rule(r"[A-Za-z\xad]*[A-MO-Za-mo-z][\xad]*", "{not}", remove_soft_hyphens),
-    Rule("{word}", write=remove_soft_hyphens),
-    Rule(
+    _Rule(r"c\+\+"),
+    _Rule("(c|f)#"),
+    _Rule("can", "not"),
+    _Rule("'t", "was|is"),
+    _Rule("gon|wan", "na"),
+    _Rule("got", "ta"),
+    _Rule("lem|gim", "me"),
+    _Rule("{tag}", write=keep_together),
+    _Rule(r"&(MD|mdash|ndash);|[\x96\x97\u2013-\u2015]", write=_make_constant("--")),
+    _Rule("&amp;", write=_make_constant("&")),
+    _Rule("&(HT|TL|UR|LR|QC|QL|QR|odq|cdq|#[0-9]+);"),
+    _Rule("{word}", "{auxiliary}", _remove_soft_hyphens),
+    _Rule(r"[A-Za-z\xad]*[A-MO-Za-mo-z][\xad]*", "{not}", _remove_soft_hyphens),
+    _Rule("{word}", write=_remove_soft_hyphens),
+    _Rule(
         "{apostrophe}(n{apostrophe}?|em|till?|cause|[2-9]0s)|([dDjJlL]|ol|Dunkin|somethin){apostrophe}"
         "|[A-HJ-XZn]{tick}{letter}{letter}+|{letter}+[aeiouyAEIOUY]{tick}[aeiouA-Z]{letter}*"
         r"|'twas|c'mon|cont'd\.?|e'er|ev'ry|li'l|nat'l|nor'easter|s'mores|O{tick}o"
     ),
-    Rule("y{apostrophe}", "{letter}"),
-    Rule(r'https?://[^ \t\n\f\r"<>|(){}]+[^ \t\n\f\r"<>|.!?(){},-]'),
-    Rule(r'{host}(/[^ \t\n\f\r"<>|()]+[^ \t\n\f\r"<>|.!?(){},-])?'),
-    Rule(
+    _Rule("y{apostrophe}", "{letter}"),
+    _Rule(r'https?://[^ \t\n\f\r"<>|(){}]+[^ \t\n\f\r"<>|.!?(){},-]'),
+    _Rule(r'{host}(/[^ \t\n\f\r"<>|()]+[^ \t\n\f\r"<>|.!?(){},-])?'),
+    _Rule(
         r'(<|&lt;)?[a-zA-Z0-9][^ \t\n\f\r"<>|()\xa0{}]*@([^ \t\n\f\r"<>|(){}.\xa0]+\.)*'
         r'[^ \t\n\f\r"<>|(){}.\xa0]+(>|&gt;)?'
     ),
-    Rule("@[a-zA-Z_][a-zA-Z_0-9]*|#{mark}+"),
-    Rule("{auxiliary}|{not}", "[^A-Za-z]", write_ascii_quotes),
-    Rule("{1to2}[-/]{1to2}[-/]{digit}{1to2}{digit}?"),
-    Rule("[-+]?{number}", write=remove_soft_hyphens),
-    Rule(r"[\u207a\u207b\u208a\u208b]?([\u2070\xb9\xb2\xb3\u2074-\u2079]+|[\u2080-\u2089]+)"),
-    Rule(r"({1to4}[- \xa0])?{1to4}(\\?/|[\u2044]){1to4}", write=keep_together),
-    Rule(r"[\xbc-\xbe\u2153-\u215e]", write=spell_signs),
-    Rule(
+    _Rule("@[a-zA-Z_][a-zA-Z_0-9]*|#{mark}+"),
+    _Rule("{auxiliary}|{not}", "[^A-Za-z]", _write_ascii_quotes),
+    _Rule("{1to2}[-/]{1to2}[-/]{digit}{1to2}{digit}?"),
+    _Rule("[-+]?{number}", write=_remove_soft_hyphens),
+    _Rule(r"[\u207a\u207b\u208a\u208b]?([\u2070\xb9\xb2\xb3\u2074-\u2079]+|[\u2080-\u2089]+)"),
+    _Rule(r"({1to4}[- \xa0])?{1to4}(\\?/|[\u2044]){1to4}", write=keep_together),
+    _Rule(r"[\xbc-\xbe\u2153-\u215e]", write=spell_signs),
+    _Rule(
         r"-(L|R)(R|C|S)B-|anti-|pro-|C\.D\.s|S(&|&amp;)(Ls|P-500)|Cap{apostrophe}n|c{apostrophe}est",
-        write=unescape_ampersand,
+        write=_unescape_ampersand,
     ),
-    Rule(r"{slashed}\\?/{slashed}(\\?/{slashed})?"),
-    Rule(r"[A-Z]*\$|#"),
-    Rule(
+    _Rule(r"{slashed}\\?/{slashed}(\\?/{slashed})?"),
+    _Rule(r"[A-Z]*\$|#"),
+    _Rule(
         r"[\x80\xa2-\xa5\u20a0\u20a4\u20ac\u060b\u0e3f\uffe0\uffe1\uffe5\uffe6]", write=spell_signs
     ),
-    Rule("[A-Za-z]", r"\.{gap}+({opening}|{tag}){gap}"),
-    Rule(r"{initials}\.", "{gap}+({opening}|{tag}){gap}", reread_period=True),
-    Rule(r"{numbered}\.", "{gap}?{digit}"),
-    Rule(r"(co|pt[eyEY])\.", "{space}(lim|ltd)"),
-    Rule(r"{ending}\.", "{gap}({gap}|{capital}|{tag})", reread_period=True),
-    Rule(r"{ending}\.", r"[\s\S][\s\S]"),
-    Rule(r"{ending}\.", reread_period=True),
-    Rule(r"{leading}\."),
-    Rule("{leading}", "{space}"),
-    Rule("{initials}", "{gap}"),
-    Rule("{apostrophe}[0-9][0-9]", "{gap}"),
-    Rule(r"({mark}|{digit})+(\.({mark}|{digit})+)*\.{extension}", "{gap}|[.?!,]"),
-    Rule(r"{word}\.", "{pause}", remove_soft_hyphens),
-    Rule(
+    _Rule("[A-Za-z]", r"\.{gap}+({opening}|{tag}){gap}"),
+    _Rule(r"{initials}\.", "{gap}+({opening}|{tag}){gap}", reread_period=True),
+    _Rule(r"{numbered}\.", "{gap}?{digit}"),
+    _Rule(r"(co|pt[eyEY])\.", "{space}(lim|ltd)"),
+    _Rule(r"{ending}\.", "{gap}({gap}|{capital}|{tag})", reread_period=True),
+    _Rule(r"{ending}\.", r"[\s\S][\s\S]"),
+    _Rule(r"{ending}\.", reread_period=True),
+    _Rule(r"{leading}\."),
+    _Rule("{leading}", "{space}"),
+    _Rule("{initials}", "{gap}"),
+    _Rule("{apostrophe}[0-9][0-9]", "{gap}"),
+    _Rule(r"({mark}|{digit})+(\.({mark}|{digit})+)*\.{extension}", "{gap}|[.?!,]"),
+    _Rule(r"{word}\.", "{pause}", _remove_soft_hyphens),
+    _Rule(
         r"(\([0-9][0-9][0-9]?\)[ \xa0]?|(\+\+?)?({2to4}[- \xa0])?{2to4}[- \xa0]){3to4}[-"
         r" \xa0]?{3to5}"
         r"|((\+\+?)?{2to4}\.)?{2to4}\.{3to4}\.{3to5}",
         write=lambda text: escape_brackets(keep_together(text)),
     ),
-    Rule('"|&quot;', "[A-Za-z0-9$]", write_ascii_quotes),
-    Rule('"|&quot;', write=write_ascii_quotes),
-    Rule(r"[\x7f]", write=drop),
-    Rule("<|&lt;", write=make_constant("<")),
-    Rule(">|&gt;", write=make_constant(">")),
-    Rule(r"[<>]?[:;=][-o*']?[()DPdpO\\{@|\[\]]", "[^A-Za-z0-9]", escape_brackets),
-    Rule(
+    _Rule('"|&quot;', "[A-Za-z0-9$]", _write_ascii_quotes),
+    _Rule('"|&quot;', write=_write_ascii_quotes),
+    _Rule(r"[\x7f]", write=drop),
+    _Rule("<|&lt;", write=_make_constant("<")),
+    _Rule(">|&gt;", write=_make_constant(">")),
+    _Rule(r"[<>]?[:;=][-o*']?[()DPdpO\\{@|\[\]]", "[^A-Za-z0-9]", escape_brackets),
+    _Rule(
         r"[\^x=~<>]\.\[\^x=[^<]*<>\]|[-\^x=~<>']_[-\^x=~<>']|\([-\^x=~<>'][_.]?[-\^x=~<>']\)"
         r"|\([\^x=~<>']-[\^x=~<>'`]\)",
         write=escape_brackets,
     ),
-    *(Rule("\\" + mark, write=make_constant(f"-{name}-")) for mark, name in BRACKETS.items()),
+    *(_Rule("\\" + mark, write=_make_constant(f"-{name}-")) for mark, name in BRACKETS.items()),
     # Three or four hyphens are a dash too, which is written as two.
-    Rule("-+", write=lambda dash: "--" if len(dash) in (3, 4) else dash),
-    Rule(
+    _Rule("-+", write=lambda dash: "--" if len(dash) in (3, 4) else dash),
+    _Rule(
         r"\.\.\.(\.\.?)?|\.[ \xa0]\.[ \xa0](\.[ \xa0](\.[ \xa0])?)?\.|[\x85\u2026]",
-        write=make_constant("..."),
+        write=_make_constant("..."),
     ),
-    Rule(r"@+|#+|_+|\*+|\\\*(\\\*(\\\*)?)?|[!?]+|{pause}|[.=/]"),
-    Rule(r"{hyphened}\.", "{pause}", remove_soft_hyphens),
-    Rule("{hyphened}", write=remove_soft_hyphens),
-    Rule(r"{compound}\.", "{pause}"),
-    Rule("{compound}"),
-    Rule(r"{firm}\.", "{pause}", unescape_ampersand),
-    Rule("{firm}", write=unescape_ampersand),
-    Rule("'", r"[A-Za-z][^ \t\n\r\xa0]", write_ascii_quotes),
-    Rule("{auxiliary}|{not}", write=write_ascii_quotes),
-    Rule("{apostrophe}|''|{quote}{quote}?", write=write_ascii_quotes),
-    Rule(f"<<|>>|[{SYMBOL}]"),
-    Rule(r"{space}+|{gap}|&nbsp;|[\x00\u200b\u200e\u200f\ufeff]|[^\n]", write=drop),
+    _Rule(r"@+|#+|_+|\*+|\\\*(\\\*(\\\*)?)?|[!?]+|{pause}|[.=/]"),
+    _Rule(r"{hyphened}\.", "{pause}", _remove_soft_hyphens),
+    _Rule("{hyphened}", write=_remove_soft_hyphens),
+    _Rule(r"{compound}\.", "{pause}"),
+    _Rule("{compound}"),
+    _Rule(r"{firm}\.", "{pause}", _unescape_ampersand),
+    _Rule("{firm}", write=_unescape_ampersand),
+    _Rule("'", r"[A-Za-z][^ \t\n\r\xa0]", _write_ascii_quotes),
+    _Rule("{auxiliary}|{not}", write=_write_ascii_quotes),
+    _Rule("{apostrophe}|''|{quote}{quote}?", write=_write_ascii_quotes),
+    _Rule(f"<<|>>|[{SYMBOL}]"),
+    _Rule(r"{space}+|{gap}|&nbsp;|[\x00\u200b\u200e\u200f\ufeff]|[^\n]", write=drop),
 ]

@@ -25,11 +25,11 @@ def mix(colour: Rgb, other: Rgb, share: float) -> Rgb:
     return tuple(round(a + (b - a) * share) for a, b in zip(colour, other, strict=True))
 
 
-def darken(colour: Rgb) -> Rgb:
+def _darken(colour: Rgb) -> Rgb:
     return mix(colour, (0, 0, 0), 0.35)
 
 
-class Pen:
+class _Pen:
     """Draws shapes in the unit square of a box, from (0, 0), upper left, to (1, 1), facing right
     unless flipped.
 
@@ -73,18 +73,18 @@ class Pen:
         return ImageColor.getrgb(f"#{DRAWINGS['colours'].get(name, name)}")
 
     def ellipse(self, at: _Numbers, fill: Rgb, edge: float = 1) -> None:
-        self.canvas.ellipse(self._rectangle(at), fill, darken(fill) if edge else None, self.stroke)
+        self.canvas.ellipse(self._rectangle(at), fill, _darken(fill) if edge else None, self.stroke)
 
     def rect(self, at: _Numbers, fill: Rgb, round: float = 0, edge: float = 1) -> None:  # noqa: A002
         """`round` is the corners' radius as a share of the shorter side."""
         x0, y0, x1, y1 = box = self._rectangle(at)
         radius = round * min(x1 - x0, y1 - y0)
         self.canvas.rounded_rectangle(
-            box, radius, fill, darken(fill) if edge else None, self.stroke
+            box, radius, fill, _darken(fill) if edge else None, self.stroke
         )
 
     def poly(self, at: _Numbers, fill: Rgb, edge: float = 1) -> None:
-        self.canvas.polygon(self._points(at), fill, darken(fill) if edge else fill, self.stroke)
+        self.canvas.polygon(self._points(at), fill, _darken(fill) if edge else fill, self.stroke)
 
     def line(self, at: _Numbers, fill: Rgb, width: float = 1) -> None:
         """`width` in strokes."""
@@ -93,7 +93,7 @@ class Pen:
     def bar(self, at: _Numbers, fill: Rgb, width: float) -> None:
         """An outlined line; `width` is a share of the box's width."""
         thick = width * (self.box[2] - self.box[0]) / self.stroke
-        self.line(at, darken(fill), thick)
+        self.line(at, _darken(fill), thick)
         self.line(at, fill, max(thick - 2, 1))
 
     def arc(self, at: _Numbers, fill: Rgb) -> None:
@@ -103,7 +103,7 @@ class Pen:
     def pie(self, at: _Numbers, fill: Rgb) -> None:
         """A slice of an ellipse, as `arc` takes it."""
         self.canvas.pieslice(
-            self._rectangle(at), *self._degrees(at), fill, darken(fill), self.stroke
+            self._rectangle(at), *self._degrees(at), fill, _darken(fill), self.stroke
         )
 
     def ring(self, at: _Numbers, fill: Rgb, width: float) -> None:
@@ -188,7 +188,7 @@ class Pen:
         return (180 - at[5], 180 - at[4]) if self.flip else (at[4], at[5])
 
 
-class Ground(Pen):
+class _Ground(_Pen):
     """Shapes of a place; `rng` varies the texture, never the layout."""
 
     def __init__(self, canvas: ImageDraw.ImageDraw, side: int, rng: np.random.Generator) -> None:
@@ -277,7 +277,7 @@ def draw(scene: Scene) -> Image.Image:
     side = scene.size * SUPERSAMPLING
     image = Image.new("RGB", (side, side))
     canvas = ImageDraw.Draw(image)
-    ground = Ground(canvas, side, np.random.default_rng(scene.variant))
+    ground = _Ground(canvas, side, np.random.default_rng(scene.variant))
     ground.draw(DRAWINGS["places"][scene.background])
     for item in scene.objects:  # Objects come from back to front.
         _draw_object(canvas, item, stroke=max(1, round(side / 224 / 1.4)))
@@ -290,7 +290,7 @@ def _draw_object(canvas: ImageDraw.ImageDraw, item: SceneObject, stroke: int) ->
     for name, contrasts in DRAWINGS["contrasts"].items():
         words[name] = contrasts.get(item.colour, contrasts["others"])
     # Pillow includes the lower and right edge, so that a box ends one pixel earlier.
-    pen = Pen(canvas, (x0, y0, x1 - 1, y1 - 1), words, stroke, item.look, item.flip)
+    pen = _Pen(canvas, (x0, y0, x1 - 1, y1 - 1), words, stroke, item.look, item.flip)
     pen.draw(DRAWINGS["kinds"][item.kind])
 
 

@@ -30,7 +30,7 @@ SIZE_SHARE = 0.22
 _TRIES = 200
 
 
-class Draft:
+class _Draft:
     """A caption in the making: words, and the facts they state."""
 
     def __init__(self, rng: np.random.Generator, scene: Scene) -> None:
@@ -119,7 +119,7 @@ def _area(item: SceneObject) -> float:
     return (item.box[2] - item.box[0]) * (item.box[3] - item.box[1]) * item.visible
 
 
-def _pick_groups(draft: Draft, n: int) -> list[list[int]]:
+def _pick_groups(draft: _Draft, n: int) -> list[list[int]]:
     """Up to n groups of one kind each, larger things more often; sometimes one object of a group
     instead of all."""
     objects, of_kind = draft.scene.objects, defaultdict[str, list[int]](list)
@@ -136,7 +136,7 @@ def _pick_groups(draft: Draft, n: int) -> list[list[int]]:
     ]
 
 
-def _pick_relation(draft: Draft) -> Relation | None:
+def _pick_relation(draft: _Draft) -> Relation | None:
     """A relation to say. One of contact (holding, riding, on) is three times as likely as one of
     position."""
     facts = draft.scene.relations
@@ -147,12 +147,12 @@ def _pick_relation(draft: Draft) -> Relation | None:
 
 
 # The docstring of each form below is an example of what it says.
-def say_noun(draft: Draft) -> None:
+def _say_noun(draft: _Draft) -> None:
     """A red ball."""
     draft.name(_pick_groups(draft, 1)[0])
 
 
-def say_one_group(draft: Draft) -> None:
+def _say_one_group(draft: _Draft) -> None:
     """Two dogs are sitting on the grass."""
     group = _pick_groups(draft, 1)[0]
     if draft.chance(0.2):
@@ -170,7 +170,7 @@ def say_one_group(draft: Draft) -> None:
         draft.place()
 
 
-def say_groups(draft: Draft) -> None:
+def _say_groups(draft: _Draft) -> None:
     """A photo of a cow, two trees and a house in a meadow."""
     if draft.chance(0.4):
         draft.say(draft.one_of(WORDS["openings"]))
@@ -183,20 +183,20 @@ def say_groups(draft: Draft) -> None:
         draft.place()
 
 
-def say_relation(draft: Draft) -> None:
+def _say_relation(draft: _Draft) -> None:
     """A boy in red is next to a dog."""
     fact = _pick_relation(draft)
     if fact is None:
-        say_groups(draft)
+        _say_groups(draft)
         return
     draft.relate(fact, draft.chance(0.5))
     if draft.chance(0.5):
         draft.place()
 
 
-def say_two_facts(draft: Draft) -> None:
+def _say_two_facts(draft: _Draft) -> None:
     """A boy is next to a dog in a meadow, while two clouds are floating; or: with two clouds."""
-    say_relation(draft)
+    _say_relation(draft)
     mentioned = {o for m in draft.mentions for o in m.objects}
     fact = _pick_relation(draft)
     others = [g for g in _pick_groups(draft, 3) if not mentioned & set(g)]
@@ -210,12 +210,12 @@ def say_two_facts(draft: Draft) -> None:
         draft.place()
 
 
-_FORMS: dict[Callable[[Draft], None], float] = {
-    say_noun: 0.10,
-    say_one_group: 0.25,
-    say_groups: 0.22,
-    say_relation: 0.28,
-    say_two_facts: 0.15,
+_FORMS: dict[Callable[[_Draft], None], float] = {
+    _say_noun: 0.10,
+    _say_one_group: 0.25,
+    _say_groups: 0.22,
+    _say_relation: 0.28,
+    _say_two_facts: 0.15,
 }
 
 
@@ -229,7 +229,7 @@ def make_captions(scene: Scene, seed: int, count: int) -> list[tuple[str, Meanin
     for _ in range(_TRIES * count):
         if len(captions) == count:
             break
-        draft = Draft(rng, scene)
+        draft = _Draft(rng, scene)
         forms[int(rng.choice(len(forms), p=shares / shares.sum()))](draft)
         text, meaning = draft.finish(f"{scene.image_id}#{len(captions)}")
         text = text.replace(" ,", ",")

@@ -34,7 +34,7 @@ LOOKS = 6
 Anchor = tuple[str, int]  # the predicate (on, holding or riding) and the other object's index
 
 
-class SceneLayout:
+class _SceneLayout:
     """Objects placed so far, their boxes in shares of the picture's side, and the anchor of each.
     `add` looks for room, and leaves an object out where it finds none."""
 
@@ -184,7 +184,7 @@ def sample_scene(seed: int, split: str, index: int, size: int) -> Scene:
     rng = random_stream(seed, split, index, 0)
     place = BACKGROUNDS[pick(rng, {name: b.weight for name, b in BACKGROUNDS.items()})]
     while True:  # It rarely takes a second layout, because few have too little room.
-        layout = SceneLayout(rng, place)
+        layout = _SceneLayout(rng, place)
         for kind, colour, look in _draw_objects(rng, place):
             layout.add(kind, colour, look)
         if len(layout.objects) >= 2:

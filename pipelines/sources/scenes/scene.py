@@ -66,7 +66,7 @@ STACKED = 0.40  # boxes one behind the other share at least this much of it
 _NEAR = 0.10
 
 
-def geometric_predicates(a: SceneObject, b: SceneObject, side: float) -> list[str]:
+def _geometric_predicates(a: SceneObject, b: SceneObject, side: float) -> list[str]:
     """Predicates true of (a, b) in a picture of `side` pixels.
 
     - left of, right of: the boxes share <= 25 % of the narrower width, and their centres are
@@ -111,7 +111,7 @@ def find_relations(
         for j, b in enumerate(objects):
             if i != j and frozenset((i, j)) not in touching:
                 facts += [
-                    Relation(i, predicate, j) for predicate in geometric_predicates(a, b, side)
+                    Relation(i, predicate, j) for predicate in _geometric_predicates(a, b, side)
                 ]
     return tuple(facts)
 

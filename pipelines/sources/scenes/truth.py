@@ -37,7 +37,7 @@ MENTION, _NUMBER, RELATION, _PLACE = 2.0, 1.0, 2.0, 1.5
 WRONG_COLOUR, WRONG_SIZE = 0.35, 0.15
 
 
-def kind_credit(concept: str, kind: str) -> float:
+def _kind_credit(concept: str, kind: str) -> float:
     """How well an object of `kind` serves as a `concept`, 0..1."""
     if is_a(kind, concept):
         return 1.0
@@ -49,7 +49,7 @@ def kind_credit(concept: str, kind: str) -> float:
     return 0.5 if same_group else 0.2 if OBJECT_KINDS[kind].family == named.family else 0.0
 
 
-def place_credit(said: str, scene: str) -> float:
+def _place_credit(said: str, scene: str) -> float:
     """How well a scene's place serves as the one that was said, 0..1."""
     a, b = BACKGROUNDS[said], BACKGROUNDS[scene]
     if said == scene:
@@ -91,9 +91,9 @@ def truth(scenes: Sequence[Scene], meanings: Sequence[Meaning]) -> np.ndarray:
     relation_at, subject, predicate, other = _columns(relations, 4)
     place_at, place = _columns(places, 2)
     kinds = np.array(
-        [[kind_credit(concept, kind) for kind in OBJECT_KINDS] for concept in CONCEPTS]
+        [[_kind_credit(concept, kind) for kind in OBJECT_KINDS] for concept in CONCEPTS]
     )
-    place_credits = np.array([[place_credit(a, b) for b in BACKGROUNDS] for a in BACKGROUNDS])
+    place_credits = np.array([[_place_credit(a, b) for b in BACKGROUNDS] for a in BACKGROUNDS])
     out = np.empty((len(scenes), len(meanings)), np.float32)
     value, total = np.empty(len(facts)), np.bincount(caption, weight)
     for s, scene in enumerate(scenes):
