@@ -95,7 +95,8 @@ class _Scorer:
 
 class Cider(_Scorer):
     """CIDEr-D, 0..10. `n` and `sigma` as pycocoevalcap's; document frequencies are counted on `gts`
-    unless `frequencies` gives them (`Frequencies` counted with tokenizer "none")."""
+    unless `frequencies` gives them (`Frequencies` counted with tokenizer "none"). InputError for
+    another n than 4."""
 
     NAME = "CIDEr"
 
@@ -126,7 +127,8 @@ class Cider(_Scorer):
 
 
 class Bleu(_Scorer):
-    """BLEU-1..n, 0..1, n at most 4, reference length `closest`."""
+    """BLEU-1..n, 0..1, n at most 4, reference length `closest`. InputError for
+    another n."""
 
     NAME = "Bleu"
 

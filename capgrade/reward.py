@@ -153,7 +153,7 @@ class CaptionReward:
     def each(
         self, candidates: Sequence[Any], references: Sequence[Any]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `CiderReward.each`."""
+        """As `CiderReward.each`: float64 [candidates of all images], and int64 [images]."""
         paired = pair_candidates(candidates, references)
         # A model may write half a character, which must not stop a run.
         corpus = Corpus(replace(paired, texts=[*remove_line_breaks(paired.texts)]), self.tokenizer)

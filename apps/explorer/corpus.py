@@ -12,7 +12,7 @@ import numpy as np
 from capgrade.kernels import id_keys
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
-from capgrade.measures.params import MeasuresParams
+from capgrade.measures import MeasuresParams
 from capgrade.measures.refit import params_of
 from capgrade.pipelines.sampling.sampler import Plan, keep
 from capgrade.schemas.captions import Captions

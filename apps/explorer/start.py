@@ -13,8 +13,7 @@ from capgrade.apps.explorer.answers import Explorer
 from capgrade.apps.explorer.corpus import LabelledCorpus, read_labels, sample_pairs
 from capgrade.apps.explorer.pairs import APART
 from capgrade.apps.explorer.voices import MatrixVoice, fit_measure_voices, make_matrix_voice
-from capgrade.measures import choose, names_of, require_same_files
-from capgrade.measures.params import MeasuresParams
+from capgrade.measures import MeasuresParams, choose, names_of, require_same_files
 from capgrade.measures.refit import params_to_refit
 from capgrade.pictures.listing import PICTURES_TABLE
 from capgrade.pictures.lookup import PictureLookup, find_pictures

@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from capgrade.measures import Fitted, choose, names_of
-from capgrade.measures.base import Scorer
-from capgrade.measures.params import MeasuresParams
+from capgrade.measures import Fitted, MeasuresParams, Scorer, choose, names_of
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pairs import Pairs

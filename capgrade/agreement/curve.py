@@ -45,11 +45,11 @@ class Curve:
     caption_spread: float
 
     def expected(self, values: np.ndarray) -> np.ndarray:
-        """The expected human score 0..5, of the shape of `values`."""
+        """The expected human score 0..5, float64 of the shape of `values`."""
         return np.asarray(np.interp(values, self.value, self.score))
 
     def probability(self, values: np.ndarray) -> np.ndarray:
-        """P(a person accepts), of the shape of `values`."""
+        """P(a person accepts), float64 of the shape of `values`."""
         return np.asarray(np.interp(values, self.value, self.accepted))
 
     def value_at(self, p: float) -> float:

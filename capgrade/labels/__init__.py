@@ -338,7 +338,7 @@ class Labels(Opened):
         self, image_id: str | int, *, top: int, measure: str | None = None
     ) -> list[tuple[str | int, float]]:
         """The `top` captions of largest known relevance to an image, best first: (caption id,
-        relevance).
+        relevance). InputError for a top below 1, and for an image that is not there.
 
         Sampled labels hold the `shards.top` best ones of every image; beyond these the list is of
         the sampled alone. Without a captions table the captions' rows stand for their ids.
@@ -408,18 +408,18 @@ class Labels(Opened):
     def judgements(
         self, measure: str | None, queries: str
     ) -> tuple[pa.Array, pa.Array, np.ndarray]:
-        """Query id, document id and relevance float64 of each pair that is known, a query after the
-        other; `queries` is captions or images. InputError for other queries."""
+        """Query id, document id and relevance, float64 [pairs], of each pair that is known, a query
+        after the other; `queries` is captions or images. InputError for other queries."""
         from capgrade.labels.qrels import judgements
 
         return judgements(self, self.choose_measure(measure), queries)
 
     def rows_of_images(self, ids: Ids) -> np.ndarray:
-        """int64 rows of images. InputError for one that is not there."""
+        """Rows of images, int64 [ids]. InputError for one that is not there."""
         return _rows(ids, lambda: self._row_of_image, len(self.image_ids), "image", self.file)
 
     def rows_of_captions(self, ids: Ids) -> np.ndarray:
-        """int64 rows of captions. InputError for one that is not there."""
+        """Rows of captions, int64 [ids]. InputError for one that is not there."""
         return _rows(ids, lambda: self._row_of_caption, self.n_captions, "caption", self.file)
 
     @cached_property

@@ -95,14 +95,15 @@ class Sampled:
         )
 
     def span(self, measure: str) -> tuple[float, float]:
+        """The smallest and the largest value of the kept pairs."""
         columns = [part.values[measure] for part in self.parts if len(part.caption)]
         return float(min(np.nanmin(values) for values in columns)), float(
             max(np.nanmax(values) for values in columns)
         )
 
     def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
-        """What is known of images [n] and captions [m], none of them empty; either may come
-        twice."""
+        """What is known of images int64 [n] and captions int64 [m], none of them empty; either
+        may come twice."""
         places, column = np.arange(len(captions)), np.full(self.n_captions, -1, np.int32)
         column[captions] = places  # a caption that comes twice has its last place here
         last = column[captions]
@@ -141,7 +142,7 @@ class Sampled:
             yield replace(known, weight=known.weight.astype(np.float64))
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        """The captions whose label is known, int, and their values, float32."""
+        """The captions whose label is known, int [known], and their values, float32 [known]."""
         ((number, _, (row,)),) = by_part(self._first, np.array([image]))
         part = self.parts[number]
         run = slice(part.start[row], part.start[row + 1])
@@ -149,7 +150,7 @@ class Sampled:
         return part.caption[run][~np.isnan(values)], values[~np.isnan(values)]
 
     def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        """The images whose label is known, int, and their values, float32."""
+        """The images whose label is known, int [known], and their values, float32 [known]."""
         images, values = [], []
         for first, part in zip(self._first, self.parts, strict=False):
             at = np.flatnonzero((part.caption == caption) & ~np.isnan(part.values[measure]))

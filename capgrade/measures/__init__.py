@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from capgrade.measures.base import Fitted, Measure
+from capgrade.measures.base import Fitted, Measure, OfReferences, Scorer
 from capgrade.measures.catalogue import MEASURES, require_name
 from capgrade.measures.imported import Imported
 from capgrade.measures.mixture import Mixture
@@ -14,7 +14,15 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.measures.shortlist import Shortlist, Shortlisted
 from capgrade.schemas.errors import InputError, choose_from
 
-__all__ = ["MEASURES", "Fitted", "Measure", "MeasuresParams", "choose"]
+__all__ = [
+    "MEASURES",
+    "Fitted",
+    "Measure",
+    "MeasuresParams",
+    "OfReferences",
+    "Scorer",
+    "choose",
+]
 
 
 def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:

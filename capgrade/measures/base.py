@@ -75,7 +75,8 @@ class Fitted(Protocol):
         return type(self).filler is not Fitted.filler or type(self).chunks is not Fitted.chunks
 
     def own_left_out(self, images: np.ndarray) -> np.ndarray:
-        """Relevance of each own caption of these images, itself not among the references: float32.
+        """Relevance of each own caption of these images, itself not among the references: float32
+        [own captions].
 
         Image after image, in the order of `refs`; NaN where the image has no other caption. Only of
         measures that declare `leaves_out`.
@@ -103,13 +104,14 @@ class Fitted(Protocol):
     def scored(self, images: np.ndarray) -> np.ndarray | None:
         """Of a measure of some pairs those of these images that it scores; None: every pair.
 
-        int64, rising: the image's place in `images` x `columns` + the caption. `pairs` has their
-        values, and `chunks` raises InputError. It is so where `Measure.partial` is.
+        int64 [scored pairs], rising: the image's place in `images` x `columns` + the caption.
+        `pairs` has their values, and `chunks` raises InputError. It is so where `Measure.partial`
+        is.
         """
         return None
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
-        """A function that fills rectangles of these images.
+        """A function that fills rectangles of these images, float32 [len(images), captions].
 
         It is called for one chunk after the other, from caption row `start` on.
         """
@@ -367,7 +369,8 @@ class OfReferences(ArrayState):
         return values
 
     def regroup(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
-        """The same captions under other reference sets, a caption among them counted."""
+        """The same captions under other reference sets, int64 `ref_ptr` [images + 1] into `refs`
+        [references]; a caption among its references is counted."""
         return dataclasses.replace(self, ref_ptr=ref_ptr, refs=refs, leave_out=False)
 
 

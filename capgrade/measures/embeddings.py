@@ -155,7 +155,7 @@ def _remove(damaged: Path) -> None:
 
 
 def store(folder: Path, texts: Sequence[str], vectors: np.ndarray, limits: Sequence[int]) -> None:
-    """Add unit vectors [n, d] of n texts to a store, as a file that is whole or not there.
+    """Add unit vectors float32 [n, d] of n texts to a store, as a file that is whole or not there.
 
     `limits` are as `StoredVectors.limits`. Two processes that add the same write the same file.
     InputError where it cannot be written.

@@ -143,7 +143,7 @@ class Run(_QueryDocuments):
 
     @property
     def scores(self) -> np.ndarray:
-        """float32, of `from_lists` float64; never rising within a query."""
+        """float32 [entries], of `from_lists` float64; never rising within a query."""
         return self.values
 
     @classmethod
@@ -244,7 +244,7 @@ class Qrels(_QueryDocuments):
 
     @property
     def relevance(self) -> np.ndarray:
-        """float64, at least 0."""
+        """float64 [entries], at least 0."""
         return self.values
 
     @classmethod

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.measures.catalogue import MEASURES
+from capgrade.measures import MEASURES
 from capgrade.measures.corpus import Corpus, pair_candidates
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, model_validator
 
-from capgrade.measures.params import MeasuresParams
+from capgrade.measures import MeasuresParams
 from capgrade.params import load_params
 from capgrade.schemas.block import ParamsBlock, validated
 from capgrade.schemas.errors import InputError, choose_from

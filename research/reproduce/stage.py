@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.measures import choose
-from capgrade.metrics.eccv import human_lists
-from capgrade.metrics.semantic_map import Collapse
+from capgrade.metrics import Collapse, human_lists
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.stages.relevance import RelevanceParams

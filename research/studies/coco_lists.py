@@ -15,8 +15,7 @@ import numpy as np
 
 from capgrade.agreement.calibration import SHIPPED, load
 from capgrade.lists import HUNDREDTHS, LikelyList, refuse_other, write_list
-from capgrade.measures import choose
-from capgrade.measures.params import MeasuresParams
+from capgrade.measures import MeasuresParams, choose
 from capgrade.metrics import human_lists
 from capgrade.pipelines.captions import captions as write_captions
 from capgrade.pipelines.stages.captions import CaptionsParams

@@ -16,8 +16,8 @@ import numpy as np
 
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
-from capgrade.metrics import Pairs, estimate, map_at_r, ncs, ndcg, recall, recall_share
-from capgrade.metrics.base import Positives, lists_of
+from capgrade.metrics import Pairs, Positives, estimate, map_at_r, ncs, ndcg, recall, recall_share
+from capgrade.metrics.base import lists_of
 from capgrade.metrics.judged_sample import Estimate
 from capgrade.pipelines.sampling.sampler import Plan, keep, reason_names
 from capgrade.schemas.captions import Captions, read_captions

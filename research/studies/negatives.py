@@ -22,9 +22,9 @@ from sentence_transformers.util import cos_sim, mine_hard_negatives, pairwise_co
 from capgrade.agreement.judgement_files import read_judgements
 from capgrade.agreement.judgements import Judgements
 from capgrade.labels import Labels
-from capgrade.measures.embeddings import EMBEDDED, embed
-from capgrade.metrics import human_lists
-from capgrade.metrics.base import Positives
+from capgrade.measures.embeddings import embed
+from capgrade.metrics import Positives, human_lists
+from capgrade.pretrained import EMBEDDED
 from research.studies import arguments, write_rows
 
 HEAD = "| mined by | pairs | mean cosine | judged | of them accepted |"  # the table's beginning

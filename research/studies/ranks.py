@@ -16,7 +16,8 @@ from scipy.sparse import csr_array
 
 from capgrade.evaluation import evaluate
 from capgrade.labels import Labels
-from capgrade.measures.embeddings import EMBEDDED, embed
+from capgrade.measures.embeddings import embed
+from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions
 from research.studies import arguments, write_rows
 

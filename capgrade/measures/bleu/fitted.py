@@ -223,11 +223,13 @@ class FittedBleu(OfReferences):
         return fill
 
     def cells(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """As `Fitted.cells`: by the same kernel, over an index of these captions alone."""
+        """As `Fitted.cells`, float32 [len(images), len(captions)]: by the same kernel, over an
+        index of these captions alone."""
         return self.part(images, captions).score(np.arange(len(images)))
 
     def part(self, images: np.ndarray, captions: np.ndarray) -> FittedBleu:
-        """As `FittedCider.part`."""
+        """The measure of these images int64 [n] and captions int64 [m] alone, as
+        `FittedCider.part`."""
         ref_ptr, refs = sets_of(self.ref_ptr, self.refs, images)
         rank = np.arange(len(captions), dtype=np.int32)
         grams, part = self.postings.part(self.sentences.take(captions), captions, rank)

@@ -106,7 +106,7 @@ class FittedSbert(OfReferences):
         return SbertOnDevice(self, device)
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
-        """As `Fitted.filler`; no embedding is copied."""
+        """As `Fitted.filler`, float32 [len(images), captions]; no embedding is copied."""
         multiply = self.product(images)
         return lambda first, last, out: multiply(self.embeddings[first:last], out)
 
@@ -122,7 +122,8 @@ class FittedSbert(OfReferences):
         )
 
     def queries(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Query vectors [rows, d] and, for each image, where its rows start [len(images) + 1]."""
+        """Query vectors, float32 [rows, d], and where the rows of each image start, int
+        [len(images) + 1]."""
         sets = [self.refs[self.ref_ptr[i] : self.ref_ptr[i + 1]] for i in images]
         if self.references == "max":
             start = np.concatenate([[0], np.cumsum([len(s) for s in sets])])
