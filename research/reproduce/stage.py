@@ -9,6 +9,7 @@ from capgrade.measures import choose
 from capgrade.metrics import Collapse, human_lists
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.stages.agree import AgreeParams
 from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.pretrained import load_weights
 from capgrade.schemas.captions import Captions, read_captions
@@ -245,15 +246,13 @@ class _Reproduction:
         correlations: dict[Any, Any] = {None: None}
         for name in dict.fromkeys(row.measure for row in chosen if row.measure):
             if name not in self.missing:
+                asked = AgreeParams(judgements=str(self.judgements), split=self.captions.split)
                 # `agree` always adds "binary", which is no measure that can be asked for.
-                names = [] if name == "binary" else [name]
-                correlations |= agree(
-                    self.captions_dir,
-                    self.judgements,
-                    names,
-                    self.settings.measures,
-                    self.captions.split,
-                )
+                names = () if name == "binary" else (name,)
+                asked = asked.model_copy(update={"measures": names})
+                measures = self.settings.measures
+                found = agree(self.captions_dir, None, asked, measures=measures)
+                correlations |= found.measures
         sections = []
         for section in self.recipe.sections:
             ours: list[_Numbers] = []
