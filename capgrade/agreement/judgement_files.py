@@ -117,6 +117,9 @@ def read_people(
         return eccv_judgements(captions)
     if path.suffix == ".arrow":
         return _dense(path, captions)
+    if not path.exists() and re.fullmatch(r"[\w-]+/[\w-]+", str(path)):
+        problem = "no such file; a dataset of the hub has texts, which people judged without ids"
+        raise InputError(problem, file=path, remedy=f"capgrade agree texts {path}")
     rows = reviewed(path) if path.is_dir() else _listed_in(path)
     if not rows:
         raise InputError(

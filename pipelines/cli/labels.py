@@ -63,9 +63,14 @@ AgreementFile = Annotated[
 
 def agree_texts(
     table: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="CSV, TSV, JSON lines or Parquet, a row a text.")
+        Path,
+        typer.Argument(
+            metavar="TABLE",
+            help="CSV, TSV, JSON lines or Parquet, a row a text; or a dataset, USER/NAME.",
+        ),
     ],
     measures: Measures = None,
+    split: Split = None,
     out: AgreementFile = None,
     common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
@@ -84,7 +89,12 @@ def agree_texts(
     if out:
         refuse_other_figures(out)
     rows, result = agree_on_texts(
-        table, names, loaded.agree.columns, loaded.score.tokenizer, loaded.measures
+        table,
+        names,
+        loaded.agree.columns,
+        loaded.score.tokenizer,
+        loaded.measures,
+        loaded.captions.model_copy(update={"split": split}),
     )
     facts = {"by": PEOPLE, "file": table.name, "pairs": rows, "split": None, "captions": None}
     agreement = Agreement(facts, result)

@@ -77,6 +77,12 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
     `row_id`. Files that are no tables are counted. InputError for a dataset that cannot be loaded,
     a folder in which some names of files tell a split and others none, a missing column or one that
     only some splits have, a wrong type."""
+    parts = parts_of(name, params, left_out)
+    yield from _captions_of_parts(parts, params.columns, name, left_out=left_out)
+
+
+def parts_of(name: str, params: CaptionsParams, left_out: Counter[str]) -> list[Part]:
+    """The splits, or files of splits, of what `read_hub` reads; errors as its."""
     path = Path(name)
     if any((path / saved).is_file() for saved in SAVED):
         parts: Iterable[Part] = _parts_of_datasets(_load_saved(name, params), name)
@@ -98,7 +104,7 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
         parts = _parts_of_files(_with_splits(tables, path, params), left_out)
     else:
         parts = _parts_told(name, params, left_out)
-    yield from _captions_of_parts(list(parts), params.columns, name, left_out=left_out)
+    return list(parts)
 
 
 def captions_of_datasets(

@@ -55,7 +55,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--captions captions --split test --judgements CrowdFlowerAnnotations.txt": (
             "--captions one --judgements cxc_sits_test.csv"
         ),
-        "--folds 10": "--folds 3",
+        "--mixture": "--folds 3 --mixture",
         "cross-encoder/stsb-roberta-base": "crossencoder",
         "--captions DIR --regions DIR --set train.folds=5": (
             "--captions data/captions --regions data/regions --set train.folds=2 --epochs 1"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-PACKAGES = ("evaluate", "lmms_eval", "mteb", "open_clip", "torchmetrics", "trl")
+PACKAGES = ("capevalkit", "evaluate", "lmms_eval", "mteb", "open_clip", "torchmetrics", "trl")
 MISSING = [name for name in PACKAGES if find_spec(name) is None]
 
 if not MISSING:

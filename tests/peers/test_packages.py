@@ -2,7 +2,9 @@
 docs/with_others.md."""
 
 import importlib
+import json
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pycocoevalcap.eval
 import pycocoevalcap.tokenizer.ptbtokenizer
 import pytest
 
-from tests.conftest import call
+from tests.conftest import ROOT, call
 from tests.docs.test_examples import EXAMPLES, here, world  # noqa: F401  # fixtures
 from tests.peers.conftest import PACKAGES
 from tests.test_label import SCRIPT, SETS, labels_of, write_csv
@@ -31,6 +33,22 @@ def test_uv_runs_the_script_in_an_environment_that_it_makes(tmp_path: Path) -> N
 PAGE = EXAMPLES["with_others.md"]
 
 
+def make_judged() -> None:
+    """Tables that the page reads: a dataset as yuwd/Polaris lies on the hub, and the crowd's
+    judgements of Flickr8k as authors of caption metrics share them."""
+    polaris, flickr = Path("yuwd/Polaris"), Path("flickr8k")
+    polaris.mkdir(parents=True, exist_ok=True)
+    flickr.mkdir(exist_ok=True)
+    shutil.copy("polaris.csv", polaris / "test.csv")
+    references = ["a dog runs", "the dog is running"]
+    judged = [
+        {"image_path": "a.jpg", "caption": text, "rating": rating}
+        for text, rating in (("a dog runs fast", 1), ("a dog", 0.5), ("two cats sleep", 0))
+    ]
+    record = {"image_path": "a.jpg", "ground_truth": references, "human_judgement": judged}
+    (flickr / "crowdflower_flickr8k.json").write_text(json.dumps({"a": record}))
+
+
 @pytest.mark.parametrize("example", PAGE, ids=lambda example: f"{example.kind}-{example.row}")
 def test_the_example(example, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     for module in (
@@ -39,6 +57,8 @@ def test_the_example(example, here: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ):  # an example puts other classes there
         for name in ("Bleu", "Cider", "Meteor", "PTBTokenizer", "Rouge"):
             monkeypatch.setattr(module, name, getattr(module, name, None), raising=False)
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    make_judged()
     if example.kind == "python":
         exec(compile(example.text, f"with_others.md, row {example.row}", "exec"), {})
     elif example.kind == "command":

@@ -16,7 +16,15 @@ import capgrade
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.judged_texts import agree_on_texts
 from capgrade.schemas.errors import InputError
-from tests.conftest import DATA, call, random_sets
+from tests.conftest import (
+    DATA,
+    call,
+    caption_table,
+    printed,
+    random_sets,
+    refusal,
+    write_captions_folder,
+)
 
 SETS = random_sets(30, seed=2, least=2, most=5)
 ROWS = [
@@ -184,3 +192,28 @@ def test_the_published_figures_of_crowdflower(
     assert rows == 47830 and {name: taus[name] for name in published} == pytest.approx(
         published, abs=0.1
     )
+
+
+def test_a_dataset_is_read_by_its_split(tmp_path: Path) -> None:
+    """As Polaris lies on the hub: tables of Parquet by split, with pictures beside the texts."""
+    folder = tmp_path / "polaris"
+    folder.mkdir()
+    names = LAYOUTS["polaris.parquet"]
+    write(folder / "test-00000-of-00001.parquet", names)
+    table = pq.read_table(folder / "test-00000-of-00001.parquet")
+    others = table.slice(0, 20).set_column(
+        table.column_names.index("human_score"), "human_score", pa.array([0.0, 1.0] * 10)
+    )
+    pq.write_table(others, folder / "validation-00000-of-00001.parquet")
+    whole = agree_on_texts(folder / "test-00000-of-00001.parquet", ["rouge_l"])
+    assert agree_on_texts(folder, ["rouge_l"]) == whole
+    said = printed("agree", "texts", folder, "--measures", "rouge_l", "--split", "validation")
+    assert said["judgements"]["pairs"] == 20
+    refused = refusal("agree", "texts", folder, "--measures", "rouge_l", "--split", "dev")
+    assert "no split 'dev' -> give --split: " in refused and "test" in refused
+
+
+def test_texts_are_no_judgements_of_ids(tmp_path: Path) -> None:
+    folder = write_captions_folder(tmp_path / "captions", [caption_table(SETS)])
+    line = ("agree", "--captions", folder, "--judgements", "yuwd/Polaris", "--measures", "rouge_l")
+    assert "capgrade agree texts yuwd/Polaris" in refusal(*line)

@@ -47,8 +47,8 @@ known.""",
     function="capgrade.trainer.alignment.align:align",
     line=_line,
     example=(
-        "--run run --captions data/captions --regions data/regions --images data/captions"
-        " --split test --out words"
+        "--run data/runs/scenes_teran --captions data/captions --regions data/regions"
+        " --images data/captions --split test --out words"
     ),
     modules=("torch",),
 )
