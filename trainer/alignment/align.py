@@ -2,7 +2,7 @@
 game where true boxes are known."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,20 +52,53 @@ SILENT = "#8c959f"  # colour of words without a box
 _MIN_SHARE = 1 / 3  # of the surest word's similarity, below which a word gets no box
 
 
-def align(
-    run: Path, captions: Path, regions: Path, out: Path, params: AlignParams
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Aligned:
+    """How many pictures were drawn, and the scores of the pointing game by kind of object; None
+    where there are none."""
+
+    drawn: int | None = None
+    pointing: Mapping[str, Mapping[str, Any]] | None = None
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def text(self) -> str:
+        """For a terminal; a table of the game, beside chance."""
+        if self.drawn is None:
+            return "align.preset is null: no words were drawn"
+        if self.pointing is None:
+            return "no true boxes beside these captions, so no pointing game; picture"
+        columns = (
+            "phrases about",
+            "phrases",
+            "centre in the box",
+            "chance",
+            "IoU at least 0.5",
+            "chance",
+        )
+        shares = ("centre", "centre_chance", "iou", "iou_chance")
+        rows = [
+            [kind, f"{row['phrases']:,}", *(f"{row[name]:.1%}" for name in shares)]
+            for kind, row in self.pointing.items()
+        ]
+        on = console()
+        with on.capture() as captured:
+            print_table("Pointing game", columns, rows, on=on)
+        return f"{self.drawn} pictures\n{captured.get()}".rstrip("\n")
+
+
+def align(run: Path, captions: Path, regions: Path, out: Path, params: AlignParams) -> Aligned:
     """Write alignment.png: `count` images spread over the split, each with its first caption; and
     pointing.json where the captions have true boxes. Without a run in a pipeline it writes
-    alignment.json, which says so. Returns how many pictures were `drawn`, and the `pointing` game;
-    None for what there is not. Raises InputError for a model that aligns no words, for an `out` of
-    another stage, and for inputs that do not fit together."""
+    alignment.json, which says so. Raises InputError for a model that aligns no words, for an `out`
+    of another stage, and for inputs that do not fit together."""
     if params.preset is None and "preset" in params.model_fields_set:
         nothing = Run(stage=ALIGN, params=params, inputs={})
         with nothing.folder(out) as folder:
             write_json(folder / NO_RUN, {"run": None})
             nothing.finish(folder, {NO_RUN: 0})
-        return {"drawn": None, "pointing": None}
+        return Aligned()
     if params.images is None:
         raise InputError("no pictures to draw on", remedy="give --images")
     run = run / (params.preset or "")
@@ -100,29 +133,7 @@ def align(
             write_json(folder / POINTING, game)
             names.append(POINTING)
         work.finish(folder, dict.fromkeys(names, 0))
-        return {"drawn": len(panels), "pointing": game}
-
-
-def pointing_text(result: Mapping[str, Mapping[str, Any]]) -> str:
-    """How often phrases point at the right region, by kind of object, beside chance: a table for a
-    terminal."""
-    columns = (
-        "phrases about",
-        "phrases",
-        "centre in the box",
-        "chance",
-        "IoU at least 0.5",
-        "chance",
-    )
-    shares = ("centre", "centre_chance", "iou", "iou_chance")
-    rows = [
-        [kind, f"{row['phrases']:,}", *(f"{row[name]:.1%}" for name in shares)]
-        for kind, row in result.items()
-    ]
-    on = console()
-    with on.capture() as captured:
-        print_table("Pointing game", columns, rows, on=on)
-    return captured.get().rstrip("\n")
+        return Aligned(len(panels), game)
 
 
 def _align_captions(model: TERAN, pairs: Pairs) -> Iterator[WordAlignment]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from capgrade.schemas.block import ParamsBlock, Positive
@@ -24,14 +23,8 @@ class AlignParams(ParamsBlock):
     """pictures to draw, spread over the split"""
 
 
-def _line(found: Mapping[str, Any], params: AlignParams) -> str:
-    from capgrade.trainer.alignment.align import pointing_text
-
-    if found["drawn"] is None:
-        return "align.preset is null: no words were drawn"
-    if found["pointing"] is None:
-        return "no true boxes beside these captions, so no pointing game; picture"
-    return f"{found['drawn']} pictures\n{pointing_text(found['pointing'])}"
+def _line(aligned: Any, params: AlignParams) -> str:
+    return aligned.text()
 
 
 ALIGN = Stage(

@@ -16,7 +16,7 @@ from capgrade.schemas.arrow import read_arrow
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import Regions, write_regions
-from capgrade.trainer.alignment.align import ALIGNMENT_SIDE, align, draw_panel
+from capgrade.trainer.alignment.align import ALIGNMENT_SIDE, Aligned, align, draw_panel
 from capgrade.trainer.alignment.pointing_game import (
     Phrase,
     PointingScore,
@@ -87,8 +87,8 @@ def test_a_picture_and_the_pointing_game(
     scenes: Data, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = align(run, scenes.captions, scenes.regions, tmp_path / "out", asked(scenes, count=2))
-    assert drawn["drawn"] == 2
-    found = drawn["pointing"]
+    assert drawn.drawn == 2 and drawn.pointing is not None
+    found = drawn.pointing
     assert found == json.loads((tmp_path / "out" / "pointing.json").read_text())
     table = read_captions(scenes.captions, "test")
     said = read_phrases(scenes.captions, table)
@@ -126,7 +126,7 @@ def test_captions_without_truth_have_a_picture_alone(
     )
     out = tmp_path / "out"
     drawn = align(run, tmp_path / "plain", scenes.regions, out, asked(scenes))
-    assert drawn == {"drawn": 6, "pointing": None}
+    assert drawn == Aligned(6)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "alignment.png",
         "manifest.json",
@@ -146,11 +146,11 @@ def test_a_pipeline_without_a_run_to_draw_says_so(scenes: Data, run: Path, tmp_p
     said = tmp_path / "out" / "alignment.json"
     none = AlignParams(preset=None)
     drawn = align(tmp_path, scenes.captions, scenes.regions, tmp_path / "out", none)
-    assert drawn == {"drawn": None, "pointing": None}
+    assert drawn == Aligned()
     assert json.loads(said.read_text()) == {"run": None}
     named = asked(scenes, preset=run.name, count=1)
     drawn = align(run.parent, scenes.captions, scenes.regions, tmp_path / "out", named)
-    assert drawn["drawn"] == 1 and not said.exists()
+    assert drawn.drawn == 1 and not said.exists()
 
 
 # Four regions of a picture 100 wide: the dog, a tight half of it, the cat, all.
