@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CORE := .venv/core
 PEERS := .venv/peers
+SITE := .venv/docs
 LOWEST := .venv/lowest
 GPU := .venv/gpu
 # Parameters to change for one run: make repro SET="captions.scenes.train=50 shards.top=8"
@@ -18,7 +19,7 @@ FOR ?= 3.12
 HAS ?=
 PLATFORMS := $(foreach n,28 27 24 17,--platform manylinux_2_$(n)_x86_64) --platform manylinux2014_x86_64
 
-.PHONY: repro flickr8k test core peers lowest gpu wheels lint screenshots clean
+.PHONY: repro flickr8k test core peers docs lowest gpu wheels lint screenshots clean
 
 # Stages find `capgrade` on the path, as in a project of `capgrade init`.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -78,6 +79,12 @@ peers: .venv/installed
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check -e '.[peers]'
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/peers/requirements.txt
 	HF_HUB_OFFLINE=1 $(PEERS)/bin/python -m pytest tests/peers
+
+# The site of docs/, in site/. A warning is an error.
+docs: .venv/installed
+	$(BIN)/python -m venv $(SITE)
+	$(SITE)/bin/pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.6,<10' 'mkdocstrings-python>=2,<3'
+	$(SITE)/bin/mkdocs build --strict
 
 # The oldest versions that pyproject.toml admits, in an environment of their own; the tests of what they touch.
 lowest: .venv/installed

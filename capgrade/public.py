@@ -8,9 +8,8 @@ beside the library; what they offer to other packages is what docs/carry_on.md t
 
 from __future__ import annotations
 
-# Names with blanks between them.
-NAMES = {
-    # What users type.
+# Names with blanks between them. First what users type, which docs/api.md has.
+USERS = {
     "capgrade.coco": "Bleu COCOEvalCap Cider Meteor PTBTokenizer Rouge Spice",
     "capgrade.evaluate_metric": "PATH",
     "capgrade.evaluation": "Draws evaluate evaluate_lists latex_table",
@@ -35,7 +34,12 @@ NAMES = {
     "capgrade.reward": "CaptionReward CiderReward RewardFunction",
     "capgrade.scoring": "CaptionScores Scores score score_corpus",
     "capgrade.training": "train",
-    "capgrade.with_sentence_transformers": "GradedEvaluator accepted_apart",
+    "capgrade.with_sentence_transformers": (
+        "GradedEvaluator GradedRankingLoss accepted_apart without_accepted"
+    ),
+}
+# What apps, research and other packages build upon.
+PARTS = {
     # What people say of pairs, and what a measure's value means by it.
     "capgrade.agreement.calibration": (
         "ACCEPTED Calibration SHIPPED calibration_errors load meanings named scale_of"
@@ -80,3 +84,4 @@ NAMES = {
     "capgrade.pictures.picture": "decode_image",
     "capgrade.pretrained": "EMBEDDED fingerprint load_weights quiet_loading",
 }
+NAMES = USERS | PARTS

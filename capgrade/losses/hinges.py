@@ -210,7 +210,7 @@ def kendall(
     *,
     alpha: float = 0.2,
 ) -> Tensor:
-    """sum_ijk 1[r_ij > r_ik + alpha] [S_ik - S_ij]+ over both directions (BCLS, eq. 5 and 17, no
+    """`sum_ijk 1[r_ij > r_ik + alpha] [S_ik - S_ij]+` over both directions (BCLS, eq. 5 and 17, no
     margin).
 
     j and k are candidates of known relevance. O(B C^2) time. Shapes and errors: see

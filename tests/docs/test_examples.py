@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.conftest import ROOT, call
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
 from tests.pipelines.publish.stand_in import Hub
 from tests.research.benchmarks.test_shards import run_here
-from tests.tools import reference
+from tests.tools import api, reference
 from tests.tools.commands import commands
 
 from .blocks import Example, differs, examples
@@ -348,7 +349,6 @@ def test_nothing_stands_in_for_what_no_page_shows() -> None:
         ] == [], page
 
 
-def test_the_page_is_of_these_parameters() -> None:
-    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), (
-        "run: python -m tests.tools.reference"
-    )
+@pytest.mark.parametrize("tool", [reference, api], ids=lambda tool: tool.PAGE.name)
+def test_a_page_is_what_its_tool_writes(tool: ModuleType) -> None:
+    assert tool.PAGE.read_text(encoding="utf-8") == tool.page(), f"run: python -m {tool.__name__}"
