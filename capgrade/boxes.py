@@ -22,6 +22,9 @@ def iou(boxes: Tensor, others: Tensor, *, caffe: bool = True) -> Tensor:
 
     `caffe`: a box holds both its border pixels, so widths are x2 - x1 + 1 (lib/nms/cpu_nms.pyx);
     without it x2 - x1 (torchvision, detectron2), where two boxes of no area give NaN.
+
+    >>> iou(torch.tensor([[0.0, 0, 9, 9]]), torch.tensor([[0.0, 0, 9, 4], [20, 20, 29, 29]]))
+    tensor([[0.5000, 0.0000]])
     """
     extra = float(caffe)
     area = (boxes[..., 2:] - boxes[..., :2] + extra).prod(dim=-1)

@@ -124,7 +124,7 @@ class Draws:
             raise InputError(f"{self.samples} samples", remedy="give 0 for no intervals, or more")
 
     def intervals(self, drawn: Mapping[str, Array]) -> dict[str, tuple[float, float]]:
-        """Percentile intervals of what has values."""
+        """Percentile intervals of what has values, each float64 [samples]."""
         finite = {name: values for name, values in drawn.items() if not np.isnan(values).all()}
         bounds = {
             name: np.nanquantile(values, tails(self.level)) for name, values in finite.items()

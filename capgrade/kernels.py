@@ -193,7 +193,11 @@ def mix_all(x):
 
 
 def id_keys(ids: Sequence[str]) -> np.ndarray:
-    """uint64 [len(ids)]: a stable hash of each id."""
+    """uint64 [len(ids)]: a stable hash of each id.
+
+    >>> id_keys(["a", "b", "a"])[[0, 2]]
+    array([3405396810240292928, 3405396810240292928], dtype=uint64)
+    """
     digests = b"".join(hashlib.blake2b(i.encode(), digest_size=8).digest() for i in ids)
     # A writable copy: numba would compile kernels once more for read-only arrays.
     return np.frombuffer(digests, np.uint64).copy()

@@ -20,6 +20,9 @@ def taus(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     b = balance / sqrt((n0 - ties_x) (n0 - ties_y)), balance = concordant less discordant pairs of
     observations, n0 = n (n - 1) / 2; Kendall 1945. c = 2 balance m / (n^2 (m - 1)), m the smaller
     number of distinct values; Stuart 1953. As scipy's variants b and c.
+
+    >>> round(taus(np.array([1.0, 2, 3, 4]), np.array([1.0, 2, 4, 3]))[0], 3)
+    0.667
     """
     if not (varies(x) and varies(y)):
         return float("nan"), float("nan")

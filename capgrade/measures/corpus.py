@@ -51,6 +51,9 @@ def pair_candidates(candidates: CaptionSets, references: CaptionSets) -> Candida
 
     Raises InputError for ids or lengths that differ, an image without captions, or what is not
     text.
+
+    >>> pair_candidates({"x": "a dog"}, {"x": ["a dog runs", "dogs"]}).texts
+    ['a dog', 'a dog runs', 'dogs']
     """
     for what, captions in (("candidates", candidates), ("references", references)):
         if isinstance(captions, str) or not hasattr(captions, "__len__"):

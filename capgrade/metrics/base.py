@@ -139,7 +139,12 @@ class Positives:
 
 
 def own_positives(query_group: Array, candidate_group: Array) -> Positives:
-    """Each query's own items: the candidates of its group, any number, in any order."""
+    """Each query's own items: the candidates of its group, any number, in any order. Groups are int
+    [Q] and int [N].
+
+    >>> own_positives(np.array([0, 1]), np.array([0, 0, 1, 2])).indices
+    array([0, 1, 2])
+    """
     order = np.argsort(candidate_group, kind="stable")
     groups = candidate_group[order]
     low = np.searchsorted(groups, query_group, side="left")

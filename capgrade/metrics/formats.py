@@ -53,7 +53,11 @@ def scale(name: str) -> int:
 
 def format_value(name: str, value: float) -> str:
     """A number as the field prints it: percent of a fraction and sums to one decimal, tau and
-    cosine to three."""
+    cosine to three.
+
+    >>> format_value("recall@1", 0.2634)
+    '26.3'
+    """
     if value != value:
         return "-"
     digits = 3 if _unit_of(name) in ("tau", "cosine") else 1

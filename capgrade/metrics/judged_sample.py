@@ -129,7 +129,8 @@ def change_places(
 def places_of(
     first: QueryValues, second: QueryValues, level: float, seed: int, groups: Array | None
 ) -> Places:
-    """`change_places` of two systems' query values. InputError for two numbers of queries."""
+    """`change_places` of two systems' query values; `groups`, int [Q], are drawn as one.
+    InputError for two numbers of queries."""
     if first.values.shape != second.values.shape:
         raise InputError(
             "the systems have other numbers of queries", remedy="score the same queries with both"
@@ -214,7 +215,9 @@ def query_values(
     seed: int = 0,
     counted: CountedPairs | None = None,
 ) -> dict[str, QueryValues]:
-    """Each metric's estimate of every query; `counted` are its pairs, if their places are known.
+    """Each metric's estimate of every query, float64 [Q], by scores [Q, N]; `counted` are its
+    pairs, if their places are known.
+
     InputError for an unknown metric, for pairs outside the scores, and for a sample whose weights
     do not add up to their number of pairs."""
     check_matrix("similarity", similarity := as_numpy(scores))

@@ -60,8 +60,8 @@ def draw_pool(
 
 
 def first_cells(similarities: Sequence[Matrix], depth: int) -> Array:
-    """What any system ranks among the first `depth` of a row, as row * width + column, int64,
-    rising. InputError for similarities of several shapes."""
+    """What any system [Q, N] ranks among the first `depth` of a row, as row * N + column, int64
+    [cells], rising. InputError for similarities of several shapes."""
     systems = [as_numpy(matrix) for matrix in similarities]
     for system in systems:
         check_matrix("similarity", system, systems[0].shape)
@@ -75,9 +75,10 @@ def first_cells(similarities: Sequence[Matrix], depth: int) -> Array:
 
 
 def draw_strata(strata: Sequence[Array], budget: int, width: int, *, seed: int = 0) -> Pairs:
-    """Up to `budget` cells, row * width + column, from all in the strata: each stratum gets an
-    equal share, and a small one is taken whole and leaves its rest to others. A cell that several
-    have is of the first. InputError for a budget that leaves a stratum without a pair.
+    """Up to `budget` cells from all in the strata, which have them as row * width + column, int64
+    [cells]: each stratum gets an equal share, and a small one is taken whole and leaves its rest to
+    others. A cell that several have is of the first. InputError for a budget that leaves a stratum
+    without a pair.
 
     >>> pool = draw_strata([np.array([3]), np.array([3, 4, 5, 9])], budget=3, width=5)
     >>> pool.image.tolist()[0], pool.caption.tolist()[0], pool.weight.tolist()
@@ -133,9 +134,9 @@ def _assign_strata(
 def best_cells(
     S: Array, depth: int, excluded: tuple[Array, Array], *, columns: bool = True
 ) -> Iterator[Array]:
-    """The `depth` best cells of each row of S, and of each column, as row * width + column, int64,
-    in blocks. The cells of `excluded`, rows and columns, never are among them, nor is what a model
-    left out (-inf)."""
+    """The `depth` best cells of each row of S, float [rows, width], and of each column, as row *
+    width + column, int64 [cells], in blocks. The cells of `excluded`, rows and columns, never are
+    among them, nor is what a model left out (-inf)."""
     width = S.shape[1]
     sides = [(S, excluded, (width, 1)), (S.T, excluded[::-1], (1, width))]
     for values, (first, second), (by_row, by_column) in sides if columns else sides[:1]:

@@ -138,7 +138,11 @@ def encode_image(image: Image.Image, side: int, kind: str, quality: int) -> byte
 
 
 def data_uri(data: bytes, suffix: str) -> str:
-    """An image file as a data URI; `suffix` is its kind: png, webp."""
+    """An image file as a data URI; `suffix` is its kind: png, webp.
+
+    >>> data_uri(b"abc", "png")
+    'data:image/png;base64,YWJj'
+    """
     return f"data:image/{suffix};base64,{base64.b64encode(data).decode()}"
 
 

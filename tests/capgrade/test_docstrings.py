@@ -13,6 +13,7 @@ import torch
 
 import capgrade
 from capgrade import coco, losses, metrics
+from capgrade.public import NAMES
 from tests.conftest import ROOT
 
 MODULES = [
@@ -22,6 +23,8 @@ MODULES = [
     "capgrade.with_sentence_transformers",
 ]  # fmt: skip
 WITHOUT = {"coco.Spice"}  # needs a parser that nobody may ship
+# Their examples want files of people's lists, and a pipeline's folders.
+WANTING = {"human_lists", "train"}
 PAGE = "".join(
     (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("library", "scores")
 )
@@ -43,7 +46,17 @@ EXAMPLES = {name: import_module(name) for name in MODULES} | {
     f"{module.__name__}.{name}": getattr(module, name)
     for module in (losses, metrics)
     for name in module.__all__
-    if name != "human_lists"
+    if name not in WANTING
+}
+# What of the list has an example beside these.
+EXAMPLES |= {
+    f"{module}.{name}": found
+    for module, names in NAMES.items()
+    if module not in MODULES
+    for name in names.split()
+    if name not in WANTING
+    and not isinstance(found := getattr(import_module(module), name), str)
+    and ">>> " in (found.__doc__ or "")
 }
 
 

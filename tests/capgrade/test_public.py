@@ -22,7 +22,7 @@ SHORT = {
     **{f"capgrade.{name}": f"{home}.{name}" for name, home in capgrade.PUBLIC.items()},
     **{f"capgrade.{name}": f"capgrade.{name}" for name in capgrade.MODULES},
 }
-ARRAY = re.compile(r"\b(ndarray|Tensor|ArrayLike|ScoreMatrix)\b")
+ARRAY = re.compile(r"\b(ndarray|Tensor|ArrayLike|ScoreMatrix|Array|Matrix)\b")
 SHAPE = re.compile(r"\[[\w,. ()-]+\]|\((?:\.{3}|[A-Z])(?:, \w+)+\)|\bshape\b")
 DTYPE = re.compile(r"\b(float|int|bool|uint)(8|16|32|64)?\b|\bdtype\b|\breal\b")
 # Their docstring says once what all arrays of their functions are.
