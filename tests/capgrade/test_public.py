@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import capgrade
-from capgrade.public import NAMES
+from capgrade.public import NAMES, USERS
 from tests.conftest import ROOT
 from tests.docs.blocks import examples
 
@@ -87,19 +87,22 @@ KNOWN = {*LISTED, *(home for home in SHORT.values() if not of_library(home))}
 
 
 def test_others_use_public_names_alone_and_each_is_used() -> None:
-    """But for what `import capgrade` gives, which is for users."""
+    """What users type may also stand in the words of a page."""
     used = set[str]()
     for where, code in sources():
         for name in names_used(code):
             home = home_of(name)
             assert home is not None, f"{where} uses {name}, which capgrade/public.py does not list"
             used.add(home)
-    for_users = {*SHORT.values()} | {
-        f"capgrade.{module}.{name}"
-        for module in capgrade.MODULES
-        for name in import_module(f"capgrade.{module}").__all__
+    pages = [path for path in (ROOT / "docs").glob("*.md") if path.name != "api.md"]
+    words = {*re.findall(r"\w+", "\n".join(path.read_text(encoding="utf-8") for path in pages))}
+    told = {
+        f"{module}.{name}"
+        for module, names in USERS.items()
+        for name in names.split()
+        if name in words
     }
-    assert {*LISTED} - used - for_users == set()
+    assert {*LISTED} - used - told == set()
 
 
 @pytest.mark.parametrize(
