@@ -156,7 +156,7 @@ class GradedRankingLoss(torch.nn.Module):
 
     def forward(self, sentence_features: Any, labels: Tensor | None) -> Tensor:
         """float32 scalar of a batch as trainers give it: features of each column, and `label`,
-        int64 [B, columns]."""
+        int64 [B, columns]. InputError where `label` has other columns than the batch."""
         anchors, *documents = (
             normalize(self.model(features)["sentence_embedding"], dim=-1)
             for features in sentence_features
