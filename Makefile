@@ -122,7 +122,7 @@ lint: .venv/installed
 	$(BIN)/lint-imports
 
 screenshots: .venv/installed
-	$(BIN)/capgrade audit --captions data/captions --relevance data/relevance --similarity data/embeddings/scenes_bcls/similarity.npy --out data/audit.html
+	$(BIN)/capgrade audit --captions data/captions --relevance data/relevance --similarity data/embeddings/scenes_bcls/similarity.npy --out data/audit.html --force
 	$(BIN)/python -m tests.tools.screenshots --data data $(if $(COCO),--coco $(COCO)) --out docs/screenshots
 
 .venv/installed: pyproject.toml

@@ -52,7 +52,7 @@ PARTS = {
     # Labels and lists of them in files.
     "capgrade.labels.qrels": "write_tsv",
     "capgrade.labels.stored": "Sampled",
-    "capgrade.lists": "HUNDREDTHS LIKELY LikelyList refuse_other write_list",
+    "capgrade.lists": "HUNDREDTHS LIKELY LikelyList write_list",
     # Parts of measures and metrics.
     "capgrade.measures.bleu.fitted": "FittedBleu",
     "capgrade.measures.corpus": "Corpus pair_candidates",

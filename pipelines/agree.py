@@ -32,7 +32,7 @@ from capgrade.agreement.mixture_weights import mix, require_mixture, write_mixtu
 from capgrade.measures import Measure, choose, file_digests
 from capgrade.measures.imported import Imported
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.agreement_text import TABLES, agreement_table, agreement_text
+from capgrade.pipelines.agreement_text import agreement_table, agreement_text
 from capgrade.pipelines.stages.agree import (
     AGREE,
     AGREEMENT,
@@ -44,9 +44,8 @@ from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import found_digests, write_json, write_text
-from capgrade.schemas.judges import NONE, PEOPLE, TRUTH, VALUES, are_agreement, parse_scale
+from capgrade.schemas.judges import NONE, PEOPLE, TRUTH, VALUES, parse_scale
 from capgrade.schemas.output import refuse_foreign
-from capgrade.schemas.own_files import json_with, refuse_file
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.run import Run
 from capgrade.schemas.say import tell
@@ -175,11 +174,6 @@ def compare_with_people(
         result["human"] = human(people, own)
     pairs = None if isinstance(people, Within) else _judged_table(people, own, values)
     return Compared(Agreement(facts, result), inputs, pairs, weights, fitted)
-
-
-def refuse_other_figures(path: Path) -> None:
-    """InputError where something else stands at the file of agreement to write."""
-    refuse_file(path, "agreement figures", TABLES.get(path.suffix) or json_with(are_agreement))
 
 
 def write_figures(path: Path, agreement: Agreement) -> None:

@@ -9,14 +9,7 @@ from rich.console import Console
 from capgrade.agreement.coefficients import COEFFICIENTS
 from capgrade.schemas.console import console, print_table
 from capgrade.schemas.judges import CHOSEN, RANDOM
-from capgrade.schemas.own_files import signed, starting
 from capgrade.schemas.tables import ENDINGS, WRITERS
-
-# How a file is recognised as a table of ours. Other people's LaTeX begins with a tabular too.
-TABLES = {
-    ".md": starting(b"| measure | pearson "),
-    ".tex": signed(rb"\begin{tabular}{l", "\\toprule\nmeasure & pearson "),
-}
 
 
 def agreement_text(result: dict[str, Any]) -> str:

@@ -64,6 +64,7 @@ SetOptions = Annotated[
         help="One of `capgrade list parameters`; repeat for several.",
     ),
 ]
+Force = Annotated[bool, Option("--force", help="Write over files that are there.")]
 AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 Out = Annotated[Path, Option(metavar=FOLDER, help="Folder to write.")]
 OptionalOut = Annotated[

@@ -13,7 +13,7 @@ from capgrade.pictures.draw_regions import write_png
 from capgrade.pictures.listing import PICTURES_TABLE, make_opener
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
-from capgrade.schemas.own_files import refuse_picture
+from capgrade.schemas.out_files import refuse_file
 
 _SIDE = 180  # pixels of an image in the picture
 _MARGIN = 12
@@ -53,11 +53,13 @@ def matches(
     return captions.caption_ids[column], captions.texts[column], found
 
 
-def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) -> None:
+def picture(
+    captions_dir: Path, text: str, found: Sequence[Match], out: Path, force: bool = False
+) -> None:
     """Draw the caption above the images it is relevant to, each with its relevance. InputError when
-    the captions folder has no images (only `scenes` writes them), and for a file at `out` that is
-    not such a picture."""
-    refuse_picture(out)
+    the captions folder has no images (only `scenes` writes them), and where a file is at `out`, but
+    with `force`."""
+    refuse_file(out, force)
     if not (captions_dir / PICTURES_TABLE).is_file():
         remedy = "leave --out away"
         raise InputError(

@@ -5,7 +5,7 @@ writes into OUT.unfinished/STAGE-KEY, beside it; KEY is a digest of what its par
 part that is there is whole, and a run of the same key goes on with it. When a run has ended, its
 files take the place of those of the run before, and unfinished work of other keys is deleted. A
 lock in OUT.unfinished says that a run is at work. Everything else is an InputError before anything
-is touched. `own_files` has the rule of files.
+is touched. `out_files` has the rule of files.
 
 Files take their places one by one, since a folder may hold files of the user, be the current folder
 of a shell, or be a mounted file system, so that it cannot be exchanged as a whole.

@@ -178,3 +178,18 @@ def test_other_parameters_lose_what_depends_on_them(project: Path) -> None:
     assert "data/shards: unfinished work (" in said, said
     assert "of other parameters or inputs (shards.top 5 -> 6) stays in" in said
     assert len(list(project.glob("data/*.unfinished/*"))) == 1, "that of the run that has ended"
+
+
+def test_a_file_that_is_there_is_made_again_without_force(project: Path) -> None:
+    """DVC deletes what a stage wrote before it runs it again, so that its command stays as it is."""
+    path, out = project / "dvc.yaml", project / "data" / "df.arrow"
+    pipeline = yaml.safe_load(path.read_text())
+    command = f"{sys.executable} run.py frequencies --captions captions --out data/df.arrow"
+    pipeline["stages"]["frequencies"] = {"cmd": command, "outs": ["data/df.arrow"]}
+    path.write_text(yaml.safe_dump(pipeline, width=10_000))
+    again = [sys.executable, "-m", "dvc", "repro", "--force", "frequencies"]
+    for _ in range(2):
+        subprocess.run(again, cwd=project, env=ENVIRONMENT, check=True, capture_output=True)
+        assert out.is_file()
+    done = subprocess.run(command.split(), cwd=project, env=ENVIRONMENT, capture_output=True)
+    assert done.returncode == 2 and b"df.arrow: a file is there -> give --force" in done.stderr

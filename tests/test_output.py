@@ -31,7 +31,6 @@ from capgrade.schemas.files import (
     write_text,
 )
 from capgrade.schemas.output import LOCK, only_run, output_folder, work_folder
-from capgrade.schemas.own_files import signed, starting
 from capgrade.schemas.regions import Regions, write_regions
 from capgrade.trainer.fit.train import train as fit
 from tests import kills
@@ -648,39 +647,24 @@ def test_verify_never_advises_to_delete(world: Path, tmp_path: Path) -> None:
         ("report --data {root} --out {out}", "page.html"),
     ],
 )
-def test_a_file_is_replaced_only_by_its_like(
+def test_a_file_is_written_over_with_force_alone(
     command: str, name: str, world: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / name
     line = command.format(root=world, out=out)
-    shutil.copy(world / "captions" / "captions.arrow", out)
-    assert "it is there and is no" in refused(line, tmp_path)
-    for mine in (
-        b"",
-        b"<!doctype html><p>mine",
-        b"\x89PNG mine",
-        b'{"mine": {"pearson": 1}}',
-        b"[]",
-        b"ARROW1 mine",
-    ):
-        out.write_bytes(mine)
-        assert "it is there and is no" in refused(line, tmp_path)
-    out.unlink()
     assert call(*line.split()) == 0
-    assert call(*line.split()) == 0, "once more over its own"
+    assert f"{name}: a file is there -> give --force" in refused(line, tmp_path), "its own too"
+    first = out.read_bytes()
+    out.write_bytes(b"mine")
+    assert f"{name}: a file is there" in refused(line, tmp_path)
+    assert call(*line.split(), "--force") == 0 and out.read_bytes() == first
     listed = world / "captions" / "captions.arrow"
     line = command.format(root=world, out=listed)
-    assert "a file of the finished folder" in refused(line, world / "captions")
-
-
-def test_a_file_is_known_by_its_very_first_bytes(tmp_path: Path) -> None:
-    for ours, content in (
-        (starting(b"| measure |"), b"| measure |"),
-        (signed(b"\x89PNG"), b"\x89PNG capgrade"),
-    ):
-        for before, known in ((b"", True), (b"\n\n", False), (b" ", False)):
-            (tmp_path / "a").write_bytes(before + content)
-            assert ours(tmp_path / "a") == known
+    assert "a file of the finished folder" in refused(f"{line} --force", world / "captions")
+    out.unlink()
+    out.mkdir()
+    line = command.format(root=world, out=out)
+    assert "a folder where a file is to be written" in refused(f"{line} --force", tmp_path)
 
 
 @pytest.mark.parametrize("format", ["tsv", "scan"])
@@ -691,7 +675,8 @@ def test_exported_features_replace_nothing(format: str, world: Path, tmp_path: P
     refused(line, tmp_path)
     if format == "scan":
         out.unlink()
-        assert "dev_ids.txt: it is there" in refused(line, tmp_path)
+        assert "dev_ids.txt: a file is there" in refused(line, tmp_path)
+    assert call(*line.split(), "--force") == 0
 
 
 def test_a_review_is_not_put_into_anybodys_folder(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ from capgrade.schemas.files import (
     write_text,
 )
 from capgrade.schemas.judges import truth_file
+from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.own_files import refuse_file
 from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.schemas.shards import read_shards
 
@@ -45,17 +45,14 @@ _STAGE, _GENERATOR = "audit", "capgrade audit"
 
 
 def lists_folder(out: Path) -> Path:
-    """The folder of the lists, `audit-lists` of `audit.html`. InputError where something else
-    stands at the page, and for a page that is no .html."""
-    from capgrade.apps.page import recogniser_of
-
+    """The folder of the lists, `audit-lists` of `audit.html`. InputError for a page that is no
+    .html."""
     if out.suffix.lower() != ".html":
         raise InputError(
             "the page's name does not end in .html",
             file=out,
             remedy=f"give {out.stem or 'audit'}.html",
         )
-    refuse_file(out, "audit of capgrade", recogniser_of(_GENERATOR))
     return out.with_name(f"{out.stem}-lists")
 
 
@@ -73,6 +70,7 @@ def audit(
     agree: AgreeParams | None = None,
     similarity: Sequence[Path] = (),
     stand_in: int | None = None,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Write the page `out`, and beside it in the folder `audit-lists` of `audit.html` the lists as
     CSV and a file of positives (`write_lists`).
@@ -82,13 +80,16 @@ def audit(
     right, `judgements` say, read as `agree` has it, or the truth of generated scenes. A model's
     errors are audited with `similarity` or `stand_in`, as `load_task` takes them. Returns the
     figures, whose keys are explained where they are filled in. Raises InputError where inputs do
-    not fit one another, or where something else stands at `out` or in its folder."""
+    not fit one another, where something else stands in the folder, and where a file is at `out`,
+    but with `force`."""
     from capgrade.apps.audit.page import AuditResult, page_sections
     from capgrade.apps.page import render_page
     from capgrade.apps.page.thumbnails import PageThumbnails
     from capgrade.trainer.evaluation.evaluate import similarity_names
 
-    with output_folder(lists_folder(out), _STAGE) as lists:
+    folder = lists_folder(out)
+    refuse_file(out, force)
+    with output_folder(folder, _STAGE) as lists:
         calibration_file = calibration or SHIPPED
         matrices = dict(zip(similarity_names(similarity), similarity, strict=True))
         input_files = {

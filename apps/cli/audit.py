@@ -20,6 +20,7 @@ from capgrade.pipelines.options import (
     SHARE,
     CaptionsDir,
     CommonOptions,
+    Force,
     ImagesOption,
     N,
     Out,
@@ -78,6 +79,7 @@ def audit(
         Option(metavar=N, help="As a model: caption N of each image stands for the image."),
     ] = None,
     split: Split = None,
+    force: Force = False,
     common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Which negatives are likely positives: a list of pairs, what share of it is right, and what
@@ -105,6 +107,7 @@ def audit(
         agree=agree,
         similarity=similarity or (),
         stand_in=stand_in,
+        force=force,
     )
     print_result(
         figures,

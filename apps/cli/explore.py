@@ -14,6 +14,7 @@ from capgrade.pipelines.options import (
     FILE,
     FOLDER,
     AsJson,
+    Force,
     ImagesOption,
     Measures,
     ParamsFile,
@@ -83,6 +84,7 @@ def explore(
     export: Annotated[
         Path | None, Option(metavar=FILE, help="Only write mean scores of --reviews, a CSV.")
     ] = None,
+    force: Force = False,
     params: ParamsFile = None,
     sets: SetOptions = None,
 ) -> None:
@@ -103,7 +105,7 @@ def explore(
         if export.suffix == ".arrow":
             remedy = "call it .csv; .arrow is a dense matrix"
             raise InputError("judgements are written as CSV", file=export, remedy=remedy)
-        typer.echo(f"{write(ReviewRatings.open(reviews), export):,} pairs -> {export}")
+        typer.echo(f"{write(ReviewRatings.open(reviews), export, force):,} pairs -> {export}")
         return
     loaded = load(params, sets)
     settings, names = loaded.explore, parse_measures(measures, loaded.shards.measures)

@@ -14,6 +14,7 @@ from capgrade.pipelines.options import (
     NAME,
     CaptionsDir,
     CommonOptions,
+    Force,
     ImagesOption,
     Split,
     load,
@@ -68,6 +69,7 @@ def judge(
     images: ImagesOption = None,
     split: Split = None,
     max_cost: MaxCost = None,
+    force: Force = False,
     common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Ask a model how well captions describe images, as judgements and as a measure that `agree`
@@ -97,6 +99,7 @@ def judge(
         max_cost=max_cost,
         params=settings,
         tell=lambda message: typer.echo(message, err=True),
+        force=force,
     )
     message = f"{done['answered']:,} of {done['pairs'] * len(done['prompts']):,} scores -> {out}"
     if done["tokens"]["sent"]:
@@ -114,5 +117,6 @@ def judge(
         )
     if done["left"]:
         typer.echo(
-            f"{done['left']:,} scores are left: {done['stopped']}; run again to go on", err=True
+            f"{done['left']:,} scores are left: {done['stopped']}; run again with --force to go on",
+            err=True,
         )

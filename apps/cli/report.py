@@ -13,6 +13,7 @@ from capgrade.pipelines.options import (
     FILE,
     FOLDER,
     TEXT,
+    Force,
     ImagesOption,
     ParamsFile,
     SetOptions,
@@ -37,6 +38,7 @@ def report(
         ),
     ] = None,
     images: ImagesOption = None,
+    force: Force = False,
     params: ParamsFile = None,
     sets: SetOptions = None,
 ) -> None:
@@ -50,7 +52,7 @@ def report(
     loaded = load(params, sets)
     if "name" in loaded.publish.model_fields_set:
         title = title or loaded.publish.name
-    done = stage(data, out, charts, title, images or loaded.regions.images)
+    done = stage(data, out, charts, title, images or loaded.regions.images, force)
     also = f", {len(done.pictures)} pictures -> {charts}" if charts else ""
     typer.echo(f"{done.sections} sections, {done.bytes / 1e6:.1f} MB -> {out}{also}")
     for what in done.missing:

@@ -15,7 +15,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.judges import SAMPLING, SCALE, YES_OR_NO, ZERO_TO_FIVE, scale_text
 from capgrade.schemas.lines import csv_text
-from capgrade.schemas.own_files import refuse_file, starting
+from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.reviews import POOL, SCORES, SEMANTIC_MAP, ReviewPlan
 
 RELEVANT = 4  # the lowest score of a relevant pair, in SemanticMap's protocol
@@ -25,16 +25,16 @@ LEVELS: tuple[Level, ...] = ("ordinal", "interval")
 Table = Mapping[str, Mapping[int, float]]  # reviewer -> item -> score
 
 
-def export_judgements(ratings: ReviewRatings, out: Path) -> int:
+def export_judgements(ratings: ReviewRatings, out: Path, force: bool = False) -> int:
     """Write a CSV that `capgrade agree --judgements` reads: the mean score of each rated pair and
     the number of its ratings; returns the number of rows. InputError when nothing has been rated,
-    and for a file at `out` that is something else."""
+    and where a file is at `out`, but with `force`."""
     text, rows = judgements_csv(ratings)
     if not rows:
         raise InputError(
             "nothing has been rated", file=ratings.folder, remedy="review first: capgrade explore"
         )
-    refuse_file(out, "CSV of judgements", starting(",".join(HEADER).encode()))
+    refuse_file(out, force)
     write_text(out, text)
     return rows
 

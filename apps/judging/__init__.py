@@ -1,7 +1,6 @@
 """Stage `judge`: a model rates pairs, as judgements that `agree` reads: at a chat endpoint, at one
 that reranks, or a cross-encoder in this process."""
 
-import csv
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -14,8 +13,8 @@ from capgrade.pictures.lookup import find_pictures
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import write_text
 from capgrade.schemas.judges import PROMPT, SCALE, scale_text
-from capgrade.schemas.lines import cells, csv_text
-from capgrade.schemas.own_files import Recogniser, refuse_file, starting
+from capgrade.schemas.lines import csv_text
+from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.params import JudgeParams
 
 HEAD = ("image_id", "caption_id", "score", "rater", SCALE, PROMPT)
@@ -34,6 +33,7 @@ def judge(
     max_cost: float | None = None,
     params: JudgeParams,
     tell: Callable[[str], None] = lambda said: None,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Ask a judge of `judge_of` about `pairs` (see `read_pairs`) and write the scores as CSV, a row
     for each pair and prompt, in this order; `model` is the rater's name. What is to be asked, and
@@ -41,12 +41,12 @@ def judge(
     with the reason, and asked by the next run.
 
     Answers are kept by the digest of model, prompt, texts and picture: none is asked for twice, and
-    a run that was killed goes on. Raises InputError where inputs do not fit, something else stands
-    at `out`, or the endpoint refuses whoever asks.
+    a run that was killed goes on. Raises InputError where inputs do not fit, the endpoint refuses
+    whoever asks, and where a file is at `out` or beside it, but with `force`.
     """
     failed = out.with_name(f"{out.stem}-unanswered.csv")
-    refuse_file(out, f"table of capgrade judge by {model}", _recognise_judge(model))
-    refuse_file(failed, "table of capgrade judge", starting(",".join(_NO_ANSWER).encode()))
+    refuse_file(out, force)
+    refuse_file(failed, force)
     prompts = load_prompts(params.prompt, source.reads, images is not None)
     captions = read_captions(captions_dir, split)
     image, caption = read_pairs(pairs, captions)
@@ -113,18 +113,3 @@ def judge_of(endpoint: str | None, model: str, params: JudgeParams) -> Judge:
 
     server = Endpoint(endpoint, model, params.timeout, params.retries)
     return RerankJudge(server) if server.address.endswith(RERANK) else ChatJudge(server)
-
-
-def _recognise_judge(model: str) -> Recogniser:
-    """Tables whose every rater is this model: people's judgements have the same columns."""
-
-    def is_ours(path: Path) -> bool:
-        try:
-            with path.open(encoding="utf-8", newline="") as file:
-                rows = csv.reader(file)
-                head = tuple(next(rows, ()))
-                return head in (HEAD, HEAD[:-1]) and all(row[3:4] == cells([model]) for row in rows)
-        except (UnicodeDecodeError, csv.Error):
-            return False
-
-    return is_ours

@@ -20,7 +20,6 @@ from capgrade.apps.page.parts import Chart, PagePicture, PageSection, as_cell
 from capgrade.pictures.lookup import data_uri
 from capgrade.schemas.files import atomic, write_manifest
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.own_files import Recogniser, signed
 
 _FOLDER = Path(__file__).parent
 VEGA_LITE = "6.4"
@@ -36,12 +35,6 @@ def _vega_script() -> str:
     # A browser would take </script in a string for the end of the script; <\/script is the same
     # string to JavaScript.
     return bundle.replace("</script", "<\\/script")
-
-
-def recogniser_of(generator: str) -> Recogniser:
-    """A test for pages that `render_page` made for this generator, so that none is overwritten by
-    another generator's page."""
-    return signed(b"<!doctype html>", f'content="{generator}"')
 
 
 def render_page(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from capgrade.apps.page import recogniser_of, render_page, write_pictures
+from capgrade.apps.page import render_page, write_pictures
 from capgrade.apps.page.parts import Note, PageSection
 from capgrade.apps.page.thumbnails import PageThumbnails
 from capgrade.apps.report.agreement import agreement_section, best_measure_sentence
@@ -23,8 +23,8 @@ from capgrade.apps.report.runs import (
     training_section,
 )
 from capgrade.schemas.files import package_version, write_text
+from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.output import refuse_foreign
-from capgrade.schemas.own_files import refuse_file
 
 _GENERATOR = "capgrade"
 
@@ -75,15 +75,16 @@ def report(
     pictures: Path | None = None,
     title: str | None = None,
     images: str | Path | None = None,
+    force: bool = False,
 ) -> WrittenReport:
     """Write the page `out` on a folder of outputs, named as in dvc.yaml, and its charts as files in
     the folder `pictures`. `images` are the corpus' pictures: a folder, a zip, or a URL template
     (`lookup.py`). The page lists missing outputs with the commands that make them.
 
     Raises InputError without captions, for an output that is damaged or belongs to other captions,
-    and where `out` or `pictures` exists and is not a report's.
+    where `pictures` exists and is not a report's, and where a file is at `out`, but with `force`.
     """
-    refuse_file(out, "report of capgrade", recogniser_of(_GENERATOR))
+    refuse_file(out, force)
     if pictures:
         refuse_foreign(pictures, "pictures")
     data = ReportData(folder)

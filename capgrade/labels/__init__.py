@@ -364,14 +364,14 @@ class Labels(Opened):
         measure: str | None = None,
         grades: Sequence[float],
         queries: str = "captions",
+        force: bool = False,
     ) -> int:
         """Write what is known as TREC judgements, "query 0 document grade" a line; returns the
         lines.
 
         A grade is how many of the thresholds `grades`, rising, a value reaches: TREC's are whole
         numbers. `queries` is captions or images; what was not sampled is not judged. Raises
-        InputError for an id with a space, and where `path` may not be written: over any file but
-        judgements of the same pairs, as TREC's do not say whose they are.
+        InputError for an id with a space, and where a file is, but with `force`.
 
         >>> labels = Labels.load("dataset")
         >>> labels.to_qrels("cider.qrels", measure="cider", grades=[0.5, 1, 2]) > 100
@@ -379,7 +379,8 @@ class Labels(Opened):
         """
         from capgrade.labels.qrels import write_qrels
 
-        return write_qrels(self, Path(path), self.choose_measure(measure), grades, queries)
+        name = self.choose_measure(measure)
+        return write_qrels(self, Path(path), name, grades, queries, force)
 
     def sample(self, measure: str | None = None) -> Pairs:
         """What is known, as `metrics.estimate` reads it, images as queries: a kept pair stands for

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from capgrade.metrics.runs import fields_of, refuse_spaces, write_lines
+from capgrade.metrics.runs import refuse_spaces, write_lines
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.pairs import Pairs
@@ -21,7 +21,12 @@ _SEPARATORS = {"\t", "\n", "\r"}  # of fields and lines
 
 
 def write_qrels(
-    labels: Labels, path: Path, measure: str, grades: Sequence[float], queries: str
+    labels: Labels,
+    path: Path,
+    measure: str,
+    grades: Sequence[float],
+    queries: str,
+    force: bool = False,
 ) -> int:
     """As `Labels.to_qrels`."""
     edges = np.asarray(grades, np.float64)
@@ -34,14 +39,7 @@ def write_qrels(
     refuse_spaces(set(columns[0]), "query")
     refuse_spaces(set(columns[1]), "document")
     lines = [f"{q} 0 {d} {grade}\n" for q, d, grade in zip(*columns, strict=True)]
-
-    def is_same_pairs(rows: list[list[str]]) -> bool:
-        """Whether a file judges the same queries and documents, line for line, whatever the grades:
-        nothing else in TREC judgements says who wrote them."""
-        well_formed = all(len(row) == 4 and row[3].isdecimal() for row in rows)
-        return well_formed and [row[:3] for row in rows] == [fields_of(line)[:3] for line in lines]
-
-    write_lines(path, lines, "TREC judgements of these labels", is_same_pairs)
+    write_lines(path, lines, force)
     return len(values)
 
 

@@ -3,7 +3,6 @@ pairs."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from capgrade.metrics.base import Positives
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import file_digest
-from capgrade.schemas.own_files import refuse_file
+from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.pairs import Pairs
 
 _FOLDER = Path(__file__).parent
@@ -68,21 +67,10 @@ def named(name: str | Path) -> Path:
     return shipped
 
 
-def refuse_other(path: Path) -> None:
-    """InputError where a file stands at `path` that is no such list."""
-
-    def ours(there: Path) -> bool:
-        with suppress(InputError):
-            return len(read_list(there).image_ids) > 0
-        return False
-
-    refuse_file(path, "list of likely pairs", ours)
-
-
-def write_list(path: Path, found: LikelyList) -> None:
+def write_list(path: Path, found: LikelyList, force: bool = False) -> None:
     """One row a pair, sorted by image and caption; the ids and owners are in the file's metadata.
-    InputError as `refuse_other`."""
-    refuse_other(path)
+    InputError where a file is, but with `force`."""
+    refuse_file(path, force)
     pairs = found.pairs.take(np.lexsort((found.pairs.caption, found.pairs.image)))
     columns = {
         "image": pairs.image.astype(np.uint16),

@@ -26,7 +26,7 @@ from capgrade.measures.ngrams import (
 from capgrade.schemas.arrow import ArrowFile, metadata_of, with_metadata, write_arrow
 from capgrade.schemas.captions import Captions, read_corpus
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.own_files import arrow_of, refuse_file
+from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.say import warn
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import (
@@ -107,12 +107,12 @@ class Frequencies:
         images = images_with(ngrams.sentences, owner, len(ngrams.keys))
         return cls(ngrams.vocabulary, ngrams.keys, images, n_images, tokenizer, corpus)
 
-    def write(self, path: str | Path) -> None:
+    def write(self, path: str | Path, force: bool = False) -> None:
         """Write the file of `capgrade frequencies`.
 
-        InputError where a file of another kind stands.
+        InputError where a file is, but with `force`.
         """
-        refuse_file(Path(path), "file of document frequencies", arrow_of(_KIND))
+        refuse_file(Path(path), force)
         schema = with_metadata(
             _SCHEMA, {"kind": _KIND, "n_images": self.n_images, "corpus": self.corpus}
         )

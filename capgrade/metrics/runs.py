@@ -3,8 +3,7 @@ like give them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -19,7 +18,7 @@ from capgrade.metrics.base import as_numpy
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.lines import number, read_lines
-from capgrade.schemas.own_files import refuse_file
+from capgrade.schemas.out_files import refuse_file
 
 
 @dataclass(frozen=True)
@@ -203,9 +202,9 @@ class Run(_QueryDocuments):
             [str(q) for q in queries], pa.array(texts, pa.string()), np.array(start), scored
         )._check()
 
-    def write(self, path: str | Path, tag: str = "capgrade") -> int:
+    def write(self, path: str | Path, tag: str = "capgrade", force: bool = False) -> int:
         """A TREC run, ranks from 1; returns the lines. Raises InputError for an id with a space,
-        and where the path may not be written: over another file than a run with the same tag.
+        and where a file is, but with `force`.
 
         >>> Run.from_dict({"q": {"a": 0.1, "b": 0.9}}).write("a.run")
         2
@@ -217,11 +216,7 @@ class Run(_QueryDocuments):
         for query, first, last in zip(self.queries, self.start[:-1], self.start[1:], strict=True):
             for rank, k in enumerate(range(first, last), 1):
                 lines.append(f"{query} Q0 {texts[k]} {rank} {float(self.scores[k])!r} {tag}\n")
-
-        def is_ours(rows: list[list[str]]) -> bool:
-            return all(len(row) == 6 and (row[1], row[5]) == ("Q0", tag) for row in rows)
-
-        write_lines(Path(path), lines, f"TREC run with the tag '{tag}'", is_ours)
+        write_lines(Path(path), lines, force)
         return len(lines)
 
 
@@ -288,18 +283,8 @@ def refuse_spaces(names: Iterable[str], what: str) -> None:
             )
 
 
-def write_lines(
-    path: Path, lines: list[str], what: str, is_ours: Callable[[list[list[str]]], bool]
-) -> None:
-    """Over nothing, or over a file the fields of whose lines are `ours`."""
-
-    def is_replaceable(file: Path) -> bool:
-        with suppress(UnicodeDecodeError):
-            return is_ours(
-                [fields_of(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
-            )
-        return False
-
-    refuse_file(path, what, is_replaceable)
+def write_lines(path: Path, lines: list[str], force: bool) -> None:
+    """InputError where a file is, but with `force`."""
+    refuse_file(path, force)
     with atomic(path) as temporary:
         temporary.write_text("".join(lines), encoding="utf-8")

@@ -12,7 +12,7 @@ from PIL.PngImagePlugin import PngInfo
 from capgrade.pictures.listing import make_opener
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
-from capgrade.schemas.own_files import SIGNATURE, refuse_picture
+from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.regions import Regions, RegionStore
 
 REGIONS_SIDE = 420  # pixels of the longer side of an image in the picture
@@ -27,14 +27,16 @@ _COLUMNS, _MARGIN = 3, 14  # of a grid, and pixels around its pictures
 Rectangle = tuple[float, float, float, float]
 
 
-def draw_regions(folder: Path, images: Path, out: Path, count: int = 6, top: int = 6) -> int:
+def draw_regions(
+    folder: Path, images: Path, out: Path, count: int = 6, top: int = 6, *, force: bool = False
+) -> int:
     """Draw `count` images, spread evenly over the folder, each with its `top` most confident boxes;
     returns how many.
 
     Raises InputError for regions without boxes, when an image of theirs is not among `images`, and
-    for a file at `out` that is no picture of ours.
+    where a file is at `out`, but with `force`.
     """
-    refuse_picture(out)
+    refuse_file(out, force)
     store = RegionStore(folder)
     drawn = draw_sheet(store, make_opener(images, dict.fromkeys(store.ids)), count, top)
     assert drawn is not None  # `make_opener` raises for an image that is not there.
@@ -168,9 +170,9 @@ def _touch(a: Rectangle, b: Rectangle) -> bool:
 
 
 def write_png(path: Path, image: Image.Image) -> None:
-    """Write a PNG with our signature, by which a later run knows that it may replace it."""
+    """Write a PNG that says what drew it."""
     text = PngInfo()
-    text.add_text("Software", SIGNATURE)
+    text.add_text("Software", "capgrade")
     with atomic(path) as temporary:
         image.save(temporary, "PNG", optimize=True, pnginfo=text)
 

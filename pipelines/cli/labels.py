@@ -17,6 +17,7 @@ from capgrade.pipelines.options import (
     AsJson,
     CaptionsDir,
     CommonOptions,
+    Force,
     Measures,
     Split,
     load,
@@ -30,6 +31,7 @@ def frequencies(
     captions: CaptionsDir,
     out: Annotated[Path, Option(metavar=FILE, help="Arrow file to write.")],
     split: Split = None,
+    force: Force = False,
 ) -> None:
     """Document frequencies of captions, for CIDEr-D of others: `measures.cider.document_frequency`.
 
@@ -39,7 +41,7 @@ def frequencies(
     from capgrade.schemas.captions import read_captions
 
     counted = Frequencies.of_captions(read_captions(captions, split))
-    counted.write(out)
+    counted.write(out, force)
     typer.echo(f"{len(counted.images):,} n-grams of {counted.n_images:,} images -> {out}")
 
 
@@ -72,6 +74,7 @@ def agree_texts(
     measures: Measures = None,
     split: Split = None,
     out: AgreementFile = None,
+    force: Force = False,
     common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Agreement of caption scores with people's, from a table of candidates, references and
@@ -82,12 +85,13 @@ def agree_texts(
     loaded = load(common.params, common.sets)
     names = parse_measures(measures, ("bleu", "meteor", "rouge_l", "cider"))
     require_all(measures=names)
-    from capgrade.pipelines.agree import Agreement, refuse_other_figures, write_figures
+    from capgrade.pipelines.agree import Agreement, write_figures
     from capgrade.pipelines.judged_texts import agree_on_texts
     from capgrade.schemas.judges import PEOPLE
+    from capgrade.schemas.out_files import refuse_file
 
     if out:
-        refuse_other_figures(out)
+        refuse_file(out, force)
     rows, result = agree_on_texts(
         table,
         names,

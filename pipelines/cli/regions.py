@@ -12,6 +12,7 @@ from capgrade.pipelines.options import (
     NAME,
     PATH,
     AsJson,
+    Force,
     RegionsDir,
     print_result,
     refuse_options,
@@ -84,6 +85,7 @@ def import_regions(
     ] = None,
     captions: CaptionsOfImages = None,
     split: SplitsOfImages = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Read and check other people's feature files, and store them as Arrow shards.
@@ -99,7 +101,7 @@ def import_regions(
         others = {"captions": captions, "split": split, "unreadable": unreadable, "ids": ids}
         refuse_options("with --format weights", **others, input_dtype=input_dtype)
         classes, attributes = names or (None, None)
-        made = convert(input[0], out, classes_file=classes, attributes_file=attributes)
+        made = convert(input[0], out, classes_file=classes, attributes_file=attributes, force=force)
         print_result(made, as_json, f"{made['layout']} -> {out}")
         return
     refuse_options(f"with --format {format}", names=names)
@@ -128,20 +130,21 @@ def export_regions(
         Path,
         Option(metavar=PATH, help="File to write: any.tsv, {split}_ims.npy; for npz a folder."),
     ],
+    force: Force = False,
 ) -> None:
-    """Write our shards in a layout that other code bases read. A tsv or scan file is never
-    replaced."""
+    """Write our shards in a layout that other code bases read."""
     from capgrade.pipelines.features.convert import export_regions as stage
 
-    typer.echo(f"{stage(format, regions, out):,} images as {format} -> {out}")
+    typer.echo(f"{stage(format, regions, out, force):,} images as {format} -> {out}")
 
 
 def show_regions(
     regions: RegionsDir,
     images: Annotated[Path, Option(metavar=PATH, help="Images that the regions were made from.")],
     out: Annotated[Path, Option(metavar=FILE, help="PNG to draw.")],
+    force: Force = False,
 ) -> None:
     """Draw boxes with classes and attributes on a handful of images."""
     from capgrade.pictures.draw_regions import draw_regions as stage
 
-    typer.echo(f"{stage(regions, images, out)} images -> {out}")
+    typer.echo(f"{stage(regions, images, out, force=force)} images -> {out}")

@@ -12,6 +12,7 @@ from capgrade.pipelines.options import (
     COMMON_OPTIONS,
     FILE,
     CommonOptions,
+    Force,
     load,
     print_result,
     require_all,
@@ -45,6 +46,7 @@ def score(
         ),
     ] = None,
     out: Annotated[Path | None, Option(metavar=FILE, help="Table to write, .md or .tex.")] = None,
+    force: Force = False,
     common: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Score a captioner's results as COCO's evaluation does, with bootstrap intervals; no Java, no
@@ -58,18 +60,19 @@ def score(
     require_all(measures=names, params=loaded.measures)
     from capgrade.coco_files import read_candidates, read_references
     from capgrade.measures.frequencies import Frequencies
-    from capgrade.pipelines.cli.tables import SCORES_TEXTS, print_scores, scores_rows, scores_text
+    from capgrade.pipelines.cli.tables import print_scores, scores_rows, scores_text
     from capgrade.schemas.files import write_text
-    from capgrade.schemas.own_files import refuse_file
+    from capgrade.schemas.out_files import refuse_file
+    from capgrade.schemas.tables import ENDINGS
     from capgrade.scoring import Scores
     from capgrade.scoring import score as score_captions
 
     if out is not None:
-        if out.suffix not in SCORES_TEXTS:
+        if out.suffix not in ENDINGS:
             raise InputError(
                 "no table of scores is written so", file=out, remedy="end --out with .md or .tex"
             )
-        refuse_file(out, "table of scores", SCORES_TEXTS[out.suffix])
+        refuse_file(out, force)
     params = loaded.score
     references_of = read_references(references)
     counted = Frequencies.read(frequencies, params.tokenizer) if frequencies else None

@@ -9,7 +9,6 @@ from capgrade.comparison import Comparison, tested_rows
 from capgrade.metrics.uncertainty import Interval, PairedTest
 from capgrade.pipelines.show import Match
 from capgrade.schemas.console import print_table
-from capgrade.schemas.own_files import signed, starting
 from capgrade.schemas.tables import ENDINGS, WRITERS
 
 if TYPE_CHECKING:
@@ -58,13 +57,6 @@ def print_comparison(comparison: Comparison) -> None:
         f" corrected for {comparison.tested} tests (Holm)"
     )
     print_table(title, *comparison.cells(), texts=(0, 1), title_justify="left")
-
-
-# How a file is recognised as a table of scores of ours.
-SCORES_TEXTS = {
-    ".md": starting(b"| score | "),
-    ".tex": signed(rb"\begin{tabular}{l", "\\toprule\nscore & "),
-}
 
 
 def scores_rows(

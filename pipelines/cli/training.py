@@ -105,6 +105,7 @@ class LabelSearch:
         Path | None,
         Option(metavar=FILE, help="PNG to draw, when the captions come with images."),
     ] = None
+    force: Annotated[bool | None, Option("--force", help="Write over a file that is there.")] = None
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def _search_labels(
         captions, relevance, wanted.caption, wanted.measure, top
     )
     if wanted.out:
-        show.picture(captions, text, matches, wanted.out)
+        show.picture(captions, text, matches, wanted.out, bool(wanted.force))
     result = {
         "caption_id": caption_id,
         "caption": text,

@@ -25,7 +25,7 @@ from capgrade.pipelines.detectors.layouts import REMEDY, build_published, layout
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, digest
 from capgrade.schemas.lines import open_bytes, read_lines
-from capgrade.schemas.own_files import refuse_file
+from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.reading import reading
 
 CHECKPOINT_LAYOUT = "capgrade"
@@ -68,18 +68,6 @@ def save_bottom_up(
     text = json.dumps(facts, sort_keys=True, ensure_ascii=False)
     with atomic(path) as temporary:
         save_file(tensors, temporary, {CHECKPOINT_LAYOUT: text})
-
-
-def refuse_weights(path: Path) -> None:
-    """InputError when a file is there that `save_bottom_up` did not write."""
-
-    def written_by_us(there: Path) -> bool:
-        try:
-            return is_ours(read_safetensors(there)[1])
-        except InputError:
-            return False
-
-    refuse_file(path, "detector of capgrade", written_by_us)
 
 
 def is_ours(metadata: Mapping[str, str]) -> bool:
@@ -208,14 +196,15 @@ def convert(
     *,
     classes_file: Path | None = None,
     attributes_file: Path | None = None,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Write a checkpoint that `load_bottom_up` reads in our layout, with the names of classes and
     attributes; returns its layout, n_classes and n_attributes.
 
     The names are those of Visual Genome's objects_vocab.txt and attributes_vocab.txt, in the
-    model's order. InputError also where `out` is another kind of file.
+    model's order. InputError also where a file is at `out`, but with `force`.
     """
-    refuse_weights(out)
+    refuse_file(out, force)
     model, facts = load_bottom_up(source)
     classes, attributes = facts["classes"], facts["attributes"]
     if classes_file:

@@ -18,8 +18,8 @@ from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import digests, folder_digest, write_manifest
 from capgrade.schemas.image_matching import match_images
 from capgrade.schemas.left_out import MISSING
+from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.own_files import refuse_file
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import Dtype, Regions, RegionStore, write_regions
 from capgrade.schemas.say import tell
@@ -190,18 +190,17 @@ def _list_entries(
         yield from _with_progress(f"reading {source.name}", entries, None)
 
 
-def export_regions(format: str, folder: Path, out: Path) -> int:
+def export_regions(format: str, folder: Path, out: Path, force: bool = False) -> int:
     """Write the regions of `folder` in another code base's layout; returns the images.
 
     Raises InputError for a format without a writer, for regions that the layout cannot hold, and
-    where `out` is something else: tsv and scan never replace a file.
+    where another folder is at `out`, or a file, but with `force`.
     """
     if format not in WRITERS:
         raise InputError(f"no writer for format '{format}'", remedy=choose_from(format, WRITERS))
     paths = {"tsv": [out], "scan": [out, ids_file(out, SUFFIX)] if format == "scan" else []}
     for path in paths.get(format, []):
-        what = "file that may be replaced, as features cannot say who wrote them"
-        refuse_file(path, what, lambda _: False)
+        refuse_file(path, force)
     store = RegionStore(folder)
     images = _with_progress(f"writing {out.name}", store, len(store))
     if format != "npz":

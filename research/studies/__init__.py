@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.schemas.files import write_text
-from capgrade.schemas.own_files import refuse_file, starting
+from capgrade.schemas.out_files import refuse_file
 
 
-def arguments(doc: str | None, head: str, *paths: str, **options: Any) -> argparse.Namespace:
-    """The arguments of a study: `paths` that it needs, and its own `options`. InputError where
-    --out is anything but a table with this `head`."""
+def arguments(doc: str | None, *paths: str, **options: Any) -> argparse.Namespace:
+    """The arguments of a study: `paths` that it needs, and its own `options`. InputError where a
+    file is at --out, but with --force."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -21,9 +21,10 @@ def arguments(doc: str | None, head: str, *paths: str, **options: Any) -> argpar
     for name, option in options.items():
         parser.add_argument(f"--{name.replace('_', '-')}", **option)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--force", action="store_true", help="Write over a file that is there.")
     values = parser.parse_args()
     if values.out:
-        refuse_file(values.out, "table of a study", starting(head.encode()))
+        refuse_file(values.out, values.force)
     return values
 
 

@@ -139,7 +139,6 @@ def _share_of_draws(part: np.ndarray, whole: np.ndarray, draws: np.ndarray) -> s
 def main() -> None:
     given = arguments(
         __doc__,
-        "| data ",
         data={"action": "append", "nargs": "+", "required": True},
         by_p={"action": "store_true", "help": "by measure and P, of data with judgements"},
     )

@@ -2,7 +2,7 @@
 aside.
 
     python -m research.studies.coco_lists --input ../shared/data/coco/test5k_captions.tsv \
-        --out capgrade/lists/coco-5k.parquet
+        --out capgrade/lists/coco-5k.parquet --force
 
 Prints how many pairs it holds, and how far ECCV Caption's lists agree.
 """
@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.agreement.calibration import SHIPPED, load
-from capgrade.lists import HUNDREDTHS, LikelyList, refuse_other, write_list
+from capgrade.lists import HUNDREDTHS, LikelyList, write_list
 from capgrade.measures import MeasuresParams, choose
 from capgrade.metrics import human_lists
 from capgrade.pipelines.captions import captions as write_captions
 from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.pairs import Pairs
 
 LEAST = 0.2
@@ -77,13 +78,14 @@ def main() -> None:
     )
     for name in ("--input", "--out"):
         parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--force", action="store_true", help="Write over a file that is there.")
     given = parser.parse_args()
-    refuse_other(given.out)
+    refuse_file(given.out, given.force)
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "captions"
         write_captions(made, CaptionsParams(source="tsv", input=str(given.input), split="test"))
         found = likely_pairs(read_captions(made))
-    write_list(given.out, found)
+    write_list(given.out, found, given.force)
     some = int((found.pairs.value >= 50).sum())
     print(
         f"{len(found.pairs):,} pairs, {some:,} of P .5 or more, {given.out.stat().st_size:,} bytes"

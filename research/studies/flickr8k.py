@@ -310,7 +310,6 @@ def main() -> None:
     plan = load_params(PLAN)
     args = arguments(
         __doc__,
-        HEAD,
         project={"type": Path, "help": "train what is missing, on the data of this project"},
         judgements={"type": Path, "help": "people's scores of test pairs"},
         runs={"type": Path, "default": Path("runs"), "help": "where trained runs are kept"},

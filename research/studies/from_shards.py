@@ -161,7 +161,7 @@ def cells(right: Sequence[float], found: Sequence[Sequence[Estimate]]) -> str:
 
 
 def main() -> None:
-    given = arguments(__doc__, HEAD, "captions", worlds={"type": int, "default": 100})
+    given = arguments(__doc__, "captions", worlds={"type": int, "default": 100})
     captions = read_captions(given.captions, "test")
     gains = read_relevance(given.captions / "truth-test.arrow").matrix().astype(np.float64)
     write_rows(table(captions, gains, given.worlds), given.out)

@@ -193,7 +193,7 @@ def table(worlds: int, rows: Sequence[tuple[str, int, float]] = ROWS) -> Iterato
 
 
 def main() -> None:
-    given = arguments(__doc__, HEAD, worlds={"type": int, "default": 500})
+    given = arguments(__doc__, worlds={"type": int, "default": 500})
     write_rows(table(given.worlds), given.out)
 
 

@@ -104,7 +104,7 @@ def result(
 
 def main() -> None:
     option = {"action": "append", "default": [], "help": "of all runs, such as epochs=2"}
-    args = arguments(__doc__, HEAD, "captions", "regions", **RUNS, set=option)
+    args = arguments(__doc__, "captions", "regions", **RUNS, set=option)
     data, seeds = Data(args.captions, args.regions), range(args.seeds)
     with open_runs(args.runs) as runs:
         rows = (

@@ -58,5 +58,5 @@ def make(captions_dir: Path, out: Path) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    args = arguments(__doc__, "", "captions")
+    args = arguments(__doc__, "captions")
     print(make(args.captions, args.out))

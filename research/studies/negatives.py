@@ -127,7 +127,7 @@ def table(captions: Path, relevance: Path, judgements: Path, k: int) -> Iterator
 
 def main() -> None:
     option = {"type": int, "default": 5}
-    args = arguments(__doc__, HEAD, "captions", "relevance", "judgements", k=option)
+    args = arguments(__doc__, "captions", "relevance", "judgements", k=option)
     write_rows(table(args.captions, args.relevance, args.judgements, args.k), args.out)
 
 

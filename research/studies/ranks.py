@@ -68,7 +68,7 @@ def table(captions: Path, relevance: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    args = arguments(__doc__, HEAD, "captions", "relevance")
+    args = arguments(__doc__, "captions", "relevance")
     write_rows(table(args.captions, args.relevance), args.out)
 
 

@@ -148,7 +148,7 @@ def table(captions_dir: Path, work: Path, budget: int, judgements: Path | None) 
 
 def main() -> None:
     budget = {"type": int, "default": 3000}
-    given = arguments(__doc__, HEAD, "captions", "work", budget=budget, judgements={"type": Path})
+    given = arguments(__doc__, "captions", "work", budget=budget, judgements={"type": Path})
     write_rows(table(given.captions, given.work, given.budget, given.judgements), given.out)
 
 

@@ -169,7 +169,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    args = arguments(__doc__, HEAD, "captions", "regions", **RUNS)
+    args = arguments(__doc__, "captions", "regions", **RUNS)
     chosen = [c for c in COMPARISONS if c.title.startswith(args.only)]
     if not chosen:
         remedy = f"the start of one of: {', '.join(c.title for c in COMPARISONS)}"

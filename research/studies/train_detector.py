@@ -22,10 +22,11 @@ from torch.nn import functional
 from capgrade.boxes import encode_boxes, iou
 from capgrade.devices import device_of
 from capgrade.pipelines.detectors.bottom_up import STRIDE, BottomUp, BottomUpConfig, ConvNorm
-from capgrade.pipelines.detectors.checkpoint import refuse_weights, save_bottom_up
+from capgrade.pipelines.detectors.checkpoint import save_bottom_up
 from capgrade.pipelines.detectors.faster_rcnn import ProposalRule, place_anchors
 from capgrade.pipelines.detectors.layouts import NORM, fold_norm
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.progress import progress
 from research.studies.scene_objects import Annotated, Truth, measure, read_annotated
 
@@ -112,13 +113,13 @@ def train(
 
 
 def train_and_measure(
-    captions_dir: Path, out: Path, params: Training, device: str = "cpu"
+    captions_dir: Path, out: Path, params: Training, device: str = "cpu", force: bool = False
 ) -> dict[str, Any]:
     """Train on the split `train` of a scenes folder, write the checkpoint with its names and its
     figures on `test`, and return the figures. InputError for a missing device, a folder without
-    pictures or one of the splits, and an `out` that is another kind of file."""
+    pictures or one of the splits, and a file at `out`, but with `force`."""
     torch_device = device_of(device)
-    refuse_weights(out)
+    refuse_file(out, force)
     data, held_out = read_annotated(captions_dir, "train"), read_annotated(captions_dir, "test")
     model, history = train(data, params, device=torch_device)
     figures = {**dataclasses.asdict(measure(model, held_out)), "losses": history}
@@ -304,9 +305,12 @@ def main() -> None:
         "--bf16", action="store_true", help="half the time if the processor has bf16"
     )
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--force", action="store_true", help="write over a file that is there")
     args = parser.parse_args()
     try:
-        figures = train_and_measure(args.captions, args.out, Training(bf16=args.bf16), args.device)
+        figures = train_and_measure(
+            args.captions, args.out, Training(bf16=args.bf16), args.device, args.force
+        )
     except InputError as error:
         sys.exit(str(error))
     print(json.dumps(figures, indent=1))

@@ -263,7 +263,7 @@ def test_any_number_of_systems(
         wanted[0] - wanted[2]
     )
     for name in ("t.md", "t.tex"):
-        assert call(*both, "--out", tmp_path / name) == call(*both, "--out", tmp_path / name) == 0
+        assert call(*both, "--out", tmp_path / name) == 0
     text = (tmp_path / "t.md").read_text().splitlines()
     assert text[0] == "| score | results.json | system0.json | system1.json |"
     assert re.fullmatch(r"\| cider \| [\d.]+ \|( [\d.]+ \(p [\d.]+\) \|){2}", text[2])
@@ -272,12 +272,13 @@ def test_any_number_of_systems(
         and r"bleu\_1 &" in (tmp_path / "t.tex").read_text()
     )
     assert "against each other system" in " ".join(capsys.readouterr().out.split())
-    assert call(*line, "--out", tmp_path / "t.md") == 0
+    assert call(*line, "--out", tmp_path / "t.md") == 2, "it is there"
+    assert call(*line, "--out", tmp_path / "t.md", "--force") == 0
     assert (tmp_path / "t.md").read_text().startswith("| score | value | 95% interval |\n")
     (tmp_path / "mine.md").write_text("my notes")
     for name, message in (
         ("t.csv", "end --out with .md or .tex"),
-        ("mine.md", "it is there and is no table of score"),
+        ("mine.md", "a file is there -> give --force"),
     ):
         assert call(*line, "--out", tmp_path / name) == 2
         assert message in capsys.readouterr().err

@@ -118,7 +118,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--captions coco/captions --relevance coco/relevance": (
             "--captions data/captions --relevance data/relevance"
         ),
-        "model.npy --out audit.html": "sims.npy --out audit.html",
+        "model.npy --out model.html": "sims.npy --out model.html",
         "cross-encoder/stsb-roberta-base": "crossencoder",
     },
     "look.md": {"regions.boxes=10-20": "regions.boxes=4-8"},

@@ -16,7 +16,7 @@ from capgrade.pretrained import fingerprint
 from capgrade.schemas.arrow import ArrowFile, metadata_of, with_metadata, write_arrow
 from capgrade.schemas.captions import Captions, corpus_digest, read_corpus
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.own_files import arrow_of, refuse_file
+from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.say import warn
 
 # Each covariance is shrunk as if so many more images had shown the same variance in every
@@ -72,12 +72,12 @@ class SharedMap:
         corpus = f"captions {captions.digest} split {captions.split}"
         return cls.of(vectors, captions.ref_ptr, corpus)
 
-    def write(self, path: Path, model: str) -> None:
+    def write(self, path: Path, model: str, force: bool = False) -> None:
         """Write it to an Arrow file; `model` made the embeddings.
 
-        InputError where a file of another kind stands.
+        InputError where a file is, but with `force`.
         """
-        refuse_file(path, "map to what captions share", arrow_of(_KIND))
+        refuse_file(path, force)
         rows = pa.FixedSizeListArray.from_arrays(
             pa.array(self.root.astype(np.float32).ravel()), len(self.mean)
         )

@@ -454,8 +454,8 @@ def test_the_page_leads_with_pairs_to_look_at(
     page.close()
 
 
-def test_it_replaces_its_own_files_alone(world: Path, given: Given, tmp_path: Path) -> None:
-    """A report of capgrade is not its page either; a folder of its page's name that it did not
+def test_it_replaces_its_out_files_alone(world: Path, given: Given, tmp_path: Path) -> None:
+    """Its page with --force alone; a folder of its page's name that it did not
     write stays."""
     given |= {"relevance": world / "relevance"}
     page = render_page(
@@ -469,15 +469,16 @@ def test_it_replaces_its_own_files_alone(world: Path, given: Given, tmp_path: Pa
     for name, text in others.items():
         write_text(tmp_path / name, text)
         with pytest.raises(
-            InputError, match="it is there and is no|holds files that capgrade did not write"
+            InputError,
+            match="a file is there -> give --force|holds files that capgrade did not write",
         ):
             audit(**given, out=tmp_path / f"{name[0]}.html")
         assert (tmp_path / name).read_text() == text and len(
             list(tmp_path.rglob(f"{name[0]}*"))
         ) == 1
-    for _ in range(2):
-        audit(**given, out=tmp_path / "d.html")
-    with pytest.raises(InputError, match="no report of capgrade"):
+    for force in (False, True):
+        audit(**given, out=tmp_path / "d.html", force=force)
+    with pytest.raises(InputError, match="a file is there"):
         report(world, tmp_path / "d.html")
 
 
@@ -501,7 +502,7 @@ def test_its_lists_are_a_finished_folder(
     )
     assert set(manifest["inputs"]) == {"captions", "relevance", "calibration"}
     monkeypatch.setattr("capgrade.schemas.shards.Shards.left_out", lambda *_: None)
-    audit(**given, out=tmp_path / "a.html", shards=world / "shards")
+    audit(**given, out=tmp_path / "a.html", shards=world / "shards", force=True)
     assert set(read_manifest(lists, "audit")["files"]) == LIST_FILES - {"suspects.csv"}
     assert not (lists / "suspects.csv").exists()  # an empty list would say that there are none
 

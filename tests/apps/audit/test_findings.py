@@ -70,7 +70,7 @@ def test_judged_pairs_against_a_loop(world: Path, given: Given, tmp_path: Path) 
     said = " ".join(text for _, text in answers(found))
     assert "of the listed pairs that were judged are right" in said and "of all right" not in said
     assert f"misses {every - right:,}." in said and "is not known" in how_known(found)
-    drawn = audit(**given, out=tmp_path / "a.html", agree=AgreeParams(sampling="random"))
+    drawn = audit(**given, out=tmp_path / "b.html", agree=AgreeParams(sampling="random"))
     assert drawn["judged"] == told
     said = " ".join(text for _, text in answers(drawn))
     assert "of all right pairs are listed" in said and "holds for all pairs" in how_known(drawn)
@@ -182,7 +182,7 @@ def test_no_share_is_made_up(world: Path, given: Given, tmp_path: Path) -> None:
     assert len(answers(found)) == 1 and "None of the listed pairs is among them" in how_known(found)
     (tmp_path / "j.csv").write_text("image_id,caption_id,score\ni0,i1#0,1\n")
     with pytest.raises(InputError, match="does not say between which scores people chose"):
-        audit(**given, out=tmp_path / "a.html")
+        audit(**given, out=tmp_path / "b.html")
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.9])

@@ -522,7 +522,7 @@ def test_what_is_missing_is_one_list_with_its_commands(data: Path, tmp_path: Pat
         f"Not here ({len(done.missing)})" in page and done.sections == 3
     )  # corpus, cost, not here
     with pytest.raises(InputError, match="no captions to report on -> give --data a folder"):
-        report(tmp_path / "nothing", tmp_path / "report.html")
+        report(tmp_path / "nothing", tmp_path / "other.html")
 
 
 def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_scores_that_tie_in_float32_are_a_tie_as_in_trec_eval(tmp_path):
     for run in (Run.read(path), Run.from_dict(scores)):
         found = evaluate_lists(run, judged, ["ndcg@10", "map@10"]).mean
         assert found == pytest.approx({"ndcg@10": 1 / np.log2(3), "map@10": 0.5})
-        run.write(tmp_path / "b.run", tag="b")
+        run.write(tmp_path / "b.run", tag="b", force=True)
         assert Run.read(tmp_path / "b.run").documents.to_pylist() == ["d2", "d1", "d3"]
     with pytest.raises(InputError, match="a score of query 'q' is not finite"):
         Run.from_dict({"q": {"a": 1e39}})
@@ -264,7 +264,7 @@ def test_fields_of_a_file_are_parted_as_trec_eval_does(tmp_path):
     assert len(odd) > 20 and {"\u202f", "\u3000", "\x85", "\u2028"} <= set(odd)
     scores = {f"q{mark}1": {f"d{mark}1": 0.5, "d2": 0.25} for mark in odd}
     for _ in range(2):  # the second time over its own
-        assert Run.from_dict(scores).write(tmp_path / "a.run") == 2 * len(odd)
+        assert Run.from_dict(scores).write(tmp_path / "a.run", force=True) == 2 * len(odd)
     found = Run.read(tmp_path / "a.run")
     assert found.queries == list(scores) and found.documents.to_pylist()[::2] == [
         f"d{mark}1" for mark in odd
@@ -350,45 +350,24 @@ def test_tensors_are_their_numbers():
             assert np.array_equal(found.scores, want.scores)
 
 
-def test_only_trec_files_of_ours_are_written_over(made, tmp_path):
-    """Runs of the same tag, and judgements of the labels' pairs, line for line, whatever their
-    grades."""
+def test_trec_files_are_written_over_with_force_alone(made, tmp_path):
     labels = Labels.load(made / "dataset", measures=["cider"])
     run = Run.from_dict({"q": {"a": 0.5}})
-    ways = [("run", run.write), ("qrels", lambda path: labels.to_qrels(path, grades=[1.0]))]
-    for name, write in ways:
-        assert write(tmp_path / name) == write(tmp_path / name)
-    assert labels.to_qrels(tmp_path / "qrels", grades=[0.2]) == len(
-        (tmp_path / "qrels").read_text().splitlines()
-    )
+
+    def qrels(path, **more):
+        return labels.to_qrels(path, grades=[1.0], **more)
+
+    for name, write in (("run", run.write), ("qrels", qrels)):
+        lines = write(tmp_path / name)
+        first = (tmp_path / name).read_text()
+        assert lines == len(first.splitlines())
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(InputError, match=f"{name}: a file is there -> .*force=True"):
+            write(tmp_path / name)
+        assert (tmp_path / name).read_text() == "mine"
+        assert write(tmp_path / name, force=True) == lines
+        assert (tmp_path / name).read_text() == first
     with pytest.raises(InputError, match="query 'q r' is no word"):
         Run.from_lists(["q r"], [["a"]]).write(tmp_path / "x")
-    ours = (tmp_path / "qrels").read_text().splitlines(keepends=True)
-    kept = {
-        "notes.txt": "six words that are no run\n", "a.py": "import os\n", "binary": "\0\xff\n\n",
-        "bm25.run": "q Q0 a 1 0.5 bm25\n", "late.run": "q Q0 a 1 0.5 capgrade\nq Q0 b 2 0.4 bm25\n",
-        "other": "301 0 FBIS3-10082 1\n301 0 FBIS3-10169 0\n", "fewer": "".join(ours[:-1]),
-        "more": "".join([*ours, ours[0]]), "turned": "".join(ours[::-1]),
-    }  # fmt: skip
-    for name, text in kept.items():
-        (tmp_path / name).write_text(text, encoding="latin-1")
-        for _, write in ways:
-            with pytest.raises(
-                InputError, match=f"{name}: it is there and is no TREC .*; nothing was touched"
-            ):
-                write(tmp_path / name)
-        assert (tmp_path / name).read_text(encoding="latin-1") == text
     with pytest.raises(InputError, match="a file of the finished folder"):
-        run.write(made / "dataset" / "README.md")
-    # an empty file is a run of nothing, and no judgements
-    Run.from_dict({}).write(tmp_path / "empty")
-    run.write(tmp_path / "b.run", tag="b")
-    for (_, write), other in (
-        (ways[0], "qrels"),
-        (ways[1], "run"),
-        (ways[1], "empty"),
-        (ways[0], "b.run"),
-    ):
-        with pytest.raises(InputError, match="is no TREC"):
-            write(tmp_path / other)
-    assert run.write(tmp_path / "empty") == 1
+        run.write(made / "dataset" / "README.md", force=True)

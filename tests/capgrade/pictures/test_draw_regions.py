@@ -90,7 +90,7 @@ def test_a_picture_of_regions(tmp_path: Path) -> None:
     assert (edge == (0xD6, 0x27, 0x28)).all(), edge
     (tmp_path / "in" / "2.png").unlink()
     with pytest.raises(InputError, match="in: no image '2' -> give the images"):
-        draw_regions(tmp_path / "r", tmp_path / "in", tmp_path / "p.png", 5, 3)
+        draw_regions(tmp_path / "r", tmp_path / "in", tmp_path / "q.png", 5, 3)
     write_regions(tmp_path / "bare", [replace(images[0], boxes=None)])
     with pytest.raises(InputError, match="image '0' has no boxes"):
-        draw_regions(tmp_path / "bare", tmp_path / "in", tmp_path / "p.png", 1, 1)
+        draw_regions(tmp_path / "bare", tmp_path / "in", tmp_path / "q.png", 1, 1)

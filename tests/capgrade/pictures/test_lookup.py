@@ -107,7 +107,7 @@ def test_pages_show_them_with_links_and_the_rest_as_links(
 ) -> None:
     pages = {}
     for kind, source in sources(world, address).items():
-        report(world / "data", world / "page.html", images=source)
+        report(world / "data", world / "page.html", images=source, force=True)
         pages[kind] = (world / "page.html").read_text()
     shown = {
         kind: set(re.findall(r'src="(data:image/webp[^"]*)"', page)) for kind, page in pages.items()

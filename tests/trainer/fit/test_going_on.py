@@ -254,6 +254,7 @@ def test_other_frequencies_and_another_matrix_under_the_same_path_are_another_ru
                 counted,
                 "--split",
                 split,
+                "--force",
             )
             == 0
         )
