@@ -19,7 +19,6 @@ OTHERS = {
     "--force-download",
     "--sort",
 }
-OTHERS |= {"--device", "--seconds", "--small", "--only"}  # of `make gpu`
 OTHERS |= {"--no-scm", "--subdir", "--quiet", "--port", "--scheduler-file"}
 
 
