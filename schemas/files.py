@@ -37,7 +37,7 @@ _DIGITS = 5  # at least, of the numbers of numbered files
 LARGEST_JSON = 2**26  # bytes of a manifest or another JSON file that is read whole
 # By kind the command and the option that names the folder, where they are not the kind and --out.
 COMMANDS = {
-    "review": ("explore --sample", "--sample"),
+    "review": ("explore sample", "--out"),
     "pictures": ("report --charts", "--charts"),
     "npz": ("regions export --format npz", "--out"),
     "shards_part": ("shards --part", "--out"),

@@ -48,7 +48,7 @@ class ScoreParams(ParamsBlock):
 
 class ExploreParams(ParamsBlock):
     """`capgrade explore`: what the page shows beside the labels, and how pairs to rate are chosen
-    (--sample)."""
+    (`explore sample`)."""
 
     detector: str | None = None
     """for uploaded pictures: scenes or bottom_up, with the settings of `regions`"""
@@ -59,15 +59,15 @@ class ExploreParams(ParamsBlock):
     port: How[Annotated[int, Field(ge=0, le=65535)]] = 7860
     """0 takes a free one"""
     count: Positive = 100
-    """--sample: pairs; with --run, missed queries of ten pairs each"""
+    """sample: pairs; with --run, missed queries of ten pairs each"""
     direction: Literal["i2t", "t2i"] = "i2t"
-    """--sample --run: whose misses: i2t of images, t2i of captions"""
+    """sample --run: whose misses: i2t of images, t2i of captions"""
     gallery: Positive | None = None
-    """--sample --run: search the first so many images alone"""
+    """sample --run: search the first so many images alone"""
     seed: Natural = 0
-    """--sample: of the drawing and of each reviewer's order"""
+    """sample: of the drawing and of each reviewer's order"""
     pool: Positive | None = None
-    """--sample: so many best of each label and similarity, unsure and random pairs"""
+    """sample: so many best of each label and similarity, unsure and random pairs"""
     similarity: tuple[Where, ...] = ()
     """models' similarity matrices: on the pages, or of a pool"""
 

@@ -14,7 +14,7 @@ from capgrade.schemas.files import canonical
 from capgrade.schemas.lines import appended_lines, read_json
 
 PLAN, LINES, RATINGS = "plan.json", "pairs.jsonl", "ratings-*.jsonl"  # in a review's folder
-INFORMATION, SEMANTIC_MAP, POOL = "information", "semantic_map", "pool"
+INFORMATION, SEMANTIC_MAP, POOL, LISTED = "information", "semantic_map", "pool", "listed"
 SCORES = range(6)
 STRICT = ConfigDict(extra="forbid")  # a misspelt key is an error rather than a default
 
@@ -41,7 +41,7 @@ class ReviewPlan:
 
     __pydantic_config__ = STRICT
 
-    protocol: Annotated[str, Field(pattern=f"^({INFORMATION}|{SEMANTIC_MAP}|{POOL})$")]
+    protocol: Annotated[str, Field(pattern=f"^({INFORMATION}|{SEMANTIC_MAP}|{POOL}|{LISTED})$")]
     corpus: str  # fingerprint
     seed: int
     items: tuple[Item, ...]
@@ -85,7 +85,7 @@ def read_plan(folder: Path) -> ReviewPlan:
     path = folder / PLAN
     if not path.is_file():
         raise InputError(
-            f"no {PLAN}: not a review", file=folder, remedy="start one: capgrade explore --sample"
+            f"no {PLAN}: not a review", file=folder, remedy="start one: capgrade explore sample"
         )
     plan = read_json(path)
     if isinstance(plan, dict):

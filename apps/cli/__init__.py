@@ -11,6 +11,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "report": (report.report, "--data data --out report.html"),
     "audit": (audit.audit, "--captions captions --relevance relevance --out audit.html"),
     "explore": (explore.explore, "--dataset dataset"),
+    "explore sample": (explore.sample, "--dataset dataset --out reviews"),
+    "explore export": (explore.export, "reviews --out judgements.csv"),
     "agree raters": (explore.raters, "reviews"),
     "judge": (
         judge.judge,

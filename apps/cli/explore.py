@@ -1,4 +1,5 @@
-"""`capgrade explore`, a page to look at labels and to rate pairs, and `capgrade agree raters`."""
+"""`capgrade explore`, a page to look at labels and to rate pairs, what chooses such pairs and
+exports their ratings, and `capgrade agree raters`."""
 
 from __future__ import annotations
 
@@ -32,6 +33,7 @@ from capgrade.schemas.say import if_silent, warn
 
 if TYPE_CHECKING:
     from capgrade.apps.explorer.start import ExplorerFolders
+    from capgrade.params import Params
     from capgrade.schemas.params import ExploreParams
 
 
@@ -78,80 +80,23 @@ def explore(
     reviews: Annotated[
         Path, Option(metavar=FOLDER, help="Folder of the ratings that people give.")
     ] = Path("reviews"),
-    sample: Annotated[
-        Path | None, Option(metavar=FOLDER, help="Only choose pairs to rate, into FOLDER.")
-    ] = None,
-    export: Annotated[
-        Path | None, Option(metavar=FILE, help="Only write mean scores of --reviews, a CSV.")
-    ] = None,
-    force: Force = False,
     params: ParamsFile = None,
     sets: SetOptions = None,
 ) -> None:
     """A local page: what each measure and model ranks first, where they disagree, and pairs for
     people to rate.
 
-    `--sample FOLDER` chooses pairs where measures disagree; with --run a model's misses, with
-    `explore.pool` a pool. People rate them with `--reviews FOLDER`, models with `capgrade judge
-    --pairs FOLDER`.
+    People rate the pairs of --reviews, which `explore sample` chose.
     """
-    if export is not None:
-        refuse_options(
-            "with --export", dataset=labels.dataset, captions=labels.captions, sample=sample
-        )
-        from capgrade.apps.explorer.judgements import export_judgements as write
-        from capgrade.apps.explorer.ratings import ReviewRatings
-
-        if export.suffix == ".arrow":
-            remedy = "call it .csv; .arrow is a dense matrix"
-            raise InputError("judgements are written as CSV", file=export, remedy=remedy)
-        typer.echo(f"{write(ReviewRatings.open(reviews), export, force):,} pairs -> {export}")
-        return
     loaded = load(params, sets)
     settings, names = loaded.explore, parse_measures(measures, loaded.shards.measures)
-    if sample is not None:
-        refuse_options("with --sample", images=images)
-        if (runs and settings.pool is not None) or (settings.similarity and settings.pool is None):
-            problem = "explore.pool goes with explore.similarity, not with --run"
-            raise InputError(
-                problem, remedy="set explore.pool and explore.similarity, or give --run"
-            )
-        if not runs and (settings.gallery is not None or settings.direction != "i2t"):
-            raise InputError(
-                "explore.gallery and explore.direction are of a model's misses", remedy="give --run"
-            )
-        if runs and len(runs) > 1:
-            raise InputError("--sample looks at the misses of one model", remedy="give --run once")
-        fitted = set() if labels.dataset or labels.shards or labels.relevance else set(names)
-        require_all(*(["torch"] if runs else []), measures=fitted, params=loaded.measures)
-    else:
-        if loaded.regions.weights and not settings.detector:
-            remedy = "set both, or leave regions.weights out"
-            raise InputError("regions.weights without explore.detector", remedy=remedy)
-        fitted = _measures_to_fit(labels, names)
-        models = ["torch"] if runs or settings.detector else []
-        require_all("fastapi", *models, measures=fitted, params=loaded.measures)
-    from capgrade.apps.explorer.start import ExplorerFolders
-
-    folders = ExplorerFolders(
-        **vars(labels),
-        split=split,
-        measures=names,
-        runs=runs or [],
-        indexes=indexes or [],
-        images=images,
-        params=loaded.measures,
-        similarity=[Path(path) for path in settings.similarity],
-        judgements=None if settings.judgements is None else Path(settings.judgements),
-        detector=(
-            loaded.regions.model_copy(update={"detector": settings.detector})
-            if settings.detector
-            else None
-        ),
-    )
-    if sample is not None:
-        _write_sample(sample, folders, settings)
-        return
+    if loaded.regions.weights and not settings.detector:
+        remedy = "set both, or leave regions.weights out"
+        raise InputError("regions.weights without explore.detector", remedy=remedy)
+    models = ["torch"] if runs or settings.detector else []
+    fitted = _measures_to_fit(labels, names)
+    require_all("fastapi", *models, measures=fitted, params=loaded.measures)
+    folders = _folders(labels, split, loaded, names, runs or [], indexes or [], images)
     with if_silent(f"reading {labels.dataset or labels.captions}"):
         from capgrade.apps.explorer.app import serve
         from capgrade.apps.explorer.start import open_explorer
@@ -171,6 +116,102 @@ def explore(
     )
 
 
+def sample(
+    out: Annotated[Path, Option(metavar=FOLDER, help="Folder of a review to write.")],
+    labels: LabelFolders = LABEL_FOLDERS,
+    split: Split = None,
+    measures: Measures = None,
+    pairs: Annotated[
+        Path | None,
+        Option(
+            metavar=FILE,
+            help="These pairs: a table of image_id and caption_id, as of `audit` and `regrade`.",
+        ),
+    ] = None,
+    run: Annotated[
+        Path | None, Option(metavar=FOLDER, help="A model's misses: folder of `capgrade train`.")
+    ] = None,
+    index: Annotated[
+        Path | None,
+        Option(metavar=FOLDER, help="Folder of `capgrade embed`. Default: RUN/index."),
+    ] = None,
+    params: ParamsFile = None,
+    sets: SetOptions = None,
+) -> None:
+    """Choose pairs to rate: where measures disagree, those of a list, or with --run a model's
+    misses; with `explore.pool` a pool.
+
+    People rate them with `capgrade explore --reviews OUT`, models with `capgrade judge --pairs
+    OUT`.
+    """
+    loaded = load(params, sets)
+    settings, names = loaded.explore, parse_measures(measures, loaded.shards.measures)
+    if pairs is not None:
+        refuse_options("with --pairs", run=run, index=index)
+    if (run and settings.pool is not None) or (settings.similarity and settings.pool is None):
+        problem = "explore.pool goes with explore.similarity, not with --run"
+        raise InputError(problem, remedy="set explore.pool and explore.similarity, or give --run")
+    if run is None and (settings.gallery is not None or settings.direction != "i2t"):
+        raise InputError(
+            "explore.gallery and explore.direction are of a model's misses", remedy="give --run"
+        )
+    fitted = set() if labels.dataset or labels.shards or labels.relevance else set(names)
+    require_all(*(["torch"] if run else []), measures=fitted, params=loaded.measures)
+    runs, indexes = [run] if run else [], [index] if index else []
+    folders = _folders(labels, split, loaded, names, runs, indexes, None)
+    _write_sample(out, folders, settings, pairs)
+
+
+def export(
+    reviews: Annotated[
+        Path, typer.Argument(metavar="REVIEWS", help="Folder of ratings, of `capgrade explore`.")
+    ],
+    out: Annotated[Path, Option(metavar=FILE, help="CSV to write: mean scores of pairs.")],
+    force: Force = False,
+) -> None:
+    """What people rated, as judgements: the mean score of each pair.
+
+    `agree`, `audit`, `evaluate` and `publish` read it, and labels as a measure of some pairs.
+    """
+    from capgrade.apps.explorer.judgements import export_judgements as write
+    from capgrade.apps.explorer.ratings import ReviewRatings
+
+    if out.suffix == ".arrow":
+        remedy = "call it .csv; .arrow is a dense matrix"
+        raise InputError("judgements are written as CSV", file=out, remedy=remedy)
+    typer.echo(f"{write(ReviewRatings.open(reviews), out, force):,} pairs -> {out}")
+
+
+def _folders(
+    labels: LabelFolders,
+    split: str | None,
+    loaded: Params,
+    names: Sequence[str],
+    runs: list[Path],
+    indexes: list[Path],
+    images: str | None,
+) -> ExplorerFolders:
+    from capgrade.apps.explorer.start import ExplorerFolders
+
+    settings = loaded.explore
+    return ExplorerFolders(
+        **vars(labels),
+        split=split,
+        measures=names,
+        runs=runs,
+        indexes=indexes,
+        images=images,
+        params=loaded.measures,
+        similarity=[Path(path) for path in settings.similarity],
+        judgements=None if settings.judgements is None else Path(settings.judgements),
+        detector=(
+            loaded.regions.model_copy(update={"detector": settings.detector})
+            if settings.detector
+            else None
+        ),
+    )
+
+
 def _measures_to_fit(labels: LabelFolders, names: Sequence[str]) -> set[str]:
     """The measures that the explorer fits: those of the labels, or without labels `names`."""
     from capgrade.schemas.files import read_manifest
@@ -186,8 +227,11 @@ def _measures_to_fit(labels: LabelFolders, names: Sequence[str]) -> set[str]:
     )
 
 
-def _write_sample(out: Path, folders: ExplorerFolders, settings: ExploreParams) -> None:
+def _write_sample(
+    out: Path, folders: ExplorerFolders, settings: ExploreParams, listed: Path | None
+) -> None:
     from capgrade.apps.explorer.plans import (
+        plan_listed,
         plan_misses,
         plan_most_informative,
         plan_pool,
@@ -198,7 +242,9 @@ def _write_sample(out: Path, folders: ExplorerFolders, settings: ExploreParams) 
 
     corpus = read_corpus(folders)
     drawn = corpus.captions, corpus.fingerprint
-    if settings.pool is not None:
+    if listed is not None:
+        plan = plan_listed(listed, *drawn, settings.seed)
+    elif settings.pool is not None:
         matrices = {
             f"model {k}": model.matrix for k, model in enumerate(read_matrices(folders, corpus), 1)
         }

@@ -55,7 +55,7 @@ def judge(
         str,
         Option(
             metavar="PATH|all",
-            help="Folder of `explore --sample`, JSON lines, judgements, or all pairs.",
+            help="Folder of `explore sample`, JSON lines, judgements, or all pairs.",
         ),
     ],
     judge_model: JudgeModel,

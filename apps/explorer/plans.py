@@ -23,6 +23,7 @@ from scipy.stats import binomtest
 from capgrade.apps.explorer.pairs import rank_pairs, rank_shares
 from capgrade.apps.explorer.voices import DEPTH
 from capgrade.metrics.pools import best_cells
+from capgrade.pipelines.sources.rows import kind_of, open_rows
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json, write_text
@@ -31,6 +32,7 @@ from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.reviews import (
     INFORMATION,
     LINES,
+    LISTED,
     PLAN,
     POOL,
     SEMANTIC_MAP,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from capgrade.apps.explorer.voices import MatrixVoice
 
 STRATA = ("pool", "uncertain", "random")
+_IDS = ("image_id", "caption_id")  # columns of a list of pairs
 
 
 def information_of(pairs: Pairs) -> np.ndarray:
@@ -74,6 +77,27 @@ def plan_most_informative(
         for i, c in zip(chosen.image.tolist(), chosen.caption.tolist(), strict=True)
     )
     return ReviewPlan(INFORMATION, corpus, seed, items, {"measures": list(pairs.values)})
+
+
+def plan_listed(file: Path, captions: Captions, corpus: str, seed: int) -> ReviewPlan:
+    """A plan of the pairs that a table lists by image_id and caption_id, as `audit` and `regrade`
+    write it. InputError for an id that the captions do not have, and for a pair that comes twice.
+    """
+    rows = open_rows(file, kind_of(file))
+    items: dict[Item, int | str] = {}
+    for row, pair in [] if rows is None else rows.read(_IDS):
+        item = Item(*(str(pair[name]) for name in _IDS))
+        for name, known in zip(
+            _IDS, (captions.image_numbers, captions.caption_numbers), strict=True
+        ):
+            if getattr(item, name) not in known:
+                problem = f"{name} '{getattr(item, name)}' is not in the captions"
+                raise InputError(problem, file=file, row=row, remedy="name their --split")
+        if item in items:
+            problem = f"the pair of row {items[item]} again"
+            raise InputError(problem, file=file, row=row, remedy="list each pair once")
+        items[item] = row
+    return ReviewPlan(LISTED, corpus, seed, tuple(items), {"file": file.name})
 
 
 def plan_misses(
@@ -118,8 +142,8 @@ def write_plan(folder: Path, plan: ReviewPlan) -> None:
     """Write a plan to a review's folder. InputError for a plan without pairs, and when the folder
     holds another plan, whose ratings are of other pairs, or anything else."""
     if not plan.items:
-        problem = "no caption of another image is there to rate"
-        raise InputError(problem, remedy="give captions of two images or more")
+        problem = "no pair is there to rate"
+        raise InputError(problem, remedy="give captions of two images or more, or a list of pairs")
     if not (folder / PLAN).exists():
         refuse_foreign(folder, "review")
     elif read_plan(folder).key != plan.key:

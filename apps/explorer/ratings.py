@@ -54,7 +54,7 @@ class ReviewRatings:
 
     @staticmethod
     def open(folder: Path) -> ReviewRatings:
-        """The ratings in a folder that `capgrade explore --sample` wrote. InputError for another
+        """The ratings in a folder that `capgrade explore sample` wrote. InputError for another
         folder."""
         return ReviewRatings(folder, read_plan(folder))
 

@@ -170,7 +170,7 @@ LINES = {
         "datasets",
         "publish",
     ),
-    "explore --captions captions --sample review": (ENCODER, "encoder"),
+    "explore sample --captions captions --out review": (ENCODER, "encoder"),
     "embed --run run --captions captions --regions regions --out index": ("torch", "train"),
     "captions --source hub --input nobody/nothing --out hub": ("datasets", "publish"),
     "publish push dataset nobody/nothing": ("huggingface_hub", "publish"),

@@ -100,6 +100,7 @@ def test_a_review_is_chosen_and_exported(
     monkeypatch.setattr("capgrade.apps.explorer.models.open_model_voice", loaded)
     sample = (
         "explore",
+        "sample",
         "--dataset",
         folder / "dataset",
         "--set",
@@ -107,22 +108,19 @@ def test_a_review_is_chosen_and_exported(
         "--set",
         "explore.seed=5",
     )
-    assert call(*sample, "--sample", tmp_path / "review") == 0
+    assert call(*sample, "--out", tmp_path / "review") == 0
     plan = read_plan(tmp_path / "review")
     assert (len(plan.items), plan.seed, plan.protocol) == (3, 5, "information")
-    assert call(*sample, "--sample", tmp_path / "x", "--set", "explore.gallery=2") == 2, (
+    assert call(*sample, "--out", tmp_path / "x", "--set", "explore.gallery=2") == 2, (
         "without a run it says nothing"
     )
     texts = "--set", "explore.direction=t2i"
-    assert call(*sample, *texts, "--sample", tmp_path / "misses", "--run", tmp_path / "mine") == 0
+    assert call(*sample, *texts, "--out", tmp_path / "misses", "--run", tmp_path / "mine") == 0
     plan = read_plan(tmp_path / "misses")
     assert (len(plan.items), plan.facts["model"], plan.facts["hits"]) == (3 * DEPTH, "mine", 0)
     for item in range(3):
         ReviewRatings.open(tmp_path / "review").rate("ann", item, item)
-    assert (
-        call("explore", "--reviews", tmp_path / "review", "--export", tmp_path / "judgements.csv")
-        == 0
-    )
+    assert call("explore", "export", tmp_path / "review", "--out", tmp_path / "judgements.csv") == 0
     assert "3 pairs" in capsys.readouterr().out
 
 
@@ -135,8 +133,8 @@ def test_a_review_is_chosen_and_exported(
         ("explore --dataset nowhere", "no such folder, nor a dataset USER/NAME"),
         ("explore --dataset {dataset} --index x", "--index for 0 --run"),
         ("explore --dataset {dataset} --images {dataset}", "no column of pictures"),
-        ("explore --reviews nowhere --export x.csv", "capgrade explore --sample"),
-        ("explore --reviews nowhere --export x.arrow", "call it .csv"),
+        ("explore export nowhere --out x.csv", "capgrade explore sample"),
+        ("explore export nowhere --out x.arrow", "call it .csv"),
         ("agree raters nowhere", "not a review"),
     ],
 )

@@ -287,7 +287,7 @@ def test_a_plan_is_read_as_it_was_written_and_a_damaged_one_refused(tmp_path: Pa
         write_plan(tmp_path, replace(plan, seed=2))
     with pytest.raises(
         InputError,
-        match="no caption of another image is there to rate -> give captions of two images",
+        match="no pair is there to rate -> give captions of two images",
     ):
         write_plan(tmp_path / "nothing", replace(plan, items=()))
     whole = plan.json()
@@ -308,7 +308,7 @@ def test_a_plan_is_read_as_it_was_written_and_a_damaged_one_refused(tmp_path: Pa
         with pytest.raises(InputError, match="not a review plan|not valid JSON"):
             read_plan(tmp_path)
     (tmp_path / PLAN).unlink()
-    with pytest.raises(InputError, match="explore --sample"):
+    with pytest.raises(InputError, match="explore sample"):
         read_plan(tmp_path)
 
 
@@ -321,8 +321,8 @@ def test_a_judge_from_sample_to_agreement(
     np.save(tmp_path / "model.npy", np.random.default_rng(1).random((9, sum(map(len, sets)))))
     review, out = tmp_path / "review", tmp_path / "judge.csv"
     sample = (
-        f"explore --captions {captions} --measures cider,rouge_l --set"
-        f" explore.similarity=[{tmp_path}/model.npy] --set explore.count=30 --sample {review}"
+        f"explore sample --captions {captions} --measures cider,rouge_l --set"
+        f" explore.similarity=[{tmp_path}/model.npy] --set explore.count=30 --out {review}"
     )
     assert call(*sample.split()) == 2 and "explore.pool goes with" in capsys.readouterr().err
     assert call(*sample.split(), "--set", "explore.pool=3") == 0
