@@ -84,7 +84,19 @@ class Captions:
 
     @cached_property
     def texts(self) -> list[str]:
+        """InputError as `require_texts`."""
+        self.require_texts()
         return self.table["caption"].to_pylist()
+
+    def require_texts(self, file: Path | str | None = None) -> None:
+        """InputError where texts are not known, of a dataset that was published without them."""
+        if missing := self.table["caption"].null_count:
+            problem = f"{missing:,} of {self.n_captions:,} captions have no text here, but ids"
+            remedy = (
+                "give the captions it was published from: Labels.load(..., captions=FOLDER), what"
+                " `capgrade captions` wrote"
+            )
+            raise InputError(problem, file=file, remedy=remedy)
 
     @cached_property
     def owner(self) -> np.ndarray:
@@ -127,11 +139,22 @@ class Captions:
         """These captions alone, int64, rising. The digest stays that of the file."""
         return self if len(rows) == self.n_captions else replace(self, table=self.table.take(rows))
 
+    def require_rows_of(self, others: Captions, file: Path | str) -> None:
+        """InputError unless these captions, which labels in `file` have, are the others by their
+        ids, row for row."""
+        ids = ["image_id", "caption_id"]
+        if not self.table.select(ids).equals(others.table.select(ids)):
+            problem = f"labels of other rows than the captions of split '{others.split}'"
+            remedy = "give captions with the same ids in the same order"
+            raise InputError(problem, file=file, remedy=remedy)
+
     def tokens(self) -> tuple[pa.DictionaryArray, np.ndarray]:
         """All tokens in one array, and int64 [n_captions + 1] saying where each caption starts.
 
-        Different tokens are numbered in the order in which they come.
+        Different tokens are numbered in the order in which they come. InputError as
+        `require_texts`.
         """
+        self.require_texts()
         tokens = self.table["tokens"]
         sizes = pc.list_value_length(tokens).to_numpy().astype(np.int64)
         flat = pa.chunked_array([chunk.flatten() for chunk in tokens.chunks], pa.string())

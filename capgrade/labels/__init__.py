@@ -55,7 +55,9 @@ class Labels(Opened):
 
         `measures` are those wanted (None: all); `split` chooses one of a published dataset, and
         must be that of other labels; `captions`, the folder of `capgrade captions`, gives shards
-        and dense relevance the ids of captions, and must be what a dataset was published from;
+        and dense relevance the ids of captions, and must be what a dataset was published from; of
+        one that was published without texts, captions get theirs by the digest of each
+        (`labels.digests`), and a warning counts those that do not fit;
         `revision` is of the hub: a tag, branch or commit. Arrow files are mapped into memory; of a
         published dataset the columns of `measures` are read. Raises InputError for what is damaged,
         unfinished, of another kind, or made for other captions.
@@ -99,7 +101,9 @@ class Labels(Opened):
 
     @property
     def texts(self) -> list[str]:
-        """The text of each caption row. InputError without a captions table."""
+        """The text of each caption row. InputError without a captions table, and of a dataset that
+        was published without texts, where they are not given."""
+        self.table.require_texts(self.file)
         return self.table.texts
 
     @property
@@ -217,6 +221,7 @@ class Labels(Opened):
         if self.captions is None or self.made_with is None:
             problem = "the rest is computed from the captions, which are not here"
             raise InputError(problem, file=self.file, remedy=_GIVE)
+        self.captions.require_texts(self.file)
         if name in self.calibrated:
             remedy = f"ask for {self.calibrated[name]}, and publish with the pairs that you need"
             raise InputError(

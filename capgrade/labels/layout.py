@@ -8,8 +8,9 @@ from pathlib import Path
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST
 
-CARD, CROISSANT, SUMS = "README.md", "croissant.json", "SHA256SUMS"
+CARD, CROISSANT, SUMS, TASK = "README.md", "croissant.json", "SHA256SUMS", "task.py"
 BENCHMARK = ("images", "texts", "t2i-qrels", "t2i-gains", "i2t-qrels", "i2t-gains")
+DIGEST = "caption_sha256"  # column in place of texts that are not published
 FOLDERS = ("captions", "relevance", "figures", *BENCHMARK)  # nothing else belongs in them
 # Patterns of all files that a published folder has.
 LAYOUT = [
@@ -17,6 +18,7 @@ LAYOUT = [
     CARD,
     CROISSANT,
     SUMS,
+    TASK,
     *(f"{folder}/*" for folder in FOLDERS),
 ]
 

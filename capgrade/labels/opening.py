@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from capgrade.labels.layout import hub_name, hub_split
+from capgrade.labels.digests import join_texts, nullable
+from capgrade.labels.layout import DIGEST, hub_name, hub_split
 from capgrade.labels.stored import Complete, Opened, Sampled, Stored
 from capgrade.schemas.captions import SCHEMA, Captions, read_captions
 from capgrade.schemas.errors import InputError, choose_from
@@ -29,7 +30,22 @@ from capgrade.schemas.shards import read_shards
 # Columns that a dataset and the captions it was published from have in common.
 SAME = ["image_id", "caption_id", "caption"]
 CAPTIONS_SCHEMA = pa.schema([field for field in SCHEMA if field.name != "split"])
-HELD = {"params": dict, "measures": dict, "inputs": dict, "tokenizer": str}  # what a manifest has
+# The same of captions whose texts are not published.
+IDS_SCHEMA = pa.schema(
+    [
+        SCHEMA.field("image_id"),
+        SCHEMA.field("caption_id"),
+        pa.field(DIGEST, pa.string(), nullable=False),
+        SCHEMA.field("image_file"),
+    ]
+)
+HELD = {
+    "params": dict,
+    "measures": dict,
+    "inputs": dict,
+    "splits": dict,
+    "tokenizer": str,
+}  # what a manifest has
 _AGAIN = "publish it again: capgrade publish"
 
 
@@ -80,13 +96,13 @@ def _open_published(
     folder: Path, measures: Sequence[str] | None, split: str | None, source: str | Path | None
 ) -> Opened:
     manifest, captions = _published_captions(folder, split)
-    if source is not None:
-        other = read_captions(Path(source), split or captions.split)
+    if source is not None and captions.table["caption"].null_count:
+        captions = join_texts(captions, _digests(folder, manifest, captions.split), Path(source))
+    elif source is not None:
+        named = str(manifest["splits"].get(captions.split, captions.split))
+        other = read_captions(Path(source), named)
         if not captions.table.select(SAME).equals(other.table.select(SAME)):
-            remedy = (
-                f"give the captions it was published from, or choose its split '{captions.split}'"
-                " of them"
-            )
+            remedy = f"give the captions it was published from, with their split '{named}'"
             raise InputError(
                 f"published from other captions than split '{other.split}'",
                 file=folder,
@@ -129,16 +145,30 @@ def _published_captions(folder: Path, split: str | None = None) -> tuple[dict[st
         }
     )
     split = _choose_split(split, splits, folder)
-    table = pa.concat_tables(
-        _parquet(path, CAPTIONS_SCHEMA) for path in _files(folder, manifest, f"captions/{split}")
-    )
-    table = table.append_column("split", pa.array([split] * table.num_rows, pa.string())).select(
-        SCHEMA.names
-    )
-    table = table.combine_chunks().cast(SCHEMA)
-    if not table.num_rows:
+    ids_alone = isinstance(block, dict) and block.get("captions") == "ids"
+    table = _captions_table(folder, manifest, split, IDS_SCHEMA if ids_alone else CAPTIONS_SCHEMA)
+    schema, n = SCHEMA, table.num_rows
+    if ids_alone:
+        table = table.append_column("caption", pa.nulls(n, pa.string()))
+        table = table.append_column("tokens", pa.nulls(n, pa.list_(pa.string())))
+        unknown = {name: nullable(name) for name in ("caption", "tokens")}
+        schema = pa.schema([unknown.get(field.name, field) for field in SCHEMA])
+    table = table.append_column("split", pa.array([split] * n, pa.string()))
+    table = table.select(SCHEMA.names).combine_chunks().cast(schema)
+    if not n:
         raise InputError("no captions", file=folder / "captions")
     return manifest, Captions(table, split, manifest["tokenizer"], manifest["inputs"]["captions"])
+
+
+def _captions_table(
+    folder: Path, manifest: dict[str, Any], split: str, schema: pa.Schema
+) -> pa.Table:
+    files = _files(folder, manifest, f"captions/{split}")
+    return pa.concat_tables(_parquet(path, schema) for path in files)
+
+
+def _digests(folder: Path, manifest: dict[str, Any], split: str) -> list[str]:
+    return _captions_table(folder, manifest, split, IDS_SCHEMA)[DIGEST].to_pylist()
 
 
 def _choose_split(split: str | None, known: list[str], folder: Path) -> str:

@@ -104,13 +104,15 @@ def command_of(stage: Stage[Any]) -> Callable[..., None]:
 
 def knobs_of(stage: Stage[Any]) -> dict[str, FieldInfo]:
     """The keys of a stage's block that are options of its command, too: values, lists of them, and
-    what maps names to them. What is nested deeper is left to `--set`."""
+    what maps names to them. What is nested deeper is left to `--set`, and a key that is called as
+    a folder that the stage reads."""
 
     def is_flat(field: FieldInfo) -> bool:
         mappings = [kind for kind in _kinds(field.annotation) if get_origin(kind) is dict]
         return _is_of_pairs(field) or not (mappings or has_blocks(field))
 
-    return {name: field for name, field in stage.params.model_fields.items() if is_flat(field)}
+    fields = stage.params.model_fields.items()
+    return {name: field for name, field in fields if is_flat(field) and name not in stage.reads}
 
 
 def _read_option(name: str, reads: Reads) -> tuple[Any, Any]:

@@ -19,10 +19,11 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from capgrade.agreement.calibration import SHIPPED
-from capgrade.labels.layout import SUMS
+from capgrade.labels.layout import DIGEST, SUMS, TASK
 from capgrade.measures.refit import measures_block
-from capgrade.pipelines.publish.croissant import BIASES, LIMITS
+from capgrade.pipelines.publish.croissant import limits_of
 from capgrade.pipelines.publish.tables import FIGURE, Contents, PublishedSplit
+from capgrade.pipelines.publish.task import class_stem
 from capgrade.schemas.files import MANIFEST, leaves, package_version
 from capgrade.schemas.judges import PEOPLE, SAID, TITLES
 from capgrade.schemas.licences import OTHER
@@ -72,8 +73,11 @@ def dataset_card(contents: Contents) -> str:
         titles=TITLES,
         said=SAID,
         people=PEOPLE,
-        limits=(*LIMITS, contents.absent, *BIASES),
+        limits=limits_of(contents),
+        digest=DIGEST,
         sums=SUMS,
+        task=TASK,
+        stem=class_stem(str(contents.params.name)),
         manifest=MANIFEST,
         picture=FIGURE,
         commands=commands(contents),
@@ -109,7 +113,8 @@ def _header(contents: Contents) -> str:
         language=list(params.languages) or None,
         license=params.license,
         pretty_name=str(params.name),
-        annotations_creators=["machine-generated"],
+        # Who gave judgements is not known here.
+        annotations_creators=None if contents.judged else ["machine-generated"],
         task_categories=["text-retrieval", "image-to-text"],
         size_categories=[size_category(pairs)],
         tags=["image-text-retrieval", "graded-relevance", "capgrade", "croissant"],
@@ -149,10 +154,11 @@ def _first_rows(contents: Contents) -> list[dict[str, Any]]:
     others = np.unique(
         np.linspace(own, pairs.num_rows - 1, min(ROWS - 1, pairs.num_rows - own)).astype(int)
     )
-    texts = dict(zip(captions.caption_ids, captions.texts, strict=True))
     rows = pairs.take([0, *others.tolist()]).to_pylist()
-    for row in rows:
-        row["caption"] = texts[row["caption_id"]]
+    if contents.params.captions == "texts":
+        texts = dict(zip(captions.caption_ids, captions.texts, strict=True))
+        for row in rows:
+            row["caption"] = texts[row["caption_id"]]
     return rows
 
 
@@ -189,6 +195,9 @@ def commands(contents: Contents) -> list[str]:
     lines = ["capgrade captions --params params.yaml --out captions"]
     options, first = [], _made(contents.splits[0])
     for split in contents.splits:
+        if contents.judged:
+            lines.append(f"# {contents.judged.file}: the judgements, with the SHA-256 above")
+            continue
         kind, sets = split.manifest["kind"], _set_options(first, _made(split))
         folder = f"{kind}-{split.name}"
         lines.append(
@@ -214,8 +223,8 @@ def commands(contents: Contents) -> list[str]:
     return [
         *lines,
         (
-            f"capgrade publish --params params.yaml --captions captions {' '.join(options)} --out"
-            " dataset"
+            " ".join(["capgrade publish --params params.yaml --captions captions", *options])
+            + " --out dataset"
         ),
     ]
 
@@ -223,6 +232,8 @@ def commands(contents: Contents) -> list[str]:
 def _made(split: PublishedSplit) -> dict[str, Any]:
     """The blocks of params.yaml that the labels of a split follow from."""
     params, kind = split.manifest["params"], split.manifest["kind"]
+    if kind not in params:  # judgements are made by no command
+        return {}
     return {"measures": measures_block(params["measures"]), kind: params[kind]}
 
 

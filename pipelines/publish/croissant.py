@@ -26,6 +26,13 @@ TYPES = {
     pa.int32(): "cr:Int32",
 }
 
+_TOLD = {
+    "texts": (
+        "Captions are published as the source has them; nobody searched them for personal"
+        " information."
+    ),
+    "ids": "Captions are published as ids and digests, without their texts.",
+}
 LIMITS = (
     (
         "Labels are computed from text: a caption is compared with the image's own captions, and"
@@ -54,6 +61,19 @@ BIASES = (
         " training texts assumed."
     ),
 )
+
+
+_JUDGED_LIMITS = (
+    "Grades are of judged pairs alone, as their file has them; pairs nobody judged are absent.",
+    "Whoever chose the pairs to judge decided what could be found.",
+)
+
+
+def limits_of(contents: Contents) -> list[str]:
+    """What whoever uses the labels must know of them, and which biases they have."""
+    limits = _JUDGED_LIMITS if contents.judged else LIMITS
+    biases = BIASES[:1] if contents.judged else BIASES
+    return [*limits, contents.absent, *biases]
 
 
 def croissant(contents: Contents) -> dict[str, Any]:
@@ -91,7 +111,7 @@ def croissant(contents: Contents) -> dict[str, Any]:
         "name": params.name,
         "description": contents.introduction,
         "version": params.version,
-        "license": _licence_address(str(params.license), params.license_link),
+        "license": licence_address(str(params.license), params.license_link),
         "inLanguage": params.languages[0] if len(params.languages) == 1 else list(params.languages),
         "keywords": ["image-text retrieval", "graded relevance", "captions"],
         "url": address,
@@ -105,7 +125,7 @@ def croissant(contents: Contents) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value}
 
 
-def _licence_address(licence: str, link: str | None) -> str:
+def licence_address(licence: str, link: str | None) -> str:
     """The address of a licence's text: `link` for one of the dataset's own, else SPDX's page.
 
     Of an unknown one it is what the hub says of licences.
@@ -122,16 +142,24 @@ def _records(contents: Contents, config: str, table: PublishedTable, file: str) 
     """
     record_set, fields = file.removesuffix(".parquet"), []
     for field in table.schema:
-        is_list = pa.types.is_list(field.type)
+        is_list, is_picture = pa.types.is_list(field.type), pa.types.is_struct(field.type)
         fields.append(
             {
                 "@type": "cr:Field",
                 "@id": f"{record_set}/{field.name}",
                 "name": field.name,
                 "description": contents.meanings[field.name],
-                "dataType": TYPES[field.type.value_type if is_list else field.type],
+                "dataType": (
+                    "sc:ImageObject"
+                    if is_picture
+                    else TYPES[field.type.value_type if is_list else field.type]
+                ),
                 **({"repeated": True} if is_list else {}),
-                "source": {"fileObject": {"@id": file}, "extract": {"column": field.name}},
+                "source": {
+                    "fileObject": {"@id": file},
+                    "extract": {"column": field.name},
+                    **({"transform": {"jsonPath": "bytes"}} if is_picture else {}),
+                },
             }
         )
     return {
@@ -150,7 +178,7 @@ def _responsible(contents: Contents) -> dict[str, Any]:
     """The RAI fields of the document; None for what is not known of the captions."""
     source = contents.captions["params"]["captions"].get("source")
     drawn = source == "scenes"
-    measures = ", ".join(contents.measures)
+    measures, judged = ", ".join(contents.measures), contents.judged
     whence = (
         f"the captions of source `{source}`" if source else "captions whose source is not recorded"
     )
@@ -164,26 +192,31 @@ def _responsible(contents: Contents) -> dict[str, Any]:
             )
         ),
         "rai:dataAnnotationProtocol": (
-            "Every caption of a split was scored against the own captions of every image of it,"
-            f" and {contents.kept}. No person labelled them. Measures: {measures}."
+            f"{judged.pairs:,} pairs have the mean scores that `{judged.file}` gives, and"
+            f" {contents.kept}."
+            if judged
+            else (
+                "Every caption of a split was scored against the own captions of every image of"
+                f" it, and {contents.kept}. No person labelled them. Measures: {measures}."
+            )
         ),
-        "rai:machineAnnotationTools": [
-            f"capgrade {contents.splits[0].manifest['package']}: {measures}"
-        ],
-        "rai:dataAnnotationAnalysis": _judged(contents),
+        "rai:machineAnnotationTools": (
+            None if judged else [f"capgrade {contents.splits[0].manifest['package']}: {measures}"]
+        ),
+        "rai:dataAnnotationAnalysis": None if judged else _judged(contents),
         "rai:dataUseCases": (
             "Training and evaluating image-text retrieval with graded relevance; finding false"
             " negatives. Not for judging people, nor as a replacement of people's judgements of"
             " single pairs."
         ),
-        "rai:dataLimitations": [*LIMITS, contents.absent],
-        "rai:dataBiases": list(BIASES),
+        "rai:dataLimitations": [*(_JUDGED_LIMITS if judged else LIMITS), contents.absent],
+        "rai:dataBiases": list(BIASES[:1] if judged else BIASES),
         "rai:personalSensitiveInformation": (
             "None: texts and images are made by a program."
             if drawn
             else (
-                "Captions are published as the source has them; nobody searched them for personal"
-                " information. The labels add none, and images are not included."
+                f"{_TOLD[contents.params.captions]} The labels add none, and images are"
+                f" {'included, as their source has them' if contents.images else 'not included'}."
             )
         ),
         "rai:dataSocialImpact": (

@@ -14,15 +14,20 @@ are the right source.
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from capgrade.agreement.calibration import named
 from capgrade.labels import Labels
-from capgrade.labels.layout import CARD, CROISSANT, SUMS, hub_split
+from capgrade.labels.layout import CARD, CROISSANT, SUMS, TASK, hub_split
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.croissant import croissant
+from capgrade.pipelines.publish.dry_run import DryRun
+from capgrade.pipelines.publish.judged import judged_split
 from capgrade.pipelines.publish.mteb import benchmark
-from capgrade.pipelines.publish.tables import FIGURE, PublishedSplit, sampled_pairs
+from capgrade.pipelines.publish.pictures import find_pictures
+from capgrade.pipelines.publish.tables import FIGURE, Judged, PublishedSplit, sampled_pairs
+from capgrade.pipelines.publish.task import task_file
 from capgrade.pipelines.stages.publish import PUBLISH, PublishParams
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
@@ -37,6 +42,7 @@ from capgrade.schemas.files import (
     write_text,
 )
 from capgrade.schemas.judges import read_agreement
+from capgrade.schemas.output import refuse_foreign
 from capgrade.schemas.own_pairs import distribution
 from capgrade.schemas.run import Run
 from capgrade.schemas.say import tell, warn
@@ -44,6 +50,7 @@ from capgrade.text.language import describe_other_language
 from capgrade.text.tokens import tokens_of
 
 LICENCE = "set publish.license (an SPDX id such as cc-by-4.0), or --license"
+NO_SPLIT = "all"  # of captions whose source has no splits
 COLOURS = ("#0063b1", "#c4500a")  # series 1 and 2 of the pages' style.css
 
 
@@ -55,44 +62,48 @@ def publish(
     *,
     relevance: Sequence[Path] = (),
     agreement: Path | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any] | DryRun:
     """Write a folder that `datasets.load_dataset` reads, one split for each folder of labels.
 
     `agreement` (from `agree`) goes into the card, the distributions of `relevance` into its
     picture; with the layout mteb its folders are labels, as those of `shards`. The same input gives
-    the same bytes. Returns the manifest. Raises InputError for parameters that do not fit
-    (`_require_fitting`), for captions that are not English where no language is given, for a folder
-    that something else wrote, and when labels, calibration and captions do not belong together.
+    the same bytes. Returns the manifest; of a dry run, which is made in the system's folder of
+    temporary files and deleted, what it would have written. Raises InputError for parameters that
+    do not fit (`_require_fitting`), for captions that are not English where no language is given,
+    for a folder that something else wrote, for pictures that are missing, and when labels,
+    calibration and captions do not belong together.
     """
-    _require_fitting(params, relevance)
     mteb = params.layout == "mteb"
+    _require_fitting(params, relevance, [*shards, *relevance] if mteb else shards)
     labels, shown = ([*shards, *relevance], None) if mteb else (shards, next(iter(relevance), None))
     calibration = named(Path(params.calibration)) if params.calibration else None
     judged = read_agreement(agreement) if agreement else None
     inputs = found_digests(relevance=shown, calibration=calibration)
-    splits = _open_splits(labels, captions, mteb)
+    splits, known = _open_splits(labels, captions, params)
     table = splits[0].captions
     language = _languages(params.languages, captions, splits)
-    name = params.name or out.resolve().name
-    unnamed = params.name is None
+    embedded = find_pictures([split.captions for split in splits], params)
+    chosen, name = params, params.name or out.resolve().name
     params = params.model_copy(update={"language": language, "name": name})
     dense = _dense_manifest(shown, table.digest) if shown else None
     run = Run(stage=PUBLISH, params=params, inputs={})
-    with run.folder(out) as folder:
-        if unnamed:
-            tell(f"the dataset is called '{name}', as its folder; --name chooses another name")
+
+    def write(folder: Path) -> dict[str, Any]:
+        _tell_unchosen(chosen, params, splits)
         contents = replace(
-            benchmark(splits, folder, params)
+            benchmark(splits, folder, params, embedded, known)
             if mteb
-            else sampled_pairs(splits, folder, params, calibration),
+            else sampled_pairs(splits, folder, params, calibration, embedded),
             agreement=judged,
             captions=read_manifest(captions, "captions"),
             relevance=dense,
         )
         write_json(folder / CROISSANT, croissant(contents))
         write_text(folder / CARD, dataset_card(contents))
+        if mteb:
+            write_text(folder / TASK, task_file(contents))
         files = contents.files
-        for name in (CARD, CROISSANT):
+        for name in (CARD, CROISSANT, *([TASK] if mteb else [])):
             files[name] = entry_of(folder / name, rows=0)
         if shown and dense:
             _draw_distributions(shown, dense["params"]["measures"], folder / FIGURE)
@@ -100,18 +111,49 @@ def publish(
         sums = (f"{files[name]['sha256']}  {name}\n" for name in sorted(files))
         write_text(folder / SUMS, "".join(sums))
         files[SUMS] = entry_of(folder / SUMS, rows=0)
-        for split in splits:
+        for split in splits if known is None else ():
             made_by = f"{split.manifest['kind']} {split.name}"
             inputs[made_by] = digest(Path(split.labels.file) / MANIFEST)
-        inputs |= contents.read | {"captions": table.digest}
+        inputs.update(contents.read, captions=table.digest)
+        if embedded and embedded.digest:
+            inputs["images"] = embedded.digest
         # What `explore` scores new captions with.
         facts: dict[str, Any] = {"tokenizer": table.tokenizer, "measures": contents.used}
-        facts |= {"calibration": contents.calibrated.facts()} if contents.calibrated else {}
+        facts["splits"] = {split.name: split.captions.split for split in splits}
+        if contents.calibrated:
+            facts["calibration"] = contents.calibrated.facts()
+            if mteb:  # which has grades by it, and no columns
+                del facts["calibration"]["columns"]
         rows = {name: entry["rows"] for name, entry in files.items()}
         return replace(run, inputs=inputs).finish(folder, rows, **facts)
 
+    if not params.dry_run:
+        with run.folder(out) as folder:
+            return write(folder)
+    refuse_foreign(out, PUBLISH.name)
+    with TemporaryDirectory() as made:
+        return DryRun.of(Path(made), write(Path(made)), out)
 
-def _require_fitting(params: PublishParams, relevance: Sequence[Path] = ()) -> None:
+
+def _tell_unchosen(
+    chosen: PublishParams, params: PublishParams, splits: Sequence[PublishedSplit]
+) -> None:
+    """Say what the card will have that nobody chose."""
+    if chosen.name is None:
+        tell(f"the dataset is called '{params.name}', as its folder; --name chooses another name")
+    if not chosen.languages:
+        said = ", ".join(params.languages)
+        tell(f"the captions' language is '{said}', by their words; --language chooses another")
+    for split in splits:
+        if split.name != split.captions.split and split.captions.split not in chosen.splits:
+            was = f"split '{split.captions.split}' is published as '{split.name}'"
+            how = f"--splits {split.captions.split}=NAME chooses another name"
+            tell(f"{was}, as the hub takes letters, digits and _ alone; {how}")
+
+
+def _require_fitting(
+    params: PublishParams, relevance: Sequence[Path] = (), labels: Sequence[Path] = ()
+) -> None:
     """InputError without a licence, for a repository that cannot be, and for what is of another
     layout than the one asked for."""
     mteb = params.layout == "mteb"
@@ -124,9 +166,14 @@ def _require_fitting(params: PublishParams, relevance: Sequence[Path] = ()) -> N
     if mteb and not params.grades:
         remedy = "name rising thresholds: --grades related=0.5 --grades fits=0.7"
         raise InputError("no grades given", remedy=remedy)
-    if params.calibration and mteb:
-        remedy = "leave it out: its columns are not of a benchmark"
-        raise InputError("a calibration with the layout mteb", remedy=remedy)
+    if params.calibration and mteb and not params.by_p:
+        remedy = "give grades as probabilities, --grades fits=P0.5, or leave it out"
+        raise InputError("a calibration, and grades that are values", remedy=remedy)
+    if params.judgements:
+        _require_judgements_alone(params, labels)
+    elif params.split:
+        remedy = "leave publish.split out: the labels say of which split they are"
+        raise InputError("a split without judgements", remedy=remedy)
     if len(relevance) > 1 and not mteb:
         remedy = "give --relevance once: the card's picture is of one"
         raise InputError(f"{len(relevance)} folders of relevance", remedy=remedy)
@@ -135,13 +182,34 @@ def _require_fitting(params: PublishParams, relevance: Sequence[Path] = ()) -> N
         raise InputError("a measure or grades of sampled pairs", remedy=remedy)
 
 
-def _open_splits(folders: Sequence[Path], captions_dir: Path, mteb: bool) -> list[PublishedSplit]:
-    """The labels of each split: of `shards`, or for mteb of `relevance`.
+def _require_judgements_alone(params: PublishParams, labels: Sequence[Path]) -> None:
+    if params.layout != "mteb":
+        remedy = "give --layout mteb; sampled pairs take judgements as a measure"
+        raise InputError("judgements with the layout pairs", remedy=remedy)
+    if labels or params.measure:
+        remedy = "leave --shards, --relevance and --measure out, or the judgements"
+        raise InputError("judgements, and a measure's labels", remedy=remedy)
+    if params.by_p:
+        remedy = "write thresholds on the scale of the judgements: --grades fits=4"
+        raise InputError("judgements, and grades that are probabilities", remedy=remedy)
 
-    InputError for other folders and captions, for a split that comes twice, and without any.
+
+def _open_splits(
+    folders: Sequence[Path], captions_dir: Path, params: PublishParams
+) -> tuple[list[PublishedSplit], Judged | None]:
+    """The labels of each split: of `shards`, or for mteb of `relevance`; or of judgements, and what
+    is known of these.
+
+    InputError for other folders and captions, for a split that comes twice or has no name, and
+    without any.
     """
+    if params.judgements:
+        split, judged = judged_split(captions_dir, params)
+        return [replace(split, name=_published_name(split.captions.split, params))], judged
+    mteb = params.layout == "mteb"
     splits = dict[str, PublishedSplit]()
-    one_of_each = f"give --shards{' or --relevance' if mteb else ''}, one of each split"
+    kinds = "--shards, --relevance or --judgements" if mteb else "--shards"
+    one_of_each = f"give {kinds}, one of each split"
     for folder in folders:
         kind = "shards"
         if mteb and (folder / MANIFEST).is_file():
@@ -151,13 +219,34 @@ def _open_splits(folders: Sequence[Path], captions_dir: Path, mteb: bool) -> lis
             raise InputError(f"a {kind} folder", file=folder, remedy=remedy)
         manifest = read_manifest(folder, kind)
         labels = Labels.load(folder, captions=captions_dir)
-        name = hub_split(labels.table.split)
+        name = _published_name(labels.table.split, params)
         if name in splits:
             raise InputError(f"split '{name}' is given twice", remedy=one_of_each)
         splits[name] = PublishedSplit(name, labels, labels.table, manifest)
     if not splits:
         raise InputError("no labels to publish", remedy=one_of_each)
-    return list(splits.values())
+    known = {split.captions.split for split in splits.values()}
+    if other := sorted(params.splits.keys() - known):
+        problem = f"publish.splits names '{other[0]}'"
+        raise InputError(problem, remedy=f"name a split of the labels: {', '.join(sorted(known))}")
+    return list(splits.values()), None
+
+
+def _published_name(split: str, params: PublishParams) -> str:
+    """What a split is called as it is published: as it was chosen, or as the captions call it.
+
+    InputError where neither says, and for a name that the hub does not take.
+    """
+    if split in params.splits:
+        name = params.splits[split]
+        if name != hub_split(name) or not name:
+            remedy = f"of letters, digits and _, and not all: {hub_split(name) or 'test'}"
+            raise InputError(f"split name '{name}'", remedy=remedy)
+        return name
+    if split == NO_SPLIT:
+        problem = "no split name: the captions have none, and the hub reserves the name all"
+        raise InputError(problem, remedy=f"name it: --splits {NO_SPLIT}=test, or train")
+    return hub_split(split)
 
 
 def _dense_manifest(folder: Path, captions_digest: str) -> dict[str, Any]:

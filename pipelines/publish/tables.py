@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,13 @@ import pyarrow.parquet as pq
 
 from capgrade.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration, load
 from capgrade.labels import Labels
-from capgrade.labels.opening import CAPTIONS_SCHEMA
+from capgrade.labels.digests import text_digest
+from capgrade.labels.layout import DIGEST
+from capgrade.labels.opening import CAPTIONS_SCHEMA, IDS_SCHEMA
 from capgrade.labels.stored import Sampled
 from capgrade.measures import meaning_of
+from capgrade.pictures.picture import Picture
+from capgrade.pipelines.publish.pictures import Embedded
 from capgrade.pipelines.stages.publish import PublishParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -27,7 +31,7 @@ from capgrade.schemas.files import atomic, entry_of, file_digest, of_all
 from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.shards import read_shards
 
-_COLUMNS = {
+COLUMNS = {
     "image_id": "the image's id in the source",
     "caption_id": "the caption's id in the source",
     "original": "the caption was written for this image",
@@ -43,6 +47,11 @@ _COLUMNS = {
     "caption": "the caption as the source has it",
     "tokens": "the caption's tokens; CIDEr and BLEU divide one with a no-break space inside",
     "image_file": "the image's file name, where the source knows it",
+    DIGEST: (
+        "SHA-256 of the caption's text in UTF-8, with Unicode's form NFC and single spaces, none at"
+        " its ends"
+    ),
+    "image": "the picture's bytes as the source has them, and its file's name",
 }
 FIGURE = "figures/distributions.png"
 # As `datasets` writes them: of a file that changed, the hub takes the chunks that did, and a reader
@@ -54,6 +63,8 @@ AS_DATASETS: dict[str, Any] = {
     "use_content_defined_chunking": True,
     "write_page_index": True,
 }
+# The hub shows a table whose groups of rows are small enough to fetch; a picture is of some 100 KB.
+PICTURES_A_FILE, PICTURES_A_GROUP = 4_096, 64
 PARQUET_ROWS = 4_000_000  # pairs per file, about 60 MB
 
 
@@ -63,8 +74,8 @@ def meaning(
     """A column in words; `used` has each measure's parameters, as `MeasuresParams.used`."""
     if calibrated and column in calibrated.columns:
         return calibrated.meaning(column)
-    if column in _COLUMNS:
-        return _COLUMNS[column]
+    if column in COLUMNS:
+        return COLUMNS[column]
     if column not in used:
         name = column.removesuffix(LEFT_OUT)
         return (
@@ -163,6 +174,24 @@ class PublishedSplit:
 
 
 @dataclass(frozen=True)
+class Judged:
+    """Judgements that a benchmark's grades are of: their file, how many pairs, and the scale.
+
+    `own_added` own pairs were judged by nobody, and `left_out` judgements are of other captions.
+    `asked`, bool [n_images] and [n_captions]: of which some pair was judged.
+    """
+
+    file: str
+    sha256: str
+    pairs: int
+    low: float
+    high: float
+    own_added: int
+    left_out: int
+    asked: tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
 class Contents:
     """What the card, the Croissant metadata and the manifest are written from, whatever the layout.
 
@@ -185,6 +214,9 @@ class Contents:
     read: dict[str, str] = field(default_factory=dict)  # digests of what the measures read
     calibrated: Calibrated | None = None
     agreement: dict[str, Any] | None = None
+    images: Embedded | None = None
+    judged: Judged | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)  # of a benchmark's grades
     # Manifests of the captions and of dense relevance, every path by its last name.
     captions: dict[str, Any] = field(default_factory=dict)
     relevance: dict[str, Any] | None = None
@@ -215,20 +247,58 @@ def write_table(table: pa.Table, folder: str, split: str, out: Path) -> Publishe
 
 
 def write_batches(
-    batches: Iterator[pa.RecordBatch], expected: int, folder: str, split: str, out: Path
+    batches: Iterator[pa.RecordBatch],
+    expected: int,
+    folder: str,
+    split: str,
+    out: Path,
+    per_file: int | None = None,
+    per_group: int | None = None,
 ) -> PublishedTable:
-    """Write one batch or more, of about `expected` rows in all, over as many files as they need."""
-    n_files = max(1, -(-expected // PARQUET_ROWS))
+    """Write one batch or more, of about `expected` rows in all, over as many files as they need:
+    of `per_file` rows, PARQUET_ROWS unless given, in groups as `write_parquet`."""
+    per_file = PARQUET_ROWS if per_file is None else per_file
+    n_files = max(1, -(-expected // per_file))
     first = next(batches)
     batches, files = chain([first], batches), {}
     written = nbytes = 0
     for k in range(n_files):
         name = f"{folder}/{split}-{of_all(k, n_files)}.parquet"
-        most = None if k == n_files - 1 else PARQUET_ROWS
-        rows, size = write_parquet(out / name, first.schema, batches, most)
+        most = None if k == n_files - 1 else per_file
+        rows, size = write_parquet(out / name, first.schema, batches, most, per_group)
         files[name] = entry_of(out / name, rows=rows)
         written, nbytes = written + rows, nbytes + size
     return PublishedTable(split, first.schema, files, written, nbytes)
+
+
+def write_pictures(
+    pictures: Mapping[str, Picture], id_column: str, folder: str, split: str, out: Path
+) -> PublishedTable:
+    """Write ids and pictures, with the metadata by which `datasets` and the hub know these."""
+    from datasets import Features, Image, Value
+
+    schema = Features({id_column: Value("string"), "image": Image()}).arrow_schema
+    return write_batches(
+        _picture_batches(pictures, schema),
+        len(pictures),
+        folder,
+        split,
+        out,
+        per_file=PICTURES_A_FILE,
+        per_group=PICTURES_A_GROUP,
+    )
+
+
+def _picture_batches(
+    pictures: Mapping[str, Picture], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    for image_id, picture in pictures.items():
+        name = PurePosixPath(picture.path or image_id).name
+        columns = [
+            pa.array([image_id], schema.field(0).type),
+            pa.array([{"bytes": picture.read(), "path": name}], schema.field(1).type),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _write_pairs(
@@ -288,25 +358,31 @@ def _pair_batches(
 
 
 def write_parquet(
-    path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], most: int | None = None
+    path: Path,
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    most: int | None = None,
+    per_group: int | None = None,
 ) -> tuple[int, int]:
-    """Write batches until there are none, or `most` rows are reached, in groups of ROW_GROUP.
+    """Write batches until there are none, or `most` rows are reached, in groups of `per_group`
+    rows, ROW_GROUP unless given.
 
     Returns the rows written and their bytes in memory.
     """
+    group = ROW_GROUP if per_group is None else per_group
     rows = nbytes = 0
     waiting = schema.empty_table()
     with atomic(path) as temporary, pq.ParquetWriter(temporary, schema, **AS_DATASETS) as writer:
         for batch in batches:
             waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
-            while waiting.num_rows >= ROW_GROUP:
-                writer.write_table(waiting.slice(0, ROW_GROUP), row_group_size=ROW_GROUP)
-                waiting = waiting.slice(ROW_GROUP)
+            while waiting.num_rows >= group:
+                writer.write_table(waiting.slice(0, group), row_group_size=group)
+                waiting = waiting.slice(group)
             rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
             if most is not None and rows >= most:
                 break
         if waiting.num_rows:
-            writer.write_table(waiting, row_group_size=ROW_GROUP)
+            writer.write_table(waiting, row_group_size=group)
     return rows, nbytes
 
 
@@ -334,14 +410,29 @@ def _own_without_themselves(labels: Labels) -> dict[str, np.ndarray]:
     return by_measure
 
 
+def captions_table(captions: Captions, params: PublishParams) -> pa.Table:
+    """The captions as they are published: with their texts, or with digests of these alone."""
+    table = captions.table
+    if params.captions == "texts":
+        return pa.Table.from_batches(
+            table.select(CAPTIONS_SCHEMA.names).to_batches(), CAPTIONS_SCHEMA
+        )
+    digests = pa.array(map(text_digest, captions.texts), pa.string())
+    return table.append_column(DIGEST, digests).select(IDS_SCHEMA.names).cast(IDS_SCHEMA)
+
+
 def sampled_pairs(
-    splits: Sequence[PublishedSplit], out: Path, params: PublishParams, calibration: Path | None
+    splits: Sequence[PublishedSplit],
+    out: Path,
+    params: PublishParams,
+    calibration: Path | None,
+    embedded: Embedded | None,
 ) -> Contents:
     """Write the layout `pairs` of each split.
 
     InputError for splits of other measures or columns, and as `_own_without_themselves`.
     """
-    relevance, captions = list[PublishedTable](), list[PublishedTable]()
+    relevance, captions, images = (list[PublishedTable]() for _ in range(3))
     calibrated: Calibrated | None = None
     read: dict[str, str] = {}  # digests of the files that the measures read
     names = splits[0].labels.measures
@@ -365,18 +456,20 @@ def sampled_pairs(
         if relevance[-1].schema != relevance[0].schema:
             remedy = "make their shards with the same self_reference"
             raise InputError("the splits have different columns", file=folder, remedy=remedy)
-        texts = pa.Table.from_batches(
-            split.captions.table.select(CAPTIONS_SCHEMA.names).to_batches(), CAPTIONS_SCHEMA
+        if embedded:
+            pictures = embedded.pictures[len(captions)]
+            images.append(write_pictures(pictures, "image_id", "images", split.name, out))
+        captions.append(
+            write_table(captions_table(split.captions, params), "captions", split.name, out)
         )
-        captions.append(write_table(texts, "captions", split.name, out))
     made_with, columns = splits[0].manifest["params"]["measures"], relevance[0].schema.names
     used = {name: made_with[name] for name in names}
-    all_columns = [*columns, *captions[0].schema.names]
+    all_columns = [*columns, *captions[0].schema.names, "image"]
     return Contents(
         params,
         out,
         splits,
-        {"relevance": relevance, "captions": captions},
+        {"relevance": relevance, "captions": captions, **({"images": images} if images else {})},
         names,
         used,
         introduction=introduce(
@@ -390,4 +483,5 @@ def sampled_pairs(
         left_out=[name + LEFT_OUT for name in names if name + LEFT_OUT in columns],
         read=read,
         calibrated=calibrated,
+        images=embedded,
     )

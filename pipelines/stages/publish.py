@@ -10,9 +10,11 @@ from pydantic import BeforeValidator, Field, model_validator
 from capgrade.schemas.block import Finite, ParamsBlock
 from capgrade.schemas.errors import nearest
 from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN_LICENCE
-from capgrade.schemas.natures import WhereOrName
+from capgrade.schemas.natures import How, PicturesAt, Split, WhereOrName
 from capgrade.schemas.stage import Reads, Stage
 
+# A probability that people accept a pair, such as P0.5: the value of a measure that has it.
+ByP = Annotated[str, Field(pattern=r"^P(0?\.\d*[1-9]\d*|1(\.0*)?)$")]
 LanguageTag = Annotated[str, Field(pattern=r"^[A-Za-z]{2,}(-[A-Za-z0-9]+)*$")]
 
 
@@ -33,6 +35,20 @@ class PublishParams(ParamsBlock):
     language: LanguageTag | tuple[LanguageTag, ...] | None = None
     """of the captions, as the hub names it, or several: en,de; None: en where they are English,
     else required"""
+    splits: dict[str, str] = {}
+    """names of splits as they are published: all=test; required of captions that have no split"""
+    captions: Literal["texts", "ids"] = "texts"
+    """what is published of captions; ids: with digests of texts that may not be copied"""
+    images: PicturesAt | None = None
+    """pictures to publish, too: from every source that `capgrade regions` takes"""
+    image_column: str | None = None
+    """of pictures in Parquet files or a dataset that has several such columns"""
+    image_id: str | None = None
+    """the column of ids there; None: image_id, else the picture's path or row"""
+    unreadable: Literal["fail", "skip"] = "fail"
+    """pictures that are missing or damaged; skip: left out and counted"""
+    dry_run: How[bool] = False
+    """print files, sizes, the card and what would be replaced, and write nothing"""
     description: str = ""
     """a paragraph of the card"""
     authors: tuple[str, ...] = ()
@@ -51,13 +67,25 @@ class PublishParams(ParamsBlock):
     """what is written; mteb: a retrieval benchmark, with grades of one measure"""
     measure: str | None = None
     """of mteb's grades; None: the only one"""
-    grades: dict[str, Finite] = {}
-    """of mteb: names of rising thresholds; how many a value reaches is its grade"""
+    grades: dict[str, Finite | ByP] = {}
+    """of mteb: names of rising thresholds; how many a value reaches is its grade. P0.5: the value
+    from which people accept a pair with this probability, by the calibration"""
+    judgements: WhereOrName | None = None
+    """of mteb, in place of a measure's values: scores of pairs, as `agree` reads them, or a folder
+    of `regrade`"""
+    split: Split | None = None
+    """of mteb's judgements: the captions that they are of; None: the only one"""
 
     @property
     def languages(self) -> tuple[str, ...]:
         """Those given."""
         return (self.language,) if isinstance(self.language, str) else self.language or ()
+
+    @property
+    def by_p(self) -> dict[str, float]:
+        """The thresholds that are given as probabilities."""
+        given = self.grades.items()
+        return {name: float(edge[1:]) for name, edge in given if isinstance(edge, str)}
 
     @model_validator(mode="after")
     def _a_licence_the_hub_knows(self) -> PublishParams:
@@ -73,13 +101,22 @@ class PublishParams(ParamsBlock):
 
     @model_validator(mode="after")
     def _grades_that_rise(self) -> PublishParams:
-        edges = list(self.grades.values())
+        edges: list[Any] = list(self.grades.values())
+        if self.by_p:
+            if len(self.by_p) < len(edges):
+                raise ValueError(f"publish.grades mixes values and probabilities: {edges}")
+            edges = list(self.by_p.values())
         if edges != sorted(set(edges)):
             raise ValueError(f"the thresholds of publish.grades do not rise: {edges}")
         return self
 
 
-def _line(manifest: Mapping[str, Any], params: PublishParams) -> str:
+def _line(done: Any, params: PublishParams) -> str:
+    return done.text() if params.dry_run else rows_line(done)
+
+
+def rows_line(manifest: Mapping[str, Any]) -> str:
+    """How many rows each table has."""
     rows = {file: entry["rows"] for file, entry in manifest["files"].items() if entry["rows"]}
     return ", ".join(f"{file} {count:,}" for file, count in rows.items())
 
@@ -89,7 +126,7 @@ PUBLISH = Stage(
     about="""Write a Hugging Face dataset folder with its card, ready to be pushed.
 
 `capgrade publish push` uploads it, `capgrade publish check` checks a folder or a repository. With
---layout mteb folders of --relevance are labels, as those of --shards.""",
+--layout mteb folders of --relevance are labels, as those of --shards; or --judgements are.""",
     params=PublishParams,
     reads={
         "captions": Reads("captions"),
@@ -102,5 +139,16 @@ PUBLISH = Stage(
     example="--captions captions --shards shards --license cc-by-4.0 --out dataset",
     modules=("datasets",),
     place="dataset",
-    told=("name", "version", "license", "language", "repository", "calibration", "layout"),
+    told=(
+        "name",
+        "version",
+        "license",
+        "language",
+        "repository",
+        "images",
+        "calibration",
+        "layout",
+        "judgements",
+        "dry_run",
+    ),
 )

@@ -546,6 +546,7 @@ def _read_samples(
     weights of pairs say with which probability each was kept. Errors as `Labels.load` and
     `Labels.sample`."""
     labels = Labels.load(folder, split=table.split, captions=captions)
+    labels.table.require_rows_of(table, folder)
     samples = {name: labels.sample(name) for name in labels.measures}
     if len(images) < table.n_images or len(kept) < table.n_captions:
         samples = {name: sample.among(images, kept) for name, sample in samples.items()}

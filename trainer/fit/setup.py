@@ -129,6 +129,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         labels = Labels.load(
             data.shards, measures=[params.measure], split=captions.split, captions=data.captions
         )
+        labels.table.require_rows_of(captions, labels.file)
         shards = LookedUp(labels, params.measure, params.unknown)
         inputs["shards"] = digest(Path(labels.file) / MANIFEST)
     if "relevance" in loss.needs:

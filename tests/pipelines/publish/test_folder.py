@@ -11,6 +11,7 @@ import pytest
 import yaml
 from datasets import Value, load_dataset
 
+from capgrade.labels import Labels
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish import tables
 from capgrade.pipelines.publish.folder import publish
@@ -22,7 +23,7 @@ from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.captions import CAPTIONS_FILE, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest, write_manifest
-from tests.conftest import caption_table, random_sets, write_captions_folder
+from tests.conftest import call, caption_table, random_sets, refusal, write_captions_folder
 
 from .conftest import BOTH, PARAMS, SETS
 
@@ -82,11 +83,26 @@ def test_split_names_are_made_fit_for_the_hub(made: Path, tmp_path: Path) -> Non
     for split in ("all", "all_"):
         params = ShardsParams(split=split, measures=("rouge_l",), top=2, uniform=2)
         shards(same, tmp_path / split, params, MeasuresParams())
+    line = f"publish --captions {same} --license mit --name tiny --shards {tmp_path}/all"
+    said = refusal(*line.split(), "--out", tmp_path / "whole")
+    assert "no split name: the captions have none" in said and "--splits all=test" in said
+    for names, problem in (
+        ({"all": "all"}, "split name 'all' -> of letters, digits and _, and not all"),
+        ({"all": "te-st"}, "split name 'te-st' -> .* te_st"),
+        ({"val": "test"}, "no split name"),
+        ({"all": "test", "val": "x"}, "publish.splits names 'val' -> name a split of the labels"),
+    ):
+        told = PARAMS.model_copy(update={"splits": names})
+        with pytest.raises(InputError, match=problem):
+            publish(same, [tmp_path / "all"], tmp_path / "whole", told)
+    told = PARAMS.model_copy(update={"splits": {"all": "all_"}})
     with pytest.raises(InputError, match="split 'all_' is given twice"):
-        publish(same, [tmp_path / "all", tmp_path / "all_"], tmp_path / "twice", PARAMS)
-    publish(same, [tmp_path / "all"], tmp_path / "whole", PARAMS)
+        publish(same, [tmp_path / "all", tmp_path / "all_"], tmp_path / "twice", told)
+    assert call(*line.split(), "--splits", "all=test", "--out", tmp_path / "whole") == 0
     loaded = load_dataset(str(tmp_path / "whole"), "captions", cache_dir=str(tmp_path / "hf"))
-    assert list(loaded) == ["all_"], "all is their word for every split"
+    assert list(loaded) == ["test"]
+    labels = Labels.load(tmp_path / "whole", captions=same)
+    assert labels.exact("rouge_l").block(range(2), range(3)).known.all()
 
 
 def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:
@@ -129,7 +145,7 @@ def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:
         ),
         ("no licence given", [dense], mteb | {"license": None}, {}),
         ("no grades given -> name rising thresholds", [dense], mteb | {"grades": {}}, {}),
-        ("no labels to publish -> give --shards or --relevance", [], mteb, {}),
+        ("no labels to publish -> give --shards, --relevance or --judg", [], mteb, {}),
         ("split 'val' is given twice", [dense, val], mteb, {}),
         ("a publish folder", [made / "out"], mteb, {}),
         ("not a finished shards folder", [unfinished], mteb, {}),
@@ -140,7 +156,21 @@ def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:
             {},
             {"relevance": [dense] * 2},
         ),
-        ("a calibration with the layout mteb", [dense], mteb | {"calibration": "crisscrossed"}, {}),
+        (
+            "a calibration, and grades that are values",
+            [dense],
+            mteb | {"calibration": "crisscrossed"},
+            {},
+        ),
+        ("judgements with the layout pairs", [], {"judgements": "f.csv"}, {}),
+        ("judgements, and a measure's labels", [dense], mteb | {"judgements": "f.csv"}, {}),
+        (
+            "judgements, and grades that are prob",
+            [],
+            mteb | {"judgements": "f.csv", "measure": None, "grades": {"fits": "P0.5"}},
+            {},
+        ),
+        ("a split without judgements -> leave publish.split", [train], {"split": "train"}, {}),
     ]
     for said, folders, changed, beside in refused:
         given = {"captions": made / "captions", "shards": folders, **beside}

@@ -116,10 +116,11 @@ def test_card_croissant_and_manifest_hold_for_it(
         and "mteb counts it as 0" in card
         and "capgrade relevance" in card
     )
-    program = card.partition("```python\n")[2].partition("```")[0]
-    assert NAME in [
-        node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)
-    ]
+    task = ast.parse((benchmark / "task.py").read_text())
+    names = [node.name for node in task.body if isinstance(node, ast.ClassDef)]
+    assert names == ["ATinyOneT2I", "ATinyOneI2T"] and "import ATinyOneI2T, ATinyOneT2I" in card
+    constants = [node.value for node in ast.walk(task) if isinstance(node, ast.Constant)]
+    assert {"A. Author: Tiny.", "cc-by-4.0", "1.2.0", "eng-Latn"} <= set(constants)
     checked = check(str(benchmark))
     assert (
         checked.problems == ()
