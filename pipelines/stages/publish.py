@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, WrapValidator, model_validator
 
 from capgrade.schemas.block import Finite, ParamsBlock
 from capgrade.schemas.errors import nearest
@@ -13,8 +14,17 @@ from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN_LICENCE
 from capgrade.schemas.natures import How, PicturesAt, Split, WhereOrName
 from capgrade.schemas.stage import Reads, Stage
 
-# A probability that people accept a pair, such as P0.5: the value of a measure that has it.
-ByP = Annotated[str, Field(pattern=r"^P(0?\.\d*[1-9]\d*|1(\.0*)?)$")]
+_BY_P = re.compile(r"P(0?\.\d*[1-9]\d*|1(\.0*)?)")
+
+
+def _or_p(value: Any, number: Callable[[Any], Any]) -> Any:
+    """P0.5 stays as it is; all else is a number."""
+    return value if isinstance(value, str) and _BY_P.fullmatch(value) else number(value)
+
+
+# A value, or the probability that people accept a pair, such as P0.5. A union of types would have
+# its arm in the key that an error names.
+Grade = Annotated[Finite, WrapValidator(_or_p), PlainSerializer(lambda value: value)]
 LanguageTag = Annotated[str, Field(pattern=r"^[A-Za-z]{2,}(-[A-Za-z0-9]+)*$")]
 
 
@@ -67,7 +77,7 @@ class PublishParams(ParamsBlock):
     """what is written; mteb: a retrieval benchmark, with grades of one measure"""
     measure: str | None = None
     """of mteb's grades; None: the only one"""
-    grades: dict[str, Finite | ByP] = {}
+    grades: dict[str, Grade] = {}
     """of mteb: names of rising thresholds; how many a value reaches is its grade. P0.5: the value
     from which people accept a pair with this probability, by the calibration"""
     judgements: WhereOrName | None = None
@@ -84,8 +94,8 @@ class PublishParams(ParamsBlock):
     @property
     def by_p(self) -> dict[str, float]:
         """The thresholds that are given as probabilities."""
-        given = self.grades.items()
-        return {name: float(edge[1:]) for name, edge in given if isinstance(edge, str)}
+        given: dict[str, Any] = dict(self.grades)
+        return {name: float(edge[1:]) for name, edge in given.items() if isinstance(edge, str)}
 
     @model_validator(mode="after")
     def _a_licence_the_hub_knows(self) -> PublishParams:

@@ -75,7 +75,10 @@ INSTEAD: dict[str, dict[str, str]] = {
         ),
         "--captions coco5k": "--captions one",
     },
-    "publish.md": {"--captions DIR --shards OUT": "--captions data/captions --shards data/shards"},
+    "publish.md": {
+        "--captions DIR --shards OUT": "--captions data/captions --shards data/shards",
+        "--images DIR": "--images data/captions",
+    },
     "regions.md": {
         "--images data/captions --out data/regions": (
             "--images data/captions --boxes 4-8 --out data/regions"
