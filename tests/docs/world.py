@@ -45,6 +45,11 @@ capgrade embed --run data/runs/scenes_sam {DATA} --split test --out data/runs/sc
 capgrade captions --source coco --input examples/captions.json --split test --out captions
 capgrade relevance --captions captions --out relevance
 """  # noqa: E501
+# What an example of docs/with_others.md reads, that another makes.
+BENCHMARK = (
+    "publish --layout mteb --captions data/captions --relevance data/relevance --license cc-by-4.0"
+    " --measure sbert --grades related=0.5 --grades fits=0.7 --out benchmark"
+)
 
 
 def make_world() -> None:
@@ -70,6 +75,7 @@ def make_world() -> None:
     random = np.random.default_rng(0)
     np.save("train.npy", random.random((train.n_images, train.n_captions), np.float32))
     shutil.copytree("data/dataset", "dataset")
+    assert call(*BENCHMARK.split()) == 0
     random_model(Path("crossencoder"))
     assert (
         call(
@@ -207,6 +213,6 @@ def _judgements(captions: Captions) -> None:
             (captions.texts[k], captions.texts[k + 5 : k + 10], k % 5, k % 7 / 7) for k in range(40)
         ]
         csv.writer(file).writerows([("cand", "refs", "human_score", "clip"), *texts])
-    for name in ("cxc_sits_test.csv", "DATA/coco/cxc_sits_test.csv"):
+    for name in ("cxc_sits_test.csv", "DATA/coco/cxc_sits_test.csv", "judged.csv"):
         with Path(name).open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([("image_id", "caption_id", "score"), *rows])

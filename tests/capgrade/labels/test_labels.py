@@ -438,7 +438,7 @@ def test_a_damaged_or_foreign_folder_is_refused(made, tmp_path):
             Labels.load(made / kind, captions=other)
 
 
-HELD = ("params", "measures", "inputs", "tokenizer")
+HELD = ("params", "measures", "inputs", "splits", "tokenizer")
 BY_HAND = [(key, value, key) for key in HELD for value in (None, 3)]
 
 
