@@ -192,8 +192,6 @@ def main() -> None:
 def run(commands: typer.Typer) -> None:
     """Run a command line; wrong input ends it with one line and exit status 2."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # Uploads go by git LFS, the only protocol that the tests' hub speaks.
-    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
     # Threads of torch wait asleep, since busy waiting starves other processes. GOMP_SPINCOUNT would
     # overrule a user's OMP_WAIT_POLICY, which therefore comes first.
     if "OMP_WAIT_POLICY" not in os.environ:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +46,7 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
     for a repository that holds something else, for a version that is published with other content,
     and for what the hub refuses.
     """
-    from huggingface_hub import HfApi
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     from capgrade.labels.hub import address_of, hub_errors, require_name
 
@@ -80,13 +79,14 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
                 "publish this content under a version of its own: publish.version, or --version"
             )
             raise InputError(problem, file=address_of(repo_id), remedy=remedy)
-        done = api.upload_folder(
+        # `upload_folder` may commit in parts, of which only the first is upon this head.
+        operations = [CommitOperationDelete(one, is_folder=False) for one in gone]
+        operations += [CommitOperationAdd(one, folder / one) for one in sorted(files)]
+        done = api.create_commit(
             repo_id=repo_id,
             repo_type="dataset",
-            folder_path=folder,
+            operations=operations,
             parent_commit=head.sha,
-            allow_patterns=[escape(one) for one in files],
-            delete_patterns=[escape(one) for one in gone] or None,
             commit_message=f"Version {version}, by capgrade {package_version()}",
         )
         if version not in tags:

@@ -60,7 +60,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
     monkeypatch.setattr(_http, "time", SimpleNamespace(sleep=lambda _: None, time=time.time))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    # as the command sets it in the environment
+    # by git LFS, whose files the stand-in keeps; test_xet.py has the other protocol
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     with running() as hub:

@@ -27,6 +27,9 @@ ROUTES = {  # method and path, and the Hub's method that answers
     "preupload": ("POST", f"/api/datasets/{DATASET}/preupload/(?P<revision>[^/]+)"),
     "batch": ("POST", rf"/datasets/{DATASET}\.git/info/lfs/objects/batch"),
     "upload": ("PUT", r"/lfs/(?P<path>\w+)"),
+    "xet_token": ("GET", f"/api/datasets/{DATASET}/xet-write-token/(?P<revision>[^/]+)"),
+    "xorb": ("POST", r"/v1/xorbs/default/(?P<path>\w+)"),
+    "shard": ("POST", r"/v1/shards"),
     "commit": ("POST", f"/api/datasets/{DATASET}/commit/main"),
     "tag": ("POST", f"/api/datasets/{DATASET}/tag/(?P<revision>[^/]+)"),
     "resolve": ("(GET|HEAD)", f"/datasets/{DATASET}/resolve/(?P<revision>[^/]+)/(?P<path>.+)"),
@@ -38,6 +41,8 @@ OPEN = (
     "tree",
     "resolve",
     "upload",
+    "xorb",
+    "shard",
 )
 
 
@@ -103,6 +108,8 @@ class Hub:
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
         self.objects: dict[str, bytes] = {}  # LFS objects by SHA-256
+        # Of Xet the bytes of each batch of new chunks that came. Files are not put together again.
+        self.xorbs: list[int] = []
         self.failures: dict[str, tuple[int, str | None]] = {}
         self.log: list[tuple[str, str]] = []  # route, and the file or repository it was asked for
         self.address = ""
@@ -231,6 +238,16 @@ class Hub:
         self.objects[asked.path] = asked.body
         return {}
 
+    def xet_token(self, _: Asked) -> Any:
+        return {"accessToken": "of chunks", "exp": 4_102_444_800, "casUrl": self.address}
+
+    def xorb(self, asked: Asked) -> Any:
+        self.xorbs.append(len(asked.body))
+        return {"was_inserted": True}
+
+    def shard(self, _: Asked) -> Any:
+        return {"result": 1}
+
     def commit(self, asked: Asked) -> Any:
         repo, head, files = self.at(asked)
         header, *lines = (json.loads(line) for line in asked.body.splitlines())
@@ -243,6 +260,8 @@ class Hub:
                 del files[value["path"]]
             elif line["key"] == "file":
                 files[value["path"]] = File.of(base64.b64decode(value["content"]))
+            elif self.xorbs:
+                files[value["path"]] = File.of(b"", value["oid"])
             elif value["oid"] in self.objects:
                 files[value["path"]] = File.of(self.objects[value["oid"]], value["oid"])
             else:

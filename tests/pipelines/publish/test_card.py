@@ -132,6 +132,7 @@ def test_the_examples_stream_from_the_hub(made: Path, tmp_path: Path) -> None:
             tmp_path,
             HF_ENDPOINT=hub.address,
             HF_TOKEN=TOKEN,
+            HF_HUB_DISABLE_XET="1",
             CAPGRADE_DEBUG="1",
             HF_DEBUG="1",
         )
