@@ -80,8 +80,10 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
             )
             raise InputError(problem, file=address_of(repo_id), remedy=remedy)
         # `upload_folder` may commit in parts, of which only the first is upon this head.
-        operations = [CommitOperationDelete(one, is_folder=False) for one in gone]
-        operations += [CommitOperationAdd(one, folder / one) for one in sorted(files)]
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
+            *(CommitOperationDelete(one, is_folder=False) for one in gone),
+            *(CommitOperationAdd(one, folder / one) for one in sorted(files)),
+        ]
         done = api.create_commit(
             repo_id=repo_id,
             repo_type="dataset",
