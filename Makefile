@@ -4,6 +4,7 @@ BIN := .venv/bin
 CORE := .venv/core
 PEERS := .venv/peers
 SITE := .venv/docs
+RELEASE := .venv/release
 LOWEST := .venv/lowest
 GPU := .venv/gpu
 # Parameters to change for one run: make repro SET="captions.scenes.train=50 shards.top=8"
@@ -19,7 +20,7 @@ FOR ?= 3.12
 HAS ?=
 PLATFORMS := $(foreach n,28 27 24 17,--platform manylinux_2_$(n)_x86_64) --platform manylinux2014_x86_64
 
-.PHONY: repro flickr8k test core peers docs lowest gpu wheels lint screenshots clean
+.PHONY: repro flickr8k test core peers docs release lowest gpu wheels lint screenshots clean
 
 # Stages find `capgrade` on the path, as in a project of `capgrade init`.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -85,6 +86,21 @@ docs: .venv/installed
 	$(BIN)/python -m venv $(SITE)
 	$(SITE)/bin/pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.6,<10' 'mkdocstrings-python>=2,<3'
 	$(SITE)/bin/mkdocs build --strict
+
+# What is released, in dist/: the source and the wheel, both checked, and each installed alone into a new environment. The site
+# is made too. It is tagged here; publishing is left to whoever has the right to.
+release: docs
+	@test -z "$$(git status --porcelain)" || { echo "commit first: the working tree has changes"; exit 2; }
+	rm -rf dist $(RELEASE) && $(BIN)/python -m venv $(RELEASE)
+	$(RELEASE)/bin/pip install --quiet --disable-pip-version-check build twine
+	$(RELEASE)/bin/python -m build --outdir dist .
+	$(RELEASE)/bin/twine check --strict dist/*
+	for file in dist/*; do \
+		$(PYTHON) -m venv --clear $(RELEASE)/alone && \
+		$(RELEASE)/alone/bin/pip install --quiet --disable-pip-version-check $$file && \
+		(cd $(RELEASE) && alone/bin/capgrade --version && alone/bin/capgrade list measures > /dev/null) || exit 1; \
+	done
+	git tag "v$$($(RELEASE)/alone/bin/capgrade --version | cut -d ' ' -f 2)"
 
 # The oldest versions that pyproject.toml admits, in an environment of their own; the tests of what they touch.
 lowest: .venv/installed
