@@ -158,6 +158,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
         ),
     },
     "papers.md": {"make": ELSEWHERE, "python -m research.studies": "hours"},
+    "training.md": {"capgrade train --preset vse_infinity": "times a twentieth of Flickr8K"},
     "publish.md": {
         "capgrade publish --calibration": (
             "wants a calibration; pipelines/publish/test_tables.py has one"
