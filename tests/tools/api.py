@@ -7,8 +7,9 @@ from capgrade.public import USERS
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 HEAD = """# The library, name by name
 
-What `import capgrade` and its modules offer. All else of the library may change with any version. On the site each name has its whole
-description; in the code it is the docstring.
+What `import capgrade` and its modules offer. On the site each name has its whole
+description; in the code it is the docstring. `capgrade/public.py` lists further names, which apps and other packages build upon. All else may
+change with any version.
 """
 
 
