@@ -158,7 +158,6 @@ NOT_RUN: dict[str, dict[str, str]] = {
         ),
     },
     "papers.md": {"make": ELSEWHERE, "python -m research.studies": "hours"},
-    "training.md": {"capgrade train --preset vse_infinity": "times a twentieth of Flickr8K"},
     "publish.md": {
         "capgrade publish --calibration": (
             "wants a calibration; pipelines/publish/test_tables.py has one"
@@ -187,6 +186,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "capgrade verify": "shows damage; tests/test_reliability.py makes it",
     },
     "training.md": {
+        "capgrade train --preset vse_infinity": "times a twentieth of Flickr8K",
         "capgrade train --preset clip": (
             "wants published weights; trainer/fit/test_pictures.py has random ones"
         ),
