@@ -172,6 +172,7 @@ def regrade(
             max_cost=max_cost,
             params=params,
             tell=tell,
+            force=True,  # what a stopped run has written here
         )
         if done["left"]:
             problem = (

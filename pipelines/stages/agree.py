@@ -54,7 +54,9 @@ class AgreeParams(ParamsBlock):
 
 
 def _line(agreement: Any, params: AgreeParams) -> str:
-    return agreement.text()
+    if agreement.judgements is None:
+        return agreement.text()
+    return f"{agreement.judgements['pairs']:,} judged pairs\n{agreement.text()}"
 
 
 AGREE = Stage(

@@ -58,7 +58,7 @@ class PublishParams(ParamsBlock):
     unreadable: Literal["fail", "skip"] = "fail"
     """pictures that are missing or damaged; skip: left out and counted"""
     dry_run: How[bool] = False
-    """print files, sizes, the card and what would be replaced, and write nothing"""
+    """only print files, sizes, card and what changes"""
     description: str = ""
     """a paragraph of the card"""
     authors: tuple[str, ...] = ()
@@ -154,7 +154,6 @@ PUBLISH = Stage(
         "version",
         "license",
         "language",
-        "repository",
         "images",
         "calibration",
         "layout",

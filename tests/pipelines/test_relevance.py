@@ -319,7 +319,7 @@ def rewrite(folder: Path, value: float) -> None:
     corpus = write_captions_folder(
         folder / "corpus", [caption_table(random_sets(9, seed=int(100 * value)))]
     )
-    Frequencies.of_captions(read_captions(corpus)).write(folder / "frequencies.arrow")
+    Frequencies.of_captions(read_captions(corpus)).write(folder / "frequencies.arrow", force=True)
 
 
 # A measure, and its parameters that name what `rewrite` has written in a folder.

@@ -49,7 +49,8 @@ def serve(address: str) -> None:
     """Answer until the process is ended. Nothing is computed here, so that children start without
     threads."""
     import capgrade.pipelines.cli as cli
-    from capgrade.pipelines import publish, regions, relevance, report, shards  # noqa: F401
+    from capgrade.apps import report  # noqa: F401
+    from capgrade.pipelines import publish, regions, relevance, shards  # noqa: F401
     from capgrade.trainer.evaluation import evaluate  # noqa: F401
     from capgrade.trainer.fit import train  # noqa: F401
     from capgrade.trainer.search import index  # noqa: F401

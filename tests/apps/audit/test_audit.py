@@ -361,6 +361,7 @@ def test_of_chosen_pairs_there_is_an_upper_limit_alone(
         tmp_path / "s.npy",
         "--out",
         tmp_path / "a.html",
+        "--force",
     ]
     assert call(*line) == 0
     said = capsys.readouterr().out.splitlines()

@@ -116,7 +116,7 @@ def test_the_truth_of_scenes_leads(tmp_path: Path, capsys: pytest.CaptureFixture
     assert call("relevance", "--captions", captions, *made, "--out", tmp_path / "relevance") == 0
     assert call("agree", *calibrated, *judged) == 0
     line = ("audit", *given, "--relevance", tmp_path / "relevance", "--calibration",
-            tmp_path / "agree" / "calibration.json", "--out", tmp_path / "a.html")  # fmt: skip
+            tmp_path / "agree" / "calibration.json", "--out", tmp_path / "a.html", "--force")  # fmt: skip
     matrix = read_relevance(captions / "truth-test.arrow").matrix()
     table = read_captions(captions, "test")
     other = table.owner != np.arange(table.n_images)[:, None]

@@ -228,7 +228,7 @@ def test_the_page_in_a_browser(written: Path, browser: Browser) -> None:
     filtered; ids are unique, and every link of the menu opens its section."""
     page, heard = opened_file(browser, written, viewport={"width": 1280, "height": 900})
     sections, charts = page.locator("main > details"), page.locator(".vega")
-    assert sections.count() == 11 and page.locator("main > details[open]").count() == 0
+    assert sections.count() == 10 and page.locator("main > details[open]").count() == 0
     assert page.locator(".vega svg").count() == 1 < 12 < charts.count()
     _open_all(page)
     assert page.locator(".vega svg").count() == charts.count()
@@ -518,9 +518,7 @@ def test_what_is_missing_is_one_list_with_its_commands(data: Path, tmp_path: Pat
         what.startswith("precision of mined positives: people's lists") for what in done.missing
     )
     assert f"capgrade relevance --captions {only}/captions --out {only}/relevance" in page
-    assert (
-        f"Not here ({len(done.missing)})" in page and done.sections == 3
-    )  # corpus, cost, not here
+    assert f"Not here ({len(done.missing)})" in page and done.sections == 2  # corpus, not here
     with pytest.raises(InputError, match="no captions to report on -> give --data a folder"):
         report(tmp_path / "nothing", tmp_path / "other.html")
 
