@@ -213,6 +213,6 @@ def _judgements(captions: Captions) -> None:
             (captions.texts[k], captions.texts[k + 5 : k + 10], k % 5, k % 7 / 7) for k in range(40)
         ]
         csv.writer(file).writerows([("cand", "refs", "human_score", "clip"), *texts])
-    for name in ("cxc_sits_test.csv", "DATA/coco/cxc_sits_test.csv", "judged.csv"):
+    for name in ("cxc_sits_test.csv", "DATA/coco/cxc_sits_test.csv", "graded.csv"):
         with Path(name).open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([("image_id", "caption_id", "score"), *rows])

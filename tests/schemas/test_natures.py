@@ -35,7 +35,7 @@ from tests.conftest import ROOT
 LEAVES = dict(leaves_of(Params))
 # Texts that are no place: names of things that stand in files, and words for people.
 TEXTS = re.compile(
-    r"(^|\.)(split|validation|measure|mixture|preset|detector|name|version|license\w*|language|description"
+    r"(^|\.)(splits?|validation|measure|mixture|preset|detector|name|version|license\w*|language|description"
     r"|authors|date|citation|repository|scale|run|tokenizer|prompt|of|measures|runs|metric|pooling"
     r"|revision|config|boxes|part|image_column|image_id|caption_id|caption|image_file|candidate"
     r"|references|score|format|direction|stand_in|precision|best_by|also_best_by|loss)$"
