@@ -28,6 +28,7 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json
 from capgrade.schemas.natures import recorded
+from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.task import Task
@@ -339,6 +340,8 @@ def main() -> None:
             if result is not None:
                 results[name].append(result)
     results = {name: found for name, found in results.items() if found}
+    if args.plot:
+        refuse_file(args.plot, args.force)
     write_rows(rows(results), args.out)
     print("ranks the runs as people do (Spearman):", ", ".join(alike(results)))
     print("first items that are not their query's own,", "; ".join(_first_items(results)))

@@ -90,6 +90,20 @@ def test_the_table_has_means_over_seeds_and_the_difference_to_the_hosts_first_ru
     assert "| 30.0 [30.0, 30.0] | +9.0 [9.0, 9.0] |" in second
 
 
+def test_a_picture_that_is_there_is_written_over_by_force_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (picture := tmp_path / "mine.png").write_bytes(b"mine")
+    given = ["flickr8k", "--only", "frozen_soft", "--plot", str(picture)]
+    monkeypatch.setattr("sys.argv", given)
+    with pytest.raises(InputError, match="a file is there -> give --force"):
+        flickr8k.main()
+    assert picture.read_bytes() == b"mine"
+    monkeypatch.setattr("sys.argv", [*given, "--force"])
+    flickr8k.main()
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def _result(metrics: dict[str, float], rsum: float, tau: float) -> dict:
     first = {side: {"recall": 0.4} for side in ("to text", "to image")}
     return {
