@@ -45,7 +45,7 @@ class DryRun:
         """A line for each file, then the card; the first line is the sum."""
         kept = [entry for entry in self.files.values() if entry["change"] != DELETED]
         size = sum(entry["bytes"] for entry in kept)
-        lines = [f"dry run, nothing is written: {len(kept)} files, {size:,} bytes"]
+        lines = [f"dry run, nothing is written; it would be {len(kept)} files, {size:,} bytes"]
         for name, entry in self.files.items():
             rows = f", {entry['rows']:,} rows" if entry["rows"] else ""
             lines.append(f"  {entry['change']:<8}{name}: {entry['bytes']:,} bytes{rows}")

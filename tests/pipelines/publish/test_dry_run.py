@@ -32,7 +32,7 @@ def test_a_new_folder_is_told_and_not_made(
     manifest = read_manifest(tmp_path / "out", "publish")
     files = manifest["files"]
     size = sum(entry["bytes"] for entry in files.values())
-    first = f"dry run, nothing is written: {len(files)} files, {size:,} bytes -> out"
+    first = f"dry run, nothing is written; it would be {len(files)} files, {size:,} bytes -> out"
     assert said.splitlines()[0] == first
     for name, entry in files.items():
         assert f"  new     {name}: {entry['bytes']:,} bytes" in said
