@@ -148,15 +148,6 @@ NOT_RUN: dict[str, dict[str, str]] = {
             "wants published weights; capgrade/measures/test_image_text.py has random ones"
         ),
     },
-    "metrics.md": {
-        "capgrade captions --set captions.scenes.test=3000": (
-            "half a minute, for the study below it"
-        ),
-        "python -m research.studies.judged": "half an hour; tests/research/studies/test_judged.py runs a smaller one",
-        "python -m research.studies.from_shards": (
-            "half an hour; tests/research/studies/test_from_shards.py runs a smaller one"
-        ),
-    },
     "papers.md": {"make": ELSEWHERE, "python -m research.studies": "hours"},
     "publish.md": {
         "capgrade publish --calibration": (
