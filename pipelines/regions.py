@@ -29,7 +29,7 @@ from capgrade.pictures.listing import (
 from capgrade.pictures.picture import Picture
 from capgrade.pipelines.detectors.catalogue import input_digests, make_detector, precision_for
 from capgrade.pipelines.detectors.selection import Detector
-from capgrade.pipelines.features.convert import import_regions, keys_for_options
+from capgrade.pipelines.features.convert import import_regions
 from capgrade.pipelines.stages.regions import REGIONS, RegionsParams
 from capgrade.processes import Process, join_processes
 from capgrade.schemas.arrow import ArrowFile, write_arrow
@@ -129,24 +129,12 @@ def _without_picture(missing: Mapping[str, str | None], there: PictureList) -> l
 def make_regions(captions: Path | None, out: Path, params: RegionsParams) -> dict[str, Any] | None:
     """The stage: what `regions` finds in the pictures of `params`, or what `import_regions` reads
     of its features. Returns the manifest. InputError as these two, and where it names neither."""
-    features = params.features
     if params.images is not None:
         return regions(Path(params.images), out, params, captions)
-    if features is None:
+    if not params.features:
         problem = "no pictures and no features"
-        raise InputError(problem, remedy="give --images, or --set regions.features")
-    with keys_for_options():
-        return import_regions(
-            features.format,
-            [Path(name) for name in features.input],
-            out,
-            dtype=features.dtype,
-            captions=captions,
-            split=params.split,
-            unreadable=params.unreadable,
-            ids=[Path(name) for name in features.ids],
-            input_dtype=features.input_dtype,
-        )
+        raise InputError(problem, remedy="give --images, or --features and --format")
+    return import_regions(out, params, captions)
 
 
 def regions(
@@ -175,9 +163,10 @@ def regions(
         "device": detector.device.type,
         "precision": precision_for(params, detector.device),
     }
-    schema = region_schema(detector.n_features, params.dtype, {**of_parts(params), **found})
+    settings = {**of_parts(params), **found, "dtype": params.stored_dtype}
+    schema = region_schema(detector.n_features, params.stored_dtype, settings)
     # Of an image with the most boxes.
-    image_bytes = params.box_range[1] * detector.n_features * np.dtype(params.dtype).itemsize
+    image_bytes = params.box_range[1] * detector.n_features * np.dtype(params.stored_dtype).itemsize
     shard_images = max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image_bytes))
     # Without the pictures, as the name of each shard's part says which are in it.
     inputs = {**input_digests(params), **chosen.inputs}

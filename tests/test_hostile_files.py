@@ -37,6 +37,7 @@ from capgrade.pipelines.features.convert import import_regions, read_regions
 from capgrade.pipelines.sources import read_source
 from capgrade.pipelines.sources.rows import open_rows
 from capgrade.pipelines.stages.captions import CaptionsParams
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.arrow import read_arrow
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_lines
@@ -110,6 +111,11 @@ def features_of(format: str, **options: Any) -> Callable[[Path], Any]:
     return lambda path: list(read_regions(format, path, **options))
 
 
+def imported_features(path: Path) -> Any:
+    params = RegionsParams(format="tsv", features=(str(path),))
+    return import_regions(path.parent / "out", params)
+
+
 def rows_of(kind: str) -> Callable[[Path], Any]:
     def read(path: Path) -> Any:
         rows = open_rows(path, kind)
@@ -130,7 +136,7 @@ ROADS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "features scan": ("_ims.npy", features_of("scan")),
     "features npy": (".npz", features_of("npy")),
     "features h5": (".h5", features_of("h5")),
-    "import": (".tsv", lambda path: import_regions("tsv", path, path.parent / "out")),
+    "import": (".tsv", imported_features),
     "captions csv": (".csv", captions_of("csv")),
     "captions tsv": (".tsv", captions_of("tsv")),
     "captions jsonl": (".jsonl", captions_of("jsonl")),

@@ -131,7 +131,7 @@ def commands(root: Path, out: Path) -> dict[str, str]:
         "publish": (
             f"publish --captions {root}/captions --shards {root}/shards --license mit --out {out}"
         ),
-        "regions": f"regions import --format scan --input {root}/dev_ims.npy --out {out}",
+        "regions": f"regions --format scan --features {root}/dev_ims.npy --out {out}",
         "train": train(root, out),
         "embed": f"embed {trained} --out {out}",
         "evaluate": f"{evaluate(root)} --out {out}",

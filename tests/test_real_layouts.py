@@ -127,8 +127,8 @@ def test_features_that_others_made(environment: dict[str, str], tmp_path: Path) 
         for part in ("train", "val")
         for word in ("--input", data.replace("{}2014", f"{part}2014"))
     ]
-    features = "tsv={}/trainval_resnet101_faster_rcnn_genome_36.tsv"
-    given = ["--source", "coco", *inputs, "--features", features]
+    features = "{}/trainval_resnet101_faster_rcnn_genome_36.tsv"
+    given = ["--source", "coco", *inputs, "--features", features, "--format", "tsv"]
     said = made(environment, project, "coco", given)
     assert (
         "splits train2014 24 / val2014 16" in said

@@ -48,7 +48,10 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
         "--regions regions --images data/captions --out regions.png",
     ),
     "regions export": (regions.export_regions, "--format npz --regions regions --out exported"),
-    "regions import": (regions.import_regions, "--format npz --input exported --out imported"),
+    "regions weights": (
+        regions.convert_weights,
+        "--input bua-caffe-frcn-r101-k36.pth --out bottom-up-36.safetensors",
+    ),
     "compare": (training.compare, "data/evaluation --out comparison"),
     "agree texts": (labels.agree_texts, "polaris.csv --measures cider,rouge_l"),
     "publish push": (labels.push, "dataset user/my-labels"),

@@ -19,7 +19,6 @@ from capgrade.pipelines.options import (
     load,
     parse_pairs,
     print_result,
-    refuse_half,
     refuse_options,
 )
 from capgrade.schemas.errors import InputError, choose_from
@@ -63,7 +62,10 @@ def init(
     ] = None,
     features: Annotated[
         list[str] | None,
-        Option(metavar="FORMAT=PATH", help="Or features, as `regions import` takes them."),
+        Option(metavar=PATH, help="Or features of others, as `capgrade regions` takes them."),
+    ] = None,
+    format: Annotated[
+        str | None, Option(metavar=NAME, help="Of --features: tsv, npz, teran, scan, h5, ...")
     ] = None,
     preset: Annotated[
         list[str] | None,
@@ -88,7 +90,6 @@ def init(
 
     It reads the captions and finds pictures for them before it writes.
     """
-    from capgrade.pipelines.features.convert import keys_for_options
     from capgrade.pipelines.project.init import (
         in_project,
         inspect_dataset,
@@ -100,17 +101,17 @@ def init(
     from capgrade.schemas.extras import require
 
     require("dvc")
-    options = {
+    options: dict[str, Any] = {
         "source": source,
         "input": input,
         "images": images,
-        "features": features,
+        "features": _features_of(features, format),
         "split_lists": split_lists,
         "columns": columns,
     }
     if template is not None:
         refuse_options("with --template", **{**options, "features": None})
-        dataset = _dataset_of_template(template, data, features)
+        dataset = _dataset_of_template(template, data, options["features"])
     elif options["source"] is None:
         raise InputError(
             "no dataset", remedy="give --template, or --source, --input and --images or --features"
@@ -119,9 +120,8 @@ def init(
         refuse_options("without --template", data=data)
         dataset = _dataset_of_options(options)
     sets = common.sets or []
-    with keys_for_options("--set "):
-        dataset = with_sets(dataset, sets)
-        facts = inspect_dataset(dataset)
+    dataset = with_sets(dataset, sets)
+    facts = inspect_dataset(dataset)
     name = folder.resolve().name
     tree = params_of(dataset, facts, name, preset or [], licence, language, sets)
     lines = [facts.line(), *facts.notes]
@@ -146,7 +146,7 @@ def init(
     )
 
 
-def _dataset_of_template(template: str, data: Path | None, features: list[str] | None) -> Any:
+def _dataset_of_template(template: str, data: Path | None, features: dict[str, Any] | None) -> Any:
     from capgrade.pipelines.project.init import SCENES_DATASET
     from capgrade.pipelines.project.layouts import LAYOUTS
 
@@ -160,7 +160,7 @@ def _dataset_of_template(template: str, data: Path | None, features: list[str] |
     if data is None:
         raise InputError(f"where {template} lies is not said", remedy="give --data FOLDER")
     dataset = LAYOUTS[template](data, not features)
-    return replace(dataset, features=_parse_features(features)) if features else dataset
+    return replace(dataset, features=features) if features else dataset
 
 
 def _dataset_of_options(options: dict[str, Any]) -> Any:
@@ -177,21 +177,22 @@ def _dataset_of_options(options: dict[str, Any]) -> Any:
         captions["columns"] = columns
     if (options["images"] is None) == (not options["features"]):
         raise InputError(
-            "pictures or features, one of them", remedy="give --images, or --features FORMAT=PATH"
+            "pictures or features, one of them",
+            remedy="give --images, or --features PATH and --format",
         )
     if options["images"] is not None:
         return Dataset(captions, images=options["images"])
-    return Dataset(captions, features=_parse_features(options["features"]))
+    return Dataset(captions, features=options["features"])
 
 
-def _parse_features(texts: list[str]) -> dict[str, Any]:
-    """The block `regions.features` of texts FORMAT=PATH. InputError for another form."""
-    refuse_half(texts, "--features")
-    formats = {text.partition("=")[0] for text in texts}
-    paths = [text.partition("=")[2] for text in texts if "=" in text]
-    if len(formats) != 1 or len(paths) != len(texts):
-        raise InputError(f"--features {' '.join(texts)}: not FORMAT=PATH, all of one format")
-    return {"format": formats.pop(), "input": paths if len(paths) > 1 else paths[0]}
+def _features_of(paths: list[str] | None, format: str | None) -> dict[str, Any] | None:
+    """What the block `regions` says of features. InputError for a half of it."""
+    if paths is None and format is None:
+        return None
+    if paths is None or format is None:
+        remedy = "give --features PATH and --format, or neither"
+        raise InputError("features need both their place and their format", remedy=remedy)
+    return {"features": paths, "format": format}
 
 
 def inputs(out: Out, common: CommonOptions = COMMON_OPTIONS) -> None:

@@ -1,11 +1,9 @@
 """Other code bases' feature files into folders of regions, and back."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from capgrade.pipelines.features import READERS, WRITERS
 from capgrade.pipelines.features.damage import ImageEntry
@@ -13,6 +11,7 @@ from capgrade.pipelines.features.npz import pair_teran_folders
 from capgrade.pipelines.features.numbers import FLOATS
 from capgrade.pipelines.features.rows import GoodImages
 from capgrade.pipelines.features.scan import SUFFIX, ids_file
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import digests, folder_digest, write_manifest
@@ -21,90 +20,55 @@ from capgrade.schemas.left_out import MISSING
 from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.progress import progress
-from capgrade.schemas.regions import Dtype, Regions, RegionStore, write_regions
+from capgrade.schemas.regions import Regions, RegionStore, write_regions
 from capgrade.schemas.say import tell
-
-# Options of `regions import`, and the parameters that say the same to `regions`.
-_KEYS = {
-    "--unreadable skip": "--set regions.unreadable=skip",
-    "--input-dtype": "regions.features.input_dtype",
-    "--input": "regions.features.input",
-    "--ids": "regions.features.ids",
-    "--format": "regions.features.format",
-}
-
-
-@contextmanager
-def keys_for_options(before: str = "") -> Iterator[None]:
-    """Name parameters where an error names the options of `regions import`, which the block
-    `regions.features` stands for; with `before` as a command takes them, --set KEY=VALUE."""
-    try:
-        yield
-    except InputError as error:
-        problem, remedy = error.problem, error.remedy or ""
-        for option, key in _KEYS.items():
-            if before and not key.startswith(before):
-                remedy = re.sub(rf"{option} (?=[A-Z])", f"{before}{key}=", remedy)
-            problem, remedy = (re.sub(rf"{option}\b", f"{key}", text) for text in (problem, remedy))
-        raise InputError(problem, file=error.file, row=error.row, remedy=remedy or None) from error
 
 
 def import_regions(
-    format: str,
-    source: Path | Sequence[Path],
-    out: Path,
-    *,
-    dtype: str = "float32",
-    captions: Path | None = None,
-    split: str | None = None,
-    unreadable: str = "fail",
-    ids: Sequence[Path] = (),
-    input_dtype: str | None = None,
+    out: Path, params: RegionsParams, captions: Path | None = None
 ) -> dict[str, Any]:
-    """Write the images of one or more feature files of `format` as a folder of regions; returns the
+    """Write the images of the feature files of `params` as a folder of regions; returns the
     manifest.
 
     With `captions`, only their images are written, under the captions' image ids. With `unreadable`
-    "skip" the manifest's `left_out` lists images that cannot be read. `ids` are npy's files of
-    image ids, `input_dtype` the type of a tsv's features. InputError for an unknown format or
-    dtype, an `out` of other files, and what `read_regions` and `write_regions` refuse."""
-    sources = [source] if isinstance(source, Path) else list(source)
+    "skip" the manifest's `left_out` lists images that cannot be read. InputError for an unknown
+    format, an `out` of other files, and what `read_regions` and `write_regions` refuse."""
+    sources = [Path(name) for name in params.features]
     splits = [
         path.name.removesuffix(SUFFIX).removesuffix(".h5")
         for path in sources
-        if format in ("scan", "h5")
+        if params.format in ("scan", "h5")
     ]
-    metadata = {"source": format, **({"split": "+".join(splits)} if splits else {})}
+    metadata = {"source": params.format, **({"split": "+".join(splits)} if splits else {})}
     inputs: dict[str, str] = {}
-    for pair in _files_of(format, sources, ids, input_dtype):
+    for pair in _files_of(*_named_by(params)):
         for path in filter(None, pair):
             for name, sha in _input_digests(path).items():
                 # Files of one name in several folders are told apart by their folder.
                 key = f"{path.resolve().parent.name}/{name}" if name in inputs else name
                 inputs[key] = sha
-    # The inputs are part of the stage's name, so that `out` cannot go on with other files.
-    stage = f"regions import --format {format}"
-    stage += "".join(f" --input {path.resolve().name}" for path in sources)
-    good_images, entries = GoodImages(unreadable), list_images(format, sources, ids, input_dtype)
+    good_images, entries = GoodImages(params.unreadable), images_of(params)
     images: Iterator[Regions] = good_images.read(entries)
     if captions is not None:
-        table = read_captions(captions, split or "+".join(splits_of(captions)))
+        table = read_captions(captions, params.split or "+".join(splits_of(captions)))
         inputs["captions"] = table.digest
         # The ids of all images are needed before the first is written, so the files are read twice.
-        file_ids = [entry.image_id for entry in list_images(format, sources, ids, input_dtype)]
-        new_ids, missing = _match_captions(file_ids, sources[0], table, unreadable == "skip")
+        file_ids = [entry.image_id for entry in images_of(params)]
+        skip = params.unreadable == "skip"
+        new_ids, missing = _match_captions(file_ids, sources[0], table, skip)
         good_images.left_out += missing
         images = good_images.read(
             entry for entry in entries if entry.image_id in new_ids or not entry.image_id
         )
         images = (replace(image, image_id=new_ids[image.image_id]) for image in images)
-    elif split is not None:
-        raise InputError("--split without captions", remedy="give --captions")
+    elif params.split is not None:
+        remedy = "give --captions, or leave --split out"
+        raise InputError("a split without captions", remedy=remedy)
     return write_regions(
         out,
         images,
-        dtype=cast(Dtype, dtype),
-        stage=stage,
+        dtype=params.stored_dtype,
+        target_mb=params.target_mb,
         metadata=metadata,
         inputs=inputs,
         left_out=good_images.left_out,
@@ -121,8 +85,8 @@ def _match_captions(
     notes = match.lines("features")
     if match.missing and (not skip or not match.numbers):
         remedy = (
-            "give the other files too, or --split NAME for the images of one split; --unreadable"
-            " skip leaves such images out"
+            "give the other files too, or --set regions.split=NAME for the images of one split;"
+            " --set regions.unreadable=skip leaves such images out"
         )
         raise InputError(notes[0], file=source, remedy=remedy)
     for line in notes:
@@ -140,10 +104,24 @@ def _match_captions(
     return {ids[k]: image_id for image_id, k in match.numbers.items()}, left_out
 
 
-def list_images(
-    format: str, sources: Sequence[Path], ids: Sequence[Path] = (), input_dtype: str | None = None
+def images_of(params: RegionsParams) -> Iterator[ImageEntry]:
+    """The images of the feature files of parameters, not read yet. InputError as in
+    `read_regions`."""
+    return _list_images(*_named_by(params))
+
+
+def _named_by(params: RegionsParams) -> tuple[str, list[Path], list[Path], str | None]:
+    """The format of feature files, the files, those of ids, and the type of the features."""
+    sources, ids = ([Path(name) for name in names] for names in (params.features, params.ids))
+    if params.format is None:
+        remedy = f"give --set regions.format={'|'.join(READERS)}"
+        raise InputError("features of a format that is not said", file=sources[0], remedy=remedy)
+    return params.format, sources, ids, params.input_dtype
+
+
+def _list_images(
+    format: str, sources: Sequence[Path], ids: Sequence[Path], input_dtype: str | None
 ) -> Iterator[ImageEntry]:
-    """The images of feature files, not read yet. InputError as in `read_regions`."""
     return _list_entries(format, _files_of(format, sources, ids, input_dtype), input_dtype)
 
 
@@ -156,7 +134,7 @@ def read_regions(
     image that comes twice, and for another feature length than most have. Several errors are raised
     as one, which counts them, after the last image.
     """
-    return GoodImages().read(list_images(format, sources, ids, input_dtype))
+    return GoodImages().read(_list_images(format, sources, ids, input_dtype))
 
 
 def _files_of(
@@ -167,14 +145,15 @@ def _files_of(
     if format not in READERS:
         raise InputError(f"unknown format '{format}'", remedy=choose_from(format, READERS))
     if ids and (format != "npy" or len(ids) != len(sources)):
-        remedy = "give --ids with --format npy, once for each --input"
-        raise InputError(f"{len(ids)} --ids for {len(sources)} inputs of {format}", remedy=remedy)
+        remedy = "name files of ids for the format npy alone, one for each of regions.features"
+        problem = f"{len(ids)} files of ids for {len(sources)} of features, in the format {format}"
+        raise InputError(problem, remedy=remedy)
     if input_dtype and (format not in ("tsv", "lxmert") or input_dtype not in FLOATS):
         remedy = (
-            f"give {', '.join(FLOATS)} with --format tsv or lxmert; other files say their type"
+            f"give {', '.join(FLOATS)} for the formats tsv or lxmert; other files say their type"
             " themselves"
         )
-        raise InputError(f"--input-dtype {input_dtype} of {format}", remedy=remedy)
+        raise InputError(f"input_dtype {input_dtype} of {format}", remedy=remedy)
     if format == "teran":
         return pair_teran_folders(sources)
     seconds: list[Path | None] = [*ids] or [None for _ in sources]

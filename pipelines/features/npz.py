@@ -133,7 +133,7 @@ def _read_teran(image_id: str, path: Path, box_path: Path | None) -> Regions:
 
 
 def pair_teran_folders(sources: Sequence[Path]) -> list[tuple[Path, Path | None]]:
-    """Pairs of a folder of features and one of boxes, or None, in what `--input` names.
+    """Pairs of a folder of features and one of boxes, or None, in what `sources` name.
 
     A source holds one pair, such as `bu_att` and `bu_box`, or one `*_att` alone; or it is itself a
     folder of features or of boxes. The latter are paired in their order.
@@ -150,7 +150,7 @@ def pair_teran_folders(sources: Sequence[Path]) -> list[tuple[Path, Path | None]
             (boxes if _has_boxes(source) else features).append(source)
     if boxes and len(boxes) != len(features):
         problem = f"{len(features)} folders of features and {len(boxes)} of boxes"
-        remedy = "give --input once for each folder of features and of boxes"
+        remedy = "name each folder of features and of boxes, once"
         raise InputError(problem, file=boxes[0], remedy=remedy)
     box_folders: list[Path | None] = [*boxes] or [None for _ in features]
     return [*pairs, *zip(features, box_folders, strict=True)]
@@ -175,7 +175,7 @@ def _find_pair(folder: Path) -> tuple[Path, Path | None]:
     if len(pairs) != 1:
         folders = [f"{name}{kind}" for kind in (ATT, BOX) for name in sorted(names[kind])]
         problem = f"not one pair of folders *{ATT} and *{BOX}: it has {quote_names(folders)}"
-        remedy = f"give the two folders that belong together: --input NAME{ATT} --input NAME{BOX}"
+        remedy = f"name the two folders that belong together: NAME{ATT} and NAME{BOX}"
         raise InputError(problem, file=folder, remedy=remedy)
     (name,) = pairs
     if others := sorted(names[ATT] - pairs):
@@ -196,7 +196,7 @@ def _load_arrays(
         missing += [either] if either and not any(key in names for key in optional) else []
         if missing:
             problem = f"no key {missing[0]!r}: it has {quote_names(names)}"
-            remedy = f"this layout needs {', '.join(keys or [*missing])}; check --format"
+            remedy = f"this layout needs {', '.join(keys or [*missing])}; check regions.format"
             raise InputError(problem, file=path, remedy=remedy)
         return [key for key in (*keys, *optional) if key in names]
 

@@ -24,7 +24,7 @@ class GoodImages:
 
     def __init__(self, unreadable: str = "fail") -> None:
         if unreadable not in ("fail", "skip"):
-            raise InputError(f"--unreadable {unreadable}", remedy="choose fail or skip")
+            raise InputError(f"unreadable is {unreadable}", remedy="choose fail or skip")
         self.skip = unreadable == "skip"
         self.left_out: list[dict[str, str]] = []  # as the manifest of regions lists them
         self.first_error: InputError | None = None
@@ -67,7 +67,7 @@ class GoodImages:
         named = "; ".join(f"{image['file']}: {image['problem']}" for image in others)
         more = f"; and {n - _NAMED} more" if n > _NAMED else ""
         count = f"; {n} of {self.images} images are bad, next {named}{more}" if n > 1 else ""
-        remedy = f"{first.remedy}; or leave out what cannot be read: --unreadable skip"
+        remedy = f"{first.remedy}; or leave out what cannot be read: --set regions.unreadable=skip"
         return InputError(f"{first.problem}{count}", file=first.file, row=first.row, remedy=remedy)
 
 

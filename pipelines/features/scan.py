@@ -55,12 +55,12 @@ def read_npy(path: Path, ids_path: Path | None = None) -> Iterator[ImageEntry]:
     """
     rows, stored = _load_npz(path) if path.suffix == ".npz" else (map_npy(path), None)
     if (stored is None) == (ids_path is None):
-        problem = "--ids beside a file that has ids"
+        problem = "a file of ids beside a file that has ids"
         if stored is None:
             problem = "an array without its image ids"
         remedy = (
-            "give --ids FILE, a text file with one id a line in the order of the array, or leave it"
-            " out of an .npz"
+            "give --set regions.ids=FILE, a text file with one id a line in the order of the array,"
+            " or leave it out of an .npz"
         )
         raise InputError(problem, file=path, remedy=remedy)
     if ids_path is not None and not ids_path.is_file():
@@ -141,7 +141,8 @@ def ids_file(path: Path, suffix: str) -> Path:
     if not path.name.endswith(suffix):
         remedy = f"name the file itself, {{split}}{suffix}"
         remedy += "; its ids are read from {split}_ids.txt beside it"
-        remedy += "; for an array of your own: --format npy --ids FILE" if suffix == SUFFIX else ""
+        if suffix == SUFFIX:
+            remedy += "; an array of your own is of the format npy, with a file of ids"
         raise InputError(f"not a {suffix} file", file=path, remedy=remedy)
     return path.with_name(path.name.removesuffix(suffix) + "_ids.txt")
 

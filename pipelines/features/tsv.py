@@ -141,7 +141,9 @@ def _detect_types(
             dtype = input_dtype or _detect_float_type(rows_of_step, step, path)
             if step % size_of(dtype):
                 problem = f"features of {step} bytes a region are no {dtype}"
-                raise InputError(problem, file=path, remedy="give another --input-dtype, or none")
+                raise InputError(
+                    problem, file=path, remedy="give another regions.input_dtype, or none"
+                )
             types[name] = FLOATS[dtype], step
             if dtype != "float32":
                 log.info("%s: %d features of %s a region", path.name, step // size_of(dtype), dtype)
@@ -159,7 +161,8 @@ def _detect_float_type(rows: list[bytes], step: int, path: Path) -> str:
     if not possible:
         types = "; ".join(sizes) or ", ".join(FLOATS)
         problem = f"{step} bytes of features a region are plausible as none of {types}"
-    remedy = f"say which they are: --input-dtype {'|'.join(fitting)}" if fitting else _AGAIN
+    say = f"say which they are: --set regions.input_dtype={'|'.join(fitting)}"
+    remedy = say if fitting else _AGAIN
     raise InputError(problem, file=path, remedy=remedy)
 
 
@@ -172,7 +175,7 @@ def _split_fields(line: bytes, names: tuple[str, ...], path: Path, row: int) -> 
     cells = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
     if len(cells) != len(names):
         problem = f"{len(cells)} fields between tabs, not the {len(names)} of {' '.join(names)}"
-        remedy = f"{_AGAIN}; check --format"
+        remedy = f"{_AGAIN}; check regions.format"
         for format, columns in (("tsv", TSV), ("lxmert", LXMERT)):
             if len(cells) == len(columns):
                 remedy = f"this looks like the format {format}: name it in place of the other"

@@ -26,13 +26,13 @@ from capgrade.pictures.listing import (
     list_pictures,
     match_pictures,
 )
-from capgrade.pipelines.features.convert import list_images
+from capgrade.pipelines.features.convert import images_of
 from capgrade.pipelines.features.rows import GoodImages
 from capgrade.pipelines.project.inputs import outputs
 from capgrade.pipelines.project.pipeline import pipeline_text
 from capgrade.pipelines.sources import read_source
 from capgrade.pipelines.stages.captions import CaptionsParams
-from capgrade.pipelines.stages.regions import FeaturesParams
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.block import ParamsBlock, validated
 from capgrade.schemas.errors import InputError, choose_from
@@ -65,6 +65,7 @@ _SPLIT_NAMES = {
 _DIVIDED = {"val": 0.1, "test": 0.1}  # shares of the images, where a source has no splits
 _MEASURES = ("cider", "rouge_l", "sbert")
 _FIRST = 20  # how many images of a feature file are checked: to read all may take an hour
+_OF_FEATURES = ("features", "format", "ids", "input_dtype")  # keys of the block `regions`
 _TITLES = {
     "measures": "how each is computed, where not by default",
     **{name: stage.summary for name, stage in STAGES.items()},
@@ -81,7 +82,7 @@ class Dataset:
 
     captions: dict[str, Any]
     images: str | None = None
-    features: dict[str, Any] | None = None
+    features: dict[str, Any] | None = None  # keys of the block `regions`
     columns: ImageColumns = NO_COLUMNS  # of pictures in a table
     judgements: tuple[str, ...] = ()  # files of people's scores of pairs
     instances: str | None = None  # COCO's, of the split that is evaluated
@@ -94,7 +95,7 @@ SCENES_DATASET = Dataset({"source": "scenes"}, images="data/captions")
 def with_sets(dataset: Dataset, sets: Sequence[str]) -> Dataset:
     """The dataset as `--set` changes it, its places as absolute paths. InputError for what is no
     KEY=VALUE."""
-    regions = {"images": dataset.images, "features": dataset.features}
+    regions = {"images": dataset.images, **(dataset.features or {})}
     tree = _put_sets(_from_here({"captions": dataset.captions, "regions": regions}), sets)
     regions = tree["regions"]
     columns = ImageColumns(
@@ -104,7 +105,7 @@ def with_sets(dataset: Dataset, sets: Sequence[str]) -> Dataset:
         dataset,
         captions=tree["captions"],
         images=regions["images"],
-        features=regions["features"],
+        features={key: regions[key] for key in _OF_FEATURES if key in regions} or None,
         columns=columns,
     )
 
@@ -237,9 +238,8 @@ def _match_pictures(summary: DatasetSummary, images: str, columns: ImageColumns)
 
 
 def _match_features(summary: DatasetSummary, features: Mapping[str, Any]) -> DatasetSummary:
-    params = validated(FeaturesParams, dict(features))
-    sources, files = [Path(path) for path in params.input], [Path(path) for path in params.ids]
-    entries = list_images(params.format, sources, files, params.input_dtype)
+    params = validated(RegionsParams, dict(features))
+    entries = images_of(params)
     ids = [entry.image_id for entry in islice(entries, _FIRST)]
     matches = match_images(summary.files, ids)
     if not matches.numbers:
@@ -247,9 +247,9 @@ def _match_features(summary: DatasetSummary, features: Mapping[str, Any]) -> Dat
         problem = f"features of {shown}, which are none of the captions' images"
         problem += f"; their first is '{next(iter(summary.files))}'"
         remedy = "give the features of these captions' images"
-        raise InputError(problem, file=params.input[0], remedy=remedy)
+        raise InputError(problem, file=params.features[0], remedy=remedy)
     # One image is read here, so that a damaged file stops `write_project` and not a later stage.
-    next(GoodImages("skip").read(list_images(params.format, sources, files, params.input_dtype)))
+    next(GoodImages("skip").read(images_of(params)))
     note = f"of the first {len(ids)} images with features, {len(matches.numbers)} have captions"
     return replace(summary, notes=[note])
 
@@ -319,7 +319,7 @@ def params_of(
         "captions": captions,
         "regions": {
             "images": dataset.images,
-            **({"features": dataset.features} if dataset.features else {}),
+            **(dataset.features or {}),
             **({} if is_detected else template.get("regions", {})),
         },
         "measures": {
@@ -366,7 +366,7 @@ def _checked(tree: dict[str, Any], splits: Iterable[str]) -> dict[str, Any]:
     if params.regions.images and "detector" not in params.regions.model_fields_set:
         options = ("bottom_up --set regions.weights=FILE", "patches --set regions.model=MODEL")
         remedy = "give " + ", or ".join(f"--set regions.detector={option}" for option in options)
-        remedy += "; or --features FORMAT=PATH in place of --images"
+        remedy += "; or --features PATH and --format in place of --images"
         problem = "no detector for these pictures"
         raise InputError(problem, file=params.regions.images, remedy=remedy)
     weights = params.regions.weights

@@ -188,13 +188,12 @@ def _blocks_of(params: MeasuresParams, names: Sequence[str]) -> dict[str, Any]:
 def _found_beside(regions: Mapping[str, Any]) -> dict[str, Any]:
     """Digests of files that a stage finds beside those that are named: lists of ids, and the
     configs that a config starts from."""
-    files, features = list[Path](), regions.get("features") or {}
-    for name in features.get("input", ()):
+    files, suffix = list[Path](), {"scan": SUFFIX, "h5": ".h5"}.get(regions.get("format", ""), "")
+    for name in regions["features"] if suffix else ():
         # What is no such file is refused by its reader.
         with suppress(InputError):
-            if (suffix := {"scan": SUFFIX, "h5": ".h5"}.get(features["format"])) is not None:
-                ids = ids_file(Path(name), suffix)
-                files += [ids, ids.with_name(ids.name.replace("_ids.txt", "_caps.txt"))]
+            ids = ids_file(Path(name), suffix)
+            files += [ids, ids.with_name(ids.name.replace("_ids.txt", "_caps.txt"))]
     if (config := regions.get("config")) is not None and Path(config).is_file():
         from capgrade.pipelines.detectors.detectron import list_config_files  # imports torch
 

@@ -133,7 +133,7 @@ def read_precomp(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator
 
     `{split}_ids.txt`, where it exists, has an image id per row of `{split}_ims.npy`, so one per
     image, or the same five times. Without it images are called `{split}-0`, `{split}-1`, ..., as
-    `regions import --format scan` calls them. CC152K's `{split}_caps.tsv` has the image's id before
+    `regions --format scan` calls them. CC152K's `{split}_caps.tsv` has the image's id before
     each caption, and one caption an image or more. Raises InputError for a missing split, a number
     of rows that fits neither form, and five rows that do not share one image id."""
     # The ids are COCO's in coco_precomp and `imgid` of Karpathy's JSON in f30k_precomp, never

@@ -29,20 +29,6 @@ from capgrade.schemas.natures import (
 from capgrade.schemas.stage import Reads, Stage
 
 
-class FeaturesParams(ParamsBlock):
-    """Features that others made: a format of `capgrade regions import`, its file or folder, and how
-    they are stored."""
-
-    format: str
-    input: Annotated[tuple[Where, ...], BeforeValidator(listed), Field(min_length=1)]
-    """or one alone"""
-    ids: Annotated[tuple[Where, ...], BeforeValidator(listed)] = ()
-    """of npy: a text file of image ids for each input"""
-    input_dtype: Literal["float16", "float32", "float64"] | None = None
-    """of tsv and lxmert; None: told by the values"""
-    dtype: Literal["float16", "float32"] = "float32"
-
-
 class RegionsParams(ParamsBlock):
     """`capgrade regions`: pictures or features, the detector, the boxes it keeps, how it runs and
     what is stored."""
@@ -50,8 +36,14 @@ class RegionsParams(ParamsBlock):
     images: PicturesAt | None = None
     """pictures: a folder, zip, tars, Parquet, dataset, captions folder, or a list of image id, tab
     and path"""
-    features: FeaturesParams | None = None
-    """instead of pictures and a detector"""
+    features: Annotated[tuple[Where, ...], BeforeValidator(listed)] = ()
+    """instead of pictures: files or folders of features that others made"""
+    format: str | None = None
+    """of these features: tsv, npz, teran, scan, h5, lxmert or npy"""
+    ids: Annotated[tuple[Where, ...], BeforeValidator(listed)] = ()
+    """of npy: a text file for each, with an image id a line"""
+    input_dtype: Literal["float16", "float32", "float64"] | None = None
+    """of tsv and lxmert; None: told by sizes and values"""
     image_column: str | None = None
     """of Parquet files or a dataset that has several of pictures"""
     image_id: Extent[str | None] = None
@@ -88,11 +80,11 @@ class RegionsParams(ParamsBlock):
     workers: How[Natural] = 2
     """processes that decode and resize; 0: none beside the model's"""
     unreadable: Extent[Literal["fail", "skip"]] = "fail"
-    """pictures that are missing or damaged; skip: left out and counted"""
+    """pictures or features that are missing or damaged; skip: left out and counted"""
     split: Extent[Split | None] = None
     """with captions: of these splits, such as val+test; None: all"""
-    dtype: Literal["float16", "float32"] = "float16"
-    """type of the stored features"""
+    dtype: Literal["float16", "float32"] | None = None
+    """type of the stored features; None: float16 of a detector's, float32 of others'"""
     target_mb: Positive = 64
     """a shard at most, about; what a stop can lose"""
 
@@ -101,6 +93,17 @@ class RegionsParams(ParamsBlock):
         if self.box_range[0] > self.box_range[1]:
             raise ValueError(f"boxes {self.boxes}: write MIN-MAX, the smaller first")
         return self
+
+    @model_validator(mode="after")
+    def _one_source(self) -> RegionsParams:
+        if self.images and self.features:
+            raise ValueError("pictures and features: give images, or features, and not both")
+        return self
+
+    @property
+    def stored_dtype(self) -> Literal["float16", "float32"]:
+        """The type of the stored features."""
+        return self.dtype or ("float32" if self.features else "float16")
 
     @property
     def pictures(self) -> Path | None:
@@ -115,24 +118,19 @@ class RegionsParams(ParamsBlock):
 
 
 def _line(manifest: Mapping[str, Any], params: RegionsParams) -> str:
-    dtype = params.dtype if params.images or params.features is None else params.features.dtype
-    said = regions_line(manifest, dtype)
-    if params.images is None and manifest["left_out"]:  # a detector has said it before
-        said += f"\n{left_out_line(manifest['left_out'])}"
-    return said
-
-
-def regions_line(manifest: Mapping[str, Any], dtype: str) -> str:
-    """What a folder of regions holds, and how far its values of this type are rounded."""
+    """What the folder holds, and how far its values are rounded."""
     images = sum(entry["rows"] for entry in manifest["files"].values())
     error = manifest["rounding"]
     rounded = f"rounded by at most {error['max_abs']:.2g}, {error['max_rel']:.2%} of a value"
-    stored = f"{dtype}, {rounded if error['max_abs'] else 'not rounded'}"
+    stored = f"{params.stored_dtype}, {rounded if error['max_abs'] else 'not rounded'}"
     numbers = f"{manifest['regions']:,} regions of {manifest['dim']:,} numbers"
-    return f"{images:,} images, {numbers} ({stored})"
+    said = f"{images:,} images, {numbers} ({stored})"
+    if params.features and manifest["left_out"]:  # a detector has said it before
+        said += f"\n{_left_out_line(manifest['left_out'])}"
+    return said
 
 
-def left_out_line(left_out: list[dict[str, str]]) -> str:
+def _left_out_line(left_out: list[dict[str, str]]) -> str:
     """How many images were left out, and the first ones."""
     examples = "; ".join(f"{image['file']} ({image['problem']})" for image in left_out[:3])
     others = len(left_out) - 3
@@ -143,7 +141,7 @@ def left_out_line(left_out: list[dict[str, str]]) -> str:
 REGIONS = Stage(
     name="regions",
     about="""Regions of images: what a detector finds in each, in Arrow shards; a stopped run goes
-on when run again.
+on when run again. Or features that others made, which `--features` and `--format` name.
 
 Several GPUs: `torchrun --nproc-per-node 4 -m capgrade.pipelines.cli regions ...`, one process per
 GPU.""",
@@ -152,6 +150,6 @@ GPU.""",
     function="capgrade.pipelines.regions:make_regions",
     line=_line,
     example="--images data/captions --out regions",
-    format=3,
-    told=("images", "detector", "model", "weights", "boxes", "split"),
+    format=4,
+    told=("images", "detector", "model", "weights", "boxes", "features", "format", "split"),
 )

@@ -164,7 +164,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "capgrade regions --images DIR --detector patches": (
             "wants a model; detectors/test_patches.py has some"
         ),
-        "capgrade regions import --format weights": "wants published weights",
+        "capgrade regions weights": "wants published weights",
         "python -m research.studies.train_detector": (
             "26 minutes; tests/research/studies/test_train_detector.py trains a smaller one"
         ),

@@ -1,7 +1,6 @@
 """Regions of the images of a captions table, extracted and imported: by their ids, and what is
 missing is said."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -156,37 +155,26 @@ def test_imported_features_get_the_ids_of_the_captions(
     say._printed.clear()
     lost = "COCO_train2014_000000123456"
     write_tsv(tmp_path / "a.tsv", rows("000000000007", "99", "42", "COCO_val2014_000000391895"))
+    params = RegionsParams(format="tsv", features=(str(tmp_path / "a.tsv"),))
     with pytest.raises(
-        InputError, match=r"no features of 1 of the 4 images: '123456' .*--unreadable skip"
+        InputError, match=r"no features of 1 of the 4 images: '123456' .*unreadable=skip"
     ):
-        import_regions("tsv", tmp_path / "a.tsv", tmp_path / "out", captions=captions)
+        import_regions(tmp_path / "out", params, captions)
     assert not (tmp_path / "out").exists()
-    import_regions("tsv", tmp_path / "a.tsv", tmp_path / "val", captions=captions, split="val")
+    import_regions(tmp_path / "val", params.model_copy(update={"split": "val"}), captions)
     assert [(one.image_id, one.features[0, 0]) for one in RegionStore(tmp_path / "val")] == [
         ("7", 0),
         ("391895", 3),
     ]
-    line = [
-        "regions",
-        "import",
-        "--format",
-        "tsv",
-        "--input",
-        str(tmp_path / "a.tsv"),
-        "--captions",
-        str(captions),
-    ]
+    features = ("--format", "tsv", "--features", str(tmp_path / "a.tsv"))
+    line = ["regions", *features, "--captions", str(captions)]
     capsys.readouterr()
-    block = {"format": "tsv", "input": str(tmp_path / "a.tsv")}
-    with_block = ["--captions", str(captions), "--set", f"regions.features={json.dumps(block)}"]
-    assert call("regions", *with_block, "--out", str(tmp_path / "out")) == 2
+    assert call(*line, "--out", str(tmp_path / "out")) == 2
     assert "one split; --set regions.unreadable=skip leaves such" in capsys.readouterr().err
-    block["ids"] = str(tmp_path / "a.txt")
-    with_block[-1] = f"regions.features={json.dumps(block)}"
-    assert call("regions", *with_block, "--out", str(tmp_path / "out")) == 2
+    assert call(*line, "--ids", str(tmp_path / "a.txt"), "--out", str(tmp_path / "out")) == 2
     assert (
-        "1 regions.features.ids for 1 inputs of tsv -> give regions.features.ids with"
-        " regions.features.format npy, once for each regions.features.input"
+        "1 files of ids for 1 of features, in the format tsv -> name files of ids for the format"
+        " npy alone, one for each of regions.features"
     ) in capsys.readouterr().err
     assert call(*line, "--unreadable", "skip", "--out", str(tmp_path / "skip")) == 0
     store = RegionStore(tmp_path / "skip")

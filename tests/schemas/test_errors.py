@@ -74,7 +74,7 @@ score --candidates {c}/a.json --references {c}/b.json --measures cidre => cider
 init --template flikr8k o => flickr8k
 list mesures => measures
 regions --images {c}/a.png --detector botom_up --out o => bottom_up
-regions import --format lxmrt --input x --out o => lxmert
+regions --format lxmrt --features x --out o => lxmert
 """
 
 

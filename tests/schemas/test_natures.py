@@ -156,7 +156,8 @@ def test_paths_of_a_file_are_relative_to_it_and_those_of_options_to_the_current_
     (project / "params.yaml").write_text(
         """
 captions: {source: webdataset, input: ["d/{0..3}.tar", ../e.tar], scenes: {train: 3}}
-regions: {images: https://HOST/x, model: someone/vit, features: {format: npy, input: f.npy}}
+regions: {model: someone/vit, features: f.npy, format: npy}
+align: {images: https://HOST/x}
 measures: {sbert: {model: encoder}, imported: {mine: m.npy}, cider: {document_frequency: c#val}}
 presets: {own: {base: triplet, init: data/runs/x, model: {options: {words: xavier}}}}
 judge: {prompt: [ask.yaml]}
@@ -166,8 +167,8 @@ judge: {prompt: [ask.yaml]}
     found = load_params(Path("../project/params.yaml"), ["embed.coarse=s.npy"])
     at = str(project)
     assert found.captions.input == (f"{at}/d/{{0..3}}.tar", f"{tmp_path}/e.tar")
-    assert (found.regions.images, found.regions.model) == ("https://HOST/x", "someone/vit")
-    assert found.regions.features and found.regions.features.input == (f"{at}/f.npy",)
+    assert (found.align.images, found.regions.model) == ("https://HOST/x", "someone/vit")
+    assert found.regions.features == (f"{at}/f.npy",)
     assert found.measures.sbert.model == f"{at}/encoder"
     assert found.measures.imported == {"mine": f"{at}/m.npy"}
     assert found.measures.cider.document_frequency == f"{at}/c#val"

@@ -199,7 +199,7 @@ def _missing_error(
         remedy += f"; --set {store.setting}=skip leaves such images out"
     else:
         what = "regions"
-        remedy = "give the captions to capgrade regions, or regions import"
+        remedy = "give the captions to capgrade regions"
         remedy += ": --captions DIR says which are missing there"
     problem = f"no {what} of {len(missing):,} of the {required:,} images of split"
     problem += f" '{captions.split}': {first_of(images, NAMES_SHOWN)}"

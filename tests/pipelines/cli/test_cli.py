@@ -212,14 +212,14 @@ def test_regions_of_images_drawn_exported_and_imported(
         arguments = (
             "--format",
             format,
-            "--input",
+            "--features",
             f"{tmp_path}/{name}",
             "--out",
             f"{tmp_path}/{format}",
         )
-        done = printed("regions", "import", *arguments)
+        done = printed("regions", *arguments)
         split = {"split": "a"} if format == "scan" else {}
-        assert done["params"] == {"dtype": "float32", "target_mb": 512, "source": format, **split}
+        assert done["params"] == {"dtype": "float32", "target_mb": 64, "source": format, **split}
         assert name in done["inputs"]
         for found, made in zip(
             RegionStore(tmp_path / format), RegionStore(tmp_path / "r"), strict=True
@@ -325,10 +325,10 @@ explore --captions no --measures cider --set regions.weights=w => regions.weight
 search --captions c --query dog => --query without --run
 search --captions c => nothing to search -> give --captions and --relevance, or --run
 align --run r --captions c --regions g --out {o} => no pictures to draw on -> give --images
-regions --out {o} => no pictures and no features -> give --images, or --set regions.features
+regions --out {o} => no pictures and no features -> give --images, or --features and --format
 regions --images {w}/pictures --boxes many --out {o} => parameter 'regions.boxes' is 'many': 
 regions --images {w}/pictures --boxes 20-10 --out {o} => boxes 20-10: write MIN-MAX, the smaller first
-regions import --format csv --input {w}/captions.tsv --out {o}
+regions --format csv --features {w}/captions.tsv --out {o}
     => unknown format 'csv' -> near it: tsv; choose from: tsv, npz, teran, scan, h5, lxmert
 regions export --format h5 --regions {w}/one --out {o}
     => no writer for format 'h5' -> choose from: tsv, scan, npz

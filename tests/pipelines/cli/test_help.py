@@ -98,7 +98,6 @@ def test_no_option_takes_an_empty_value(tmp_path: Any, monkeypatch: pytest.Monke
     [
         "captions --source flickr --input x --split-lists test= --out o",
         "captions --source csv --input x --columns =caption --out o",
-        "init --source csv --input x --features npz= o",
         "regrade --captions c --judge-model m --out o --similarity a=",
         "relevance --captions c --measures x= --out o",
         "compare a=",

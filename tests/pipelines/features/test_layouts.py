@@ -142,7 +142,10 @@ WRONG: dict[str, list[tuple[dict, str]]] = {
         ({"image_w": "640.0"}, "image_w is '640.0', not a whole number"),
         ({"image_h": "-1"}, "image_h is '-1'"),
         ({"image_w": "360", "image_h": "640"}, "lies outside the image of 360 x 640"),
-        ({"extra": "x"}, "7 fields between tabs, not the 6 of image_id image_w.* check --format"),
+        (
+            {"extra": "x"},
+            "7 fields between tabs, not the 6 of image_id image_w.* check regions.format",
+        ),
         (
             dict.fromkeys("abcd", "x"),
             "10 fields between tabs, not the 6 .* -> this looks like the format lxmert",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from capgrade.pipelines.features.convert import import_regions, read_regions
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import RegionStore
 
@@ -41,7 +42,7 @@ def test_what_stays_open_is_asked_for(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", np.zeros((2, 3, 8), "<f4"))
     with pytest.raises(
         InputError,
-        match=r"may be .* -> say which they are: --input-dtype float16\|float32\|float64",
+        match=r"may be .* -> say which they are: --set regions.input_dtype=float16\|float32\|float64",
     ):
         list(read_regions("tsv", path))
     assert [len(one.features[0]) for one in read_regions("tsv", path, input_dtype="float32")] == [
@@ -73,8 +74,9 @@ def test_bad_rows_are_counted_or_left_out(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match="a.tsv row 2: num_boxes is '0'.*; 2 of 6 images are bad, next a.tsv row 5"
     ):
-        import_regions("tsv", path, tmp_path / "out")
-    manifest = import_regions("tsv", path, tmp_path / "out", unreadable="skip")
+        import_regions(tmp_path / "out", RegionsParams(format="tsv", features=(str(path),)))
+    params = RegionsParams(format="tsv", features=(str(path),), unreadable="skip")
+    manifest = import_regions(tmp_path / "out", params)
     assert [(one["image_id"], one["file"]) for one in manifest["left_out"]] == [
         ("1", "a.tsv row 2"),
         ("4", "a.tsv row 5"),
@@ -103,5 +105,5 @@ def test_an_array_of_ones_own(tmp_path: Path) -> None:
     assert (found[2].features == FEATURES[2, :1].astype("f4")).all()
     np.savez(tmp_path / "x.npz", x=FEATURES, ids=np.arange(6))
     assert [one.image_id for one in read_regions("npy", tmp_path / "x.npz")] == list("012345")
-    with pytest.raises(InputError, match="without its image ids -> give --ids"):
+    with pytest.raises(InputError, match="without its image ids -> give --set regions.ids"):
         list(read_regions("npy", tmp_path / "x.npy"))

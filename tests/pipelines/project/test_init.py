@@ -148,11 +148,13 @@ def test_what_no_stage_would_take_is_refused_before_anything_is_written(
 def test_features_are_read_before_anything_is_written(tmp_path: Path) -> None:
     """Another layout's rows have ids too, so that ids alone do not tell."""
     LAYOUTS["coco"](tmp_path / "c", 5)
-    given = ("init", tmp_path / "p", "--template", "coco", "--data", tmp_path / "c", "--features")
+    given = ("init", tmp_path / "p", "--template", "coco", "--data", tmp_path / "c")
     features = tmp_path / "c" / "trainval_resnet101_faster_rcnn_genome_36.tsv"
-    assert "looks like the format tsv" in refusal(*given, f"lxmert={features}")
+    given = (*given, "--features", features)
+    assert "both their place and their format" in refusal(*given)
+    assert "looks like the format tsv" in refusal(*given, "--format", "lxmert")
     assert not (tmp_path / "p").exists()
-    assert call(*given, f"tsv={features}") == 0
+    assert call(*given, "--format", "tsv") == 0
 
 
 def test_scenes_are_the_repositorys_own_parameters(tmp_path: Path) -> None:
@@ -299,17 +301,17 @@ def test_splits_and_presets_that_are_not_there_are_refused_with_the_nearest(
     assert (tree["runs"], tree["publish"]["license"]) == (["scenes_sam"], "mit")
 
 
-@pytest.mark.parametrize("ids", ["regions.features.ids={}", "regions.features.ids=[{}]"])
+@pytest.mark.parametrize("ids", ["regions.ids={}", "regions.ids=[{}]"])
 def test_ids_of_an_array_are_given_by_a_set(ids: str, flickr30k: Path, tmp_path: Path) -> None:
     names = [path.stem for path in sorted((flickr30k / "flickr30k-images").iterdir())]
     np.save(tmp_path / "F.npy", np.ones((len(names), 2, 4), np.float32))
     (tmp_path / "names.txt").write_text("\n".join(names) + "\n")
     given = ("init", tmp_path / "p", "--template", "flickr30k", "--data", flickr30k)
-    given = (*given, "--features", f"npy={tmp_path / 'F.npy'}")
+    given = (*given, "--features", tmp_path / "F.npy", "--format", "npy")
     said = refusal(*given)
-    assert "an array without its image ids -> give --set regions.features.ids=FILE" in said
+    assert "an array without its image ids -> give --set regions.ids=FILE" in said
     assert call(*given, "--set", ids.format(tmp_path / "names.txt")) == 0
-    assert "../names.txt" in str(written(tmp_path / "p")["regions"]["features"]["ids"])
+    assert "../names.txt" in str(written(tmp_path / "p")["regions"]["ids"])
 
 
 def test_a_project_has_git_or_does_not_speak_of_experiments(tmp_path: Path, monkeypatch) -> None:

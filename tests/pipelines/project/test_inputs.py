@@ -88,18 +88,18 @@ def file_of(*sets: str) -> Callable[[Path], tuple[str, Callable[[], object]]]:
     return make
 
 
-FEATURES = "regions.features={{format: npy, input: {file}, ids: {folder}/ids.txt}}"
+FEATURES = "regions={{format: npy, features: {file}, ids: {folder}/ids.txt}}"
 
 
 def ids_of_features(folder: Path) -> tuple[str, Callable[[], object]]:
     (folder / "ids.txt").write_text("1")
-    given = f"regions.features={{format: npy, input: x.npy, ids: {folder}/ids.txt}}"
+    given = f"regions={{format: npy, features: x.npy, ids: {folder}/ids.txt}}"
     return given, lambda: (folder / "ids.txt").write_text("2")
 
 
 def ids_beside_features(folder: Path) -> tuple[str, Callable[[], object]]:
     (folder / "dev_ids.txt").write_text("1")
-    given = f"regions.features={{format: scan, input: {folder}/dev_ims.npy}}"
+    given = f"regions={{format: scan, features: {folder}/dev_ims.npy}}"
     return given, lambda: (folder / "dev_ids.txt").write_text("2")
 
 

@@ -1,4 +1,4 @@
-"""Features made from captions: `regions import` reads them, and images of like words have like
+"""Features made from captions: `regions` reads them, and images of like words have like
 features."""
 
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.pipelines.features.convert import import_regions
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.regions import RegionStore
 from research.studies.made_features import REGIONS, WIDTH, make
 from tests.conftest import caption_table, write_captions_folder
@@ -18,9 +19,8 @@ def test_they_are_imported_and_follow_the_words(tmp_path: Path) -> None:
         tmp_path / "c", [caption_table(SETS, "train"), caption_table(SETS[:1], "test", "t")]
     )
     assert make(captions, tmp_path / "f") == {"train": 3, "test": 1}
-    import_regions(
-        "scan", [tmp_path / "f" / f"{split}_ims.npy" for split in ("train", "test")], tmp_path / "r"
-    )
+    files = tuple(str(tmp_path / "f" / f"{split}_ims.npy") for split in ("train", "test"))
+    import_regions(tmp_path / "r", RegionsParams(format="scan", features=files))
     store = RegionStore(tmp_path / "r")
     assert len(store) == 4 and store["i0"].features.shape == (REGIONS, WIDTH)
     of = [store[f"i{k}"].features.astype(np.float64).mean(axis=0) for k in range(3)]

@@ -8,6 +8,7 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import captions
 from capgrade.pipelines.features.convert import import_regions
 from capgrade.pipelines.stages.captions import CaptionsParams
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas import say
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
@@ -39,7 +40,8 @@ def data(scan):
     captions(
         scan / "captions", CaptionsParams(source="precomp", input=str(scan), split="train+dev+test")
     )
-    import_regions("scan", [scan / f"{split}_ims.npy" for split in SPLITS], scan / "regions")
+    files = tuple(str(scan / f"{split}_ims.npy") for split in SPLITS)
+    import_regions(scan / "regions", RegionsParams(format="scan", features=files))
     return Data(scan / "captions", scan / "regions")
 
 
@@ -51,7 +53,8 @@ def test_features_of_several_splits_are_one_store(data, scan):
             store[str(first)].features, np.load(scan / f"{split}_ims.npy")[0]
         )
         store.require(read_captions(data.captions, split))
-    import_regions("scan", scan / "train_ims.npy", scan / "alone")
+    params = RegionsParams(format="scan", features=(str(scan / "train_ims.npy"),))
+    import_regions(scan / "alone", params)
     assert RegionStore(scan / "alone").metadata["split"] == "train"
 
 
