@@ -50,7 +50,7 @@ def reproduce(
     """A table of a paper: trains what it needs, goes on where it stopped, prints our numbers beside
     the published.
 
-    `--set` takes train.KEY=VALUE of all runs, or runs.NAME.KEY=VALUE.
+    `--set` takes train.KEY=VALUE of all runs, or presets.RUN.KEY=VALUE.
     """
     # An unknown recipe is an error of its own, raised before other options are missed.
     recipe = load_recipe(name) if name is not None else None

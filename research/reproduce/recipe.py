@@ -1,8 +1,9 @@
-"""Recipes, the YAML files of research/recipes: a table of a paper, its numbers, and the parameters
-of its runs."""
+"""Recipes, the folders of research/recipes: a table of a paper in two files. `params.yaml` has its
+runs as presets, for `capgrade train --params` too; `published.yaml` has the paper's numbers."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, model_validator
 
 from capgrade.measures import MeasuresParams
 from capgrade.params import load_params
 from capgrade.schemas.block import ParamsBlock, validated
 from capgrade.schemas.errors import InputError, choose_from
-from capgrade.schemas.params import merged, override, with_preset
+from capgrade.schemas.params import read_yaml
 from capgrade.trainer.stages.train import TrainParams
 
 _FOLDER = Path(__file__).parents[1] / "recipes"
@@ -133,49 +133,36 @@ class Recipe(ParamsBlock):
     needs: tuple[Need, ...]
     verified: Literal["here", "scenes", "not run"]
     notes: tuple[str, ...] = ()
-    relevance: tuple[str, ...] = ()  # measures that rows are scored by
-    presets: dict[str, dict[str, Any]] = {}  # beside those of schemas/presets.yaml
-    runs: dict[str, dict[str, Any]] = {}  # name -> a block `train` of params.yaml
     sections: tuple[Section, ...]
+    params: Path | None = None
+    """the params.yaml whose presets are its runs; None for a table of measures"""
 
     @property
     def rows(self) -> list[Row]:
         return [row for section in self.sections for row in section.rows]
 
     @property
+    def runs(self) -> list[str]:
+        """The presets that its rows are of."""
+        return [*dict.fromkeys(run for row in self.rows for run in row.runs)]
+
+    @property
+    def relevance(self) -> list[str]:
+        """The measures that its rows are scored by."""
+        columns = [column for section in self.sections for column in section.parsed_columns]
+        names = (column.relevance for column in columns if column.relevance is not None)
+        return [*dict.fromkeys(names)]
+
+    @property
     def distance(self) -> str | None:
         """How the networks of its runs differ from the paper's; None where they do not."""
-        models = [
-            with_preset(block, self.presets).get("model") or {} for block in self.runs.values()
-        ]
-        differences = dict.fromkeys(
-            DISTANT[model["name"]] for model in models if model.get("name") in DISTANT
-        )
-        return "; ".join(differences) or None
-
-    @model_validator(mode="after")
-    def _every_name_is_known(self) -> Recipe:
-        for row in self.rows:
-            if unknown := sorted(set(row.runs) - self.runs.keys()):
-                raise ValueError(
-                    f"row '{row.row}' is of a run '{unknown[0]}' that the recipe does not have"
-                )
-        measures = {
-            column.relevance
-            for section in self.sections
-            for column in section.parsed_columns
-            if column.relevance is not None
-        }
-        if missing := sorted(measures - set(self.relevance)):
-            raise ValueError(
-                f"a column is of '{missing[0]}', which is not among the recipe's relevance"
-            )
-        return self
+        models = (train_params(self.params, run).model.name for run in self.runs)
+        return "; ".join(dict.fromkeys(DISTANT[name] for name in models if name in DISTANT)) or None
 
 
 @cache
 def recipe_names() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
+    return tuple(sorted(path.parent.name for path in _FOLDER.glob("*/published.yaml")))
 
 
 @cache
@@ -185,8 +172,14 @@ def load_recipe(name: str) -> Recipe:
     if name not in recipe_names():
         remedy = choose_from(name, recipe_names(), "python -m research.recipes")
         raise InputError(f"no recipe '{name}'", remedy=remedy)
-    path = _FOLDER / f"{name}.yaml"
-    return validated(Recipe, yaml.safe_load(path.read_text(encoding="utf-8")), file=path)
+    path, params = (_FOLDER / name / file for file in ("published.yaml", "params.yaml"))
+    tree = {**read_yaml(path), "params": params if params.is_file() else None}
+    return validated(Recipe, tree, file=path)
+
+
+def train_params(params: Path | None, run: str, sets: Sequence[str] = ()) -> TrainParams:
+    """The block `train` of a run, a preset of a params.yaml, changed by `sets`."""
+    return load_params(params, [*sets, f"train.preset={run}"]).train
 
 
 def list_recipes() -> dict[str, dict[str, Any]]:
@@ -212,34 +205,33 @@ class RunSettings:
 def settings_of(
     recipe: Recipe, params: Path | None, sets: Sequence[str], small: bool
 ) -> RunSettings:
-    """The recipe's parameters, changed by `sets`: `train.KEY=VALUE` for every run,
-    `runs.NAME.KEY=VALUE` for one, `measures.KEY=VALUE` for measures. `small` takes sizes and steps
-    that only show that everything runs.
+    """The recipe's parameters, changed by `sets`: `presets.RUN.KEY=VALUE` for one run,
+    `train.KEY=VALUE` for every one, `measures.KEY=VALUE` for measures, upon those of `params`.
+    `small` takes sizes and steps that only show that everything runs.
 
     InputError for another key, a run that the recipe does not have, and a value that does not fit.
     """
-    changes: dict[str, Any] = {}
     for text in sets:
-        if text.partition(".")[0] not in ("train", "runs", "measures"):
+        block, _, rest = text.partition("=")[0].partition(".")
+        if block not in ("train", "presets", "measures"):
             problem = f"--set {text}: a recipe's other parameters are the paper's"
-            remedy = "train.KEY=VALUE, runs.NAME.KEY=VALUE or measures.KEY=VALUE"
+            remedy = "train.KEY=VALUE, presets.RUN.KEY=VALUE or measures.KEY=VALUE"
             raise InputError(problem, remedy=remedy)
-        override(changes, text)
-    of_runs = changes.get("runs", {})
-    if unknown := sorted(of_runs.keys() - recipe.runs.keys()):
-        remedy = choose_from(unknown[0], recipe.runs)
-        raise InputError(f"this recipe has no run '{unknown[0]}'", remedy=remedy)
-    if values := [name for name, block in of_runs.items() if not isinstance(block, dict)]:
-        raise InputError(f"run '{values[0]}' is {of_runs[values[0]]}", remedy="runs.NAME.KEY=VALUE")
-    small_blocks = yaml.safe_load(SMALL.read_text(encoding="utf-8"))
-    runs = {}
-    for name, block in recipe.runs.items():
-        block = with_preset(block, recipe.presets)
-        if small:
-            model = (block.get("model") or {}).get("name", "vse")
-            options = {"model": {"options": small_blocks["models"].get(model, {})}}
-            block = merged(merged(block, small_blocks["train"]), options)
-        block = merged(merged(block, changes.get("train", {})), of_runs.get(name, {}))
-        runs[name] = validated(TrainParams, block)
+        if block == "presets" and (run := rest.partition(".")[0]) not in recipe.runs:
+            remedy = choose_from(run, recipe.runs)
+            raise InputError(f"this recipe has no run '{run}'", remedy=remedy)
     of_measures = [text for text in sets if text.startswith("measures.")]
+    of_runs = [text for text in sets if text not in of_measures]
+    runs = {}
+    for run in recipe.runs:
+        sizes = _small_sizes(run, train_params(recipe.params, run).model.name) if small else []
+        runs[run] = train_params(recipe.params, run, [*sizes, *of_runs])
     return RunSettings(runs, load_params(params, of_measures).measures, small)
+
+
+def _small_sizes(run: str, model: str) -> list[str]:
+    """What makes a run small, as `--set` takes it."""
+    small = read_yaml(SMALL)
+    values = {f"model.options.{key}": value for key, value in small["models"][model].items()}
+    values |= small["train"]
+    return [f"presets.{run}.{key}={json.dumps(value)}" for key, value in values.items()]

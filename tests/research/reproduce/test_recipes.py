@@ -118,9 +118,9 @@ def test_published_numbers_are_in_the_paper_in_their_order(name: str) -> None:
     ("key", "message"),
     [
         ("shards.top=3", "a recipe's other parameters are the paper's"),
-        ("runs.f30k-scan.epochs=1", "no run 'f30k-scan'"),
+        ("presets.f30k-scan.epochs=1", "no run 'f30k-scan'"),
         ("train.epochs=0", "epochs"),
-        ("runs.f30k-sgr=3", "run 'f30k-sgr' is 3 -> runs.NAME.KEY=VALUE"),
+        ("presets.f30k-sgr=3", "'presets.f30k-sgr' is 3"),
     ],
 )
 def test_settings_that_do_not_fit(key: str, message: str) -> None:
@@ -129,9 +129,10 @@ def test_settings_that_do_not_fit(key: str, message: str) -> None:
 
 
 def test_settings_lie_upon_each_other() -> None:
-    sets = ["train.epochs=3", "runs.f30k-sgr.epochs=4", "measures.cider.sigma=5"]
+    sets = ["train.lr=3", "presets.f30k-sgr.epochs=4", "measures.cider.sigma=5"]
     found = settings_of(load_recipe("sam-3-f30k"), None, sets, True)
-    assert (found.runs["f30k-vsrn"].epochs, found.runs["f30k-sgr"].epochs) == (3, 4)
+    assert (found.runs["f30k-vsrn"].epochs, found.runs["f30k-sgr"].epochs) == (1, 4)
+    assert {run.lr for run in found.runs.values()} == {3}
     assert found.runs["f30k-sgr"].model.options["embed"] == 16 and found.measures.cider.sigma == 5
 
 
