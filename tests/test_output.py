@@ -36,6 +36,8 @@ from capgrade.schemas.regions import Regions, write_regions
 from capgrade.trainer.fit.train import train as fit
 from tests import kills
 from tests.conftest import call, edit_manifest, random_sets, refusal
+from tests.pipelines.test_judged_choices import made_pairs
+from tests.pipelines.test_judged_choices import write as write_choices
 
 # What fills a folder that is no stage's.
 FOREIGN: dict[str, Callable[[Path], object]] = {
@@ -68,6 +70,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "c.tsv").write_text("image_id\tcaption_id\tcaption\n" + "\n".join(rows) + "\n")
     (root / "people.csv").write_text("image_id,caption_id,score\ni0,i0#0,5\ni1,i0#0,1\ni2,i1#0,2\n")
     (root / "texts.csv").write_text("candidate,references,score\na dog,a dog runs,1\na,a cat,0\n")
+    write_choices(root / "pascal", made_pairs())
     rng = np.random.default_rng(0)
     boxes = np.array([[0, 0, 9, 9]] * 2, np.float32)
     images = [
@@ -645,6 +648,7 @@ def test_verify_never_advises_to_delete(world: Path, tmp_path: Path) -> None:
     [
         ("frequencies --captions {root}/captions --out {out}", "df.arrow"),
         ("agree texts {root}/texts.csv --measures rouge_l --out {out}", "a.json"),
+        ("agree choices {root}/pascal --measures rouge_l --references 2 --out {out}", "c.json"),
         ("report --data {root} --out {out}", "page.html"),
     ],
 )

@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     ),
     "compare": (training.compare, "data/evaluation --out comparison"),
     "agree texts": (labels.agree_texts, "polaris.csv --measures cider,rouge_l"),
+    "agree choices": (labels.agree_choices, "pascal-50s --measures cider,rouge_l"),
     "publish push": (labels.push, "dataset user/my-labels"),
     "publish check": (labels.check, "dataset"),
     "score": (scores.score, "--candidates results.json --references captions.json"),

@@ -107,6 +107,44 @@ def agree_texts(
     print_result(agreement.json(), common.as_json, agreement.text())
 
 
+def agree_choices(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar=FOLDER, help="Pascal-50S, as CIDEr's authors publish its choices."),
+    ],
+    measures: Measures = None,
+    references: Annotated[
+        int, Option(min=1, metavar="N", help="References of each pair: 5 are drawn, five times.")
+    ] = 5,
+    out: AgreementFile = None,
+    force: Force = False,
+    common: CommonOptions = COMMON_OPTIONS,
+) -> None:
+    """How often caption scores choose the candidate that people choose, of two: Pascal-50S.
+
+    Accuracy by category (two human captions, HC; one of another image, HI; a machine's, HM; two
+    machines', MM), and the mean.
+    """
+    loaded = load(common.params, common.sets)
+    names = parse_measures(measures, ("bleu", "meteor", "rouge_l", "cider"))
+    require_all(measures=names)
+    from capgrade.pipelines.judged_choices import agree_on_choices
+    from capgrade.schemas.files import write_json, write_text
+    from capgrade.schemas.out_files import refuse_file
+    from capgrade.schemas.tables import ENDINGS
+
+    if out:
+        refuse_file(out, force)
+    agreement = agree_on_choices(
+        folder, list(names), references, loaded.score.tokenizer, loaded.measures
+    )
+    if out and out.suffix in ENDINGS:
+        write_text(out, agreement.table(out.suffix))
+    elif out:
+        write_json(out, agreement.json())
+    print_result(agreement.json(), common.as_json, agreement.text())
+
+
 def push(
     folder: Annotated[
         Path, typer.Argument(metavar=FOLDER, help="Folder that `capgrade publish` wrote.")

@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import ROOT, call
 from tests.docs.test_examples import EXAMPLES, here, world  # noqa: F401  # fixtures
 from tests.peers.conftest import PACKAGES
+from tests.pipelines.test_judged_choices import made_pairs, write
 from tests.test_label import SCRIPT, SETS, labels_of, write_csv
 
 
@@ -34,12 +35,13 @@ PAGE = EXAMPLES["with_others.md"]
 
 
 def make_judged() -> None:
-    """Tables that the page reads: a dataset as yuwd/Polaris lies on the hub, and the crowd's
-    judgements of Flickr8k as authors of caption metrics share them."""
+    """What the page reads: a dataset as yuwd/Polaris lies on the hub, the crowd's judgements of
+    Flickr8k as authors of caption metrics share them, and Pascal-50S."""
     polaris, flickr = Path("yuwd/Polaris"), Path("flickr8k")
     polaris.mkdir(parents=True, exist_ok=True)
     flickr.mkdir(exist_ok=True)
     shutil.copy("polaris.csv", polaris / "test.csv")
+    write(Path("pascal-50s"), made_pairs(votes=48))
     references = ["a dog runs", "the dog is running"]
     judged = [
         {"image_path": "a.jpg", "caption": text, "rating": rating}

@@ -311,6 +311,7 @@ shards --captions {w}/c --part 1/2 --join --out {o} => --part and --join togethe
 agree --captions no --judgements j --measures cider --calibrate => --calibrate writes a file -> give --out
 agree --captions no => nothing to agree with -> give --judgements
 agree texts {w}/texts.csv --measures nothing => no column 'nothing'
+agree choices {w}/c --measures cider => pair_pascal.mat: no such file
 agree raters {w} => not a review
 publish --captions {w}/c --shards {w}/s --license mit --agreement {w}/c/manifest.json --out {o}
     => manifest.json: not agreement figures of captions -> give what capgrade agree --captions --out wrote
