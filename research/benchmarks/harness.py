@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from llvmlite.binding import get_host_cpu_features
+from threadpoolctl import threadpool_info
 
 from capgrade.params import Params
 from capgrade.schemas.block import Natural, ParamsBlock, Positive
@@ -111,7 +113,7 @@ def coco_scorer(name: str) -> _Scorer:
 
 def show(title: str, rows: Rows) -> None:
     """Print the figures as a table, the longer list down the page; then the name and number of
-    processors, and the peak memory of this process."""
+    processors, the instructions that numpy's products use, and the peak memory of this process."""
     figures = list(dict.fromkeys(name for row in rows.values() for name in row))
     cells = [[_cell(row.get(name)) for name in figures] for row in rows.values()]
     down, across = list(rows), figures
@@ -124,7 +126,17 @@ def show(title: str, rows: Rows) -> None:
     text = cpu.read_text(encoding="utf-8") if cpu.is_file() else ""
     match = re.search(r"model name\s*: (.*)", text)
     processors = f"{match[1] if match else 'processor'} x {os.cpu_count()}"
-    console().print(f"{processors}; peak memory {peak_mb():,.0f} MB", highlight=False)
+    said = f"{processors}, {instructions()}; peak memory {peak_mb():,.0f} MB"
+    console().print(said, highlight=False)
+
+
+def instructions() -> str:
+    """The widest vector instructions of the processor, and the kind of processor that numpy's BLAS
+    has kernels for."""
+    has = get_host_cpu_features()
+    widest = next((name for name in ("avx512f", "avx2", "neon") if has.get(name)), "none of AVX2")
+    blas = {one.get("architecture", "") for one in threadpool_info() if one["user_api"] == "blas"}
+    return f"{widest}, BLAS for {' and '.join(sorted(blas)) or 'an unknown one'}"
 
 
 def _cell(value: Any) -> str:

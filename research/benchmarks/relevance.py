@@ -7,7 +7,7 @@ measures over all pairs beside the float32 product of as many pairs.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -45,7 +45,7 @@ def bench(asked: Asked) -> Rows:
     peer_pairs_per_s, ratio, max_abs_diff, pairs_compared; and for all measures the seconds of all
     pairs beside those of the product."""
     captions = read_captions(asked.captions, asked.bench.split)
-    result, speeds = Rows(), []
+    result, speeds = Rows(), dict[str, float]()
     for name, measure in choose(asked.measures, asked.params.measures).items():
         if name not in PEERS:
             remedy = choose_from(name, PEERS)
@@ -53,7 +53,7 @@ def bench(asked: Asked) -> Rows:
         fitted = measure.fit(captions)
         on_device = _on_device(fitted, asked.params.relevance.device)
         speed = _speed(on_device, captions)
-        speeds.append(speed)
+        speeds[name] = speed
         peer = PEERS[name](captions, fitted, asked.bench.pairs)
         values = _values(on_device, peer.pairs, dense=speed > _DENSE)
         difference = np.abs(values - peer.values).max()
@@ -71,20 +71,28 @@ def bench(asked: Asked) -> Rows:
 def all_pairs(asked: Asked) -> dict[str, float]:
     """The measures over all pairs beside the product, without their peers."""
     captions = read_captions(asked.captions, asked.bench.split)
-    measures = choose(asked.measures, asked.params.measures).values()
+    measures = choose(asked.measures, asked.params.measures)
     with embedded(captions.texts, asked):
-        all_fitted = [measure.fit(captions) for measure in measures]
+        all_fitted = {name: measure.fit(captions) for name, measure in measures.items()}
     device = asked.params.relevance.device
-    speeds = [_speed(_on_device(fitted, device), captions) for fitted in all_fitted]
+    speeds = {
+        name: _speed(_on_device(fitted, device), captions) for name, fitted in all_fitted.items()
+    }
     return _beside_the_product(captions, speeds)
 
 
-def _beside_the_product(captions: Captions, speeds: Sequence[float]) -> dict[str, float]:
-    """The seconds of all pairs by measures of these speeds in pairs per second, and those of the
-    product."""
-    seconds = captions.n_images * captions.n_captions * sum(1 / speed for speed in speeds)
-    product = product_seconds(captions.n_captions)
-    return {"seconds": seconds, "product_seconds": product, "times_the_product": seconds / product}
+def _beside_the_product(captions: Captions, speeds: Mapping[str, float]) -> dict[str, float]:
+    """The seconds of all pairs by measures of these speeds in pairs per second, those of the
+    product, and how many times the product all measures take and each of them."""
+    pairs = captions.n_images * captions.n_captions
+    seconds = {name: pairs / speed for name, speed in speeds.items()}
+    total, product = sum(seconds.values()), product_seconds(captions.n_captions)
+    return {
+        "seconds": total,
+        "product_seconds": product,
+        "times_the_product": total / product,
+        **{f"{name}_times_the_product": alone / product for name, alone in seconds.items()},
+    }
 
 
 def _on_device(fitted: Fitted, device: str) -> Fitted:
