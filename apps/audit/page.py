@@ -273,7 +273,8 @@ def _likely(result: AuditResult, thumbnails: PageThumbnails) -> PageSection:
     likely_pairs = _likely_pairs(result, pairs, distinct[:_SHOWN], result.measures, thumbnails)
     intro = (
         "The likeliest first, with the image that a caption may fit and the one that it was written"
-        " for. P is the probability that a person accepts it. All are in likely.csv."
+        " for. P is the probability that a person accepts it. All are in likely.csv. Served by"
+        " capgrade explore --audit, the page takes accept and reject."
     )
     least = [LIKELY, 0.6, 0.7, 0.8, 0.9]
     parts: list[Part] = [LikelyPairs(likely_pairs, result.measures, least)]

@@ -32,6 +32,7 @@ from capgrade.schemas.hosts import is_loopback
 from capgrade.schemas.say import if_silent, warn
 
 if TYPE_CHECKING:
+    from capgrade.apps.explorer.app import AuditPage
     from capgrade.apps.explorer.start import ExplorerFolders
     from capgrade.params import Params
     from capgrade.schemas.params import ExploreParams
@@ -80,13 +81,18 @@ def explore(
     reviews: Annotated[
         Path, Option(metavar=FOLDER, help="Folder of the ratings that people give.")
     ] = Path("reviews"),
+    audit: Annotated[
+        Path | None,
+        Option(metavar=FILE, help="Page of `capgrade audit`, whose pairs people accept or reject."),
+    ] = None,
     params: ParamsFile = None,
     sets: SetOptions = None,
 ) -> None:
     """A local page: what each measure and model ranks first, where they disagree, and pairs for
     people to rate.
 
-    People rate the pairs of --reviews, which `explore sample` chose.
+    People rate the pairs of --reviews, which `explore sample` chose, or with --audit those that
+    its page lists.
     """
     loaded = load(params, sets)
     settings, names = loaded.explore, parse_measures(measures, loaded.shards.measures)
@@ -97,6 +103,7 @@ def explore(
     fitted = _measures_to_fit(labels, names)
     require_all("fastapi", *models, measures=fitted, params=loaded.measures)
     folders = _folders(labels, split, loaded, names, runs or [], indexes or [], images)
+    audited = _audit_page(audit) if audit else None
     with if_silent(f"reading {labels.dataset or labels.captions}"):
         from capgrade.apps.explorer.app import serve
         from capgrade.apps.explorer.start import open_explorer
@@ -113,7 +120,22 @@ def explore(
         settings.host,
         settings.port,
         lambda address: typer.echo(f"explorer at {address}"),
+        audited,
     )
+
+
+def _audit_page(page: Path) -> AuditPage:
+    """The page with its list. InputError where the folder of its lists is not beside it."""
+    from capgrade.apps.audit import lists_folder
+    from capgrade.apps.audit.lists import LIKELY_FILE
+    from capgrade.apps.explorer.app import AuditPage
+    from capgrade.schemas.files import read_manifest
+
+    listed = lists_folder(page)
+    read_manifest(listed, "audit")
+    if not page.is_file():
+        raise InputError("no such page", file=page, remedy="give what capgrade audit wrote")
+    return AuditPage(page, listed / LIKELY_FILE)
 
 
 def sample(

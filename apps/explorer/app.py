@@ -7,6 +7,7 @@ that runs is `page.js`.
 
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ import numpy as np
 import uvicorn
 from fastapi import FastAPI, File, Form, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
 from starlette.exceptions import HTTPException
@@ -33,12 +34,11 @@ from capgrade.schemas.reviews import SCORES
 
 _HERE = Path(__file__).parent
 STYLES = _HERE.parent / "page" / "style.css", _HERE / "style.css"
-TITLE, UPLOAD = "capgrade explorer", "/picture"
-# The hub shows a Space in a frame of its page.
+TITLE, UPLOAD, AUDIT = "capgrade explorer", "/picture", "/audit"
+FRAMES = "frame-ancestors 'self' https://huggingface.co"  # the hub shows a Space in its page
 POLICY = (
     "default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; script-src 'self';"
-    " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
-    " https://huggingface.co"
+    f" connect-src 'self'; form-action 'self'; base-uri 'none'; {FRAMES}"
 )
 _MEANINGS = ("nothing alike", "little", "some of it", "about half", "most of it", "exactly")
 COUNT, _SHOWN = 12, 5  # disagreements on a page, captions of an image
@@ -53,10 +53,20 @@ _WRONG = {
 _SIDE, _QUALITY = 480, 85  # of a JPEG: pixels of the longer side, quality
 
 
-def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
+@dataclass(frozen=True)
+class AuditPage:
+    """A page of `capgrade audit`, and its list of pairs, which a new review is of."""
+
+    page: Path
+    listed: Path
+
+
+def make_app(
+    explorer: Explorer, reviews: Path, host: str, audit: AuditPage | None = None
+) -> FastAPI:
     """The pages, their pictures and the export; `reviews` is the folder of the ratings."""
     app = FastAPI(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None)
-    site = Site(explorer, reviews)
+    site = Site(explorer, reviews, audit)
     add_gate(app, host)
     app.add_exception_handler(InputError, lambda _, error: site.page("problem", problem=error))
     app.add_exception_handler(RequestValidationError, site.refuse_values)
@@ -76,6 +86,11 @@ def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
     for path, answer in pages.items():
         app.add_api_route(path, answer, response_model=None)
     app.add_api_route("/review", site.rate, methods=["POST"], response_model=None)
+    if audit is not None:
+        # Its own policy stands in the page.
+        framed = {"Content-Security-Policy": FRAMES}
+        app.add_api_route(AUDIT, lambda: FileResponse(audit.page, headers=framed))
+        app.add_api_route(AUDIT, site.listed, methods=["POST"], response_model=None)
     if explorer.looks_at_pictures:
         app.add_api_route(UPLOAD, site.upload, methods=["POST"], response_model=None)
     return app
@@ -89,8 +104,9 @@ def _begin(text: str) -> str:
 class Site:
     """The handlers of the pages' addresses."""
 
-    def __init__(self, explorer: Explorer, reviews: Path) -> None:
+    def __init__(self, explorer: Explorer, reviews: Path, audit: AuditPage | None = None) -> None:
         self.explorer, self.captions, self.reviews = explorer, explorer.corpus.captions, reviews
+        self.audit = audit
         self.jpeg = lru_cache(maxsize=1024)(self._jpeg)
         self.templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
@@ -105,6 +121,7 @@ class Site:
             captions_of=self._captions_of,
             title=TITLE,
             rank=RANK,
+            audit=audit and AUDIT,
         )
 
     def page(self, view: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -245,7 +262,8 @@ class Site:
     def ratings(self) -> ReviewRatings:
         """The review's ratings. They are opened when somebody first reviews, so that nothing is
         written before. InputError for a review of other captions."""
-        return open_review(self.reviews, self.explorer.corpus)
+        listed = self.audit.listed if self.audit else None
+        return open_review(self.reviews, self.explorer.corpus, listed)
 
     def review(self) -> HTMLResponse:
         """The form that asks for the reviewer's name."""
@@ -274,6 +292,22 @@ class Site:
             self.ratings.previous_item(reviewer, item) if back else self.ratings.next_item(reviewer)
         )
         return self._to_rate(reviewer, key, item)
+
+    def listed(
+        self, reviewer: Annotated[str, Form()] = "", key: Annotated[str, Form()] = ""
+    ) -> JSONResponse:
+        """The pairs of the review with the reviewer's scores, for the buttons of an audit's page,
+        which rates by `rate`."""
+        try:
+            reviewer, key = admit(self.ratings.folder, reviewer, key)
+            done = self.ratings.ratings_of(reviewer)
+        except (InputError, OSError) as error:
+            return JSONResponse({"problem": str(error)}, 409)
+        items = [
+            (one.image_id, one.caption_id, done.get(k))
+            for k, one in enumerate(self.ratings.plan.items)
+        ]
+        return JSONResponse({"reviewer": reviewer, "key": key, "items": items})
 
     def _to_rate(
         self, reviewer: str, key: str, item: int | None, problem: str | None = None
@@ -313,7 +347,7 @@ class Site:
 
 
 def open_server(
-    explorer: Explorer, reviews: Path, host: str, port: int
+    explorer: Explorer, reviews: Path, host: str, port: int, audit: AuditPage | None = None
 ) -> tuple[uvicorn.Server, socket.socket, str]:
     """A server of the pages, its socket, and its URL; port 0 takes a free one. InputError where it
     cannot listen."""
@@ -327,7 +361,9 @@ def open_server(
     # Uvicorn's own logging settings would close every handler of the process, absl's too, which
     # closes stderr.
     server = uvicorn.Server(
-        uvicorn.Config(make_app(explorer, reviews, host), log_level="warning", log_config=None)
+        uvicorn.Config(
+            make_app(explorer, reviews, host, audit), log_level="warning", log_config=None
+        )
     )
     bound_host, port = listening.getsockname()[:2]
     return (
@@ -338,11 +374,16 @@ def open_server(
 
 
 def serve(
-    explorer: Explorer, reviews: Path, host: str, port: int, ready: Callable[[str], None]
+    explorer: Explorer,
+    reviews: Path,
+    host: str,
+    port: int,
+    ready: Callable[[str], None],
+    audit: AuditPage | None = None,
 ) -> None:
     """Serve until interrupted, with the ratings in the folder `reviews`; `ready` is called with the
     address just before."""
-    server, listening, address = open_server(explorer, reviews, host, port)
+    server, listening, address = open_server(explorer, reviews, host, port, audit)
     with listening:
         ready(address)
         server.run(sockets=[listening])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capgrade.apps.explorer.corpus import LabelledCorpus
-from capgrade.apps.explorer.plans import plan_most_informative, write_plan
+from capgrade.apps.explorer.plans import plan_listed, plan_most_informative, write_plan
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import writing
 from capgrade.schemas.lines import append_line, read_json
@@ -113,11 +113,15 @@ class ReviewRatings:
         return self.folder / f"ratings-{_digest(reviewer)[:16]}.jsonl"
 
 
-def open_review(folder: Path, corpus: LabelledCorpus) -> ReviewRatings:
-    """The ratings in a folder. Where it has no plan, one of the most informative pairs is written.
-    InputError when the folder holds a review of other captions."""
+def open_review(folder: Path, corpus: LabelledCorpus, listed: Path | None = None) -> ReviewRatings:
+    """The ratings in a folder. Where it has no plan, one of the `listed` pairs is written, or of
+    the most informative ones. InputError when the folder holds a review of other captions."""
     if not (folder / PLAN).is_file():
-        plan = plan_most_informative(corpus.pairs, corpus.captions, corpus.fingerprint, PAIRS, SEED)
+        of = corpus.captions, corpus.fingerprint
+        if listed is None:
+            plan = plan_most_informative(corpus.pairs, *of, PAIRS, SEED)
+        else:
+            plan = plan_listed(listed, *of, SEED)
         write_plan(folder, plan)
     ratings = ReviewRatings.open(folder)
     if ratings.plan.corpus != corpus.fingerprint:

@@ -49,13 +49,15 @@ def render_page(
     environment.globals.update(data_uri=data_uri, themes=make_themes())
     environment.filters["cell"] = as_cell
     scripts = [_vega_script(), (_FOLDER / "page.js").read_text(encoding="utf-8")]
-    # The policy allows no network, no frame, no form, and no script but these two. Styles may be
-    # inline, since charts bring style attributes of their own.
+    # The policy allows no frame, no form, no script but these two, and no network but the server
+    # that the page came from, which takes ratings. Styles may be inline, since charts bring style
+    # attributes of their own.
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'"
         for s in scripts
     )
     rest = "img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    rest += "; connect-src 'self'"
     return environment.get_template("page.html.j2").render(
         title=title,
         generator=generator,

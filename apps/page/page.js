@@ -1,5 +1,6 @@
 "use strict";
 // Draws the charts of what is open, and lets readers sort and filter; the page says everything without it but the charts.
+// Where `capgrade explore --audit` serves it, listed pairs take accept and reject.
 (() => {
   const themes = JSON.parse(document.getElementById("themes").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -79,6 +80,65 @@
     box.querySelector("[role=status]").textContent = `${Math.min(shown, fit.length)} of ${fit.length} shown`;
   }
 
+  const KEYS = "capgrade-keys";  // of this browser's reviewers, as the explorer keeps them
+
+  function keys() {
+    try { return JSON.parse(localStorage.getItem(KEYS)) ?? {}; } catch { return {}; }
+  }
+
+  function say(problem) {
+    for (const place of document.querySelectorAll(".cg-reviewer [role=alert]")) place.textContent = problem;
+  }
+
+  async function begin(name, key) {  // shows the buttons of pairs that are in the review, with what the reviewer said
+    const body = new FormData();
+    body.set("reviewer", name);
+    body.set("key", key || (keys()[name.trim().split(/\s+/).join(" ")] ?? ""));
+    const answer = await (await fetch("/audit", { method: "POST", body })).json();
+    if (answer.problem) return say(answer.problem);
+    try { localStorage.setItem(KEYS, JSON.stringify({ ...keys(), [answer.reviewer]: answer.key, "": answer.reviewer })); } catch { /* a browser that keeps nothing */ }
+    reviewer = answer;
+    const items = new Map(answer.items.map(([image, caption, score], item) => [JSON.stringify([image, caption]), [item, score]]));
+    for (const card of document.querySelectorAll("li[data-caption]")) {
+      const found = items.get(JSON.stringify([card.dataset.image, card.dataset.caption]));
+      if (!found) continue;
+      card.dataset.item = found[0];
+      card.querySelector(".cg-judge").hidden = false;
+      press(card, found[1]);
+    }
+    say(`${answer.reviewer}, key ${answer.key}`);
+  }
+
+  function press(card, score) {
+    for (const button of card.querySelectorAll(".cg-judge button")) button.setAttribute("aria-pressed", Number(button.value) === score);
+  }
+
+  let reviewer = null;
+
+  async function judge(button) {  // by the form of the explorer's review, which saves every rating
+    const card = button.closest("li"), body = new FormData();
+    for (const [name, value] of [["reviewer", reviewer.reviewer], ["key", reviewer.key], ["item", card.dataset.item], ["score", button.value]]) body.set(name, value);
+    try {
+      const page = new DOMParser().parseFromString(await (await fetch("/review", { method: "POST", body })).text(), "text/html");
+      const problem = page.querySelector(".cg-problem")?.textContent;
+      if (problem) return say(problem);
+      press(card, Number(button.value));
+      say(page.querySelector(".cg-done span")?.textContent ?? "");
+    } catch (error) { say(`NOT SAVED: ${error.message}`); }
+  }
+
+  function serve() {
+    if (location.pathname !== "/audit" || !location.protocol.startsWith("http")) return;
+    for (const form of document.querySelectorAll(".cg-reviewer")) {
+      form.hidden = false;
+      form.elements.reviewer.value = keys()[""] ?? "";
+      form.addEventListener("submit", (event) => {
+        event.preventDefault();
+        begin(form.elements.reviewer.value, form.elements.key.value).catch((error) => say(error.message));
+      });
+    }
+  }
+
   function open() {  // the section that the address names
     const section = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (section?.tagName !== "DETAILS") return;
@@ -89,6 +149,7 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest("th button"), box = event.target.closest(".cg-fits");
     if (button) sort(button);
+    if (event.target.matches(".cg-judge button")) judge(event.target);
     if (event.target.matches(".cg-more")) fits(box, Number(box.dataset.most));
     if (event.target.closest("nav a")?.hash === location.hash) open();  // again: no change of the address
   });
@@ -102,6 +163,7 @@
   addEventListener("beforeprint", () => document.querySelectorAll("main > details").forEach((one) => { one.open = true; }));
   dark.addEventListener("change", draw);
   document.querySelectorAll(".cg-fits").forEach((box) => fits(box));
+  serve();
   open();
   draw();
 })();

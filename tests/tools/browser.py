@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 if TYPE_CHECKING:
     from capgrade.apps.explorer.answers import Explorer
+    from capgrade.apps.explorer.app import AuditPage
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -62,12 +63,16 @@ def listen(page: Page) -> list[str]:
 
 @contextmanager
 def running(
-    explorer: Explorer, reviews: Path, host: str = "127.0.0.1", port: int = 0
+    explorer: Explorer,
+    reviews: Path,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    audit: AuditPage | None = None,
 ) -> Iterator[str]:
     """The explorer in a thread of this process: yields its address, stops when the block ends."""
     from capgrade.apps.explorer.app import open_server
 
-    server, bound, address = open_server(explorer, reviews, host, port)
+    server, bound, address = open_server(explorer, reviews, host, port, audit)
     with bound:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()

@@ -82,7 +82,7 @@ def test_a_dataset_of_the_hub_is_served_to_everybody(
     assert served[1:4] == [Path("reviews"), "0.0.0.0", 7860] and served[
         0
     ].corpus.pairs.values.keys() == set(BOTH)
-    assert served[5].corpus.fingerprint == served[0].corpus.fingerprint
+    assert served[6].corpus.fingerprint == served[0].corpus.fingerprint
 
 
 def test_a_review_is_chosen_and_exported(
