@@ -208,7 +208,7 @@ def _matlab(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
 def _record(record: Any, length: int, file: Path, row: str) -> list[str]:
     """The fields of a struct, each a text or a number within cells of one, as stripped texts."""
     fields = []
-    for value in record if isinstance(record, np.void) else ():
+    for value in record.item() if isinstance(record, np.void) else ():
         while isinstance(value, np.ndarray) and value.size == 1:
             value = value.item()
         fields.append("" if isinstance(value, np.ndarray) else str(value).strip())
