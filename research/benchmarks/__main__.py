@@ -30,6 +30,7 @@ BENCHES = {
     "score": "",
     "shards": "cider,rouge_l,sbert",
     "start": "",
+    "hosts": "",
 }
 
 

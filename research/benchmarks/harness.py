@@ -46,6 +46,8 @@ class BenchParams(ParamsBlock):
     """such a vectors.npy, if encoding would take too long (shards)"""
     pairs: Natural = 20_000
     """random pairs of the peer beside own ones; METEOR's: one an image (relevance, gates)"""
+    authors: str | None = None
+    """folder of clones of the authors' code (hosts)"""
     flickr: str | None = None
     """captions folder of Flickr30K's train split (gates)"""
 
