@@ -93,7 +93,7 @@ LACKS = {
         "give {positives.eccv}, of metrics.human_lists('eccv', ...)",
     ),
     "cxc": ("CxC's positives", "give {positives.cxc}, of metrics.human_lists('cxc', ...)"),
-    "accepted": ("likely positives", "give {positives.accepted}, of capgrade audit"),
+    "accepted": ("likely positives", "give {positives.accepted}, of capgrade audit or a list"),
 }
 _ARGUMENTS = (
     *("owner", "relevance", "above", "classes", "fold"),

@@ -9,7 +9,14 @@ from typer.testing import CliRunner
 from capgrade.lists import LikelyList, named, read_list, write_list
 from capgrade.pipelines.cli import app
 from capgrade.schemas.errors import InputError
-from tests.conftest import DATA, valued_pairs
+from tests.conftest import (
+    DATA,
+    caption_table,
+    printed,
+    refusal,
+    valued_pairs,
+    write_captions_folder,
+)
 
 FOUND = LikelyList(
     np.array([7, 3]), np.array([10, 11, 12, 13]), np.array([0, 0, 1, 1]),
@@ -61,6 +68,27 @@ def test_evaluate_needs_no_captions(tmp_path):
     )  # image 7 finds caption 12 of image 3, P .6
     np.save(tmp_path / "s.npy", np.zeros((2, 3), np.float32))
     assert CliRunner().invoke(app, line).exit_code
+
+
+def test_a_list_is_positives_of_captions_in_any_order(tmp_path):
+    write_list(tmp_path / "few.parquet", FOUND)
+    table = caption_table([["a dog", "the dog"], ["a cat", "the cat"]], "test")
+    ids = {"image_id": ["3", "3", "7", "7"], "caption_id": ["13", "12", "11", "10"]}
+    for name, values in ids.items():
+        table = table.set_column(table.schema.get_field_index(name), name, [values])
+    write_captions_folder(tmp_path / "captions", [table])
+    np.save(tmp_path / "s.npy", np.array([[0.6, 0.5, 0.1, 0.0], [0.0, 0.9, 0.2, 0.1]], np.float32))
+    line = ["evaluate", "--captions", tmp_path / "captions", "--similarity", tmp_path / "s.npy"]
+    line += ["--positives", tmp_path / "few.parquet", "--metric", "recall@1"]
+    line += ["--metric", "accepted_recall@1"]
+    found = printed(*line)
+    assert (found["i2t"]["recall@1"], found["i2t"]["accepted_recall@1"]) == (0.5, 1.0)
+    assert "accepted: own pairs, and those of few with P of 0.5 or more" in found["notes"]
+    assert printed(*line, "--likely", "0.7")["i2t"]["accepted_recall@1"] == 0.5
+    line[line.index(tmp_path / "few.parquet")] = "coco-5k"
+    assert "no image '3', nor 1 others of the captions -> give a list" in refusal(*line)
+    line[line.index("coco-5k")] = "coco-5"
+    assert "near it: coco-5k" in refusal(*line)
 
 
 def test_the_list_of_coco_5k():

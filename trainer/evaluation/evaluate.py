@@ -23,7 +23,7 @@ from capgrade.schemas.run import Run
 from capgrade.trainer.evaluation.order import MatrixIds
 from capgrade.trainer.evaluation.stored import METRICS_FILE, PER_QUERY_FILE, write_queries
 from capgrade.trainer.evaluation.tables import table_text
-from capgrade.trainer.evaluation.task import Task, load_listed_task, load_task
+from capgrade.trainer.evaluation.task import Task, load_listed_task, load_task, positives_file
 from capgrade.trainer.stages.evaluate import EVALUATE, EvaluateParams
 
 
@@ -190,7 +190,7 @@ def evaluate_files(
     tables = {"image_embeddings": of_images, "caption_embeddings": of_captions, **of_ids}
     labels = {
         "relevance": relevance,
-        "positives": _path(params.positives),
+        "positives": positives_file(params.positives),
         "instances": _path(params.instances),
     }
     judged = name_judgements(map(Path, params.judgements))
@@ -203,6 +203,7 @@ def evaluate_files(
         embeddings=None if of_images is None or of_captions is None else (of_images, of_captions),
         stand_in=params.stand_in,
         split=params.split,
+        likely=params.likely,
         ids=given,
         judgements=list(judged.values()),
         **labels,

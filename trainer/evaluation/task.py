@@ -17,7 +17,7 @@ from capgrade.agreement.judgement_files import name_judgements, read_judgements
 from capgrade.agreement.judgements import Judgements
 from capgrade.evaluation import Pair
 from capgrade.labels import Labels
-from capgrade.lists import LIKELY, read_list, table_of
+from capgrade.lists import LIKELY, named, read_list, table_of
 from capgrade.metrics.base import Positives, as_numpy
 from capgrade.metrics.eccv import human_lists, original_images
 from capgrade.metrics.pmrp import coco_codes
@@ -112,6 +112,7 @@ def load_task(
     instances: Path | None = None,
     split: str | None = None,
     positives: Path | None = None,
+    likely: float = LIKELY,
     judgements: Sequence[Path] = (),
     ids: MatrixIds | None = None,
 ) -> tuple[Task, list[str]]:
@@ -120,8 +121,9 @@ def load_task(
     The similarity is a file, the mean of several (an ensemble), the cosines of two embedding tables
     (of images, of captions), or `stand_in`: the k-th caption of each image, encoded by the
     Sentence-BERT of the package, stands for it and leaves the gallery. `positives` is a file of
-    `capgrade audit`, `judgements` are files as `read_judgements` has them; what they say of other
-    images and captions is left out and counted.
+    `capgrade audit`, or a list (`capgrade.lists`), whose pairs with a P of `likely` or more count;
+    `judgements` are files as `read_judgements` has them. What they and a list say of other images
+    and captions is left out, and counted of judgements.
     """
     files = [similarity] if isinstance(similarity, Path) else list(similarity or [])
     if sum(source is not None for source in (files or None, embeddings, stand_in)) != 1:
@@ -204,7 +206,8 @@ def load_task(
         table.image_ids, table.caption_ids, kept, images, notes
     )
     if positives is not None:
-        lists["accepted"] = _keep_items(_read_positives(positives, table), kept, images)
+        accepted = _read_positives(positives, table, likely, notes)
+        lists["accepted"] = _keep_items(accepted, kept, images)
     judged = {
         name: _read_judgements(path, table, images, kept, notes)
         for name, path in name_judgements(judgements).items()
@@ -263,7 +266,7 @@ def load_listed_task(
     )
     if ids is None and not any(map(_has_ids, similarity)) and (note := order_note(matrix, table)):
         notes.append(note)
-    notes.append(f"accepted: own pairs, and those of {lists.stem} with P of {likely:g} or more")
+    notes.append(_accepted_note(lists, likely))
     kept, images = np.arange(table.n_captions), np.arange(table.n_images)
     human, without = _read_human_lists(table.image_ids, table.caption_ids, kept, images, notes)
     task = Task(
@@ -566,9 +569,24 @@ def _sample_notes(samples: Mapping[str, Pairs], pairs: int) -> list[str]:
     ]
 
 
-def _read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives]:
-    """The file of positives that `capgrade audit` writes: (of images, of captions), in the
-    captions' order. InputError for another file, or one of other captions."""
+def positives_file(name: str | None) -> Path | None:
+    """The file of likely positives: what `capgrade audit` wrote, or a list, also by its name.
+    InputError for an unknown name."""
+    return None if name is None else Path(name) if name.endswith(".json") else named(name)
+
+
+def _accepted_note(lists: Path, likely: float) -> str:
+    return f"accepted: own pairs, and those of {lists.stem} with P of {likely:g} or more"
+
+
+def _read_positives(
+    path: Path, captions: Captions, likely: float, notes: list[str]
+) -> tuple[Positives, Positives]:
+    """The file of positives that `capgrade audit` writes, or those of a list: (of images, of
+    captions), in the captions' order. InputError for another file, or one of other captions."""
+    if path.suffix == ".parquet":
+        notes.append(_accepted_note(path, likely))
+        return _read_listed(path, captions, likely)
     content = read_json(path)
     try:
         source, lists = (content["captions"], content["split"]), content["image_to_caption"]
@@ -587,6 +605,27 @@ def _read_positives(path: Path, captions: Captions) -> tuple[Positives, Positive
         for caption in row:
             others[caption].append(image)
     return Positives.from_lists(rows), Positives.from_lists(others)
+
+
+def _read_listed(path: Path, captions: Captions, likely: float) -> tuple[Positives, Positives]:
+    """As `_read_positives`, of a list, which may have more images and captions."""
+    found = read_list(path)
+    places = []
+    for what, known, ids in (
+        ("image", found.image_ids, captions.image_ids),
+        ("caption", found.caption_ids, captions.caption_ids),
+    ):
+        at = {text: k for k, text in enumerate(known.astype(str).tolist())}
+        if missing := [name for name in ids if name not in at]:
+            problem = f"no {what} '{missing[0]}', nor {len(missing) - 1:,} others of the captions"
+            raise InputError(problem, file=path, remedy="give a list of these captions")
+        places.append(np.array([at[name] for name in ids], np.int64))
+    images, rows = places
+    of_images, of_captions = (one.lists() for one in found.positives(likely))
+    return (
+        _renumber([of_images[k] for k in images], rows, len(of_captions)),
+        _renumber([of_captions[k] for k in rows], images, len(of_images)),
+    )
 
 
 def _drop_repeated_rows(matrix: Array, images: int, path: Path) -> Array:

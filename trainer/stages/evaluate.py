@@ -35,7 +35,7 @@ class EvaluateParams(ParamsBlock):
     lists: WhereOrName | None = None
     """likely positives in place of captions: coco-5k, or a file"""
     likely: Share = 0.5
-    """P from which a pair of `lists` is right"""
+    """P from which a pair of a list is right"""
     k: tuple[Positive, ...] = (1, 5, 10)
     """cut-offs"""
     p: Positive = 25
@@ -57,8 +57,8 @@ class EvaluateParams(ParamsBlock):
     """of these draws"""
     instances: Where | None = None
     """COCO's instances json, for PMRP"""
-    positives: Where | None = None
-    """likely positives, a file of `capgrade audit`"""
+    positives: WhereOrName | None = None
+    """likely positives: a file of `capgrade audit`; coco-5k, or a file as of `lists`"""
     judgements: tuple[WhereOrName, ...] = ()
     """people's scores of pairs, as agree.judgements, to compare the model's scores with"""
     all: How[bool] = False

@@ -536,7 +536,7 @@ def test_a_remedy_at_a_shell_is_one_of_the_shell(folders, tmp_path, capsys, monk
         "cxc_recall@1": why,
         "pmrp": "needs class vectors -> give --set evaluate.instances=FILE, of COCO's instances",
         "ndcg@5": "needs relevance labels -> give --relevance FOLDER",
-        "accepted_recall@1": "needs likely positives -> give --positives FILE, of capgrade audit",
+        "accepted_recall@1": "needs likely positives -> give --positives FILE, of capgrade audit or a list",
         "relevant_r@5": "give --relevance FOLDER",
     }
     line = ["evaluate", "--captions", folders[0], "--similarity", folders[1], "--metric"]
