@@ -49,10 +49,13 @@ PARTS = {
     "capgrade.agreement.curve": "Curve FEWEST Scale fit require_enough",
     "capgrade.agreement.judgement_files": "judged_digest read_judgements read_raters reviewed",
     "capgrade.agreement.judgements": "Judgements",
+    "capgrade.comparison": "Column",
     # Labels and lists of them in files.
+    "capgrade.labels.hub": "download",
+    "capgrade.labels.layout": "hub_name",
     "capgrade.labels.qrels": "write_tsv",
     "capgrade.labels.stored": "Sampled",
-    "capgrade.lists": "HUNDREDTHS LIKELY LikelyList write_list",
+    "capgrade.lists": "HUNDREDTHS LIKELY LikelyList named read_list table_of write_list",
     # Parts of measures and metrics.
     "capgrade.measures.bleu.fitted": "FittedBleu",
     "capgrade.measures.corpus": "Corpus pair_candidates",
@@ -63,6 +66,7 @@ PARTS = {
     "capgrade.measures.sbert.fitted": "FittedSbert",
     "capgrade.measures.sbert.shared": "SharedMap",
     "capgrade.metrics.base": "lists_of own_positives",
+    "capgrade.metrics.catalogue": "with_measure",
     "capgrade.metrics.formats": (
         "DIRECTIONS DIRECTION_WORDS JUDGED SUM_NAMES best_of format_value is_judged scale"
         " sort_key_of"
@@ -70,6 +74,7 @@ PARTS = {
     "capgrade.metrics.judged_sample": "Estimate places_of query_values",
     "capgrade.metrics.pools": "best_cells draw_strata first_cells",
     "capgrade.metrics.uncertainty": "format_p",
+    "capgrade.result_tables": "LEVEL Result groups_of",
     # Parameters and stages.
     "capgrade.params": "Params load_params",
     "capgrade.stages": "STAGES",

@@ -147,6 +147,37 @@ def _best(results: Mapping[str, Result], columns: Sequence[Column]) -> set[tuple
     return bold
 
 
+def groups_of(
+    results: Mapping[str, Result], columns: Sequence[Column]
+) -> dict[Column, dict[str, int]]:
+    """The group of each run in each column, by label: 1 of the best and of what a paired test does
+    not tell from it, 2 of the best of all others and what is not told from that, and so on.
+
+    Tests are those of bold cells. A column without an order, and agreement with judgements, which
+    no test exchanges, are left out; so is a run without a value.
+    """
+    groups: dict[Column, dict[str, int]] = {
+        column: {} for column in columns if best_of(column[1]) and not is_judged(column[1])
+    }
+    number = 0
+    while True:
+        number += 1
+        of_left: dict[tuple[str, ...], list[Column]] = {}  # columns with the same runs left
+        for column, found in groups.items():
+            left = tuple(
+                label
+                for label, result in results.items()
+                if label not in found and not math.isnan(result.values[column])
+            )
+            if left:
+                of_left.setdefault(left, []).append(column)
+        if not of_left:
+            return groups
+        for left, these in of_left.items():
+            for label, column in _best({label: results[label] for label in left}, these):
+                groups[column][label] = number
+
+
 def _within_noise(
     results: Mapping[str, Result], best: str, columns: Sequence[Column]
 ) -> set[tuple[str, Column]]:

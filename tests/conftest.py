@@ -107,6 +107,7 @@ def refusal(*arguments: object, **module: str) -> str:
         "preparing ",
         "fitting ",
         "reading ",
+        "evaluating ",
         "warning: ",
         "to ask: ",
     )

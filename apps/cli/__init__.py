@@ -3,12 +3,13 @@ app."""
 
 from collections.abc import Callable
 
-from capgrade.apps.cli import audit, explore, judge, report
+from capgrade.apps.cli import audit, explore, judge, leaderboard, report
 
 _JUDGE = "--endpoint http://localhost:8000/v1 --judge-model llama-3.1-8b"
 # Each with the line that its help opens with, as the product's are.
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "report": (report.report, "--data data --out report.html"),
+    "leaderboard": (leaderboard.leaderboard, "entries --captions captions --out board.html"),
     "audit": (audit.audit, "--captions captions --relevance relevance --out audit.html"),
     "explore": (explore.explore, "--dataset dataset"),
     "explore sample": (explore.sample, "--dataset dataset --out reviews"),

@@ -57,6 +57,16 @@
       return Number.isNaN(x) || Number.isNaN(y) ? value(b).localeCompare(value(a)) : y - x || 0;
     };
     body.append(...[...body.rows].sort((a, b) => (down ? 1 : -1) * compare(a, b)));
+    apart(head);
+  }
+
+  function apart(head) {  // a line between the groups of the column that rows are sorted by
+    let last;
+    for (const row of head.closest("table").tBodies[0].rows) {
+      const { group } = row.cells[head.cellIndex].dataset;
+      row.classList.toggle("cg-apart", last !== undefined && group !== last);
+      last = group;
+    }
   }
 
   function filter(input) {
@@ -163,6 +173,7 @@
   addEventListener("beforeprint", () => document.querySelectorAll("main > details").forEach((one) => { one.open = true; }));
   dark.addEventListener("change", draw);
   document.querySelectorAll(".cg-fits").forEach((box) => fits(box));
+  document.querySelectorAll("th[aria-sort=descending]").forEach(apart);
   serve();
   open();
   draw();

@@ -61,12 +61,16 @@ class PagePicture:
 
 @dataclass(frozen=True)
 class Cell:
-    """`value` is what a column is sorted by; `note` stands below, small."""
+    """`value` is what a column is sorted by; `note` stands below, small, after the number of the
+    `group` that the row is of in this column, 0 of none. `link` is the address that the text
+    leads to, which has to begin with http: or https:."""
 
     text: str
     value: float | str
     best: bool = False
     note: str = ""
+    group: int = 0
+    link: str = ""
 
 
 Value = Cell | str | int | float
@@ -123,14 +127,16 @@ def share_cell(value: float) -> Value:
 
 @dataclass(frozen=True)
 class PageTable:
-    """Rows that the reader can sort. `groups` are heads over the columns after the first: text,
-    number of columns."""
+    """Rows that the reader can sort, and that come sorted `by` a column, the highest first.
+    `groups` are heads over the columns after the first: text, number of columns. Where cells have
+    a group, a line parts the groups of the column that rows are sorted by."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Value]]
     folded: bool = False  # long ones are closed at first, and can be filtered
     groups: Sequence[tuple[str, int]] = ()
+    by: int | None = None
 
 
 @dataclass(frozen=True)

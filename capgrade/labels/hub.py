@@ -57,19 +57,20 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         raise InputError(f"the hub: {message}", file=address_of(repo_id), remedy=remedy) from None
 
 
-def download(repo_id: str, revision: str | None = None) -> Path:
-    """A folder, in the client's cache, with what `publish` wrote of a branch, tag or commit.
+def download(repo_id: str, revision: str | None = None, files: list[str] | None = LAYOUT) -> Path:
+    """A folder, in the client's cache, with the files of a branch, tag or commit that fit the
+    patterns, those of what `publish` wrote unless told otherwise; None: every file.
 
-    Without a network it is what the cache has of that revision.
+    Without a network it is what the cache has of that revision. InputError as `hub_errors`.
     """
     with hub_errors(repo_id):
-        source = hub_source(repo_id, "dataset", revision, LAYOUT)
+        source = hub_source(repo_id, "dataset", revision, files)
         if source == repo_id:
             # Where the hub refuses, snapshot_download would say nothing and take what the cache
             # has.
             if not constants.is_offline_mode():
                 HfApi().dataset_info(repo_id, revision=revision)
             source = snapshot_download(
-                repo_id, repo_type="dataset", revision=revision, allow_patterns=LAYOUT
+                repo_id, repo_type="dataset", revision=revision, allow_patterns=files
             )
     return Path(source)

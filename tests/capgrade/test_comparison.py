@@ -14,6 +14,8 @@ import pytest
 from capgrade import Draws, InputError, evaluate, evaluate_lists, latex_table
 from capgrade.metrics import Pairs, Positives
 from capgrade.metrics.catalogue import is_graded, with_measure
+from capgrade.metrics.uncertainty import correct
+from capgrade.result_tables import Result, groups_of
 from capgrade.schemas.tables import Bold, latex, markdown
 
 RANDOM = np.random.default_rng(0)
@@ -264,6 +266,38 @@ def test_a_table_of_a_paper_has_groups_and_bold_cells(tmp_path: Path):
         }
         assert sizes == {len(re.findall("[lr]", table.splitlines()[0].split("}")[1]))}
         assert table.count("{") - table.count(r"\{") == table.count("}") - table.count(r"\}")
+
+
+def test_groups_are_the_best_and_what_is_not_told_from_it_then_the_same_of_the_others():
+    """As a plain loop over the runs that are left makes them."""
+    many = np.repeat(np.arange(60), 2)
+    own = many == np.arange(60)[:, None]
+    noise = np.random.default_rng(3).random((5, *own.shape))
+    helps = zip("abcde", (0.9, 0.05, 0.9, 0.45, 0.0), noise, strict=True)
+    metrics = ("recall@1", "medr", "lambda@1")
+    of = {
+        name: evaluate((some + more * own) / 2, None, metrics, owner=many, intervals=None)
+        for name, more, some in helps
+    }
+    columns = [("i2t", name) for name in metrics] + [("t2i", "recall@1")]
+    groups = groups_of({name: Result.of(found) for name, found in of.items()}, columns)
+    assert ("i2t", "lambda@1") not in groups, "none is the best"
+    for direction, metric in (columns[0], columns[1], columns[3]):
+        sign = -1 if metric == "medr" else 1
+        left = sorted(
+            of, key=lambda name: -sign * of[name].scored[direction].mean[metric]
+        )  # the best first
+        expected, number = {}, 0
+        while left:
+            number += 1
+            first, *rest = left
+            expected[first] = number
+            tests = {n: of[first].compare(of[n], metric)[f"{direction}/{metric}"] for n in rest}
+            known = correct(tests)
+            expected |= {n: number for n in rest if known[n].corrected >= 0.05}
+            left = [n for n in rest if n not in expected]
+        assert groups[direction, metric] == expected
+        assert number > 1, "some are told apart"
 
 
 def test_runs_of_other_queries_have_only_what_prints_the_same_in_bold():

@@ -78,6 +78,10 @@ INSTEAD: dict[str, dict[str, str]] = {
     "publish.md": {
         "--captions DIR --shards OUT": "--captions data/captions --shards data/shards",
         "--images DIR": "--images data/captions",
+        "--captions coco/captions --relevance coco/relevance --set evaluate.positives=coco-5k": (
+            "--captions data/captions --relevance data/relevance --set evaluate.split=test"
+        ),
+        "--out board.html": "--out coco.html",
     },
     "regions.md": {
         "--images data/captions --out data/regions": (

@@ -17,7 +17,13 @@ from capgrade.metrics.catalogue import is_graded, needs_of
 from capgrade.metrics.mined import mined_precision, mined_precision_classes
 from capgrade.metrics.ranking import TieRule
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import found_digests, write_json
+from capgrade.schemas.files import (
+    MANIFEST,
+    found_digests,
+    found_manifest,
+    package_version,
+    write_json,
+)
 from capgrade.schemas.progress import counted_work, progress
 from capgrade.schemas.run import Run
 from capgrade.trainer.evaluation.order import MatrixIds
@@ -169,16 +175,13 @@ def evaluate_files(
     """Read scores and labels, and `evaluate` them. InputError as `load_task`, with a list as
     `load_listed_task`, and for captions or relevance beside a list."""
     ids = MatrixIds(*map(_path, (params.row_ids, params.column_ids)))
-    matrices = dict(zip(similarity_names(similarity), similarity, strict=True))
-    of_ids = {"row_ids": ids.rows, "column_ids": ids.columns}
-    given = ids if any(of_ids.values()) else None
+    given = ids if ids.rows or ids.columns else None
     if params.lists is not None:
         if captions or relevance:
             problem = f"--{'captions' if captions else 'relevance'} with evaluate.lists"
             raise InputError(problem, remedy="leave one of them out")
+        inputs = inputs_of(captions, params, similarity=similarity)
         lists = named(params.lists)
-        inputs = found_digests(lists=lists, **of_ids, **matrices)
-        inputs["likely"] = f"{params.likely:g}"
         task, notes = load_listed_task(lists, similarity, likely=params.likely, ids=given)
         return Evaluations(evaluate(task, params, notes=notes, out=out, inputs=inputs))
     if captions is None:
@@ -186,17 +189,8 @@ def evaluate_files(
     if params.stand_in is not None and given:
         problem = f"evaluate.{'row_ids' if ids.rows else 'column_ids'} with evaluate.stand_in"
         raise InputError(problem, remedy="leave one of them out")
+    inputs = inputs_of(captions, params, similarity=similarity, relevance=relevance)
     of_images, of_captions = map(_path, params.embeddings or (None, None))
-    tables = {"image_embeddings": of_images, "caption_embeddings": of_captions, **of_ids}
-    labels = {
-        "relevance": relevance,
-        "positives": positives_file(params.positives),
-        "instances": _path(params.instances),
-    }
-    judged = name_judgements(map(Path, params.judgements))
-    inputs = found_digests(captions=captions, **labels, **tables, **matrices)
-    inputs |= {f"judgements {name}": judged_digest(path) for name, path in judged.items()}
-    inputs |= {} if params.split is None else {"split": params.split}
     task, notes = load_task(
         captions,
         similarity=similarity,
@@ -205,10 +199,60 @@ def evaluate_files(
         split=params.split,
         likely=params.likely,
         ids=given,
-        judgements=list(judged.values()),
-        **labels,
+        judgements=list(_judged(params).values()),
+        relevance=relevance,
+        positives=positives_file(params.positives),
+        instances=_path(params.instances),
     )
     return Evaluations(evaluate(task, params, notes=notes, out=out, inputs=inputs))
+
+
+def inputs_of(
+    captions: Path | None,
+    params: EvaluateParams,
+    *,
+    similarity: Sequence[Path] = (),
+    relevance: Path | None = None,
+) -> dict[str, str]:
+    """The digests of what `evaluate_files` reads, by name, as the manifest has them. InputError for
+    an unknown list."""
+    matrices: dict[str, Path | None] = {
+        **dict(zip(similarity_names(similarity), similarity, strict=True))
+    }
+    matrices |= {"row_ids": _path(params.row_ids), "column_ids": _path(params.column_ids)}
+    if params.lists is not None:
+        inputs = found_digests(lists=named(params.lists), **matrices)
+        return {**inputs, "likely": f"{params.likely:g}"}
+    of_images, of_captions = map(_path, params.embeddings or (None, None))
+    inputs = found_digests(
+        captions=captions,
+        relevance=relevance,
+        positives=positives_file(params.positives),
+        instances=_path(params.instances),
+        image_embeddings=of_images,
+        caption_embeddings=of_captions,
+        **matrices,
+    )
+    inputs |= {f"judgements {name}": judged_digest(path) for name, path in _judged(params).items()}
+    return inputs | ({} if params.split is None else {"split": params.split})
+
+
+def is_current(folder: Path, params: EvaluateParams, inputs: Mapping[str, str]) -> bool:
+    """Whether a folder is what this version of `evaluate` would write there of such inputs
+    (`inputs_of`)."""
+    manifest = found_manifest(folder / MANIFEST)
+    made = Run(stage=EVALUATE, params=params, inputs=inputs).made_with
+    wanted = {
+        "kind": EVALUATE.name,
+        "package": package_version(),
+        "params": made,
+        "inputs": dict(inputs),
+    }
+    return {key: manifest.get(key) for key in wanted} == wanted
+
+
+def _judged(params: EvaluateParams) -> dict[str, Path]:
+    return name_judgements(map(Path, params.judgements))
 
 
 def _path(place: str | None) -> Path | None:
