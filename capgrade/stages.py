@@ -29,7 +29,7 @@ GROUP = "capgrade.stages"  # of entry points
 # Commands and keys of params.yaml that are no stage's: a stage of their name would hide them.
 TAKEN = {
     *("audit", "compare", "explore", "frequencies", "init", "inputs"),
-    *("judge", "list", "measures", "parse", "presets", "regrade", "report", "runs"),
+    *("judge", "leaderboard", "list", "measures", "parse", "presets", "regrade", "report", "runs"),
     *("score", "search", "verify"),
 }
 OURS: tuple[Stage[Any], ...] = (

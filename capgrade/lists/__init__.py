@@ -56,7 +56,7 @@ def _grouped(query: np.ndarray, item: np.ndarray, size: int) -> Positives:
 
 def named(name: str | Path) -> Path:
     """The file of a list; or the one that comes with capgrade, by its name, where no such file
-    is."""
+    is. InputError for an unknown name."""
     path, shipped = Path(name), _FOLDER / f"{name}.parquet"
     if path.is_file():
         return path

@@ -79,7 +79,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--captions DIR --shards OUT": "--captions data/captions --shards data/shards",
         "--images DIR": "--images data/captions",
         "--captions coco/captions --relevance coco/relevance --set evaluate.positives=coco-5k": (
-            "--captions data/captions --relevance data/relevance --set evaluate.split=test"
+            "--captions captions --relevance relevance"
         ),
         "--out board.html": "--out coco.html",
     },
