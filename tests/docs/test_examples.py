@@ -182,6 +182,9 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
     "training.md": {
         "capgrade train --preset vse_infinity": "times a twentieth of Flickr8K",
+        "python -m research.benchmarks hosts": (
+            "wants the authors' code; research/benchmarks/test_hosts.py has a stand-in"
+        ),
         "capgrade train --preset clip": (
             "wants published weights; trainer/fit/test_pictures.py has random ones"
         ),
