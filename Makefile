@@ -139,7 +139,7 @@ lint: .venv/installed
 
 screenshots: .venv/installed
 	$(BIN)/capgrade audit --captions data/captions --relevance data/relevance --similarity data/embeddings/scenes_bcls/similarity.npy --out data/audit.html --force
-	$(BIN)/python -m tests.tools.screenshots --data data $(if $(COCO),--coco $(COCO)) --out docs/screenshots
+	$(BIN)/python -m tests.tools.screenshots --data data --out docs/screenshots
 
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -19,7 +19,7 @@ import numpy as np
 
 from capgrade.kernels import GOLDEN, in_threads, mix, njit
 
-# The number of this rule. Parts drawn by another are not joined; docs/shards.md has its history.
+# The number of this rule. Parts drawn by another are not joined.
 RULE = 6
 # Numbers of keys: of the uniform sample, of the share, and the first of the windows'.
 UNIFORM_KEY, SHARE_KEY, WINDOW_KEYS = 0, 1, 2

@@ -113,7 +113,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--captions s3://BUCKET/captions --out OUT": (
             "--captions file://one --measures rouge_l --out from_url"
         ),
-        'Path("DIR"), Path("OUT")': 'Path("one"), Path("pooled")',
         "--out OUT --set shards.windows.among": (
             "--measures rouge_l --out among --set shards.windows.among"
         ),
@@ -135,7 +134,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--set bench.images=28322": "--set bench.images=40",
     },
     "scores.md": {"--captions coco/captions": "--captions one"},
-    "first_hour.md": {"--fold 1000": "--fold 7"},
+    "my_dataset.md": {"--fold 1000": "--fold 7"},
 }
 
 # Page -> how a command starts -> why it is not run. Its options are checked all the same.
@@ -205,7 +204,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
             "wants people's judgements of MS-COCO; tests/research/studies/test_results.py runs its parts"
         ),
     },
-    "first_hour.md": {"dvc": ELSEWHERE},
+    "my_dataset.md": {"dvc": ELSEWHERE},
 }
 
 
