@@ -3,7 +3,7 @@
 Apps, research, the pages of docs and the examples use these alone, and so may other projects. All
 else in this folder may change with any version. `capgrade.PUBLIC` says which of them `import
 capgrade` gives by a short name. The product's other folders, schemas, pipelines and trainer, stand
-beside the library; what they offer to other packages is what docs/carry_on.md tells.
+beside the library; what they offer to other packages is what CONTRIBUTING.md tells.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from tests.tools.commands import commands
 from .blocks import Example, differs, examples
 from .world import TINY, make_world
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = {path.name: examples(path) for path in PAGES}
 ENDPOINT = "http://localhost:8000/v1"
 SOME = [
@@ -87,8 +87,8 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--images data/captions --out data/regions": (
             "--images data/captions --boxes 4-8 --out data/regions"
         ),
-        "--format tsv|npz|teran|scan|h5|lxmert|npy --input PATH --out DIR": (
-            "--format npz --input features --out imported"
+        "--features PATH --format tsv|npz|teran|scan|h5|lxmert|npy --out DIR": (
+            "--features features --format npz --out imported"
         ),
         "--format tsv|scan|npz --regions DIR": "--format npz --regions data/regions",
         "--set captions.scenes.train=6000 --set captions.scenes.val=100 --set captions.scenes.test=1000": (
@@ -141,6 +141,7 @@ INSTEAD: dict[str, dict[str, str]] = {
 ELSEWHERE = "a program of others on the whole checkout"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
+    "CONTRIBUTING.md": {"make": ELSEWHERE},
     "captions.md": {
         "capgrade captions --source hub": (
             "wants a dataset of the hub; see pipelines/sources/test_hub.py"

@@ -58,7 +58,7 @@ FIGURES = {"SAM": 3, "SemanticMap": 6, "DAA": 1, "BCLS": 7, "TERAN": 5}
 
 
 def test_the_page_of_papers_has_every_table_and_figure() -> None:
-    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    page = (ROOT / "research" / "README.md").read_text(encoding="utf-8")
     lines = [
         line
         for line in page.splitlines()
