@@ -28,7 +28,7 @@ def train(
 
     captions: folder of `capgrade captions`. regions: of `capgrade regions`, or images: a folder of
     pictures, for models that read them. shards: of `capgrade shards`, where relevance is looked up.
-    preset: a name of docs/papers.md; parameters: keys of the block `train` of params.yaml, above
+    preset: of `capgrade list presets`; parameters: keys of the block `train` of params.yaml, above
     the preset; measures: its block `measures`. A run that was stopped goes on, unless `restart`.
     Returns the summary. Raises InputError as `capgrade train`.
 

@@ -91,9 +91,6 @@ INSTEAD: dict[str, dict[str, str]] = {
             "--features features --format npz --out imported"
         ),
         "--format tsv|scan|npz --regions DIR": "--format npz --regions data/regions",
-        "--set captions.scenes.train=6000 --set captions.scenes.val=100 --set captions.scenes.test=1000": (
-            FEW
-        ),
     },
     "training.md": {
         "--preset sam --captions DIR --regions DIR": (
@@ -169,9 +166,6 @@ NOT_RUN: dict[str, dict[str, str]] = {
             "wants a model; detectors/test_patches.py has some"
         ),
         "capgrade regions weights": "wants published weights",
-        "python -m research.studies.train_detector": (
-            "26 minutes; tests/research/studies/test_train_detector.py trains a smaller one"
-        ),
     },
     "shards.md": {
         "capgrade shards --captions one --out OUT --set shards.exchange": (
