@@ -183,9 +183,6 @@ NOT_RUN: dict[str, dict[str, str]] = {
             "wants published weights; trainer/fit/test_pictures.py has random ones"
         ),
         "capgrade embed --run RUN --captions data/captions --images": "of the run before",
-        "python -m research.benchmarks hosts": (
-            "wants the authors' code; tests/research/benchmarks/test_hosts.py has stand-ins"
-        ),
     },
     "false_negatives.md": {
         "capgrade agree --captions coco": (
