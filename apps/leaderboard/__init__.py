@@ -17,7 +17,13 @@ from capgrade.metrics.catalogue import with_measure
 from capgrade.result_tables import Result, groups_of
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import package_version, write_text
+from capgrade.schemas.files import (
+    MANIFEST,
+    file_digest,
+    package_version,
+    write_json,
+    write_text,
+)
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.say import tell
@@ -25,6 +31,7 @@ from capgrade.trainer.evaluation.evaluate import evaluate_files, inputs_of, is_c
 from capgrade.trainer.evaluation.stored import METRICS_FILE, read_evaluation
 from capgrade.trainer.stages.evaluate import EvaluateParams
 
+_GROUPS = "groups.json"
 _OF_ONE = ("embeddings", "stand_in", "fold")  # keys of `evaluate` that are not of a whole board
 
 
@@ -200,8 +207,7 @@ def _standings(entries: Sequence[Entry], folder: Path) -> dict[str, Standing]:
             problem, remedy = unlike
             raise InputError(problem, file=entry.folder, remedy=remedy)
     results = {name: Result.of(found) for name, found in read.items()}
-    columns = list(next(iter(results.values())).values)
-    groups = groups_of(results, columns)
+    groups = _groups(entries, results, folder)
     standings = {}
     for entry in entries:
         stored = read_json(folder / entry.folder.name / METRICS_FILE)
@@ -209,10 +215,35 @@ def _standings(entries: Sequence[Entry], folder: Path) -> dict[str, Standing]:
             entry,
             results[entry.name].values,
             _intervals(stored, read[entry.name].basis.measure),
-            {column: of[entry.name] for column, of in groups.items() if entry.name in of},
+            groups[entry.name],
             stored["notes"],
         )
     return standings
+
+
+def _groups(
+    entries: Sequence[Entry], results: Mapping[str, Result], folder: Path
+) -> dict[str, dict[Column, int]]:
+    """The groups by entry and column. Tests take as long as an evaluation, so a file keeps what
+    they said of the same evaluations."""
+    at = {entry.name: entry.folder.name for entry in entries}
+    of = {place: file_digest(folder / place / MANIFEST) for place in at.values()}
+    file = folder / _GROUPS
+    kept = read_json(file) if file.is_file() else {}
+    if kept.get("of") != of:
+        columns = list(next(iter(results.values())).values)
+        found = [
+            [*column, at[name], group]
+            for column, groups in groups_of(results, columns).items()
+            for name, group in groups.items()
+        ]
+        kept = {"of": of, "groups": found}
+        write_json(file, kept)
+    by_entry: dict[str, dict[Column, int]] = {name: {} for name in at}
+    names = {place: name for name, place in at.items()}
+    for direction, metric, place, group in kept["groups"]:
+        by_entry[names[place]][direction, metric] = group
+    return by_entry
 
 
 def _intervals(stored: Mapping[str, Any], measure: str) -> dict[Column, Sequence[float]]:

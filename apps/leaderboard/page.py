@@ -6,8 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from capgrade.apps.leaderboard import Board, Standing
 from capgrade.apps.page import render_page
-from capgrade.apps.page.parts import Cell, Facts, Note, PageSection, PageTable, Part, Value
-from capgrade.apps.report.runs import format_metric
+from capgrade.apps.page.parts import (
+    Cell,
+    Facts,
+    Note,
+    PageSection,
+    PageTable,
+    Part,
+    Value,
+    format_metric,
+)
 from capgrade.comparison import Column
 from capgrade.metrics.formats import DIRECTION_WORDS
 from capgrade.result_tables import LEVEL

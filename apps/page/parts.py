@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from capgrade.metrics.formats import format_value, scale
+
 
 @dataclass(frozen=True)
 class Headline:
@@ -118,6 +120,13 @@ def mark_best(
 def format_percent(share: float) -> str:
     """A share as every page prints it: to one decimal, as Vega's format .1% does."""
     return f"{share:.1%}"
+
+
+def format_metric(name: str, value: float) -> str:
+    """A metric's value with its unit."""
+    return (
+        "–" if value != value else f"{format_value(name, value)}{'%' if scale(name) == 100 else ''}"
+    )
 
 
 def share_cell(value: float) -> Value:

@@ -24,6 +24,7 @@ from capgrade.apps.page.parts import (
     PageTable,
     Part,
     Value,
+    format_metric,
     format_percent,
     mark_best,
 )
@@ -33,7 +34,6 @@ from capgrade.metrics.formats import (
     JUDGED,
     SUM_NAMES,
     best_of,
-    format_value,
     is_judged,
     scale,
     sort_key_of,
@@ -54,13 +54,6 @@ _INTRO = (
 )
 GRADED = " Graded metrics without a measure in brackets are by {}."
 Run = dict[str, Any]
-
-
-def format_metric(name: str, value: float) -> str:
-    """A metric's value with its unit."""
-    return (
-        "–" if value != value else f"{format_value(name, value)}{'%' if scale(name) == 100 else ''}"
-    )
 
 
 def _axis(parameter: str, names: Iterable[str]) -> dict[str, Any]:

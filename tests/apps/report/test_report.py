@@ -26,6 +26,7 @@ from capgrade.apps.page.parts import (
     Note,
     PageSection,
     PageTable,
+    format_metric,
     mark_best,
 )
 from capgrade.apps.page.thumbnails import PageThumbnails
@@ -48,7 +49,6 @@ from capgrade.apps.report.runs import (
     DIRECTION_WORDS,
     SHORT_METRICS,
     first_run_sentence,
-    format_metric,
     runs_section,
     training_section,
 )
