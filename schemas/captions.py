@@ -92,11 +92,8 @@ class Captions:
         """InputError where texts are not known, of a dataset that was published without them."""
         if missing := self.table["caption"].null_count:
             problem = f"{missing:,} of {self.n_captions:,} captions have no text here, but ids"
-            remedy = (
-                "give the captions it was published from: Labels.load(..., captions=FOLDER), what"
-                " `capgrade captions` wrote"
-            )
-            raise InputError(problem, file=file, remedy=remedy)
+            remedy = "give {captions}: what `capgrade captions` wrote, with these texts"
+            raise InputError(problem, file=file, remedy=remedy, keys=["captions"])
 
     @cached_property
     def owner(self) -> np.ndarray:

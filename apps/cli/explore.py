@@ -40,14 +40,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LabelFolders:
-    """The labels that `explore` shows: a dataset, or captions and folders of the stages."""
+    """The labels that `explore` shows: a dataset, or captions and folders of the stages. A dataset
+    of ids alone has its texts in captions."""
 
     dataset: Annotated[
         Path | None,
         Option(metavar=FOLDER, help="Folder of `capgrade publish`, or USER/NAME of the hub."),
     ] = None
     captions: Annotated[
-        Path | None, Option(metavar=FOLDER, help="Instead: folder that `capgrade captions` wrote.")
+        Path | None,
+        Option(
+            metavar=FOLDER,
+            help="Folder of `capgrade captions`, in place of a dataset, or of one's texts.",
+        ),
     ] = None
     shards: Annotated[
         Path | None, Option(metavar=FOLDER, help="With --captions: folder of `capgrade shards`.")

@@ -48,13 +48,15 @@ def read_labels(
     folder: Path, params: MeasuresParams, split: str | None = None, captions_dir: Path | None = None
 ) -> LabelledCorpus:
     """A split of a folder that `capgrade publish` wrote, or of a dataset USER/NAME; or, with
-    `captions_dir`, of shards or dense relevance. Of dense relevance, pairs are sampled.
+    `captions_dir`, of shards or dense relevance. Of dense relevance, pairs are sampled. Of a
+    dataset that has ids alone, `captions_dir` has the texts.
 
     Raises InputError for an unfinished or damaged folder, for an unknown split or none of several,
-    and for captions that the labels were not made for.
+    for captions that the labels were not made for, and for captions without texts.
     """
     labels = Labels.load(folder, split=split, captions=captions_dir)
     captions, made_with, stored = labels.table, labels.made_with or {}, labels.stored
+    captions.require_texts(folder)
     if not isinstance(stored, Sampled):
         rows = {name: partial(stored.rows, measure=name) for name in labels.measures}
         return LabelledCorpus(

@@ -32,8 +32,9 @@ _INDEX = "index"  # in a run's folder, where `search` and `explore` look unless 
 
 @dataclass(frozen=True)
 class ExplorerFolders:
-    """What to explore: either `dataset`, a folder or USER/NAME of the hub; or `captions` with
-    `shards`, with `relevance`, or alone. `detector` finds regions in uploaded pictures."""
+    """What to explore: either `dataset`, a folder or USER/NAME of the hub, with the `captions` of
+    one that has ids alone; or `captions` with `shards`, with `relevance`, or alone. `detector`
+    finds regions in uploaded pictures."""
 
     dataset: Path | None = None
     captions: Path | None = None
@@ -53,11 +54,8 @@ class ExplorerFolders:
 def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
     """Captions and labels of the folders. Captions without labels are labelled here: the named
     measures are computed, and pairs are sampled. InputError when the folders do not go together."""
-    if (folders.dataset is None) == (folders.captions is None):
-        raise InputError(
-            "a published dataset or captions are explored",
-            remedy="give one of --dataset and --captions",
-        )
+    if folders.dataset is None and folders.captions is None:
+        raise InputError("nothing to explore", remedy="give --dataset or --captions")
     if folders.dataset and (folders.shards or folders.relevance):
         raise InputError(
             "a published dataset has its labels", remedy="leave --shards and --relevance out"

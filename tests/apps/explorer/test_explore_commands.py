@@ -15,7 +15,7 @@ from capgrade.apps.explorer.voices import DEPTH
 from capgrade.pipelines.publish.folder import publish
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.reviews import read_plan
-from tests.conftest import call
+from tests.conftest import call, refusal
 from tests.pipelines.publish.conftest import BOTH, PARAMS
 from tests.tools.commands import CAPGRADE
 
@@ -85,6 +85,26 @@ def test_a_dataset_of_the_hub_is_served_to_everybody(
     assert served[6].corpus.fingerprint == served[0].corpus.fingerprint
 
 
+def test_a_dataset_of_ids_is_shown_with_the_texts_of_captions(
+    made: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the dataset with texts, so that one review is of both; without captions it is said what is
+    lacking."""
+    served: list = []
+    monkeypatch.setattr("capgrade.apps.explorer.app.serve", lambda *given: served.append(given[0]))
+    ids = PARAMS.model_copy(update={"captions": "ids"})
+    publish(made / "captions", [made / "train"], tmp_path / "ids", ids)
+    said = refusal("explore", "--dataset", tmp_path / "ids")
+    assert "captions have no text here, but ids -> give --captions FOLDER: what" in said
+    assert call("explore", "--dataset", tmp_path / "ids", "--captions", made / "captions") == 0
+    assert call("explore", "--dataset", folder / "dataset") == 0
+    one, other = served
+    assert one.corpus.fingerprint == other.corpus.fingerprint
+    assert one.corpus.captions.texts == other.corpus.captions.texts
+    hits = [[hit.number for hit in explorer.answer_caption(3)[0].hits] for explorer in served]
+    assert hits[0] == hits[1]
+
+
 def test_a_review_is_chosen_and_exported(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -127,8 +147,8 @@ def test_a_review_is_chosen_and_exported(
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("explore", "give one of --dataset and --captions"),
-        ("explore --dataset {dataset} --captions x", "give one of --dataset and --captions"),
+        ("explore", "give --dataset or --captions"),
+        ("explore --dataset {dataset} --captions x", "x: no such folder"),
         ("explore --dataset {dataset} --shards {dataset}", "leave --shards and --relevance out"),
         ("explore --dataset nowhere", "no such folder, nor a dataset USER/NAME"),
         ("explore --dataset {dataset} --index x", "--index for 0 --run"),

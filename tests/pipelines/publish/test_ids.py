@@ -59,7 +59,7 @@ def test_labels_have_ids_and_say_where_texts_are_needed(dataset: Path, made: Pat
     block = labels.image_ids, labels.caption_ids, "cider"
     assert np.array_equal(labels.block(*block)[0], known.block(*block)[0])
     for wanted in (lambda: labels.texts, lambda: labels.exact("rouge_l"), labels.table.tokens):
-        with pytest.raises(InputError, match="have no text here, but ids -> give the captions"):
+        with pytest.raises(InputError, match="have no text here, but ids -> give captions: "):
             wanted()
 
 
