@@ -44,7 +44,7 @@ from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import found_digests, write_json, write_text
-from capgrade.schemas.judges import NONE, PEOPLE, TRUTH, VALUES, parse_scale
+from capgrade.schemas.judges import NONE, ONE_PERSON, PEOPLE, TRUTH, VALUES, parse_scale
 from capgrade.schemas.output import refuse_foreign
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.run import Run
@@ -171,7 +171,7 @@ def compare_with_people(
     if 0 < own.sum() < len(own):
         result["binary"] = correlate(own.astype(float), people, owner)
     if people.ratings is not None:
-        result["human"] = human(people, own)
+        result[ONE_PERSON] = human(people, own)
     pairs = None if isinstance(people, Within) else _judged_table(people, own, values)
     return Compared(Agreement(facts, result), inputs, pairs, weights, fitted)
 

@@ -16,6 +16,7 @@ RANDOM, CHOSEN = "random", "chosen"
 # What `agree` writes where a params.yaml names no judgements.
 NONE: dict[str, Any] = {"judgements": None, "measures": {}}
 
+ONE_PERSON = "human"  # the row of an agreement that has one rater against the others
 PEOPLE, TRUTH, VALUES = "people", "truth", "values"
 TITLES = {
     PEOPLE: "Agreement with human judgements",

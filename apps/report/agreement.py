@@ -24,7 +24,7 @@ from capgrade.pipelines.stages.agree import AGREE
 from capgrade.schemas.arrow import metadata_of, read_arrow
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.judges import PEOPLE, SAID, TITLES, TRUTH, VALUES
+from capgrade.schemas.judges import ONE_PERSON, PEOPLE, SAID, TITLES, TRUTH, VALUES
 
 DOTS = 600  # pairs drawn in a scatter, spread evenly over the judgements
 BINS = 12  # of equal width
@@ -88,13 +88,15 @@ def best_measure_sentence(data: ReportData) -> str:
         for name, row in measures.items()
         if (r := row["pearson"].get("non_original")) is not None
     }
+    person = r_by_measure.pop(ONE_PERSON, None)
     if not r_by_measure:
         return ""
+    beside = "" if person is None else f" One person has {person:.3f} with the others."
     best = max(r_by_measure, key=r_by_measure.__getitem__)
     return (
         f"Of the {len(r_by_measure)} measures, {best} agrees best with {WHO[judgements['by']]}"
         f" ({judgements['pairs']:,} pairs): Pearson's r is {r_by_measure[best]:.3f} over other"
-        " captions, where binary relevance has none."
+        f" captions, where binary relevance has none.{beside}"
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -31,7 +31,11 @@ from capgrade.apps.page.parts import (
 )
 from capgrade.apps.page.thumbnails import PageThumbnails
 from capgrade.apps.report import opening_section, report, sections_of
-from capgrade.apps.report.agreement import agreement_section, mean_by_bin
+from capgrade.apps.report.agreement import (
+    agreement_section,
+    best_measure_sentence,
+    mean_by_bin,
+)
 from capgrade.apps.report.data import (
     OwnAndOther,
     ReportData,
@@ -59,6 +63,7 @@ from capgrade.pictures.draw_regions import REGIONS_SIDE
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import RUN_FILE, file_digest, write_json, write_manifest
+from capgrade.schemas.judges import PEOPLE
 from capgrade.schemas.output import work_folder
 from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.relevance import read_relevance
@@ -858,3 +863,12 @@ def test_the_truth_or_people_lead(
     by = "the truth of the scenes" if truth else "sbert"
     assert chart.title.endswith(f"as its own, by {by}")
     assert ("By the measure sbert it would be 60%." in note.text) == (figure != "60%")
+
+
+def test_one_person_is_no_measure_that_agrees_best() -> None:
+    rows = {name: {"pearson": {"non_original": r}} for name, r in (("sbert", 0.4), ("human", 0.5))}
+    judged = {"by": PEOPLE, "pairs": 100}
+    data = SimpleNamespace(agreement={"judgements": judged, "measures": rows})
+    said = best_measure_sentence(cast(ReportData, data))
+    assert said.startswith("Of the 1 measures, sbert agrees best with people (100 pairs)")
+    assert said.endswith("One person has 0.500 with the others.")
