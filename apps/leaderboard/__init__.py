@@ -26,7 +26,7 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.out_files import refuse_file
-from capgrade.schemas.say import tell
+from capgrade.schemas.say import if_silent, tell
 from capgrade.trainer.evaluation.evaluate import evaluate_files, inputs_of, is_current
 from capgrade.trainer.evaluation.stored import METRICS_FILE, read_evaluation
 from capgrade.trainer.stages.evaluate import EvaluateParams
@@ -232,9 +232,11 @@ def _groups(
     kept = read_json(file) if file.is_file() else {}
     if kept.get("of") != of:
         columns = list(next(iter(results.values())).values)
+        with if_silent("testing entries against each other"):
+            tested = groups_of(results, columns)
         found = [
             [*column, at[name], group]
-            for column, groups in groups_of(results, columns).items()
+            for column, groups in tested.items()
             for name, group in groups.items()
         ]
         kept = {"of": of, "groups": found}
