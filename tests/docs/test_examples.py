@@ -22,7 +22,6 @@ from tests.apps.judging.stand_in import Chat, served
 from tests.conftest import ROOT, call
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
 from tests.pipelines.publish.stand_in import Hub
-from tests.research.benchmarks.test_shards import run_here
 from tests.tools import api, reference
 from tests.tools.commands import commands
 
@@ -125,11 +124,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "cross-encoder/stsb-roberta-base": "crossencoder",
     },
     "look.md": {"regions.boxes=10-20": "regions.boxes=4-8"},
-    "notebook.md": {
-        "--captions coco/captions": "--captions one --set bench.pairs=20",
-        "--captions coco5k --set bench.out=DIR": "--captions one --set bench.out=DIR",
-        "--set bench.images=28322": "--set bench.images=40",
-    },
+    "notebook.md": {"--captions coco/captions": "--captions one --set bench.pairs=20"},
     "scores.md": {"--captions coco/captions": "--captions one"},
     "my_dataset.md": {"--fold 1000": "--fold 7"},
 }
@@ -194,7 +189,6 @@ NOT_RUN: dict[str, dict[str, str]] = {
         ),
     },
     "notebook.md": {
-        "python -m research.benchmarks shards": "research/benchmarks/test_shards.py runs it",
         "python -m research.studies": (
             "wants people's judgements of MS-COCO; tests/research/studies/test_results.py runs its parts"
         ),
@@ -224,8 +218,6 @@ def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """A working directory with all inputs; pages to look at are built and not waited on."""
     shutil.copytree(world, tmp_path / "here", copy_function=shutil.copyfile)
     monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
-    # a process takes ten seconds to start
-    monkeypatch.setattr("research.benchmarks.shards.run", run_here)
     monkeypatch.setitem(MEASURES, "length", None)  # docs/measures.md adds it; taken out afterwards
     monkeypatch.delitem(MEASURES, "length")
     monkeypatch.setenv("COLUMNS", "80")  # as the pages show it
