@@ -4,12 +4,13 @@ intervals and groups that a test does not tell apart."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from capgrade.agreement.correlation import judged_intervals
+from capgrade.apps.leaderboard.board import Board, Standing
 from capgrade.apps.leaderboard.entries import CARD, Entry, read_entries
+from capgrade.apps.leaderboard.page import board_page
 from capgrade.comparison import Column
 from capgrade.lists import named, read_list, table_of
 from capgrade.metrics import human_lists
@@ -33,56 +34,6 @@ from capgrade.trainer.stages.evaluate import EvaluateParams
 
 _GROUPS = "groups.json"
 _OF_ONE = ("embeddings", "stand_in", "fold")  # keys of `evaluate` that are not of a whole board
-
-
-@dataclass(frozen=True)
-class Standing:
-    """An entry with its numbers: values, groups and intervals by direction and metric."""
-
-    entry: Entry
-    values: Mapping[Column, float]
-    intervals: Mapping[Column, Sequence[float]]
-    groups: Mapping[Column, int]
-    notes: Sequence[str]
-
-    def json(self) -> dict[str, Any]:
-        """The numbers by i2t/recall@1, null where no query has a value."""
-        keys = {column: "/".join(filter(None, column)) for column in self.values}
-        return {
-            "folder": self.entry.folder.name,
-            "values": {
-                key: None if (value := self.values[column]) != value else value
-                for column, key in keys.items()
-            },
-            "intervals": {
-                key: list(self.intervals[column])
-                for column, key in keys.items()
-                if column in self.intervals
-            },
-            "groups": {
-                key: self.groups[column] for column, key in keys.items() if column in self.groups
-            },
-        }
-
-
-@dataclass(frozen=True)
-class Board:
-    """Entries on one set of captions, and what they were evaluated by."""
-
-    standings: Mapping[str, Standing]  # by name
-    captions: Captions
-    inputs: Mapping[str, str]  # digests of captions and labels, by what they are
-    evaluated: int  # how many were evaluated now; the others had been
-
-    def json(self) -> dict[str, Any]:
-        """Every number, and the digests of the labels."""
-        return {
-            "entries": {name: one.json() for name, one in self.standings.items()},
-            "images": self.captions.n_images,
-            "captions": self.captions.n_captions,
-            "inputs": dict(self.inputs),
-            "evaluated": self.evaluated,
-        }
 
 
 def evaluations_folder(out: Path) -> Path:
@@ -111,8 +62,6 @@ def leaderboard(
     those that its labels give: recall, of people's lists, NDCG, and with likely positives.
     InputError for entries or labels that are not right, for an entry of other captions, and where a
     file is at `out`, but with `force`."""
-    from capgrade.apps.leaderboard.page import board_page
-
     folder = evaluations_folder(out)
     refuse_file(out, force)
     found = read_entries(_open(entries))

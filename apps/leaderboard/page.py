@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from capgrade.apps.leaderboard import Board, Standing
+from capgrade.apps.leaderboard.board import Board, Standing
 from capgrade.apps.page import render_page
 from capgrade.apps.page.parts import (
     Cell,
