@@ -14,6 +14,9 @@ SET ?=
 DATA ?=
 PROJECT ?= flickr8k
 
+# Of `make peers` and `make lowest`: what others deprecate of each other, or deprecated long ago, is shown and does not fail.
+SHOWN := -W default::DeprecationWarning -W default::PendingDeprecationWarning -W default::FutureWarning
+
 # Of `make gpu`: options of the script. Of `make wheels`: the machine's Python, and what it has beside torch.
 ARGS ?=
 FOR ?= 3.12
@@ -79,7 +82,7 @@ peers: .venv/installed
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" > $$(echo $(PEERS)/lib/python3*/site-packages)/below.pth
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check -e '.[peers]'
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/peers/requirements.txt
-	HF_HUB_OFFLINE=1 $(PEERS)/bin/python -m pytest tests/peers
+	HF_HUB_OFFLINE=1 $(PEERS)/bin/python -m pytest $(SHOWN) tests/peers
 
 # The site of docs/, in site/. A warning is an error.
 docs: .venv/installed
@@ -107,7 +110,7 @@ lowest: .venv/installed
 	rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check uv
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[all]' 'pytest>=8' 'hypothesis>=6.100' 'markdown-it-py>=2.2' 'mlcroissant>=1.1'
-	$(LOWEST)/bin/python -m pytest tests/test_core_alone.py tests/capgrade/measures tests/schemas tests/pipelines/publish tests/apps/judging
+	$(LOWEST)/bin/python -m pytest $(SHOWN) tests/test_core_alone.py tests/capgrade/measures tests/schemas tests/pipelines/publish tests/apps/judging
 
 # Every path for a GPU beside the processor, a table in at most eight minutes. Where `make wheels` has left its folder, the
 # machine's own torch serves, and nothing is fetched.

@@ -3,12 +3,14 @@ no checkout."""
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -154,3 +156,11 @@ def environment(folder: Path, wheel: Path) -> Path:
         [*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True, env=alone
     )
     return python
+
+
+def test_the_metadata_names_each_python_that_it_allows() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    least, end = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", project["requires-python"]).groups()
+    kind = "Programming Language :: Python :: 3."
+    named = [one.removeprefix(kind) for one in project["classifiers"] if one.startswith(kind)]
+    assert named == [str(minor) for minor in range(int(least), int(end))]
