@@ -42,7 +42,7 @@ def test_it_is_read_at_one_glance_and_knows_no_dataset() -> None:
     assert "scenes" not in settings and ".venv" not in settings
 
 
-@pytest.mark.parametrize(("name", "stage", "command"), stages(), ids=list(PIPELINE["stages"]))
+@pytest.mark.parametrize(("name", "stage", "command"), [*stages()], ids=list(PIPELINE["stages"]))
 def test_a_stage_depends_on_what_it_reads(name: str, stage: dict[str, Any], command: str) -> None:
     """Every path under data/ in its commands is one of its inputs or outputs, or lies in one, or
     holds one."""
@@ -56,7 +56,7 @@ def test_a_stage_depends_on_what_it_reads(name: str, stage: dict[str, Any], comm
     assert re.findall(r"capgrade (\w+)", command)[0] in COMMANDS
 
 
-@pytest.mark.parametrize(("name", "stage", "command"), stages(), ids=list(PIPELINE["stages"]))
+@pytest.mark.parametrize(("name", "stage", "command"), [*stages()], ids=list(PIPELINE["stages"]))
 def test_what_a_stage_reads_is_made_by_another(
     name: str, stage: dict[str, Any], command: str
 ) -> None:
