@@ -289,6 +289,10 @@ def test_the_examples_of(
             )
 
 
+# Commands whose example is not run, as it wants what others publish.
+NOT_HERE = {"regions weights", "agree choices"}
+
+
 def test_the_example_of_each_command(
     here: Path,
     hub: Hub,  # noqa: F811
@@ -297,6 +301,8 @@ def test_the_example_of_each_command(
 ) -> None:
     """In the order of the table: what one writes the next may read."""
     for name, (_, options) in SHOWN.items():
+        if name in NOT_HERE:
+            continue
         sizes = {"train": TINY}
         if name == "explore export":
             rate_some(Path("reviews"))
