@@ -525,4 +525,7 @@ README = """# {name}
 | `data/comparison/runs.md` | the runs side by side |
 | `data/dataset` | the labels as a Hugging Face dataset: `capgrade publish push data/dataset USER/NAME` |
 | `data/runs`, `data/evaluation` | trained models, and their metrics |
+
+The dataset holds the texts of the captions. Before you push it, look at `publish` in `params.yaml`: `license` is theirs, and
+`captions: ids` leaves the texts out.
 """
