@@ -31,7 +31,7 @@ from capgrade.schemas.say import tell, warn
 
 _PACKAGE = Path(__file__).parent
 COMPILED = re.compile(rb"\b(njit|numba|NamedTuple)\b")
-COMPILING = "compiling kernels, once, for a minute, or several on a busy machine; later runs find them in the cache"
+COMPILING = "compiling kernels, once, for a minute or more; later runs find them in the cache"
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: splitmix64's step
 SHIFTS, FACTORS = (30, 27, 31), (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of its finaliser
 
