@@ -80,15 +80,15 @@ core: .venv/installed
 peers: .venv/installed
 	$(BIN)/python -m venv $(PEERS)
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" > $$(echo $(PEERS)/lib/python3*/site-packages)/below.pth
-	$(PEERS)/bin/pip install --quiet --disable-pip-version-check -e '.[peers]'
-	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/peers/requirements.txt
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[peers]'
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/peers/requirements.txt
 	HF_HUB_OFFLINE=1 $(PEERS)/bin/python -m pytest $(SHOWN) tests/peers
 
 # The site of docs/, in site/. A warning is an error.
 docs: .venv/installed
 	$(BIN)/python -m venv $(SITE)
-	$(SITE)/bin/pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.6,<10' 'mkdocstrings-python>=2,<3'
-	$(SITE)/bin/mkdocs build --strict
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.6,<10' 'mkdocstrings-python>=2,<3'
+	$(SITE)/bin/python -m mkdocs build --strict
 
 # What is released, in dist/: the source and the wheel, both checked, and each installed alone into a new environment. The site
 # is made too. It is tagged here; publishing is left to whoever has the right to.
