@@ -61,12 +61,20 @@ TITLES = {  # of the runs that the picture has
     "frozen_people_mixed": "own pair and people_shared, half each",
     "vse": "VSE++, hardest negative",
     "vse_nce": "VSE++, the own pair alone (InfoNCE)",
-    "vse_people": "VSE++, soft targets, people_shared",
+    "vse_people": "VSE++, people_shared",
     "infinity": "VSE-infinity, hardest negative",
+    "infinity_people": "VSE-infinity, people_shared",
 }
 # Titles that stand left of their points, and that are raised by so many points.
 LEFT = {"frozen_soft", "frozen_soft_deep", "frozen_sum", "frozen_bcls"}
-RAISED = {"frozen": -3, "frozen_people": 4, "frozen_people_mixed": 4, "frozen_bcls": -5}
+RAISED = {
+    "frozen": -3,
+    "frozen_people": 4,
+    "infinity_people": 4,
+    "vse_people": -4,
+    "frozen_people_mixed": 4,
+    "frozen_bcls": -5,
+}
 YES = 0.5  # the share of yes from which people accept a pair
 DRAWS = 200  # of images, for intervals of agreement
 
