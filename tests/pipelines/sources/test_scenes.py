@@ -183,7 +183,7 @@ def test_files_hold_the_world(world: World, tmp_path: Path) -> None:
     images = read_arrow(tmp_path / "images.arrow")
     first = Image.open(io.BytesIO(images["png"][0].as_py()))
     assert first.size == (96, 96)
-    assert list(first.convert("RGB").getdata()) == list(draw(world.scenes[0]).getdata())
+    assert first.convert("RGB").tobytes() == draw(world.scenes[0]).tobytes()
     objects = read_arrow(tmp_path / "scenes.arrow")["objects"][7].as_py()
     assert [(o["kind"], o["colour"]) for o in objects] == [
         (o.kind, o.colour) for o in world.scenes[7].objects
