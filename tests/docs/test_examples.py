@@ -18,6 +18,7 @@ from capgrade.apps.explorer.ratings import ReviewRatings
 from capgrade.measures import MEASURES
 from capgrade.params import load_params
 from capgrade.pipelines.cli import COMMANDS as SHOWN
+from capgrade.schemas.captions import read_captions
 from tests.apps.judging.stand_in import Chat, served
 from tests.conftest import ROOT, call
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
@@ -26,7 +27,7 @@ from tests.tools import api, reference
 from tests.tools.commands import commands
 
 from .blocks import Example, differs, examples
-from .world import TINY, make_world
+from .world import TINY, make_world, write_entries
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = {path.name: examples(path) for path in PAGES}
@@ -306,6 +307,9 @@ def test_the_example_of_each_command(
         sizes = {"train": TINY}
         if name == "explore export":
             rate_some(Path("reviews"))
+        if name == "leaderboard":  # `captions` are other ones by now
+            table = read_captions(Path("captions"))
+            write_entries((table.n_images, table.n_captions))
         line = f"{name} {options} {sizes.get(name, '')}".replace(ENDPOINT, endpoint)
         capfd.readouterr()
         assert call(*shlex.split(line)) == 0, f"{line}\n{capfd.readouterr().err}"

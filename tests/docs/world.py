@@ -74,10 +74,7 @@ def make_world() -> None:
     train = read_captions(Path("data/captions"), "train")
     random = np.random.default_rng(0)
     np.save("train.npy", random.random((train.n_images, train.n_captions), np.float32))
-    for name in ("ours", "theirs"):
-        (entry := Path("entries", name)).mkdir(parents=True)
-        (entry / "entry.yaml").write_text(f"name: {name}\n", encoding="utf-8")
-        np.save(entry / "similarity.npy", random.random((40, 200), np.float32))  # of `captions`
+    write_entries((40, 200))  # of `captions`
     shutil.copytree("data/dataset", "dataset")
     assert call(*BENCHMARK.split()) == 0
     random_model(Path("crossencoder"))
@@ -112,6 +109,15 @@ def _results(captions: Captions) -> None:
         if caption != first[image]
     ]
     Path("captions.json").write_text(json.dumps({"annotations": others}), encoding="utf-8")
+
+
+def write_entries(shape: tuple[int, int]) -> None:
+    """Two entries of a leaderboard, of so many images and captions."""
+    random = np.random.default_rng(0)
+    for name in ("ours", "theirs"):
+        (entry := Path("entries", name)).mkdir(parents=True, exist_ok=True)
+        (entry / "entry.yaml").write_text(f"name: {name}\n", encoding="utf-8")
+        np.save(entry / "similarity.npy", random.random(shape, np.float32))
 
 
 def _tables(captions: Captions) -> None:
