@@ -179,6 +179,9 @@ def _groups(
     of = {place: file_digest(folder / place / MANIFEST) for place in at.values()}
     file = folder / _GROUPS
     kept = read_json(file) if file.is_file() else {}
+    if kept and not (isinstance(kept, dict) and kept.keys() == {"of", "groups"}):
+        remedy = "move it away, or give another --out"
+        raise InputError("a file that no leaderboard wrote", file=file, remedy=remedy)
     if kept.get("of") != of:
         columns = list(next(iter(results.values())).values)
         with if_silent("testing entries against each other"):

@@ -65,7 +65,6 @@ _SPLIT_NAMES = {
 _DIVIDED = {"val": 0.1, "test": 0.1}  # shares of the images, where a source has no splits
 _MEASURES = ("cider", "rouge_l", "sbert")
 _FIRST = 20  # how many images of a feature file are checked: to read all may take an hour
-_OF_FEATURES = ("features", "format", "ids", "input_dtype")  # keys of the block `regions`
 _TITLES = {
     "measures": "how each is computed, where not by default",
     **{name: stage.summary for name, stage in STAGES.items()},
@@ -105,9 +104,16 @@ def with_sets(dataset: Dataset, sets: Sequence[str]) -> Dataset:
         dataset,
         captions=tree["captions"],
         images=regions["images"],
-        features={key: regions[key] for key in _OF_FEATURES if key in regions} or None,
+        features=_of_features(regions),
         columns=columns,
     )
+
+
+def _of_features(regions: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The block `regions` of a dataset whose features others made."""
+    if not regions.get("features"):
+        return None
+    return {key: value for key, value in regions.items() if key != "images"}
 
 
 def _put_sets(tree: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:

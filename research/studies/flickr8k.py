@@ -263,6 +263,19 @@ def rows(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
         yield f"| {name} | " + " | ".join(cells) + " |"
 
 
+def soft_targets(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Lines that say, for each host, what soft targets of people_shared change beside InfoNCE:
+    agreement with people, with its interval, and rsum of the test split."""
+    for host in dict.fromkeys(name.partition("_")[0] for name in results):
+        soft, own = f"{host}_people", host if host == "frozen" else f"{host}_nce"
+        if soft in results and own in results:
+            changed = _mean_taus(results[soft]) - _mean_taus(results[own])
+            rsum, before = (
+                np.mean([one["test"]["rsum"] for one in results[name]]) for name in (soft, own)
+            )
+            yield f"{host} {100 * changed[0]:+.1f} {interval(changed)}, rsum {rsum - before:+.1f}"
+
+
 def _first_items(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     """Lines that say, as means over runs, how many of the other images' items that are ranked first
     people judged, and how many of these they accepted."""
@@ -354,6 +367,7 @@ def main() -> None:
         refuse_file(args.plot, args.force)
     write_rows(rows(results), args.out)
     print("ranks the runs as people do (Spearman):", ", ".join(alike(results)))
+    print("soft targets of people_shared beside InfoNCE:", "; ".join(soft_targets(results)))
     print("first items that are not their query's own,", "; ".join(_first_items(results)))
     if args.plot:
         plot(results, args.plot)

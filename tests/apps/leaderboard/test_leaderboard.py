@@ -301,6 +301,15 @@ def test_the_page_sorts_and_parts_groups(
     page.close()
 
 
+def test_a_file_of_another_program_is_not_written_over(world: Path, tmp_path: Path) -> None:
+    shutil.copytree(world / "entries" / "a", tmp_path / "entries" / "a")
+    (groups := tmp_path / "board-evaluations" / "groups.json").parent.mkdir()
+    groups.write_text('{"mine": 1}')
+    given = ("leaderboard", tmp_path / "entries", *labels(world), "--out", tmp_path / "board.html")
+    assert "a file that no leaderboard wrote -> move it away" in refusal(*given)
+    assert groups.read_text() == '{"mine": 1}'
+
+
 def test_one_entry_has_a_page_too(world: Path, tmp_path: Path) -> None:
     (copied := entries_of(world, tmp_path) / "d" / CARD).unlink()
     (copied.parent / "similarity.npy").unlink()

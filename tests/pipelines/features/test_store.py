@@ -2,6 +2,7 @@
 offsets reach."""
 
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from capgrade.pipelines.features import WRITERS
+from capgrade.pipelines.features import READERS, WRITERS
 from capgrade.pipelines.features.convert import read_regions
+from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_manifest
 from capgrade.schemas.regions import Regions, RegionStore, region_schema, write_regions
@@ -199,3 +201,8 @@ def test_round_trip_of_anything(
         if layout == "scan":
             b = replace(b, width=None, height=None)
         assert_same(a, replace(b, **{name: None for name in NAMES if name not in LAYOUTS[layout]}))
+
+
+def test_the_parameter_names_every_format() -> None:
+    said = RegionsParams.model_fields["format"].description or ""
+    assert re.findall(r"\w+", said.partition(":")[2].replace(" or ", " ")) == list(READERS)

@@ -3,6 +3,7 @@ settings, and agreement with people is scipy's."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,3 +113,17 @@ def _result(metrics: dict[str, float], rsum: float, tau: float) -> dict:
         "tau_b": [tau] * 201,
         "first": first,
     }
+
+
+def test_soft_targets_are_told_beside_info_nce_of_their_host() -> None:
+    def run(rsum: float, taus: list[float]) -> list[dict[str, Any]]:
+        return [{"test": {"rsum": rsum}, "tau_b": taus}]
+
+    results = {
+        "vse": run(10.0, [0.1] * 3),  # another loss
+        "vse_nce": run(20.0, [0.2, 0.2, 0.2]),
+        "vse_people": run(15.0, [0.25, 0.25, 0.25]),
+        "infinity": run(1.0, [0.0] * 3),
+    }
+    (line,) = flickr8k.soft_targets(results)
+    assert line == "vse +5.0 [5.0, 5.0], rsum -5.0"
