@@ -30,7 +30,8 @@ def counted(work: Callable[[], object], folder: Path, at: int = NEVER) -> int:
 
 
 def ended(work: Callable[[], object], folder: Path, at: int = NEVER) -> bool:
-    """Whether the work, in a fork that is killed before its operation of this number, has ended."""
+    """Whether the work, in a fork that is killed before its operation of this number, has ended.
+    Ask for it in a process of few threads: none is in a fork, and what gRPC's held there ends it."""
     child, status = os.fork(), 1
     if not child:
         try:

@@ -6,11 +6,14 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext, redirect_stderr, suppress
+from io import StringIO
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -343,18 +346,31 @@ def files(out: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.filterwarnings("ignore:.* read as it was before")
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Callable[..., None]]:
+    """Calls a function that forks in a new interpreter, without the threads of earlier tests."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        yield lambda sweep, *given: pool.submit(sweep, *given).result()
+
+
 @pytest.mark.parametrize(
     ("made_of", "links"), [(None, True), ({"format": 1}, True), ({"format": 1}, False)]
 )
 def test_killed_before_each_file_operation(
-    made_of: dict | None, links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made_of: dict | None, links: bool, tmp_path: Path, alone: Callable[..., None]
 ) -> None:
     """The folder is the old result, or the next run makes it the new one; it is never a mixture,
     and what the user put there stays."""
-    if not links:
-        refuse = Mock(side_effect=OSError(errno.EPERM, "Operation not permitted"))
-        monkeypatch.setattr(Path, "hardlink_to", refuse)
+    alone(sweep_of_a_result, made_of, links, tmp_path)
+
+
+def sweep_of_a_result(made_of: dict | None, links: bool, tmp_path: Path) -> None:
+    refuse = Mock(side_effect=OSError(errno.EPERM, "Operation not permitted"))
+    with nullcontext() if links else patch.object(Path, "hardlink_to", refuse):
+        kill_at_each_operation(made_of, tmp_path)
+
+
+def kill_at_each_operation(made_of: dict | None, tmp_path: Path) -> None:
     new = dict.fromkeys(("README.md", "a/b.json", "a/c.json"), "new") | {"mine": "mine"}
     for at in range(1, 10**6):
         out = tmp_path / str(at) / "out"
@@ -363,7 +379,7 @@ def test_killed_before_each_file_operation(
         old = files(out)
         whole = kills.ended(lambda out=out: result(out, "new", made_of), out.parent, at)
         if found_manifest(out / MANIFEST):
-            assert files(out) in (old, new) and read_manifest(out, "compare")
+            assert files(out) in (old, new) and read_manifest(out, "compare"), at
         with suppress(ValueError), output_folder(out, "compare", made_of):
             raise ValueError  # a run that does not end either
         assert files(out) in (old, new) and read_manifest(out, "compare"), at
@@ -465,8 +481,12 @@ def test_a_file_system_without_hard_links_moves(
     assert not (work_of(tmp_path / "out", KEPT) / "a.md").exists()
 
 
-def test_killed_between_parts_of_several_keys(tmp_path: Path) -> None:
+def test_killed_between_parts_of_several_keys(tmp_path: Path, alone: Callable[..., None]) -> None:
     """Whichever file operation it is killed before, all parts are there when they are asked for."""
+    alone(sweep_of_parts, tmp_path)
+
+
+def sweep_of_parts(tmp_path: Path) -> None:
     other = {"format": 1, "shards": {"top": 5}}
     for at in range(1, 10**6):
         out = tmp_path / str(at) / "out"
@@ -493,16 +513,24 @@ def epochs_of(folder: Path) -> int:
 
 @pytest.mark.parametrize("before", [0, 1])
 def test_train_killed_before_each_file_operation(
-    before: int, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+    before: int, world: Path, tmp_path: Path, alone: Callable[..., None]
 ) -> None:
     """Of two epochs, from nothing and from a finished run of one. The next run ends in the bytes of
     one left alone, trains no epoch again, and a result that was there is whole until then."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # no disk is lost, only a process
+    alone(sweep_of_train, before, world, tmp_path)
 
-    def run(out: Path, epochs: int) -> None:
+
+def sweep_of_train(before: int, world: Path, tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+
+    def run(out: Path, epochs: int) -> str:
+        """What it prints."""
         params = load_params(None, [*TINY, f"train.epochs={epochs}"])
         regions = world / "regions"
-        fit(world / "captions", out, params.train, params.measures, regions=regions)
+        no_sync = patch.object(os, "fsync")  # no disk is lost, only a process
+        with redirect_stderr(StringIO()) as told, no_sync:
+            fit(world / "captions", out, params.train, params.measures, regions=regions)
+        return told.getvalue()
 
     for epochs in (1, 2):
         run(tmp_path / str(epochs), epochs)
@@ -516,9 +544,7 @@ def test_train_killed_before_each_file_operation(
         if found_manifest(out / MANIFEST):
             assert everything_in(out) in (old, whole), at
         done = epochs_of(out)
-        capsys.readouterr()
-        run(out, 2)
-        trained = len(re.findall(r"^epoch ", capsys.readouterr().err, re.MULTILINE))
+        trained = len(re.findall(r"^epoch ", run(out, 2), re.MULTILINE))
         assert (trained, everything_in(out)) == (2 - done, whole), at
         assert not unfinished_folder(out).exists(), at
         shutil.rmtree(out.parent)

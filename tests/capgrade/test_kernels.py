@@ -298,16 +298,24 @@ def test_an_error_of_any_run_when_all_have_ended(bad: int) -> None:
     assert len(ran) == 1
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_after_a_fork() -> None:
-    """A child has none of its parent's threads."""
-    in_threads(count, 4, np.zeros(4, np.int64))
-    child = os.fork()
-    if not child:
-        out = np.zeros(4, np.int64)
-        in_threads(count, 4, out)
-        os._exit(0 if (out == 1).all() else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    """A child has none of its parent's threads. In an interpreter without those of other tests."""
+    code = """
+import os
+import numpy as np
+from capgrade.kernels import in_threads
+from tests.capgrade.test_kernels import count
+def all_counted():
+    out = np.zeros(4, np.int64)
+    in_threads(count, 4, out)
+    return (out == 1).all()
+assert all_counted()
+child = os.fork()
+if not child:
+    os._exit(0 if all_counted() else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 @pytest.mark.parametrize("torch_first", [True, False])
