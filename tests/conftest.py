@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import typer.main
 
 from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Captions, read_captions
@@ -60,12 +62,17 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
+# typer builds all commands anew for every line, which takes longer than most lines.
+_commands_of = cache(typer.main.get_command)
+
+
 def call(*arguments: object, module: str = "capgrade.pipelines.cli") -> int:
     """Exit status of `capgrade ARGUMENTS`, run as the installed command runs it; or of
     `python -m MODULE ARGUMENTS`."""
     main = import_module(f"{module}.__main__").main
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["capgrade", *map(str, arguments)])
+        patch.setattr(typer.main, "get_command", _commands_of)
         with pytest.raises(SystemExit) as stopped:
             main()
             raise SystemExit(0)

@@ -12,10 +12,11 @@ from tests.tools.commands import commands
 
 TYPES = r"<|\b(list\[|str|int|float|bool|Path|path|integer|directory|filename)\b>?"
 
+ALL: Any = get_command(cli.app)
+
 
 def options_of(name: str) -> list[Any]:
-    root: Any = get_command(cli.app)
-    command = root.commands[name] if name else root
+    command = ALL.commands[name] if name else ALL
     return [one for one in command.params if one.name != "help"]
 
 
