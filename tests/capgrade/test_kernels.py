@@ -303,11 +303,12 @@ def test_after_a_fork() -> None:
     code = """
 import os
 import numpy as np
-from capgrade.kernels import in_threads
+from capgrade.kernels import in_threads, limited_threads
 from tests.capgrade.test_kernels import count
 def all_counted():
     out = np.zeros(4, np.int64)
-    in_threads(count, 4, out)
+    with limited_threads(2):
+        in_threads(count, 4, out)
     return (out == 1).all()
 assert all_counted()
 child = os.fork()
