@@ -3,7 +3,7 @@ loops of open_clip."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -152,9 +152,9 @@ class GradedClipLoss(torch.nn.Module):
         self._asked = False  # in this epoch
 
     def keyed(self, batches: Any) -> KeyedBatches:
-        """A loader of (images, texts, keys), whose keys are captions, as one of (images, texts) for
-        open_clip's loop. It tells the loss the keys; so batches may be accumulated
-        (`--accum-freq`)."""
+        """A loader for open_clip's loop, of one whose batches hold the captions' keys beside them:
+        (images, texts, keys), or for open_clip 4 {"image": ..., "text": ..., "keys": ...}. It takes
+        the keys out and tells them to the loss; so batches may be accumulated (`--accum-freq`)."""
         return KeyedBatches(batches, self)
 
     def forward(
@@ -223,6 +223,18 @@ class GradedSigLipLoss(GradedClipLoss):
     LOGITS: ClassVar[dict[str, float]] = {"temperature": 1.0, "bias": 0.0}
 
 
+def _apart(batch: Any) -> tuple[list[Any] | dict[str, Any], Ids]:
+    """What the loop is given, and the keys."""
+    if not isinstance(batch, Mapping):
+        *given, keys = batch
+        return given, keys
+    if "keys" not in batch:
+        problem = f"a batch of {', '.join(map(str, batch))} has no keys"
+        remedy = 'add the ids of its captions to each batch, as "keys"'
+        raise InputError(problem, remedy=remedy)
+    return {name: value for name, value in batch.items() if name != "keys"}, batch["keys"]
+
+
 @dataclass
 class KeyedBatches:
     """What `GradedClipLoss.keyed` gives; its other attributes are those of the loader.
@@ -234,10 +246,11 @@ class KeyedBatches:
     loader: Any
     loss: GradedClipLoss
 
-    def __iter__(self) -> Iterator[list[Any]]:
+    def __iter__(self) -> Iterator[list[Any] | dict[str, Any]]:
         self.loss._fetched = 0  # what an epoch leaves over is not learnt from
         self.loss._asked, fetched = False, 0
-        for *batch, keys in self.loader:
+        for found in self.loader:
+            batch, keys = _apart(found)
             fetched += 1
             rows = torch.from_numpy(self.loss.labels.rows_of_captions(keys))
             self.loss._rows = torch.cat([self.loss._rows, rows])

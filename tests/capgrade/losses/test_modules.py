@@ -87,6 +87,17 @@ def test_a_loop_that_never_asks_for_the_loss_is_told(labels, loss, vectors):
     next(iter(loader))  # a loop that is left says nothing
 
 
+def test_batches_by_name_as_those_of_open_clip_4(labels, loss, vectors):
+    keys = [labels.caption_ids[row] for row in (3, 0, 2, 1)]
+    batches = [{"image": vectors[0, :4], "text": vectors[1, :4], "keys": keys}]
+    for batch in loss.keyed(batches):
+        assert set(batch) == {"image", "text"}
+        value = loss(batch["image"], batch["text"], 1.0)
+    assert value == loss(*vectors[:, :4], 1.0, keys=keys)
+    with pytest.raises(InputError, match="a batch of image, text has no keys -> add the ids"):
+        next(iter(loss.keyed([{"image": 0, "text": 0}])))
+
+
 def test_a_loader_with_keys_may_be_copied_and_pickled(loss):
     loader = loss.keyed([("image", "text", [0])])
     loader.loader = torch.utils.data.DataLoader(range(3))
