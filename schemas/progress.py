@@ -63,7 +63,7 @@ def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[
         if lines:
             printing.start()
         try:
-            yield lambda steps=1: bar.advance(number, steps)
+            yield lambda steps=1: bar.update(number, advance=steps, counted_at=task.elapsed)
         finally:
             stop.set()
             if lines:
@@ -71,7 +71,8 @@ def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[
 
 
 def line(task: Task, unit: str | None = None) -> str:
-    """How much is done, after how long, how fast (with a unit), and how long the rest will take."""
+    """How much is done, after how long, how fast (with a unit), and how long the rest takes: or,
+    where work has stood still for longer than that, for how long."""
     of_all = "" if task.total is None else f" of {task.total:,.0f}"
     text = (
         f"{task.description}: {task.completed:,.0f}{of_all}{f' {unit}' if unit else ''} after"
@@ -80,7 +81,12 @@ def line(task: Task, unit: str | None = None) -> str:
     if unit and task.speed:
         text += f", {task.speed:.3g} per second"
     left = task.time_remaining
-    return text if left is None else f"{text}, about {spoken(left)} left"
+    if left is None or task.finished:
+        return text
+    still = (task.elapsed or 0.0) - task.fields.get("counted_at", 0.0)
+    return f"{text}, " + (
+        f"about {spoken(left)} left" if still <= left else f"none in the last {spoken(still)}"
+    )
 
 
 def spoken(seconds: float) -> str:

@@ -191,7 +191,11 @@ class DatasetSummary:
         images = sum(self.splits.values())
         each = f"{self.captions / images:.3g}"
         splits = " / ".join(f"{name} {count:,}" for name, count in self.splits.items())
-        text = f"{each} caption{'' if each == '1' else 's'} an image, splits {splits}"
+        if len(self.splits) == 1:
+            splits = f"{images:,} images in one split, {next(iter(self.splits))}"
+        else:
+            splits = f"splits {splits}"
+        text = f"{each} caption{'' if each == '1' else 's'} an image, {splits}"
         if not self.looked_for:
             return text
         return f"{text}, {self.with_picture:,} of {self.looked_for:,} pictures found"

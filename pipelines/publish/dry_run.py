@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.labels.layout import CARD
-from capgrade.schemas.files import MANIFEST, found_manifest
+from capgrade.schemas.files import MANIFEST, entry_of, found_manifest
 
 NEW, CHANGED, SAME, DELETED = "new", "changed", "same", "deleted"
 
@@ -27,7 +27,12 @@ class DryRun:
         """Of a folder that was made, beside what is at `out`."""
         before = (found_manifest(out / MANIFEST) or {}).get("files", {})
         files = {}
-        for name, entry in manifest["files"].items():
+        if before:
+            before = {**before, MANIFEST: entry_of(out / MANIFEST, rows=0)}
+        for name, entry in {
+            **manifest["files"],
+            MANIFEST: entry_of(made / MANIFEST, rows=0),
+        }.items():
             there = before.get(name)
             change = NEW if there is None else SAME if there == entry else CHANGED
             files[name] = {"change": change, "bytes": entry["bytes"], "rows": entry["rows"]}

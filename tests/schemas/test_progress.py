@@ -36,6 +36,20 @@ def test_a_line_says_how_much_how_fast_and_how_long(total, unit, steps, expected
     assert line(bar.tasks[0], unit) == expected
 
 
+def test_work_that_stands_still_promises_no_end():
+    """The speed of earlier steps says nothing of a slow one."""
+    now = [0.0]
+    bar = Progress(disable=True, get_time=lambda: now[0], speed_estimate_period=PERIOD[1])
+    number, task = bar.add_task("work", total=100), bar.tasks[0]
+    for now[0], count in [(0, 10), (10, 88)]:
+        bar.update(number, advance=count, counted_at=now[0])
+    assert line(task) == "work: 98 of 100 after 10 s, about 1 s left"
+    now[0] = 40
+    assert line(task) == "work: 98 of 100 after 40 s, none in the last 30 s"
+    bar.update(number, advance=2, counted_at=now[0])
+    assert line(task) == "work: 100 of 100 after 40 s"
+
+
 def test_durations():
     assert [spoken(s) for s in (599, 601, 7300)] == ["599 s", "10 min", "2.0 h"]
     assert [pause(s) for s in (0, 5, 100, 300, 10_000)] == [5, 10, 10, 30, 60]

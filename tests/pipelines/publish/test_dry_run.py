@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from capgrade.schemas.files import read_manifest
+from capgrade.schemas.files import MANIFEST, entry_of, read_manifest
 from tests.conftest import call, printed, refusal
 
 
@@ -30,7 +30,7 @@ def test_a_new_folder_is_told_and_not_made(
     assert list(tmp_path.iterdir()) == []
     assert call(*given) == 0
     manifest = read_manifest(tmp_path / "out", "publish")
-    files = manifest["files"]
+    files = {**manifest["files"], MANIFEST: entry_of(tmp_path / "out" / MANIFEST)}
     size = sum(entry["bytes"] for entry in files.values())
     first = f"dry run, nothing is written; it would be {len(files)} files, {size:,} bytes -> out"
     assert said.splitlines()[0] == first
