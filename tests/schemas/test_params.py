@@ -173,6 +173,16 @@ def test_options_of_losses_and_models_take_no_truth_for_a_number() -> None:
         configure("vse", {"embed": True}, 8, 3)
 
 
+def test_an_option_that_the_data_decide_is_no_other() -> None:
+    """Layers over regions have the width of the regions' vectors, which nothing narrows."""
+    from capgrade.trainer.models import configure
+
+    assert configure("teran", {"feature_dim": 8}, 8, 3) == configure("teran", {}, 8, 3)
+    said = "options.feature_dim is 256, and 8 in the data -> leave it out"
+    with pytest.raises(InputError, match=said):
+        configure("teran", {"feature_dim": 256}, 8, 3)
+
+
 def test_a_key_that_is_not_given_is_as_another_key() -> None:
     """Pictures that a model reads are those that regions are made of, unless others are named."""
     of_regions = load_params(None, ["regions.images=a"])

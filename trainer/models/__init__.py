@@ -68,8 +68,12 @@ def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int
             raise InputError(problem) from error
     values: dict[str, Any] = {}
     for key, value in zip(DECIDED, (feature_dim, classes), strict=True):
-        if key in names:
-            values[key] = value
+        if key not in names:
+            continue
+        if (given := options.get(key, value)) != value:
+            problem = f"train.model.options.{key} is {given!r}, and {value} in the data"
+            raise InputError(problem, remedy="leave it out, as it follows from the data")
+        values[key] = value
     try:
         return TypeAdapter(kind).validate_python({**values, **options})
     except ValidationError as error:
