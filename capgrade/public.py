@@ -10,9 +10,11 @@ from __future__ import annotations
 
 # Names with blanks between them. First what users type, which docs/api.md has.
 USERS = {
+    "capgrade.acceptance": "value_at",
     "capgrade.coco": "Bleu COCOEvalCap Cider Meteor PTBTokenizer Rouge Spice",
     "capgrade.evaluate_metric": "PATH",
     "capgrade.evaluation": "Draws evaluate evaluate_lists latex_table",
+    "capgrade.exact_labels": "exact",
     "capgrade.grading": "grade",
     "capgrade.labels": "Labels",
     "capgrade.losses": (

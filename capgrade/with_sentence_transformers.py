@@ -39,7 +39,7 @@ class GradedEvaluator(SentenceEvaluator):
     """Graded metrics of both directions, as the trainers of sentence-transformers call it:
     {"i2t_ndcg@10": ...}.
 
-    `labels` know every pair, as dense ones or `Labels.exact` do. `images` has what the model
+    `labels` know every pair, as dense ones or `capgrade.exact` do. `images` has what the model
     encodes for each image row: a picture or its path for a multimodal model, or a text that stands
     for the image. Captions are the labels' own texts, unless `captions` has others, in their order.
     `metrics` are those of `capgrade.evaluate`; `ndcg@10`, Kendall's tau-b and ASP unless given.
@@ -49,7 +49,7 @@ class GradedEvaluator(SentenceEvaluator):
     the labels'.
 
     >>> from sentence_transformers import SentenceTransformer
-    >>> labels = Labels.load("dataset").exact("rouge_l")
+    >>> labels = capgrade.exact(Labels.load("dataset"), "rouge_l")
     >>> # Texts, in place of pictures.
     >>> images = [labels.captions.texts[row] for row in range(0, labels.n_captions, 5)]
     >>> evaluator = GradedEvaluator(labels, images, metrics=["ndcg@10"])
@@ -212,7 +212,7 @@ def without_accepted(
     another form, and for an anchor or document that the labels do not have.
 
     >>> from datasets import Dataset
-    >>> labels = Labels.load("dataset").exact("rouge_l")
+    >>> labels = capgrade.exact(Labels.load("dataset"), "rouge_l")
     >>> first, other = labels.texts[0], labels.texts[1]  # two captions of the first image
     >>> row = {"anchor": [labels.image_ids[0]], "positive": [first], "negative": [other]}
     >>> len(without_accepted(Dataset.from_dict(row), labels, accepted_below=0.5))
@@ -292,7 +292,7 @@ def accepted_apart(negatives: Negatives) -> Callable[..., ApartBatches]:
     kept apart. Set `dataloader_drop_last` for them: accelerate fills the last batch with rows of
     the first ones, which may be accepted.
 
-    >>> labels = Labels.load("dataset").exact("rouge_l")
+    >>> labels = capgrade.exact(Labels.load("dataset"), "rouge_l")
     >>> sampler = accepted_apart(labels.negatives(0, accepted_below=0.5))
     >>> len(next(iter(sampler(range(60), batch_size=4, drop_last=True))))
     4
@@ -359,8 +359,8 @@ class ApartBatches(DefaultBatchSampler):
                     " apart"
                 )
                 remedy = (
-                    "take labels.exact(measure) or unknown='estimate', raise accepted_below, or"
-                    " lower the size"
+                    "take capgrade.exact(labels, measure) or unknown='estimate', raise"
+                    " accepted_below, or lower the size"
                 )
                 raise InputError(problem, file=self.negatives.rule.labels.file, remedy=remedy)
             least = 0

@@ -3,7 +3,7 @@ written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from capgrade.labels.batches import GradedBatches
     from capgrade.labels.negatives import Negatives
 
-_GIVE = "give Labels.load(..., captions=FOLDER), what `capgrade captions` wrote"
+GIVE_CAPTIONS = "give Labels.load(..., captions=FOLDER), what `capgrade captions` wrote"
 Ids = Any  # a sequence of ids (str), or of rows (int), as a list, numpy array or torch tensor
 
 
@@ -38,7 +38,8 @@ class Labels(Opened):
     DataLoader: it is opened anew there. What a folder does not say is None.
     """
 
-    computed: Mapping[str, Any] | None = None  # what `Labels.exact` was given
+    # What made them of the labels that were opened: `capgrade.exact` with its arguments.
+    completed: Callable[[Labels], Labels] | None = None
     _how: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @staticmethod
@@ -80,7 +81,7 @@ class Labels(Opened):
     def __reduce__(self) -> tuple:
         if not self._how:  # in memory: there is nothing to open
             return Labels, tuple(getattr(self, item.name) for item in fields(self))
-        return _reload, (self._how, self.computed)
+        return _reload, (self._how, self.completed)
 
     def __repr__(self) -> str:
         kind = "sampled" if self.stored.sampled else "every pair known"
@@ -111,7 +112,7 @@ class Labels(Opened):
         """The captions table. InputError where these labels have none."""
         if self.captions is None:
             raise InputError(
-                "these labels have rows of captions, not ids", file=self.file, remedy=_GIVE
+                "these labels have rows of captions, not ids", file=self.file, remedy=GIVE_CAPTIONS
             )
         return self.captions
 
@@ -121,7 +122,9 @@ class Labels(Opened):
         known."""
         if self.owners is None:
             raise InputError(
-                "whose each caption is stands in the captions table", file=self.file, remedy=_GIVE
+                "whose each caption is stands in the captions table",
+                file=self.file,
+                remedy=GIVE_CAPTIONS,
             )
         return self.owners
 
@@ -190,51 +193,6 @@ class Labels(Opened):
 
         return RelevanceBlock(*(torch.from_numpy(cells).to(device) for cells in block))
 
-    def exact(
-        self,
-        measure: str | None = None,
-        *,
-        device: str = "cpu",
-        model: str | None = None,
-        document_frequency: str | None = None,
-        images: str | None = None,
-    ) -> Labels:
-        """Labels of one measure in which every pair is known: what was not sampled is computed from
-        the captions.
-
-        With the tokenizer and parameters that the labels were made with; Sentence-BERT as one
-        product on `device`, from embeddings that are computed once and kept in the cache of
-        capgrade. Dense labels know everything already. Labels of another encoder than the default
-        one name it, and so does `model` (a hub id or folder): no other is opened.
-        `document_frequency` is where CIDEr's file lies, `images` where the pictures are, of a
-        measure that looks at them. Of a measure of some pairs, such as `reranker`, each block is
-        computed pair by pair. Raises InputError for an imported measure, without the captions, and
-        for an encoder, file or pictures that are not named or have another content.
-
-        >>> labels = Labels.load("dataset")
-        >>> bool(labels.exact("rouge_l").block(range(4), range(60)).known.all())
-        True
-        """
-        name = self.choose_measure(measure)
-        if not self.stored.sampled:
-            return self
-        if self.captions is None or self.made_with is None:
-            problem = "the rest is computed from the captions, which are not here"
-            raise InputError(problem, file=self.file, remedy=_GIVE)
-        self.captions.require_texts(self.file)
-        if name in self.calibrated:
-            remedy = f"ask for {self.calibrated[name]}, and publish with the pairs that you need"
-            raise InputError(
-                f"{name} is known of published pairs alone", file=self.file, remedy=remedy
-            )
-        from capgrade.measures.exact import compute  # of labels this line alone knows measures
-
-        places = {"model": model, "document_frequency": document_frequency, "images": images}
-        made, file = {name: self.made_with[name]}, Path(self.file)
-        computed = compute(made, self.inputs, file, self.captions, device, places)
-        how = {"measure": name, "device": device, **places}
-        return replace(self, stored=Complete({name: computed}), computed=how)
-
     def batches(
         self,
         size: int,
@@ -300,28 +258,6 @@ class Labels(Opened):
             self, np.float32(accepted_below), self.choose_measure(measure), unknown
         )
         return mine_negatives(rule, k, scores, queries)
-
-    def value_at(
-        self, p: float, *, measure: str | None = None, calibration: str | Path = "crisscrossed"
-    ) -> float:
-        """The value of `measure` from which people accept a caption of another image with a
-        probability of at least p, by a calibration: a file of `capgrade agree --calibrate`, or the
-        one that comes with capgrade. Its curve is that of as many captions as an image usually has
-        here.
-
-        InputError where the calibration does not know the measure or its parameters, and where no
-        value has this p.
-        """
-        from capgrade.agreement.calibration import load, named
-
-        name, path = self.choose_measure(measure), named(Path(calibration))
-        if self.made_with is None:
-            problem = "the parameters of their measures are not known"
-            raise InputError(problem, file=self.file, remedy="open them with Labels.load")
-        calibrated = (
-            load(path).fitting(self.owner).of({name: self.made_with[name]}, Path(self.file), path)
-        )
-        return calibrated.curves[name].value_at(p)
 
     def positives(
         self, caption_id: str | int, *, above: float, measure: str | None = None
@@ -437,10 +373,10 @@ class Labels(Opened):
         return {name: k for k, name in enumerate(self.caption_ids)}
 
 
-def _reload(how: dict[str, Any], computed: Mapping[str, Any] | None) -> Labels:
+def _reload(how: dict[str, Any], completed: Callable[[Labels], Labels] | None) -> Labels:
     """Open labels again, as pickles do in another process."""
     labels = Labels.load(**how)
-    return labels if computed is None else labels.exact(**computed)
+    return labels if completed is None else completed(labels)
 
 
 def _rows(

@@ -110,7 +110,8 @@ class Negatives:
         """Of some pairs, bool [n, n]: which may not be in one batch, as the anchor of one accepts
         what another brings.
 
-        >>> found = Labels.load("dataset").exact("rouge_l").negatives(1, accepted_below=0.3)
+        >>> labels = capgrade.exact(Labels.load("dataset"), "rouge_l")
+        >>> found = labels.negatives(1, accepted_below=0.3)
         >>> bool(found.clash([0, 1])[0, 1])  # captions of one image
         True
         """
@@ -148,7 +149,7 @@ def mine_negatives(rule: AcceptanceRule, k: int, scores: Any, queries: str) -> N
     enough = pairs[1].min(axis=1) >= 0
     if not enough.all():
         problem = f"{queries} with fewer than {k} candidates that are known and not accepted"
-        remedy = "ask for fewer, raise accepted_below, or take labels.exact(measure)"
+        remedy = "ask for fewer, raise accepted_below, or take capgrade.exact(labels, measure)"
         if not enough.any():
             raise InputError(f"only {problem}", file=rule.labels.file, remedy=remedy)
         warn(f"{(~enough).sum()} of {len(enough)} pairs are left out, of {problem}; {remedy}")

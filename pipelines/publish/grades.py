@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from capgrade.acceptance import value_at
 from capgrade.agreement.calibration import SHIPPED, load, named
 from capgrade.pipelines.publish.tables import Calibrated, PublishedSplit
 from capgrade.pipelines.stages.publish import PublishParams
@@ -34,7 +35,7 @@ def thresholds_of(
     for split in splits:
         found.append(
             {
-                name: split.labels.value_at(p, measure=measure, calibration=path)
+                name: value_at(split.labels, p, measure=measure, calibration=path)
                 for name, p in params.by_p.items()
             }
         )

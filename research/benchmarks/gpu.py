@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import capgrade
 from capgrade.apps.judging.cross_encoder import CrossEncoderJudge
 from capgrade.devices import autocast, device_of, precision_of
 from capgrade.grading import grade
@@ -418,7 +419,7 @@ def graded_clip(bench: Bench) -> Found:
     vectors = torch.nn.functional.normalize(torch.randn(2, batch, 512, generator=random), dim=2)
 
     def step(device: torch.device) -> Callable[[], list[Tensor]]:
-        labels = sampled.exact(device=str(device), model=bench.encoder)
+        labels = capgrade.exact(sampled, device=str(device), model=bench.encoder)
         graded, (images, texts) = GradedClipLoss(labels), vectors.to(device)
         scale = torch.tensor(20.0).to(device)
 

@@ -63,6 +63,7 @@ EXAMPLES |= {
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_of_docstrings_run(name: str, dataset: Path, tmp_path: Path) -> None:
     globs = {
+        "capgrade": capgrade,
         "torch": torch,
         "np": np,
         "Path": Path,

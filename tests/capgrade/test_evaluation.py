@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import capgrade
 from capgrade import Draws, Labels, evaluate, evaluate_lists, metrics
 from capgrade.metrics import Positives
 from capgrade.metrics.eccv import read_lists
@@ -345,7 +346,7 @@ def test_labels_bring_relevance_and_own_items(dataset: Path):
         assert found.t2i.mean[name] == one.value
         assert found.t2i.intervals[name] == (one.low, one.high)
     assert found.counts["known"] == {"": len(sample) / 720}
-    exact = labels.exact("rouge_l")
+    exact = capgrade.exact(labels, "rouge_l")
     found = evaluate(scores, exact, ["ndcg@25", "recall@5"]).i2t
     own = labels.owner[None, :] == np.arange(12)[:, None]
     assert found.values["ndcg@25"] == pytest.approx(

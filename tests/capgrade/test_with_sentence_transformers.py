@@ -25,6 +25,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from torch.utils.data import BatchSampler
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
+import capgrade
 from capgrade import Labels, evaluate
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import CapgradeWarning
@@ -45,7 +46,7 @@ TRAINING = {
 
 @pytest.fixture(scope="module")
 def labels(dataset: Path) -> Labels:
-    return Labels.load(dataset).exact("rouge_l")
+    return capgrade.exact(Labels.load(dataset), "rouge_l")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser
 
+import capgrade
 from capgrade.agreement.calibration import SHIPPED, load
 from capgrade.agreement.curve import Curve, Scale, fit
 from capgrade.agreement.judgements import Judgements
@@ -546,12 +547,14 @@ def test_what_cannot_be_audited(world: Path, given: Given, tmp_path: Path) -> No
 def test_a_training_mask_is_the_audits_rule(world: Path, dense: tuple[dict, Path]) -> None:
     """The value at P .5: from there on, all other captions are likely pairs."""
     labels = Labels.load(world / "relevance", captions=world / "captions")
-    least = labels.value_at(0.5, measure="rouge_l", calibration=world / "calibration.json")
+    least = capgrade.value_at(
+        labels, 0.5, measure="rouge_l", calibration=world / "calibration.json"
+    )
     other = labels.owner != np.arange(len(labels.image_ids))[:, None]
     assert least == dense[0]["calibration"]["likely_from"]
     assert ((np.load(world / "s.npy") >= least) & other).sum() == dense[0]["likely_pairs"] > 0
     with pytest.raises(InputError, match="calibrates people.*none of rouge_l"):
-        labels.value_at(0.5, measure="rouge_l")
+        capgrade.value_at(labels, 0.5, measure="rouge_l")
 
 
 def test_the_shipped_calibration_says_what_it_was_fitted_on() -> None:

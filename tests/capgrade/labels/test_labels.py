@@ -13,12 +13,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import capgrade
 from capgrade import Labels
 from capgrade.labels.stored import Complete
-from capgrade.measures.exact import Computed
-from capgrade.measures.params import MeasuresParams
 from capgrade.measures.sbert.device import SbertOnDevice
-from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import entry_of, read_manifest
 from capgrade.schemas.relevance import read_relevance
@@ -127,7 +125,7 @@ def test_dense_float16_is_what_it_is_as_float32(made, tmp_path):
 @pytest.mark.parametrize("measure", ["cider", "rouge_l", "sbert"])
 @pytest.mark.parametrize("kind", ["dataset", "shards"])
 def test_exact_labels_are_those_of_the_whole_matrix(made, kind, measure):
-    exact = load(made, kind).exact(measure)
+    exact = capgrade.exact(load(made, kind), measure)
     values, known, weights = exact.block(range(12), range(60))
     assert known.all() and (weights == 1).all() and exact.measures == [measure]
     whole = read_relevance(made / "relevance" / f"{measure}.arrow").matrix()
@@ -150,11 +148,11 @@ def test_exact_cider_wants_the_frequencies_it_was_made_with(made, tmp_path, monk
     labels = Labels.load("dataset")
     values, known, _ = labels.block(range(12), range(60))
     with pytest.raises(InputError, match=r"exact\(..., document_frequency='df.arrow'\)"):
-        labels.exact("cider")
+        capgrade.exact(labels, "cider")
     (tmp_path / "moved").mkdir()
     Path("df.arrow").replace("moved/renamed.arrow")
     here = {"document_frequency": "moved/renamed.arrow"}
-    exact = labels.exact("cider", **here).block(range(12), range(60))[0]
+    exact = capgrade.exact(labels, "cider", **here).block(range(12), range(60))[0]
     assert np.array_equal(exact[known], values[known])
     assert (
         call(*f"frequencies --captions {made}/captions --split train --out other.arrow".split())
@@ -165,7 +163,7 @@ def test_exact_cider_wants_the_frequencies_it_was_made_with(made, tmp_path, monk
         with pytest.raises(
             InputError, match=r"document_frequency is another file than these labels were made with"
         ):
-            of.exact("cider", **here)
+            capgrade.exact(of, "cider", **here)
     again = f"publish --captions {made}/captions --shards shards --license cc-by-4.0 --out again"
     assert call(*again.split()) == 0  # all that it publishes stands in the shards
 
@@ -192,25 +190,24 @@ def test_exact_opens_what_the_user_names(made, tmp_path, monkeypatch):
         InputError,
         match=r"sbert.model 'someone/encoder', .* -> .*exact\(..., model='someone/encoder'\)",
     ):
-        labels.exact("sbert")
+        capgrade.exact(labels, "sbert")
     with pytest.raises(
         InputError,
         match=r"cider.document_frequency '/home/them/df.arrow', which is not opened unasked",
     ):
-        labels.exact("cider")
+        capgrade.exact(labels, "cider")
     assert asked == []
-    labels.exact("rouge_l")
+    capgrade.exact(labels, "rouge_l")
     with pytest.raises(
         InputError, match=r"measures.sbert.model is another file than these labels were made with"
     ):
-        labels.exact("sbert", model="someone/encoder")
+        capgrade.exact(labels, "sbert", model="someone/encoder")
     assert asked == ["someone/encoder"]
 
 
 def test_sentence_bert_where_the_model_is(made):
     """The product on a device, here a processor, within the error of float32."""
-    captions = read_captions(made / "captions", "train")
-    computed = Computed("sbert", MeasuresParams(), captions, "cpu")
+    computed = capgrade.exact(load(made, "shards"), "sbert").stored.matrices["sbert"]
     computed.on_its_device = SbertOnDevice(computed.fitted, torch.device("cpu"))
     images, rows = np.array([3, 0, 3]), np.array([5, 5, 59, 0])
     labels = Complete({"sbert": computed})
@@ -392,7 +389,7 @@ def test_what_does_not_fit_is_refused_by_name(made, tmp_path):
             "rows of captions, not ids -> give Labels.load",
         ),
         (
-            lambda: Labels.load(made / "shards").exact("cider"),
+            lambda: capgrade.exact(Labels.load(made / "shards"), "cider"),
             "computed from the captions, which are not here",
         ),
         (
@@ -458,7 +455,7 @@ def test_without_torch_arrays_are_there_and_tensors_name_the_extra(made, monkeyp
     expected, *_ = labels.block(*block, "cider")
     monkeypatch.setitem(sys.modules, "torch", None)
     assert np.array_equal(labels.block(*block, "cider")[0], expected)
-    assert load(made, "shards").exact("rouge_l").block(*block)[1].all()
+    assert capgrade.exact(load(made, "shards"), "rouge_l").block(*block)[1].all()
     with pytest.raises(
         InputError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"
     ):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import capgrade
 from capgrade import Labels
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import CapgradeWarning
@@ -66,7 +67,7 @@ def test_they_are_those_of_a_plain_search(dataset: Path, queries, unknown, k):
 
 def test_a_value_that_is_the_threshold_is_accepted(dataset: Path):
     """Labels are float32: 0.7 is, whatever type has the threshold, as for grades."""
-    labels = Labels.load(dataset).exact("rouge_l")
+    labels = capgrade.exact(Labels.load(dataset), "rouge_l")
     values = labels.block(range(12), range(60)).relevance
     near = [value for value in np.unique(values) if float(str(value)) > float(value)]
     below = np.float64(str(near[0]))
@@ -74,7 +75,7 @@ def test_a_value_that_is_the_threshold_is_accepted(dataset: Path):
 
 
 def test_scores_may_be_a_tensor_vectors_or_a_measure(dataset: Path):
-    labels = Labels.load(dataset).exact("rouge_l")
+    labels = capgrade.exact(Labels.load(dataset), "rouge_l")
     rng = np.random.default_rng(1)
     vectors = [rng.integers(-127, 128, (n, 8)).astype(np.float32) for n in (12, 60)]
     # hold no product
@@ -96,7 +97,7 @@ def test_scores_may_be_a_tensor_vectors_or_a_measure(dataset: Path):
 
 
 def test_columns_have_texts_and_what_stands_for_images(dataset: Path):
-    labels = Labels.load(dataset).exact("rouge_l")
+    labels = capgrade.exact(Labels.load(dataset), "rouge_l")
     found = labels.negatives(2, accepted_below=0.4)
     files = [f"{name}.png" for name in labels.image_ids]
     rows, lists = found.columns(), found.columns("labeled-list", files)
@@ -130,7 +131,7 @@ def test_columns_have_texts_and_what_stands_for_images(dataset: Path):
 
 @pytest.mark.parametrize("queries", ["images", "captions"])
 def test_pairs_clash_where_one_brings_what_the_other_accepts(dataset: Path, queries):
-    labels = Labels.load(dataset).exact("rouge_l")
+    labels = capgrade.exact(Labels.load(dataset), "rouge_l")
     found = labels.negatives(2, accepted_below=0.4, queries=queries)
     values = labels.block(range(12), range(60)).relevance
     accepts = (values >= 0.4) | (labels.owner[None, :] == np.arange(12)[:, None])

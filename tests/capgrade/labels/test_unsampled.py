@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import capgrade
 from capgrade import Labels
 from capgrade.kernels import id_keys
 from capgrade.labels.stored import Sampled
@@ -129,7 +130,7 @@ def test_unknown_pairs_get_what_stands_for_them(made: Path, kind: str) -> None:
 
 
 def test_labels_of_every_pair_need_no_stand_in(made: Path) -> None:
-    exact = load(made, "shards").exact("rouge_l")
+    exact = capgrade.exact(load(made, "shards"), "rouge_l")
     assert exact.stored.span("rouge_l") == (0, 1)
     for labels in (exact, load(made, "relevance", measures=["cider"])):
         blocks = (

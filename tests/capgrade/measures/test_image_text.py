@@ -280,8 +280,8 @@ def test_a_pair_has_one_value_by_every_road(
     params = MeasuresParams.model_validate({"image_text": block})
     labels = Labels.load(tmp_path / "s", captions=folder)
     with pytest.raises(InputError, match="made with image_text.*, which is not opened unasked"):
-        labels.exact("image_text")
-    labels = labels.exact("image_text", model=models["clip"], images=str(pictures))
+        capgrade.exact(labels, "image_text")
+    labels = capgrade.exact(labels, "image_text", model=models["clip"], images=str(pictures))
     exact = labels.block(labels.image_ids, range(labels.n_captions)).relevance
     np.testing.assert_allclose(exact, matrix, atol=2e-6)
     graded = capgrade.grade(

@@ -236,15 +236,15 @@ def test_labels_know_what_was_scored(
         capgrade.evaluate(dense.astype(np.float32), labels, ["ndcg@5"], measure="reranker")
 
     with pytest.raises(InputError, match="reranker.model .* is not opened unasked"):
-        labels.exact("reranker")
-    exact = labels.exact("reranker", model=model[0])
+        capgrade.exact(labels, "reranker")
+    exact = capgrade.exact(labels, "reranker", model=model[0])
     block = exact.block([4, 1], [30, 2, 11])
     assert block.known.all()
     np.testing.assert_allclose(block.relevance, dense[[[4], [1]], [30, 2, 11]], atol=1e-6)
     with pytest.raises(InputError, match="scores the first 5 of .* and a matrix has all"):
         exact.neighbours(0, top=1)
-    mixed = labels.exact("both", model=model[0]).block([4, 1], [30, 2, 11]).relevance
-    rouge = labels.exact("rouge_l").block([4, 1], [30, 2, 11]).relevance
+    mixed = capgrade.exact(labels, "both", model=model[0]).block([4, 1], [30, 2, 11]).relevance
+    rouge = capgrade.exact(labels, "rouge_l").block([4, 1], [30, 2, 11]).relevance
     np.testing.assert_allclose(mixed, (block.relevance + rouge) / 2, atol=1e-6)
 
 

@@ -343,7 +343,7 @@ def test_files_hold_what_score_computes(
             values, known, _ = kept.block(*block)
             assert known[captions.owner, np.arange(captions.n_captions)].all()
             assert np.array_equal(values[known], matrix[known]), name
-            close(kept.exact(name).block(*block)[0], wanted, name, "exact")
+            close(capgrade.exact(kept, name).block(*block)[0], wanted, name, "exact")
 
 
 # The best value is that of three orders of n-grams, where one caption alone has four.
@@ -408,7 +408,7 @@ def test_a_pair_has_one_value(
             matrix = read_relevance(corpus.folder / "relevance" / f"{name}.arrow").matrix()
             batches = ExactRelevance(choose([name], params)[name], captions)
             roads = {
-                "exact labels": kept.exact(name).block(images, some),
+                "exact labels": capgrade.exact(kept, name).block(images, some),
                 "grade": graded.block(images, some, name),
                 "the trainer": batches.block(images, some),
             }

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from datasets import Value, load_dataset
 
+import capgrade
 from capgrade.labels import Labels
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish import tables
@@ -102,7 +103,7 @@ def test_split_names_are_made_fit_for_the_hub(made: Path, tmp_path: Path) -> Non
     loaded = load_dataset(str(tmp_path / "whole"), "captions", cache_dir=str(tmp_path / "hf"))
     assert list(loaded) == ["test"]
     labels = Labels.load(tmp_path / "whole", captions=same)
-    assert labels.exact("rouge_l").block(range(2), range(3)).known.all()
+    assert capgrade.exact(labels, "rouge_l").block(range(2), range(3)).known.all()
 
 
 def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+import capgrade
 from capgrade.labels import Labels
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish.folder import publish
@@ -94,7 +95,7 @@ def test_a_probability_is_the_calibrations_value(made: Path, tmp_path: Path) -> 
     file = out / "calibration.json"
     assert call(*line.split(), "--calibration", file, "--out", to) == 0
     labels = Labels.load(dense, captions=made / "captions", measures=["rouge_l"])
-    low, high = (labels.value_at(p, calibration=file) for p in (0.2, 0.8))
+    low, high = (capgrade.value_at(labels, p, calibration=file) for p in (0.2, 0.8))
     values = labels.block(labels.image_ids, labels.caption_ids).relevance
     wanted = {
         (image, caption): int(values[i, c] >= low) + int(values[i, c] >= high)

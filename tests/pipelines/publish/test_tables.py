@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pycocoevalcap.rouge.rouge import Rouge
 
+import capgrade
 from capgrade.agreement.calibration import load
 from capgrade.labels import Labels
 from capgrade.measures import MEASURES
@@ -287,8 +288,8 @@ def test_labels_load_them_beside_the_measures(world: Path) -> None:
     with pytest.raises(
         InputError, match="rouge_l_accepted is known of published pairs alone -> ask for rouge_l"
     ):
-        labels.exact("rouge_l_accepted")
-    assert labels.exact("rouge_l").block(*some)[1].all()
+        capgrade.exact(labels, "rouge_l_accepted")
+    assert capgrade.exact(labels, "rouge_l").block(*some)[1].all()
 
 
 def test_a_calibration_that_does_not_fit(made: Path, world: Path, tmp_path: Path) -> None:
