@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from capgrade.metrics.base import Queries, check_choice
+from capgrade.metrics.base import Queries
 from capgrade.metrics.catalogue import (
     RECALL,
     SUM_OF,
@@ -25,7 +25,6 @@ from capgrade.metrics.catalogue import (
     with_measure,
 )
 from capgrade.metrics.formats import DIRECTION_WORDS, DIRECTIONS, format_gap, format_value
-from capgrade.metrics.ranking import Array
 from capgrade.metrics.runs import Qrels
 from capgrade.metrics.uncertainty import (
     METHODS,
@@ -39,7 +38,8 @@ from capgrade.metrics.uncertainty import (
     resampled_means,
     resampled_medians,
 )
-from capgrade.schemas.errors import InputError, choose_from
+from capgrade.schemas.arrays import Array
+from capgrade.schemas.errors import InputError, check_choice, choose_from
 from capgrade.schemas.extras import needs
 from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.tables import WRITERS, Style, plain

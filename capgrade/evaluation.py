@@ -23,14 +23,7 @@ from capgrade.agreement.judgements import Judgements
 from capgrade.comparison import WHOLE, Basis, Comparison, basis_of, basis_of_lists, compare
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
-from capgrade.metrics.base import (
-    Positives,
-    Queries,
-    as_numpy,
-    check_choice,
-    check_matrix,
-    lists_of,
-)
+from capgrade.metrics.base import Positives, Queries, check_matrix, lists_of
 from capgrade.metrics.catalogue import (
     CATALOGUE,
     RECALL,
@@ -55,7 +48,7 @@ from capgrade.metrics.judged_sample import (
 )
 from capgrade.metrics.lists import score_run
 from capgrade.metrics.pmrp import check_codes
-from capgrade.metrics.ranking import Array, TieRule
+from capgrade.metrics.ranking import TieRule
 from capgrade.metrics.runs import Qrels, Run
 from capgrade.metrics.semantic_map import Collapse, collapse
 from capgrade.metrics.semantic_recall import extension_images, extension_name, extension_set
@@ -64,8 +57,8 @@ from capgrade.metrics.uncertainty import (
     resampled_medians,
     tails,
 )
-from capgrade.schemas.arrays import parts_of
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.arrays import Array, as_numpy, parts_of
+from capgrade.schemas.errors import InputError, check_choice
 from capgrade.schemas.extras import needs
 from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.progress import part_of_work

@@ -64,7 +64,14 @@ def exact(
         )
     places = {"model": model, "document_frequency": document_frequency, "images": images}
     computed = _compute(labels, name, labels.made_with[name], labels.captions, device, places)
-    again = partial(exact, measure=name, device=device, **places)
+    again = partial(
+        exact,
+        measure=name,
+        device=device,
+        model=model,
+        document_frequency=document_frequency,
+        images=images,
+    )
     return replace(labels, stored=Complete({name: computed}), completed=again)
 
 

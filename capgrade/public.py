@@ -46,7 +46,7 @@ PARTS = {
     "capgrade.agreement.calibration": (
         "ACCEPTED Calibration SHIPPED calibration_errors load meanings named scale_of"
     ),
-    "capgrade.agreement.coefficients": "pair_draws taus",
+    "capgrade.agreement.coefficients": "taus",
     "capgrade.agreement.correlation": "judged_intervals judged_values",
     "capgrade.agreement.curve": "Curve FEWEST Scale fit require_enough",
     "capgrade.agreement.judgement_files": "judged_digest read_judgements read_raters reviewed",
@@ -75,7 +75,7 @@ PARTS = {
     ),
     "capgrade.metrics.judged_sample": "Estimate places_of query_values",
     "capgrade.metrics.pools": "best_cells draw_strata first_cells",
-    "capgrade.metrics.uncertainty": "format_p",
+    "capgrade.metrics.uncertainty": "format_p pair_draws",
     "capgrade.result_tables": "LEVEL Result groups_of",
     # Parameters and stages.
     "capgrade.params": "Params load_params",

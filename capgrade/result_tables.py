@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from capgrade.comparison import Column, compare, find_columns, reported_columns, values_of
-from capgrade.metrics.base import check_choice
 from capgrade.metrics.catalogue import RECALL, with_measure
 from capgrade.metrics.formats import DIRECTION_WORDS, best_of, format_value, is_judged
 from capgrade.metrics.uncertainty import correct
-from capgrade.schemas.errors import InputError, choose_from
+from capgrade.schemas.errors import InputError, check_choice, choose_from
 from capgrade.schemas.tables import Bold, Style, latex, markdown
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ from capgrade.evaluation import evaluate
 from capgrade.labels import Labels
 from capgrade.labels.negatives import AcceptanceRule, Negatives
 from capgrade.labels.unsampled import Unknown
-from capgrade.metrics.base import check_choice
 from capgrade.metrics.catalogue import is_graded
 from capgrade.metrics.formats import DIRECTIONS
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, check_choice
 from capgrade.schemas.extras import needs
 from capgrade.schemas.say import warn
 

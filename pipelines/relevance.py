@@ -18,7 +18,8 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.output import PARTS, require_space, size_of
-from capgrade.schemas.own_pairs import FILE, LEFT_OUT, write_own_pairs
+from capgrade.schemas.own_pairs import FILE, write_own_pairs
+from capgrade.schemas.pairs import LEFT_OUT
 from capgrade.schemas.progress import part_of_work
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 

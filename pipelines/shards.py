@@ -29,7 +29,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import in_order, read_manifest
 from capgrade.schemas.output import PARTS, output_folder, require_space, size_of
-from capgrade.schemas.own_pairs import LEFT_OUT
+from capgrade.schemas.pairs import LEFT_OUT
 from capgrade.schemas.run import Run
 from capgrade.schemas.say import warn
 from capgrade.schemas.shards import shard_batch, shard_schema, write_shards

@@ -1,17 +1,19 @@
-"""Arrays of others in numpy's files: mapped .npy files, and .npz archives within a limit."""
+"""Arrays of others: tensors, mapped .npy files, and .npz archives within a limit."""
 
 import mmap
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import open_bytes
 from capgrade.schemas.reading import FETCH_AGAIN, reading, refuse_archive
 
+Array: TypeAlias = npt.NDArray[Any]
 _PART = 2**24  # cells
 
 # numpy writes no other. Those unpack whatever they are given, however little is asked of them.
@@ -46,6 +48,18 @@ def release(array: np.ndarray) -> None:
         base = base.base
     if read_only and isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         base.madvise(mmap.MADV_DONTNEED)
+
+
+def as_numpy(values: Any) -> np.ndarray:
+    """The numbers as a numpy array. A tensor may lie on any device, and its bfloat16 become
+    float32. InputError for a masked array, whose masked cells numpy would take as numbers."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError("a masked array", remedy="fill it: scores.filled(-numpy.inf)")
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.float() if str(values.dtype) == "torch.bfloat16" else values
+        return np.asarray(values.numpy())
+    return np.asarray(values)
 
 
 def parts_of(matrix: np.ndarray) -> Iterator[np.ndarray]:

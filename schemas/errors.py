@@ -129,3 +129,10 @@ def _in_python(key: str) -> str:
     """parameters['cider']['sigma'] of parameters.cider.sigma."""
     name, *inner = key.split(".")
     return name + "".join(f"[{part!r}]" for part in inner)
+
+
+def check_choice(what: str, value: str, known: Sequence[str]) -> str:
+    """A named form: unknown ones list what there is."""
+    if value not in known:
+        raise InputError(f"{what} {value!r} is not known", remedy=choose_from(value, known))
+    return value

@@ -141,6 +141,11 @@ def composed(name: str) -> str:
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
+def well_formed(image_id: str) -> bool:
+    """Whether a text has visible characters and no space around them."""
+    return bool(image_id) and image_id == image_id.strip() and image_id.isprintable()
+
+
 def by_name(values: Mapping[str, _Value]) -> Mapping[str, _Value]:
     """The same values, looked up by names as they are written, else as Unicode composes them.
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
+from capgrade.schemas.pairs import LEFT_OUT
 
 FILE = "own-pairs.parquet"  # no .arrow: those of a relevance folder are matrices
-LEFT_OUT = "_left_out"  # after a measure's name: its value without the caption among its references
 
 
 def write_own_pairs(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # which metrics need not load
 
 _GAIN = "gain"  # what the values of judged pairs are called
+LEFT_OUT = "_left_out"  # after a measure's name: its value without the caption among its references
 
 
 def scored_reason(measure: str) -> str:

@@ -17,7 +17,7 @@ from capgrade.schemas.arrow import ArrowFile, metadata_of, with_metadata, write_
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import by_size, in_order, read_manifest, write_manifest
-from capgrade.schemas.image_matching import ImageMatches, match_images
+from capgrade.schemas.image_matching import ImageMatches, match_images, well_formed
 from capgrade.schemas.left_out import UNREADABLE
 from capgrade.schemas.output import output_folder
 
@@ -132,11 +132,6 @@ class Regions:
                     f"box {boxes[out][0].tolist()} lies outside the image of {self.width} x"
                     f" {self.height} pixels"
                 )
-
-
-def well_formed(image_id: str) -> bool:
-    """Whether a text has visible characters and no space around them."""
-    return bool(image_id) and image_id == image_id.strip() and image_id.isprintable()
 
 
 def region_schema(dim: int, dtype: Dtype, metadata: dict[str, Any] | None = None) -> pa.Schema:

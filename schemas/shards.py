@@ -17,8 +17,7 @@ from capgrade.schemas.arrow import ArrowFile, metadata_of, with_metadata, write_
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import by_size, in_order, of_all, read_manifest
-from capgrade.schemas.own_pairs import LEFT_OUT
-from capgrade.schemas.pairs import PairLists
+from capgrade.schemas.pairs import LEFT_OUT, PairLists
 
 _FORMAT = 2
 

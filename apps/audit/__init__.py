@@ -38,7 +38,8 @@ from capgrade.schemas.files import (
 from capgrade.schemas.judges import truth_file
 from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
+from capgrade.schemas.own_pairs import read_own_pairs
+from capgrade.schemas.pairs import LEFT_OUT
 from capgrade.schemas.shards import read_shards
 
 _STAGE, _GENERATOR = "audit", "capgrade audit"

@@ -29,7 +29,8 @@ from capgrade.schemas.files import (
 from capgrade.schemas.judges import PEOPLE, read_agreement, truth_file
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.own_pairs import FILE as OWN_PAIRS
-from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
+from capgrade.schemas.own_pairs import read_own_pairs
+from capgrade.schemas.pairs import LEFT_OUT
 from capgrade.schemas.relevance import Relevance, read_relevance
 from capgrade.stages import STAGES
 from capgrade.trainer.fit import CONFIG, EPOCHS

@@ -3,7 +3,7 @@ and their intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from scipy import stats
@@ -11,6 +11,7 @@ from scipy import stats
 from capgrade.agreement.judgements import Judgements
 from capgrade.metrics.kendall import count_pairs
 from capgrade.metrics.ranking import rank
+from capgrade.metrics.uncertainty import pair_draws
 from capgrade.schemas.judges import CHOSEN, RANDOM
 
 
@@ -97,25 +98,6 @@ def _coefficients_of(x: np.ndarray, y: np.ndarray) -> dict[str, float]:
     """COEFFICIENTS of observations float [n], of which no side is constant."""
     correlations = (stats.pearsonr(x, y).statistic, stats.spearmanr(x, y).statistic)
     return dict(zip(COEFFICIENTS, map(float, (*correlations, *taus(x, y))), strict=True))
-
-
-def pair_draws(
-    image: np.ndarray, owner: np.ndarray, samples: int, seed: int
-) -> Iterator[np.ndarray]:
-    """How often each pair counts in each draw of images, float64 [n]: the number of draws of its
-    image times that of its caption's image (`owner` int64 [n]); an own pair counts once per draw.
-
-    This is the pigeonhole bootstrap (Owen 2007) with one draw for both sides, as both are images
-    (Davezies et al. 2021, "Empirical process results for exchangeable arrays"). Draws of pairs, or
-    of one side, make intervals too narrow, because some captions fit many images whatever a
-    measure says. Where this is not so, these intervals are too wide, at most 1.7 times."""
-    images, rows = np.unique(np.concatenate([image, owner]), return_inverse=True)
-    draws = np.random.default_rng(seed).multinomial(
-        len(images), np.full(len(images), 1 / len(images)), size=samples
-    )
-    of_image, of_owner = rows[: len(image)], rows[len(image) :]
-    for draw in draws.astype(np.float64):
-        yield draw[of_image] * np.where(of_image == of_owner, 1.0, draw[of_owner])
 
 
 def intervals(

@@ -4,7 +4,7 @@ accepts the pair.
 Isotonic regression of non-original pairs (given pairs are known to belong), by the
 pool-adjacent-violators algorithm of scipy; judged on images that it was not fitted on. The curves
 of bootstrap draws over images say how far the judgements themselves leave the probability open
-(`coefficients.pair_draws`).
+(`pair_draws`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from capgrade.agreement.coefficients import pair_draws
 from capgrade.agreement.judgements import Judgements
+from capgrade.metrics.uncertainty import pair_draws
 from capgrade.schemas.errors import InputError
 
 KNOTS, _DRAWS, FOLDS, _BINS = 64, 40, 10, 15

@@ -11,6 +11,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from capgrade.agreement.judgements import OF_CAPTIONS, OF_IMAGES, Judgements, Ratings, Within
+from capgrade.measures.catalogue import MEASURES
 from capgrade.metrics.eccv import human_lists, lists_folder
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -286,8 +287,6 @@ def _by_pair(rows: Sequence[_Row], path: Path) -> list[_Row]:
 def _dense(path: Path, captions: Captions) -> Judgements:
     """Judgements of all pairs by a dense relevance file. Their scale is the measure's range; it is
     not known of an imported matrix and of mixtures."""
-    from capgrade.measures import MEASURES
-
     dense = read_relevance(path)
     dense.require(captions)
     image, caption = np.divmod(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from capgrade.labels.unsampled import Unknown
-from capgrade.metrics.base import as_numpy, check_choice
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.arrays import as_numpy
+from capgrade.schemas.errors import InputError, check_choice
 from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from capgrade.metrics.runs import refuse_spaces, write_lines
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.pairs import Pairs
+from capgrade.schemas.trec import refuse_spaces, write_trec
 
 if TYPE_CHECKING:
     from capgrade.labels import Labels
@@ -39,7 +39,7 @@ def write_qrels(
     refuse_spaces(set(columns[0]), "query")
     refuse_spaces(set(columns[1]), "document")
     lines = [f"{q} 0 {d} {grade}\n" for q, d, grade in zip(*columns, strict=True)]
-    write_lines(path, lines, force)
+    write_trec(path, lines, force)
     return len(values)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from capgrade.measures.base import Fitted, Measure, OfReferences, Scorer
+from capgrade.measures.base import Fitted, Measure, OfReferences, Scorer, Shortlist
 from capgrade.measures.catalogue import MEASURES, require_name
 from capgrade.measures.imported import Imported
 from capgrade.measures.mixture import Mixture
 from capgrade.measures.params import MeasuresParams
-from capgrade.measures.shortlist import Shortlist, Shortlisted
+from capgrade.measures.shortlist import Shortlisted
 from capgrade.schemas.errors import InputError, choose_from
 
 __all__ = [
@@ -134,20 +134,3 @@ def require_same_files(
             raise InputError(
                 problem, file=made, remedy="put that file back, or make the labels again"
             )
-
-
-def meaning_of(name: str, used: Mapping[str, Any]) -> str:
-    """What a value of a measure is, in a line, by what `MeasuresParams.used` says of it."""
-    if "imported" in used:
-        return Imported(name, used["imported"]).meaning()
-    if "weights" in used:
-        of = used["measures"]
-        parts = (
-            f"{weight:.3g} `{part}` ({meaning_of(part, of[part])})"
-            for part, weight in used["weights"].items()
-        )
-        return f"weighted sum: {' + '.join(parts)}"
-    if name not in MEASURES:
-        return "relevance by a measure of a package that is not installed here"
-    own = {key: value for key, value in used.items() if key != "measures"}
-    return MEASURES[name](MEASURES[name].parameters(**own)).meaning()

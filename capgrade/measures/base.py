@@ -22,7 +22,7 @@ from typing import (
 
 import numpy as np
 
-from capgrade.schemas.block import ParamsBlock
+from capgrade.schemas.block import ParamsBlock, Positive
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.progress import part_of_work
 
@@ -181,6 +181,15 @@ class Fitted(Protocol):
 
 class NoParams(ParamsBlock):
     """The parameters of a measure that takes none."""
+
+
+class Shortlist(ParamsBlock):
+    """Parameters of a measure that scores what another one ranks first."""
+
+    of: str = "sbert"
+    """the measure that ranks: any that scores every pair, or a mixture"""
+    top: Positive = 50
+    """so many captions of an image are scored, the first by `of`, and its own"""
 
 
 class Measure(ABC, Generic[P]):

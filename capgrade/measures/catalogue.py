@@ -8,7 +8,7 @@ from typing import Any
 
 from capgrade.measures.base import Measure
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.own_pairs import LEFT_OUT
+from capgrade.schemas.pairs import LEFT_OUT
 from capgrade.schemas.say import warn
 
 GROUP = "capgrade.measures"  # of entry points

@@ -132,9 +132,6 @@ class Imported(Measure[NoParams]):
         self.low, self.high = 0.0, 1.0
         self._last: tuple[Captions, FittedImported | FittedPairs] | None = None
 
-    def meaning(self) -> str:
-        return "relevance that another program computed"
-
     def files(self) -> dict[str, str]:
         return {f"measures.imported.{self.name}": file_digest(Path(self.path))}
 

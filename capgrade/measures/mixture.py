@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from capgrade.measures.corpus import Corpus, Scored
 
 _PARTS = "mixture.json"
-# Weighted sums of measures, known by name. docs/measures.md has where they come from.
-MIXTURES = {
-    "daa_average": {"tfidf_cosine": 1 / 3, "bleu": 1 / 3, "rouge_l": 1 / 3},
-    "people": {"sbert": 0.53, "sbert_mean": 0.24, "scene_graph": 0.23},
-    "people_shared": {"sbert_shared": 0.65, "sbert_shared_mean": 0.08, "scene_graph": 0.27},
-}
 
 
 @dataclass(frozen=True)

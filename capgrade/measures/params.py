@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field, create_model
 
-from capgrade.measures.base import NoParams
+from capgrade.measures.base import NoParams, Shortlist
 from capgrade.measures.catalogue import MEASURES
-from capgrade.measures.mixture import MIXTURES
-from capgrade.measures.shortlist import Shortlist
 from capgrade.schemas.block import Finite, ParamsBlock
 from capgrade.schemas.natures import Where, recorded
+
+# Weighted sums of measures, known by name. docs/measures.md has where they come from.
+MIXTURES = {
+    "daa_average": {"tfidf_cosine": 1 / 3, "bleu": 1 / 3, "rouge_l": 1 / 3},
+    "people": {"sbert": 0.53, "sbert_mean": 0.24, "scene_graph": 0.23},
+    "people_shared": {"sbert_shared": 0.65, "sbert_shared_mean": 0.08, "scene_graph": 0.27},
+}
 
 
 class _Shared(ParamsBlock):

@@ -1,5 +1,5 @@
-"""The parameters that labels were made with: as the block of params.yaml, and for fitting the
-measures again with the encoder, files and device that the user names.
+"""The parameters that labels were made with: in words, as the block of params.yaml, and for
+fitting the measures again with the encoder, files and device that the user names.
 
 Labels say what they were made with, and may come from anybody. An encoder is a hub id or a folder,
 so their word alone would have us ask the hub for whatever they name. Of a path they have the last
@@ -8,10 +8,11 @@ name and the digest: where things lie is the user's to say.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from capgrade.measures import MEASURES
+from capgrade.measures.catalogue import MEASURES
 from capgrade.measures.params import OWNERS, MeasuresParams
 from capgrade.schemas.block import validated
 from capgrade.schemas.errors import InputError
@@ -86,3 +87,20 @@ def params_to_refit(
                 raise InputError(f"{problem} unasked", file=folder, remedy=remedy)
         changes[block] = makers.model_copy(update=changed)
     return made.model_copy(update=changes)
+
+
+def meaning_of(name: str, used: Mapping[str, Any]) -> str:
+    """What a value of a measure is, in a line, by what `MeasuresParams.used` says of it."""
+    if "imported" in used:
+        return "relevance that another program computed"
+    if "weights" in used:
+        of = used["measures"]
+        parts = (
+            f"{weight:.3g} `{part}` ({meaning_of(part, of[part])})"
+            for part, weight in used["weights"].items()
+        )
+        return f"weighted sum: {' + '.join(parts)}"
+    if name not in MEASURES:
+        return "relevance by a measure of a package that is not installed here"
+    own = {key: value for key, value in used.items() if key != "measures"}
+    return MEASURES[name](MEASURES[name].parameters(**own)).meaning()

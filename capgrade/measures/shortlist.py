@@ -13,18 +13,8 @@ from typing import Any
 import numpy as np
 
 from capgrade.measures.base import ArrayState, Fitted, Measure, OfReferences, own_pairs
-from capgrade.schemas.block import ParamsBlock, Positive
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-
-
-class Shortlist(ParamsBlock):
-    """Parameters of a measure that scores what another one ranks first."""
-
-    of: str = "sbert"
-    """the measure that ranks: any that scores every pair, or a mixture"""
-    top: Positive = 50
-    """so many captions of an image are scored, the first by `of`, and its own"""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import numpy as np
 
 from capgrade.kernels import njit
 from capgrade.metrics.base import Matrix, QueryBlock, score_matrix
-from capgrade.metrics.ranking import Array, TieRule, rank
+from capgrade.metrics.ranking import TieRule, rank
+from capgrade.schemas.arrays import Array
 from capgrade.schemas.errors import InputError
 
 

@@ -24,7 +24,6 @@ import numpy as np
 
 from capgrade.kernels import get_num_threads
 from capgrade.metrics.ranking import (
-    Array,
     Ranking,
     TieRule,
     as_rankable,
@@ -32,8 +31,8 @@ from capgrade.metrics.ranking import (
     gains_by_place,
     rank,
 )
-from capgrade.schemas.arrays import release
-from capgrade.schemas.errors import InputError, choose_from
+from capgrade.schemas.arrays import Array, as_numpy, release
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.progress import count_part
 
@@ -420,18 +419,6 @@ def score_matrix(
     return torch.from_numpy(values).to(scores.device)
 
 
-def as_numpy(values: Matrix) -> np.ndarray:
-    """The numbers as a numpy array. A tensor may lie on any device, and its bfloat16 become
-    float32. InputError for a masked array, whose masked cells numpy would take as numbers."""
-    if isinstance(values, np.ma.MaskedArray):
-        raise InputError("a masked array", remedy="fill it: scores.filled(-numpy.inf)")
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        values = values.float() if str(values.dtype) == "torch.bfloat16" else values
-        return np.asarray(values.numpy())
-    return np.asarray(values)
-
-
 def lists_of(own: Matrix, shape: tuple[int, ...]) -> Positives:
     """The True cells of each row; `Positives` as they are. InputError for what is no bool matrix of
     this shape."""
@@ -501,10 +488,3 @@ def check_k(k: int, least: int = 1) -> int:
             f"cut-off {k} is not a whole number of at least {least}", remedy="use 1, 5, 10"
         )
     return int(k)
-
-
-def check_choice(what: str, value: str, known: Sequence[str]) -> str:
-    """A named form: unknown ones list what there is."""
-    if value not in known:
-        raise InputError(f"{what} {value!r} is not known", remedy=choose_from(value, known))
-    return value

@@ -15,10 +15,10 @@ from capgrade.metrics.base import Queries, QueryBlock, Score, score_queries
 from capgrade.metrics.gains import ncs_of, ndcg_of
 from capgrade.metrics.kendall import cs_of, tau_of
 from capgrade.metrics.pmrp import pmrp_of
-from capgrade.metrics.ranking import Array
 from capgrade.metrics.recall import any_in_top, first_of, map_of, share_in_top
 from capgrade.metrics.semantic_map import lambda_of
 from capgrade.metrics.semantic_recall import sr_authors_of, sr_of
+from capgrade.schemas.arrays import Array
 from capgrade.schemas.errors import InputError, choose_from
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from capgrade.metrics.base import Positives, check_choice
-from capgrade.schemas.errors import InputError
+from capgrade.metrics.base import Positives
+from capgrade.schemas.errors import InputError, check_choice
 from capgrade.schemas.extras import require
 
 SETS = ("eccv", "cxc", "original")

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Matrix, QueryBlock, check_choice, check_k, score_matrix, share
-from capgrade.metrics.ranking import Array, TieRule
+from capgrade.metrics.base import Matrix, QueryBlock, check_k, score_matrix, share
+from capgrade.metrics.ranking import TieRule
 from capgrade.metrics.semantic_recall import sr_of
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.arrays import Array
+from capgrade.schemas.errors import InputError, check_choice
 
 _FORMS = ("paper", "eq5", "authors")
 GAINS = ("linear", "exponential")

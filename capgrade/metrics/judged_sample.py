@@ -25,19 +25,10 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaincinv, ndtri
 
-from capgrade.metrics.base import (
-    Matrix,
-    Positives,
-    as_numpy,
-    check_choice,
-    check_k,
-    check_matrix,
-    place_pairs,
-    share,
-)
-from capgrade.metrics.ranking import Array
+from capgrade.metrics.base import Matrix, Positives, check_k, check_matrix, place_pairs, share
 from capgrade.metrics.uncertainty import resampled_means, share_interval, tails
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.arrays import Array, as_numpy
+from capgrade.schemas.errors import InputError, check_choice
 from capgrade.schemas.pairs import Pairs
 
 _DRAWS = 8  # of how much sampling changes a value

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from capgrade.kernels import njit
-from capgrade.metrics.base import Matrix, QueryBlock, check_choice, check_k, score_matrix, share
-from capgrade.metrics.ranking import Array, Ranking
+from capgrade.metrics.base import Matrix, QueryBlock, check_k, score_matrix, share
+from capgrade.metrics.ranking import Ranking
+from capgrade.schemas.arrays import Array
+from capgrade.schemas.errors import check_choice
 
 VARIANTS = ("a", "b")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from capgrade.metrics.base import Positives, Queries, QueryBlock, score_queries
 from capgrade.metrics.pmrp import hamming
-from capgrade.metrics.ranking import Array
+from capgrade.schemas.arrays import Array
 from capgrade.schemas.errors import InputError
 
 POINTS = 50  # of a curve

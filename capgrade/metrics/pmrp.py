@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Matrix, QueryBlock, as_numpy, check_matrix, score_matrix, share
-from capgrade.metrics.ranking import Array, TieRule
+from capgrade.metrics.base import Matrix, QueryBlock, check_matrix, score_matrix, share
+from capgrade.metrics.ranking import TieRule
+from capgrade.schemas.arrays import Array, as_numpy
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
 

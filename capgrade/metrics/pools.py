@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from capgrade.metrics.base import Matrix, Positives, as_numpy, check_k, check_matrix
-from capgrade.metrics.ranking import Array, as_rankable, rank
+from capgrade.metrics.base import Matrix, Positives, check_k, check_matrix
+from capgrade.metrics.ranking import as_rankable, rank
+from capgrade.schemas.arrays import Array, as_numpy
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pairs import Pairs
 

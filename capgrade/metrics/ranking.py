@@ -9,14 +9,13 @@ expectation over all orders inside the groups, so the order of the index never m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from capgrade.kernels import njit
+from capgrade.schemas.arrays import Array
 
-Array: TypeAlias = npt.NDArray[Any]
 TieRule: TypeAlias = Literal["expected", "reference"]
 
 _U32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)

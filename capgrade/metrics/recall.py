@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from capgrade.metrics.base import Matrix, Positives, QueryBlock, check_k, score_matrix, share
-from capgrade.metrics.ranking import Array, TieRule
+from capgrade.metrics.ranking import TieRule
+from capgrade.schemas.arrays import Array
 
 
 def _above_own(block: QueryBlock, lists: str | None) -> tuple[Array, Array]:

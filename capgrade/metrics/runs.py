@@ -3,7 +3,7 @@ like give them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from capgrade.metrics.base import as_numpy
+from capgrade.schemas.arrays import as_numpy
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic
 from capgrade.schemas.lines import number, read_lines
-from capgrade.schemas.out_files import refuse_file
+from capgrade.schemas.trec import fields_of, refuse_spaces, write_trec
 
 
 @dataclass(frozen=True)
@@ -216,7 +215,7 @@ class Run(_QueryDocuments):
         for query, first, last in zip(self.queries, self.start[:-1], self.start[1:], strict=True):
             for rank, k in enumerate(range(first, last), 1):
                 lines.append(f"{query} Q0 {texts[k]} {rank} {float(self.scores[k])!r} {tag}\n")
-        write_lines(Path(path), lines, force)
+        write_trec(Path(path), lines, force)
         return len(lines)
 
 
@@ -267,24 +266,3 @@ def _number_queries(query: pa.Array) -> tuple[list[str], np.ndarray]:
     """Queries in order of first appearance, and the number of each line's."""
     codes = pc.dictionary_encode(query)
     return codes.dictionary.to_pylist(), codes.indices.to_numpy(zero_copy_only=False)
-
-
-def fields_of(line: str) -> list[str]:
-    """The fields of a line, as trec_eval parts them: at white space of ASCII. Ids may hold U+202F
-    or U+3000."""
-    return [field.decode() for field in line.encode().split()]
-
-
-def refuse_spaces(names: Iterable[str], what: str) -> None:
-    for name in names:
-        if len(fields_of(name)) != 1:
-            raise InputError(
-                f"{what} {name!r} is no word", remedy="TREC files have ids without spaces"
-            )
-
-
-def write_lines(path: Path, lines: list[str], force: bool) -> None:
-    """InputError where a file is, but with `force`."""
-    refuse_file(path, force)
-    with atomic(path) as temporary:
-        temporary.write_text("".join(lines), encoding="utf-8")

@@ -12,13 +12,12 @@ from capgrade.metrics.base import (
     Matrix,
     Queries,
     QueryBlock,
-    as_numpy,
     check_k,
     score_matrix,
     score_queries,
     share,
 )
-from capgrade.metrics.ranking import Array
+from capgrade.schemas.arrays import Array, as_numpy
 from capgrade.schemas.errors import InputError
 
 # A model is called collapsed when the best candidate's cosine exceeds the mean by less than this.

@@ -11,15 +11,15 @@ from capgrade.metrics.base import (
     Positives,
     Queries,
     QueryBlock,
-    check_choice,
     check_k,
     own_positives,
     score_matrix,
     score_queries,
     share,
 )
-from capgrade.metrics.ranking import Array, TieRule, chances
-from capgrade.schemas.errors import InputError
+from capgrade.metrics.ranking import TieRule, chances
+from capgrade.schemas.arrays import Array
+from capgrade.schemas.errors import InputError, check_choice
 
 _WEIGHTS = ("hard", "soft")
 

@@ -17,9 +17,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import expit, logit, stdtrit
 
-from capgrade.metrics.base import check_choice
-from capgrade.metrics.ranking import Array
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.arrays import Array
+from capgrade.schemas.errors import InputError, check_choice
 
 METHODS = ("permutation", "bootstrap")
 _CELLS = 4_000_000  # draws held at a time
@@ -328,3 +327,22 @@ def tails(level: float) -> list[float]:
     if not 0 < level < 1:
         raise InputError(f"level {level} is not between 0 and 1", remedy="use 0.95")
     return [(1 - level) / 2, (1 + level) / 2]
+
+
+def pair_draws(
+    image: np.ndarray, owner: np.ndarray, samples: int, seed: int
+) -> Iterator[np.ndarray]:
+    """How often each pair counts in each draw of images, float64 [n]: the number of draws of its
+    image times that of its caption's image (`owner` int64 [n]); an own pair counts once per draw.
+
+    This is the pigeonhole bootstrap (Owen 2007) with one draw for both sides, as both are images
+    (Davezies et al. 2021, "Empirical process results for exchangeable arrays"). Draws of pairs, or
+    of one side, make intervals too narrow, because some captions fit many images whatever a
+    measure says. Where this is not so, these intervals are too wide, at most 1.7 times."""
+    images, rows = np.unique(np.concatenate([image, owner]), return_inverse=True)
+    draws = np.random.default_rng(seed).multinomial(
+        len(images), np.full(len(images), 1 / len(images)), size=samples
+    )
+    of_image, of_owner = rows[: len(image)], rows[len(image) :]
+    for draw in draws.astype(np.float64):
+        yield draw[of_image] * np.where(of_image == of_owner, 1.0, draw[of_owner])

@@ -31,13 +31,12 @@ from capgrade.schemas.contents import content_digest, walk_files
 from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
 from capgrade.schemas.errors import InputError, choose_from, first_of
 from capgrade.schemas.hub import hub_source
-from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images
+from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images, well_formed
 from capgrade.schemas.lines import open_bytes
 from capgrade.schemas.natures import exists
 from capgrade.schemas.parquet import PARQUET, open_parquet
 from capgrade.schemas.progress import progress
 from capgrade.schemas.reading import reading, reason_of, start_of_member
-from capgrade.schemas.regions import well_formed
 from capgrade.schemas.tars import is_tars, list_tars, tar_members
 
 PICTURES_TABLE = "images.arrow"  # in a captions folder: image_id and png

@@ -28,7 +28,7 @@ from capgrade.schemas.files import MANIFEST, leaves, package_version
 from capgrade.schemas.judges import PEOPLE, SAID, TITLES
 from capgrade.schemas.licences import OTHER
 from capgrade.schemas.natures import recorded
-from capgrade.schemas.own_pairs import LEFT_OUT
+from capgrade.schemas.pairs import LEFT_OUT
 
 ROWS = 5  # of the first image that are shown
 _JUDGED = "# agreement.json: what `capgrade agree --out agree` wrote for the judgements"

@@ -21,14 +21,14 @@ from capgrade.labels.digests import text_digest
 from capgrade.labels.layout import DIGEST
 from capgrade.labels.opening import CAPTIONS_SCHEMA, IDS_SCHEMA
 from capgrade.labels.stored import Sampled
-from capgrade.measures import meaning_of
+from capgrade.measures.refit import meaning_of
 from capgrade.pictures.picture import Picture
 from capgrade.pipelines.publish.pictures import Embedded
 from capgrade.pipelines.stages.publish import PublishParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, entry_of, file_digest, of_all
-from capgrade.schemas.own_pairs import LEFT_OUT
+from capgrade.schemas.pairs import LEFT_OUT
 from capgrade.schemas.shards import read_shards
 
 COLUMNS = {

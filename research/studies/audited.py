@@ -27,10 +27,10 @@ from capgrade.agreement.calibration import (
     meanings,
     scale_of,
 )
-from capgrade.agreement.coefficients import pair_draws
 from capgrade.agreement.judgement_files import read_judgements
 from capgrade.agreement.judgements import Judgements
 from capgrade.apps.audit import audit
+from capgrade.metrics.uncertainty import pair_draws
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.relevance import read_relevance
 from research.studies import arguments, write_rows

@@ -20,9 +20,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from capgrade.agreement.coefficients import pair_draws, taus
+from capgrade.agreement.coefficients import taus
 from capgrade.agreement.judgement_files import read_judgements
 from capgrade.agreement.judgements import Judgements
+from capgrade.metrics.uncertainty import pair_draws
 from capgrade.params import Params, load_params
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError

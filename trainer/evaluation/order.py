@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.metrics.ranking import Array
-from capgrade.schemas.arrays import read_npy
+from capgrade.schemas.arrays import Array, read_npy
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.image_matching import by_name, match_images

@@ -18,11 +18,10 @@ from capgrade.agreement.judgements import Judgements
 from capgrade.evaluation import Pair
 from capgrade.labels import Labels
 from capgrade.lists import LIKELY, named, read_list, table_of
-from capgrade.metrics.base import Positives, as_numpy
+from capgrade.metrics.base import Positives
 from capgrade.metrics.eccv import human_lists, original_images
 from capgrade.metrics.pmrp import coco_codes
-from capgrade.metrics.ranking import Array
-from capgrade.schemas.arrays import map_npy, parts_of, read_npz, release
+from capgrade.schemas.arrays import Array, as_numpy, map_npy, parts_of, read_npz, release
 from capgrade.schemas.arrow import ArrowFile
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError

@@ -11,10 +11,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from capgrade.metrics.base import check_choice
 from capgrade.pickles import read_torch
 from capgrade.pretrained import require_here
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, check_choice
 from capgrade.schemas.files import (
     MANIFEST,
     atomic,

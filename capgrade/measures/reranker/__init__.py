@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from capgrade.measures.base import OVER_REFERENCES, Measure
+from capgrade.measures.base import OVER_REFERENCES, Measure, Shortlist
 from capgrade.measures.required import SOURCES, require_param
-from capgrade.measures.shortlist import Shortlist
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.block import MeasureDevice, SelfReference
 from capgrade.schemas.natures import How, ModelAt, PicturesAt

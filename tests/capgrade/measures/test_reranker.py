@@ -16,9 +16,10 @@ import capgrade
 from capgrade import Labels
 from capgrade.apps.explorer.corpus import read_labels
 from capgrade.apps.explorer.plans import plan_most_informative, plan_pool
-from capgrade.measures import choose, meaning_of, parts_of
+from capgrade.measures import choose, parts_of
 from capgrade.measures.base import state_of
 from capgrade.measures.params import MeasuresParams
+from capgrade.measures.refit import meaning_of
 from capgrade.measures.reranker import fitted as reranker
 from capgrade.schemas.arrow import read_arrow
 from capgrade.schemas.captions import Captions, read_captions

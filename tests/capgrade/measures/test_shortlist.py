@@ -9,9 +9,8 @@ import pytest
 
 from capgrade import Labels
 from capgrade.measures import MEASURES, choose
-from capgrade.measures.base import Measure, OfReferences
+from capgrade.measures.base import Measure, OfReferences, Shortlist
 from capgrade.measures.params import MeasuresParams
-from capgrade.measures.shortlist import Shortlist
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.captions import Captions, read_captions
