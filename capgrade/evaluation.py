@@ -23,7 +23,7 @@ from capgrade.agreement.judgements import Judgements
 from capgrade.comparison import WHOLE, Basis, Comparison, basis_of, basis_of_lists, compare
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
-from capgrade.metrics.base import Positives, Queries, check_matrix, lists_of
+from capgrade.metrics.base import Queries, check_matrix, lists_of
 from capgrade.metrics.catalogue import (
     CATALOGUE,
     RECALL,
@@ -48,6 +48,7 @@ from capgrade.metrics.judged_sample import (
 )
 from capgrade.metrics.lists import score_run
 from capgrade.metrics.pmrp import check_codes
+from capgrade.metrics.positives import BothSides, Positives
 from capgrade.metrics.ranking import TieRule
 from capgrade.metrics.runs import Qrels, Run
 from capgrade.metrics.semantic_map import Collapse, collapse
@@ -92,7 +93,6 @@ _ARGUMENTS = (
     *("owner", "relevance", "above", "classes", "fold"),
     *(f"positives.{name}" for name in _LISTS),
 )
-Pair = tuple[Positives, Positives]  # of the rows, of the columns
 
 
 @dataclass(frozen=True)
@@ -448,7 +448,7 @@ def evaluate(
     metrics: str | Sequence[str] | None = None,
     *,
     owner: Any = None,
-    positives: Mapping[str, Pair] | None = None,
+    positives: Mapping[str, BothSides] | None = None,
     classes: Any = None,
     measure: str | None = None,
     above: float | Mapping[str, float] | None = None,
@@ -675,7 +675,7 @@ def _directions(
     relevance: Mapping[str, Array] | None = None,
     *,
     owner: Any = None,
-    positives: Mapping[str, Pair] | None = None,
+    positives: Mapping[str, BothSides] | None = None,
     classes: Any = None,
     above: Mapping[str, float] | None = None,
     ties: TieRule = "expected",

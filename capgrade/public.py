@@ -69,6 +69,7 @@ PARTS = {
     "capgrade.measures.sbert.shared": "SharedMap",
     "capgrade.metrics.base": "lists_of own_positives",
     "capgrade.metrics.catalogue": "with_measure",
+    "capgrade.metrics.eccv": "are_coco_ids",
     "capgrade.metrics.formats": (
         "DIRECTIONS DIRECTION_WORDS JUDGED SUM_NAMES best_of format_value is_judged scale"
         " sort_key_of"

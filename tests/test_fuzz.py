@@ -31,7 +31,7 @@ from capgrade.schemas.files import MANIFEST, read_manifest, self_digest, write_j
 from capgrade.schemas.regions import RegionStore, write_regions
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards, shard_name
-from capgrade.trainer.evaluation.task import read_similarity
+from capgrade.trainer.evaluation.similarity import read_similarity
 from tests.conftest import (
     caption_table,
     make_captions,

@@ -44,7 +44,7 @@ from capgrade.schemas.lines import read_lines
 from capgrade.schemas.params import read_yaml
 from capgrade.schemas.tars import NO_FILE, NO_TARGET, SPARSE, expand_braces
 from capgrade.trainer.evaluation.order import read_ids
-from capgrade.trainer.evaluation.task import read_similarity
+from capgrade.trainer.evaluation.similarity import read_similarity
 from tests.conftest import make_captions
 
 SECONDS, MEGABYTES = 20, 500  # this machine's cores may be shared

@@ -268,7 +268,8 @@ def _model_errors(
     another order than the captions; no errors without a model."""
     if not similarity and stand_in is None:
         return {}, None
-    from capgrade.trainer.evaluation.task import load_task, note_of_order
+    from capgrade.trainer.evaluation.similarity import note_of_order
+    from capgrade.trainer.evaluation.task import load_task
 
     task, _ = load_task(
         captions_dir, similarity=similarity, stand_in=stand_in, split=captions.split

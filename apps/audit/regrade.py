@@ -62,7 +62,7 @@ from capgrade.schemas.output import output_folder
 from capgrade.schemas.pairs import PairLists, Pairs
 from capgrade.schemas.params import JudgeParams
 from capgrade.schemas.shards import shard_batch, shard_name, shard_schema
-from capgrade.trainer.evaluation.task import read_similarity
+from capgrade.trainer.evaluation.similarity import read_similarity
 
 KIND = "regrade"
 _FORMAT = 2  # Raise it when the same inputs give another pool or other files.

@@ -147,7 +147,7 @@ def read_matrices(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[Matr
     whole path where that name is taken. InputError as `read_similarity`."""
     if not folders.similarity:
         return []
-    from capgrade.trainer.evaluation.task import note_of_order, read_similarity
+    from capgrade.trainer.evaluation.similarity import note_of_order, read_similarity
 
     labels, captions = _labels(folders, corpus)[len(folders.runs) :], corpus.captions
     voices = []

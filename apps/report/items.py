@@ -47,7 +47,7 @@ from capgrade.schemas.left_out import line_of
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.pairs import LEFT_OUT
 from capgrade.schemas.regions import Regions, RegionStore
-from capgrade.trainer.evaluation.task import images_left_out
+from capgrade.trainer.evaluation.similarity import images_left_out
 from capgrade.trainer.stages.align import ALIGN
 
 REGIONS_INTRO = (

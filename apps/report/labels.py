@@ -36,10 +36,10 @@ from capgrade.apps.report.data import (
 )
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
+from capgrade.metrics.eccv import are_coco_ids
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.own_pairs import distribution
-from capgrade.trainer.evaluation.task import are_coco_ids
 
 _LONGEST = 40  # words; longer captions are counted as captions of this length
 RIVALS = (0, 1, 2, 6, 21, 101)  # first numbers of rivals in the bars of the chart

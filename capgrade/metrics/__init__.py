@@ -9,13 +9,13 @@ docs/metrics.md.
 """
 
 from capgrade.metrics.asp import asp
-from capgrade.metrics.base import Positives
 from capgrade.metrics.eccv import human_lists
 from capgrade.metrics.gains import ncs, ndcg
 from capgrade.metrics.judged_sample import change_places, estimate
 from capgrade.metrics.kendall import coherent_score, kendall_tau
 from capgrade.metrics.pmrp import coco_codes, pmrp
 from capgrade.metrics.pools import draw_pool
+from capgrade.metrics.positives import Positives
 from capgrade.metrics.recall import first_rank, map_at_r, r_precision, recall, recall_share
 from capgrade.metrics.semantic_map import Collapse, collapse, semantic_map
 from capgrade.metrics.semantic_recall import semantic_recall

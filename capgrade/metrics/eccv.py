@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from capgrade.metrics.base import Positives
+from capgrade.metrics.positives import Positives
 from capgrade.schemas.errors import InputError, check_choice
 from capgrade.schemas.extras import require
 
+_COCO_IMAGES, _COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
 SETS = ("eccv", "cxc", "original")
 
 
@@ -65,3 +66,14 @@ def _positives_of_lists(
             remedy="use the MS-COCO 5K test split with COCO image and annotation ids",
         )
     return Positives.from_ids(lists, queries, candidates)
+
+
+def are_coco_ids(image_ids: Sequence[str]) -> bool:
+    """Are these ids of MS-COCO's 5K test split, or of a part of it? Flickr's are numbers too."""
+    try:
+        known = original_images()
+    except InputError:  # the package that has the list is missing
+        return len(image_ids) >= _COCO_IMAGES and all(
+            image_id.isdecimal() and int(image_id) < _COCO_IDS for image_id in image_ids
+        )
+    return known.issuperset(image_ids)

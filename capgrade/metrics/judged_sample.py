@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaincinv, ndtri
 
-from capgrade.metrics.base import Matrix, Positives, check_k, check_matrix, place_pairs, share
+from capgrade.metrics.base import Matrix, check_k, check_matrix, place_pairs, share
+from capgrade.metrics.positives import Positives
 from capgrade.metrics.uncertainty import resampled_means, share_interval, tails
 from capgrade.schemas.arrays import Array, as_numpy
 from capgrade.schemas.errors import InputError, check_choice

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Positives, Queries, QueryBlock, score_queries
+from capgrade.metrics.base import Queries, QueryBlock, score_queries
 from capgrade.metrics.pmrp import hamming
+from capgrade.metrics.positives import Positives
 from capgrade.schemas.arrays import Array
 from capgrade.schemas.errors import InputError
 

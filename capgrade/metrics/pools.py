@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from capgrade.metrics.base import Matrix, Positives, check_k, check_matrix
+from capgrade.metrics.base import Matrix, check_k, check_matrix
+from capgrade.metrics.positives import Positives
 from capgrade.metrics.ranking import as_rankable, rank
 from capgrade.schemas.arrays import Array, as_numpy
 from capgrade.schemas.errors import InputError

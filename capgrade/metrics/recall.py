@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Matrix, Positives, QueryBlock, check_k, score_matrix, share
+from capgrade.metrics.base import Matrix, QueryBlock, check_k, score_matrix, share
+from capgrade.metrics.positives import Positives
 from capgrade.metrics.ranking import TieRule
 from capgrade.schemas.arrays import Array
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from capgrade.metrics.base import (
     Matrix,
-    Positives,
     Queries,
     QueryBlock,
     check_k,
@@ -17,6 +16,7 @@ from capgrade.metrics.base import (
     score_queries,
     share,
 )
+from capgrade.metrics.positives import Positives
 from capgrade.metrics.ranking import TieRule, chances
 from capgrade.schemas.arrays import Array
 from capgrade.schemas.errors import InputError, check_choice

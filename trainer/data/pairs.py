@@ -12,13 +12,11 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from capgrade.labels.batches import Neighbours
 from capgrade.processes import Process
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import Regions
 from capgrade.trainer.data.images import ImageStore, find_images
-from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.models.base import CaptionTokens, Images
 from capgrade.trainer.models.encoders import AUTHORS_REGIONS
 
@@ -118,22 +116,6 @@ def pad_texts(tokens: Sequence[np.ndarray]) -> CaptionTokens:
     numbers = pad_sequence([torch.from_numpy(row) for row in tokens], batch_first=True)
     lengths = torch.tensor([len(row) for row in tokens])
     return CaptionTokens(numbers, torch.arange(numbers.shape[1]) < lengths.unsqueeze(1))
-
-
-def find_neighbours(pairs: Pairs, labels: LookedUp | None) -> Neighbours:
-    """The training captions that shards sampled as relevant to each image. InputError where there
-    is none."""
-    if labels is None:
-        problem = "seeded batches need the sampled captions of each image"
-        raise InputError(problem, remedy="give --shards")
-    allowed = np.zeros(pairs.captions.n_captions, np.bool_)
-    allowed[pairs.rows] = True
-    neighbours = Neighbours.kept_for(labels.labels, labels.measure, allowed)
-    if not np.diff(neighbours.start)[pairs.captions.owner[pairs.rows]].any():
-        problem = "no caption is sampled as relevant to another image"
-        remedy = "raise shards.top, or train.composition=random"
-        raise InputError(problem, file=labels.labels.file, remedy=remedy)
-    return neighbours
 
 
 def sample_rows(

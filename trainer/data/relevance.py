@@ -7,16 +7,20 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capgrade.labels import Labels
+from capgrade.labels.batches import Neighbours
 from capgrade.labels.stored import RelevanceBlock
 from capgrade.labels.unsampled import Unknown
-from capgrade.measures import MEASURES, Fitted, Measure
+from capgrade.measures.base import Fitted, Measure
+from capgrade.measures.catalogue import MEASURES
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from capgrade.labels import Labels
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,22 @@ class LookedUp:
         looked_up = self.labels.block(images, captions, self.measure, unknown=self.unknown)
         whole = self.unknown != "mask" or not self.labels.stored.sampled
         return RelevanceBlock(looked_up.relevance) if whole else looked_up
+
+
+def find_neighbours(captions: Captions, rows: np.ndarray, labels: LookedUp | None) -> Neighbours:
+    """Of the training captions, `rows`, those that shards sampled as relevant to each image.
+    InputError where there is none."""
+    if labels is None:
+        problem = "seeded batches need the sampled captions of each image"
+        raise InputError(problem, remedy="give --shards")
+    allowed = np.zeros(captions.n_captions, np.bool_)
+    allowed[rows] = True
+    neighbours = Neighbours.kept_for(labels.labels, labels.measure, allowed)
+    if not np.diff(neighbours.start)[captions.owner[rows]].any():
+        problem = "no caption is sampled as relevant to another image"
+        remedy = "raise shards.top, or train.composition=random"
+        raise InputError(problem, file=labels.labels.file, remedy=remedy)
+    return neighbours
 
 
 def learnt_from(captions: Captions, rows: np.ndarray) -> Captions:

@@ -28,7 +28,6 @@ from capgrade.trainer.data.images import (
 )
 from capgrade.trainer.data.pairs import (
     Pairs,
-    find_neighbours,
     fold_of,
     require_region_count,
     sample_rows,
@@ -37,6 +36,7 @@ from capgrade.trainer.data.relevance import (
     BatchRelevance,
     ExactRelevance,
     LookedUp,
+    find_neighbours,
     learnt_from,
     own_spread,
 )
@@ -150,7 +150,9 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         training_tokens = [pairs.tokens[row] for row in pairs.rows]
         model.learn_words(tokens.words, training_tokens, captions.owner[pairs.rows])
     not_initial = None if start is None else copy_weights(model, start / MODEL, params.init_strict)
-    neighbours = find_neighbours(pairs, shards) if params.composition == "seeded" else None
+    neighbours = (
+        find_neighbours(captions, pairs.rows, shards) if params.composition == "seeded" else None
+    )
     batches = params.batch_size, params.seed, neighbours, params.unique_images, params.drop_last
     plan = BatchPlan(captions.owner, pairs.rows, *batches)
     validation = None if held_out is None else Pairs(held_out, store, tokens.encode(held_out))

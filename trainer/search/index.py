@@ -33,11 +33,7 @@ from capgrade.trainer.data.images import (
 )
 from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_region_count
 from capgrade.trainer.data.text import Tokens
-from capgrade.trainer.evaluation.task import (
-    ITEMS,
-    images_left_out,
-    read_similarity,
-)
+from capgrade.trainer.evaluation.similarity import ITEMS, images_left_out, read_similarity
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, read_config, require_dim, weights_of
 from capgrade.trainer.models.base import Encoded, RetrievalModel

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from capgrade.metrics import map_at_r
-from capgrade.metrics.base import Positives
+from capgrade.metrics.positives import Positives
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.task import Task, load_task

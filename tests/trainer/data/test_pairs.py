@@ -16,8 +16,8 @@ from capgrade.processes import Process
 from capgrade.schemas.captions import SCHEMA
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import RegionStore, write_regions
-from capgrade.trainer.data.pairs import Pairs, find_neighbours, prefetch, sample_rows
-from capgrade.trainer.data.relevance import LookedUp
+from capgrade.trainer.data.pairs import Pairs, prefetch, sample_rows
+from capgrade.trainer.data.relevance import LookedUp, find_neighbours
 from capgrade.trainer.data.text import Vocabulary
 from tests.conftest import make_captions, random_sets
 
@@ -38,7 +38,7 @@ def sampled(small) -> LookedUp:
 def plan(
     pairs: Pairs, size: int, labels: LookedUp | None = None, seed: int = 0, **options: bool
 ) -> BatchPlan:
-    beside = None if labels is None else find_neighbours(pairs, labels)
+    beside = None if labels is None else find_neighbours(pairs.captions, pairs.rows, labels)
     return BatchPlan(pairs.captions.owner, pairs.rows, size, seed, beside, **options)
 
 
@@ -162,9 +162,9 @@ def test_what_cannot_be_batched_is_refused(pairs, sampled, tmp_path):
     with pytest.raises(
         InputError, match="seeded batches need the sampled captions of each image -> give --shards"
     ):
-        find_neighbours(pairs, None)
+        find_neighbours(pairs.captions, pairs.rows, None)
     with pytest.raises(InputError, match="no caption is sampled as relevant to another image"):
-        find_neighbours(some(pairs, np.array([0, 1])), sampled)
+        find_neighbours(pairs.captions, np.array([0, 1]), sampled)
     write_regions(tmp_path, [pairs.store[k] for k in range(5)])
     with pytest.raises(
         InputError, match="no regions of 19 of the 24 images of split 'train': 'train-i5'"

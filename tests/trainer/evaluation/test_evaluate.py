@@ -12,24 +12,21 @@ import torch
 
 from capgrade.comparison import SHORT_TABLE
 from capgrade.metrics import ndcg
-from capgrade.metrics.eccv import original_images
+from capgrade.metrics.eccv import are_coco_ids, original_images
 from capgrade.schemas.arrow import write_arrow
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest, write_manifest
 from capgrade.trainer.evaluation.compare import compare
 from capgrade.trainer.evaluation.evaluate import as_json, evaluate
-from capgrade.trainer.evaluation.tables import choose_short, table_of_runs, table_text, write_tables
-from capgrade.trainer.evaluation.task import (
-    Task,
-    _read_human_lists,
-    are_coco_ids,
-    load_task,
+from capgrade.trainer.evaluation.similarity import (
     mean_similarity,
     read_csv,
     read_similarity,
     read_similarity_of,
 )
+from capgrade.trainer.evaluation.tables import choose_short, table_of_runs, table_text, write_tables
+from capgrade.trainer.evaluation.task import Task, _read_human_lists, load_task
 from capgrade.trainer.search.index import open_search
 from capgrade.trainer.stages.evaluate import EvaluateParams
 from tests.conftest import call, caption_table, write_captions_folder, write_matrix

@@ -10,7 +10,8 @@ import pytest
 from capgrade.schemas.captions import SCHEMA, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.evaluation.order import MatrixIds, order_note, read_ids
-from capgrade.trainer.evaluation.task import load_task, mean_similarity, similarity_of
+from capgrade.trainer.evaluation.similarity import mean_similarity, similarity_of
+from capgrade.trainer.evaluation.task import load_task
 from tests.conftest import call, write_captions_folder
 
 IMAGES, EACH = 40, 3
