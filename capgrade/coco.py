@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from capgrade.measures.base import Scored
 from capgrade.measures.bleu import Bleu as BleuMeasure
 from capgrade.measures.cider import SIGMA, CiderParams
 from capgrade.measures.cider import Cider as CiderMeasure
-from capgrade.measures.corpus import Candidates, Corpus, Scored, pair_candidates
+from capgrade.measures.corpus import Candidates, Corpus, pair_candidates
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.meteor import Meteor as MeteorMeasure
 from capgrade.measures.ngrams import MAX_ORDER

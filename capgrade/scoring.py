@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from capgrade.measures import Measure, MeasuresParams, choose, names_of
-from capgrade.measures.corpus import CaptionSets, Corpus, Scored, pair_candidates
+from capgrade.measures.base import Scored
+from capgrade.measures.corpus import CaptionSets, Corpus, pair_candidates
 from capgrade.measures.frequencies import Frequencies
 from capgrade.metrics.uncertainty import Interval, PairedTest, correct, interval, paired
 from capgrade.schemas.errors import InputError, choose_from

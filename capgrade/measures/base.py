@@ -27,7 +27,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.progress import part_of_work
 
 if TYPE_CHECKING:
-    from capgrade.measures.corpus import Corpus, Scored
+    from capgrade.measures.corpus import Corpus
     from capgrade.schemas.captions import Captions
 
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
@@ -177,6 +177,35 @@ class Fitted(Protocol):
                 next(chunks)
             out[:, start : start + CHUNK] = part[:, : self.columns - start]
         return out
+
+
+@dataclasses.dataclass(frozen=True)
+class Scored:
+    """One score of candidates: `sentences`, float64 [candidates].
+
+    `statistics`, float64 [candidates, k], are summed, and `of` makes corpus scores [n] of sums [n,
+    k].
+    """
+
+    sentences: np.ndarray
+    statistics: np.ndarray
+    of: Callable[[np.ndarray], np.ndarray]
+
+    @property
+    def corpus(self) -> float:
+        """The score of all candidates together."""
+        return float(self.of(self.statistics.sum(axis=0, keepdims=True))[0])
+
+
+def _mean_of(sums: np.ndarray) -> np.ndarray:
+    """Means from sums float64 [n, 2]: of values, and of ones."""
+    return sums[:, 0] / sums[:, 1]
+
+
+def mean_score(values: np.ndarray) -> Scored:
+    """Scores of candidates, whose mean is the score of the corpus."""
+    values = np.asarray(values, np.float64)
+    return Scored(values, np.stack([values, np.ones_like(values)], axis=1), _mean_of)
 
 
 class NoParams(ParamsBlock):

@@ -6,7 +6,7 @@ written with spaces between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -249,35 +249,6 @@ class Corpus:
             pa.nulls(len(rows), pa.string()),
         ]
         return Captions(pa.Table.from_arrays(columns, schema=SCHEMA), "", self.tokenizer, "")
-
-
-@dataclass(frozen=True)
-class Scored:
-    """One score of candidates: `sentences`, float64 [candidates].
-
-    `statistics`, float64 [candidates, k], are summed, and `of` makes corpus scores [n] of sums [n,
-    k].
-    """
-
-    sentences: np.ndarray
-    statistics: np.ndarray
-    of: Callable[[np.ndarray], np.ndarray]
-
-    @property
-    def corpus(self) -> float:
-        """The score of all candidates together."""
-        return float(self.of(self.statistics.sum(axis=0, keepdims=True))[0])
-
-
-def mean_of(sums: np.ndarray) -> np.ndarray:
-    """Means from sums float64 [n, 2]: of values, and of ones."""
-    return sums[:, 0] / sums[:, 1]
-
-
-def mean_score(values: np.ndarray) -> Scored:
-    """Scores of candidates, whose mean is the score of the corpus."""
-    values = np.asarray(values, np.float64)
-    return Scored(values, np.stack([values, np.ones_like(values)], axis=1), mean_of)
 
 
 def own_scores(fitted: OfReferences, corpus: Corpus) -> np.ndarray:

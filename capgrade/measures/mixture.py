@@ -11,14 +11,24 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from capgrade.measures.base import CHUNK, Fitted, Measure, NoParams, Scorer, State, state_of
+from capgrade.measures.base import (
+    CHUNK,
+    Fitted,
+    Measure,
+    NoParams,
+    Scored,
+    Scorer,
+    State,
+    mean_score,
+    state_of,
+)
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import LARGEST_FLOAT32
 from capgrade.schemas.progress import part_of_work
 
 if TYPE_CHECKING:
-    from capgrade.measures.corpus import Corpus, Scored
+    from capgrade.measures.corpus import Corpus
 
 _PARTS = "mixture.json"
 
@@ -182,8 +192,6 @@ class Mixture(Measure[NoParams]):
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """The weighted sum of the parts' values of each candidate, and its mean."""
-        from capgrade.measures.corpus import mean_score
-
         values = [weight * part.of_candidates(corpus) for weight, part in self._weighted]
         return {self.name: mean_score(np.sum(values, axis=0))}
 

@@ -165,7 +165,7 @@ def _dataset_of_template(template: str, data: Path | None, features: dict[str, A
 
 def _dataset_of_options(options: dict[str, Any]) -> Any:
     """A dataset by its own options."""
-    from capgrade.pipelines.project.init import Dataset
+    from capgrade.pipelines.project.dataset import Dataset
 
     captions: dict[str, Any] = {"source": options["source"]}
     if options["input"]:

@@ -21,15 +21,14 @@ import yaml
 from capgrade.measures.sbert import SbertParams
 from capgrade.params import Params
 from capgrade.pictures.listing import (
-    NO_COLUMNS,
     ImageColumns,
     list_pictures,
     match_pictures,
 )
 from capgrade.pipelines.features.convert import images_of
 from capgrade.pipelines.features.rows import GoodImages
-from capgrade.pipelines.project.inputs import outputs
-from capgrade.pipelines.project.pipeline import pipeline_text
+from capgrade.pipelines.project.dataset import Dataset
+from capgrade.pipelines.project.pipeline import outputs, pipeline_text
 from capgrade.pipelines.sources import read_source
 from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.pipelines.stages.regions import RegionsParams
@@ -73,19 +72,6 @@ _TITLES = {
     "agree": "people's judgements to compare measures with, or null",
     "align": "the run of a TERAN whose words are drawn, or null",
 }
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """The block `captions` of a dataset's parameters, and its pictures or features."""
-
-    captions: dict[str, Any]
-    images: str | None = None
-    features: dict[str, Any] | None = None  # keys of the block `regions`
-    columns: ImageColumns = NO_COLUMNS  # of pictures in a table
-    judgements: tuple[str, ...] = ()  # files of people's scores of pairs
-    instances: str | None = None  # COCO's, of the split that is evaluated
-    params: Mapping[str, Any] = field(default_factory=dict)  # a template's regions, runs, presets
 
 
 SCENES_DATASET = Dataset({"source": "scenes"}, images="data/captions")

@@ -5,10 +5,8 @@ that they name: no path, and nothing that says how the work is done. So moving d
 stage more workers, runs nothing again.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.params import Params
 from capgrade.pictures.listing import NO_COLUMNS, ImageColumns, pictures_digest
 from capgrade.pipelines.features.scan import SUFFIX, ids_file
-from capgrade.pipelines.project.pipeline import pipeline_text
+from capgrade.pipelines.project.pipeline import outputs
 from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.contents import content_digest, walk_files
 from capgrade.schemas.errors import InputError
@@ -154,13 +152,6 @@ class _Look:
             return None
         inside = path.relative_to(self.outputs)
         return inside.as_posix() if inside.parts[0].partition("#")[0] in outputs() else None
-
-
-@cache
-def outputs() -> set[str]:
-    """The names below data/ that the pipeline writes."""
-    texts = re.findall(r"\bdata/([\w.]+)", pipeline_text())
-    return set(texts)
 
 
 def _columns(regions: RegionsParams) -> ImageColumns:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from capgrade.pipelines.project.init import Dataset
+from capgrade.pipelines.project.dataset import Dataset
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import read_yaml
 

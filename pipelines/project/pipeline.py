@@ -1,7 +1,9 @@
-"""dvc.yaml: the pipeline of any data, and in it a stage of DVC for each stage."""
+"""dvc.yaml: the pipeline of any data, in it a stage of DVC for each stage, and what it writes."""
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -58,3 +60,10 @@ def pipeline_text() -> str:
     lines = yaml.safe_dump(others, sort_keys=False, width=120).splitlines()
     added = "\n".join(f"  {line}" for line in lines)
     return f"{before}\n{added}\n{end}{after}"
+
+
+@cache
+def outputs() -> set[str]:
+    """The names below data/ that the pipeline writes."""
+    texts = re.findall(r"\bdata/([\w.]+)", pipeline_text())
+    return set(texts)

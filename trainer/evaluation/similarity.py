@@ -230,10 +230,10 @@ def similarity_of(
     if left.shape[1] != right.shape[1]:
         problem = f"embeddings of {left.shape[1]} dimensions beside {right.shape[1]}"
         raise InputError(problem, file=texts, remedy="use the tables of one model")
-    return cosines(left, right)
+    return cosine_matrix(left, right)
 
 
-def cosines(left: Array, right: Array) -> Array:
+def cosine_matrix(left: Array, right: Array) -> Array:
     """left @ right.T, float32. A large one lies in a file that nobody else sees, and that ends with
     the process: of 29,000 images and 145,000 captions it has 17 GB."""
     if len(left) * len(right) <= _IN_MEMORY:

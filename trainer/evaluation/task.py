@@ -35,7 +35,7 @@ from capgrade.trainer.evaluation.order import (
 )
 from capgrade.trainer.evaluation.similarity import (
     coarse_note,
-    cosines,
+    cosine_matrix,
     has_ids,
     images_left_out,
     mean_similarity,
@@ -126,7 +126,7 @@ def load_task(
 
         warn_unless_english("the Sentence-BERT of --stand-in", tokens_of(table))
         vectors = embed(list(table.texts), EMBEDDED)
-        matrix = cosines(vectors[chosen], vectors[kept])
+        matrix = cosine_matrix(vectors[chosen], vectors[kept])
         notes.append(
             f"caption {stand_in} of each image stands for the image and is out of the gallery"
         )

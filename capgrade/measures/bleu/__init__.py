@@ -12,8 +12,9 @@ from capgrade.schemas.block import ParamsBlock, SelfReference
 if TYPE_CHECKING:
     import numpy as np
 
+    from capgrade.measures.base import Scored
     from capgrade.measures.bleu.fitted import FittedBleu
-    from capgrade.measures.corpus import Corpus, Scored
+    from capgrade.measures.corpus import Corpus
     from capgrade.schemas.captions import Captions
 
 

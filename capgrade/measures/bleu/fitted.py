@@ -17,10 +17,11 @@ from capgrade.measures.base import (
     Fill,
     ImagePairs,
     OfReferences,
+    Scored,
     reference_sets,
     sets_of,
 )
-from capgrade.measures.corpus import Corpus, Scored
+from capgrade.measures.corpus import Corpus
 from capgrade.measures.ngrams import (
     MAX_ORDER,
     Postings,

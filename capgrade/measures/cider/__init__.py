@@ -18,9 +18,10 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.natures import Where
 
 if TYPE_CHECKING:
+    from capgrade.measures.base import Scored
     from capgrade.measures.cider.fitted import FittedCider
     from capgrade.measures.cider.kernel import Form
-    from capgrade.measures.corpus import Corpus, Scored
+    from capgrade.measures.corpus import Corpus
     from capgrade.measures.frequencies import Frequencies
     from capgrade.measures.ngrams import Ngrams
     from capgrade.schemas.captions import Captions

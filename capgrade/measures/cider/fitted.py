@@ -20,13 +20,15 @@ from capgrade.measures.base import (
     Fitted,
     ImagePairs,
     OfReferences,
+    Scored,
     Sets,
+    mean_score,
     reference_sets,
     sets_of,
 )
 from capgrade.measures.cider import kernel
 from capgrade.measures.cider.kernel import Form, Ranked, ReferenceTable, Weighted, Weights
-from capgrade.measures.corpus import Corpus, Scored, mean_score
+from capgrade.measures.corpus import Corpus
 from capgrade.measures.frequencies import Frequencies, warn_of_one_image
 from capgrade.measures.ngrams import (
     Ngrams,

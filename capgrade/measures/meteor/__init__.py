@@ -8,7 +8,8 @@ from capgrade.measures.base import OVER_REFERENCES, Measure
 from capgrade.schemas.block import ParamsBlock, SelfReference
 
 if TYPE_CHECKING:
-    from capgrade.measures.corpus import Corpus, Scored
+    from capgrade.measures.base import Scored
+    from capgrade.measures.corpus import Corpus
     from capgrade.measures.meteor.fitted import FittedMeteor
     from capgrade.schemas.captions import Captions
 

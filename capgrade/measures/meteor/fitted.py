@@ -18,8 +18,8 @@ import numpy as np
 
 from capgrade.kernels import in_threads
 from capgrade.measures.bars import refuse_bars
-from capgrade.measures.base import ImagePairs, OfReferences, reference_sets
-from capgrade.measures.corpus import Corpus, Scored
+from capgrade.measures.base import ImagePairs, OfReferences, Scored, reference_sets
+from capgrade.measures.corpus import Corpus
 from capgrade.measures.meteor import kernel
 from capgrade.measures.meteor.english import (
     Lexicon,

@@ -10,7 +10,8 @@ from capgrade.measures.base import OVER_REFERENCES, Measure, Scorer
 from capgrade.schemas.block import ParamsBlock, SelfReference
 
 if TYPE_CHECKING:
-    from capgrade.measures.corpus import Corpus, Scored
+    from capgrade.measures.base import Scored
+    from capgrade.measures.corpus import Corpus
     from capgrade.measures.rouge.fitted import FittedRougeL
     from capgrade.schemas.captions import Captions
 

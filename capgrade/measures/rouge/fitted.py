@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capgrade.kernels import in_threads
-from capgrade.measures.base import Fill, Fitted, ImagePairs, OfReferences, reference_sets
-from capgrade.measures.corpus import Corpus, Scored, mean_score
+from capgrade.measures.base import (
+    Fill,
+    Fitted,
+    ImagePairs,
+    OfReferences,
+    Scored,
+    mean_score,
+    reference_sets,
+)
+from capgrade.measures.corpus import Corpus
 from capgrade.measures.rouge.kernel import (
     BlockForm,
     WordRows,

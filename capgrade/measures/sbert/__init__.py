@@ -17,7 +17,8 @@ from capgrade.schemas.block import MeasureDevice, ParamsBlock, SelfReference
 from capgrade.schemas.natures import How, ModelAt, WhereOrName
 
 if TYPE_CHECKING:
-    from capgrade.measures.corpus import Corpus, Scored
+    from capgrade.measures.base import Scored
+    from capgrade.measures.corpus import Corpus
     from capgrade.measures.sbert.fitted import FittedSbert
     from capgrade.measures.sbert.shared import SharedMap
     from capgrade.schemas.captions import Captions
@@ -65,7 +66,8 @@ class Sbert(Measure[SbertParams]):
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """The largest cosine of each candidate with a reference."""
-        from capgrade.measures.corpus import mean_score, own_scores
+        from capgrade.measures.base import mean_score
+        from capgrade.measures.corpus import own_scores
 
         return {self.name: mean_score(own_scores(self.fit(corpus.table), corpus))}
 
@@ -124,7 +126,8 @@ class SbertShared(Sbert):
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """As `Sbert.of_corpus`, of mapped embeddings. Without `shared_from` the references of all
         candidates give the map, each set once."""
-        from capgrade.measures.corpus import mean_score, own_scores
+        from capgrade.measures.base import mean_score
+        from capgrade.measures.corpus import own_scores
         from capgrade.measures.sbert.shared import SharedMap, share
 
         plain, pairs = super().fit(corpus.table), corpus.candidates.pairs

@@ -17,7 +17,8 @@ from capgrade.measures.base import Measure
 from capgrade.schemas.block import ParamsBlock, SelfReference
 
 if TYPE_CHECKING:
-    from capgrade.measures.corpus import Corpus, Scored
+    from capgrade.measures.base import Scored
+    from capgrade.measures.corpus import Corpus
     from capgrade.measures.scene_graph.fitted import FittedSceneGraph
     from capgrade.schemas.captions import Captions
 
@@ -78,6 +79,7 @@ class SceneGraph(Measure[SceneGraphParams]):
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """The F-score of each candidate and its own references."""
-        from capgrade.measures.corpus import mean_score, own_scores
+        from capgrade.measures.base import mean_score
+        from capgrade.measures.corpus import own_scores
 
         return {self.name: mean_score(own_scores(self.fit(corpus.table), corpus))}
