@@ -1,8 +1,8 @@
 """`capgrade.evaluate` of a score matrix, `evaluate_lists` of ranked lists: many metrics by name,
 with intervals.
 
-The command `capgrade evaluate`, validation while training and `reproduce` call it too, so that
-these numbers are computed in one place.
+The command `capgrade evaluate` and `reproduce` call it too, so that these numbers are computed in
+one place; validation while training shares `metrics.directions` with it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from capgrade.agreement.judgements import Judgements
 from capgrade.comparison import WHOLE, Basis, Comparison, basis_of, basis_of_lists, compare
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
-from capgrade.metrics.base import Queries, check_matrix, lists_of
+from capgrade.metrics.base import Queries
 from capgrade.metrics.catalogue import (
     CATALOGUE,
     RECALL,
-    SUM_OF,
     Metric,
     choose_metric,
     family_of,
@@ -35,10 +34,10 @@ from capgrade.metrics.catalogue import (
     is_graded,
     is_median,
     reduce_values,
-    relevant_name,
     score_all,
     usage,
 )
+from capgrade.metrics.directions import LIST_NAMES, add_up, directions_of, split_folds
 from capgrade.metrics.formats import DIRECTION_WORDS, DIRECTIONS
 from capgrade.metrics.judged_sample import (
     CountedPairs,
@@ -47,7 +46,6 @@ from capgrade.metrics.judged_sample import (
     query_values,
 )
 from capgrade.metrics.lists import score_run
-from capgrade.metrics.pmrp import check_codes
 from capgrade.metrics.positives import BothSides, Positives
 from capgrade.metrics.ranking import TieRule
 from capgrade.metrics.runs import Qrels, Run
@@ -72,7 +70,6 @@ _OF_RELEVANCE = ("ndcg@25", "ncs@5", "asp", "kendall_tau_a")  # where nobody nam
 _LISTED = ("ndcg@25", "ncs@5", *RECALL)
 # Metrics of relevance that a sample of the pairs tells. Others need the order of all pairs.
 FROM_SAMPLE = ("ncs", "ndcg", "ndcg_exp", "relevant_recall", "relevant_r", "relevant_map@r")
-_LISTS = ("eccv", "cxc", "accepted")
 # What a metric lacks: what that is, and how it is given; arguments are in braces.
 LACKS = {
     "own": ("the own items", "give {owner}, the row of each column"),
@@ -91,7 +88,7 @@ LACKS = {
 }
 _ARGUMENTS = (
     *("owner", "relevance", "above", "classes", "fold"),
-    *(f"positives.{name}" for name in _LISTS),
+    *(f"positives.{name}" for name in LIST_NAMES),
 )
 
 
@@ -281,7 +278,7 @@ class Evaluation:
         0 to 600."""
         return {
             name: float(value)
-            for name, value in _add_up({k: v.mean for k, v in self.scored.items()}).items()
+            for name, value in add_up({k: v.mean for k, v in self.scored.items()}).items()
         }
 
     @cached_property
@@ -294,7 +291,7 @@ class Evaluation:
             direction: {name: of.draws[name] for name in of.intervals}
             for direction, of in self.scored.items()
         }
-        return drawn.intervals(_add_up(known))
+        return drawn.intervals(add_up(known))
 
     @cached_property
     def judged(self) -> dict[str, float]:
@@ -515,7 +512,7 @@ def evaluate(
         problem = f"relevance of all pairs ({', '.join(matrices)}) beside samples"
         raise InputError(problem, remedy="evaluate by one kind at a time")
     limits = _limits_of(above, named)
-    directions = _directions(
+    directions = directions_of(
         similarity,
         matrices,
         owner=owner,
@@ -534,7 +531,7 @@ def evaluate(
     asked = DIRECTIONS if direction == "both" else (direction,)
     parts = [
         _with_extensions(part, chosen)
-        for part in ([directions] if fold is None else _split_folds(directions["i2t"], fold))
+        for part in ([directions] if fold is None else split_folds(directions["i2t"], fold))
     ]
     drawn = intervals or Draws(samples=0)
     of_samples = {
@@ -670,95 +667,9 @@ def _named_metrics(metrics: str | Sequence[str] | None) -> list[str] | None:
     return names
 
 
-def _directions(
-    similarity: Array,
-    relevance: Mapping[str, Array] | None = None,
-    *,
-    owner: Any = None,
-    positives: Mapping[str, BothSides] | None = None,
-    classes: Any = None,
-    above: Mapping[str, float] | None = None,
-    ties: TieRule = "expected",
-) -> dict[str, Queries]:
-    """Both directions of images x captions as queries x candidates, views only; arguments as
-    `evaluate` has them.
-
-    InputError for what does not fit.
-    """
-    named = dict(positives or {})
-    for name, pair in named.items():
-        check_choice("list of positives", name, _LISTS)
-        if not (
-            isinstance(pair, tuple)
-            and len(pair) == 2
-            and all(isinstance(side, Positives) for side in pair)
-        ):
-            raise InputError(
-                f"positives of {name!r} are no pair",
-                remedy="give (Positives of images, of captions)",
-            )
-    if owner is not None and as_numpy(owner).ndim == 2:
-        own, owner = as_numpy(owner), None
-        named["own"] = lists_of(own, similarity.shape), lists_of(own.T, similarity.shape[::-1])
-    for name, least in (above or {}).items():
-        right = (relevance or {})[name] > least
-        check_matrix(f"relevance {name}".rstrip(), right, similarity.shape)
-        named[relevant_name(name)] = lists_of(right, right.shape), lists_of(right.T, right.T.shape)
-    owner = None if owner is None else _require_owner(owner, similarity.shape)
-    if classes is not None and owner is None:
-        raise InputError("classes without owner", remedy="give owner, the row of each column")
-    codes = None if classes is None else check_codes("image", classes, len(similarity))
-    groups = (None, None) if owner is None else (np.arange(len(similarity)), owner)
-    sides = None if codes is None else (codes, codes[owner])
-    directions = {}
-    for k, direction in enumerate(DIRECTIONS):  # columns are the queries of the other direction
-        directions[direction] = Queries(
-            similarity.T if k else similarity,
-            groups[k],
-            groups[1 - k],
-            {name: matrix.T if k else matrix for name, matrix in (relevance or {}).items()},
-            {name: pair[k] for name, pair in named.items()},
-            sides and (sides[k], sides[1 - k]),
-            ties,
-            clip=True,
-        )
-    return directions
-
-
 def may_be_cosines(similarity: Array) -> bool:
     """Whether these can be cosines, which SemanticMap needs."""
     return all(rows.min() >= -1.001 and rows.max() <= 1.001 for rows in parts_of(similarity))
-
-
-def _split_folds(whole: Queries, size: int) -> list[dict[str, Queries]]:
-    """Blocks of `size` images with their captions; lists of positives are of the whole gallery and
-    stay behind."""
-    images, owner = len(whole.similarity), whole.candidate_group
-    if owner is None:
-        raise InputError(
-            "folds need the image of each caption", remedy="give owner, the row of each column"
-        )
-    if size < 1 or images % size:
-        raise InputError(
-            f"folds of {size} do not divide {images} images",
-            remedy="use a divisor, such as 1000 of 5000",
-        )
-    folds = []
-    for first in range(0, images, size):
-        columns = np.flatnonzero((owner >= first) & (owner < first + size))
-        contiguous = len(columns) and columns[-1] - columns[0] + 1 == len(columns)
-        # A slice, where the columns are contiguous, makes a view instead of a copy.
-        chosen = slice(columns[0], columns[-1] + 1) if contiguous else columns
-        cut = slice(first, first + size), chosen
-        relevance = {name: matrix[cut] for name, matrix in whole.relevance.items()}
-        classes = None if whole.codes is None else whole.codes[0][cut[0]]
-        options: dict[str, Any] = {
-            "owner": owner[columns] - first,
-            "classes": classes,
-            "ties": whole.ties,
-        }
-        folds.append(_directions(whole.similarity[cut], relevance, **options))
-    return folds
 
 
 def _limits_of(
@@ -918,18 +829,6 @@ def _count_cells(
     return out
 
 
-def _add_up(by_direction: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """rsum and nsum, 0 to 600, where both directions have all three cut-offs; of numbers or of
-    draws."""
-    out = {}
-    for name, keys in SUM_OF.items():
-        if len(by_direction) == len(DIRECTIONS) and all(
-            key in values for values in by_direction.values() for key in keys
-        ):
-            out[name] = 100 * sum(values[key] for values in by_direction.values() for key in keys)
-    return out
-
-
 def _usable_names(
     names: Sequence[str] | None,
     i2t: Queries,
@@ -984,31 +883,13 @@ def _usable_names(
                     remedy="leave {fold} away",
                     keys=_ARGUMENTS,
                 )
-        if fold is not None and required & {*_LISTS, "relevant"}:
+        if fold is not None and required & {*LIST_NAMES, "relevant"}:
             raise InputError(
                 f"metric {name!r} in folds: its positives are of the whole gallery",
                 remedy="leave {fold} away",
                 keys=_ARGUMENTS,
             )
     return list(names)
-
-
-def _require_owner(owner: Any, shape: tuple[int, ...]) -> Array:
-    """The row of each column, int [columns]. InputError where they do not fit."""
-    rows = as_numpy(owner)
-    if rows.dtype.kind not in "iu" or len(shape) != 2 or rows.shape != shape[1:] or not rows.size:
-        hint = "; give scores.T, images x captions" if rows.shape == shape[:1] else ""
-        problem = (
-            f"owner is {rows.dtype} {list(rows.shape)} of captions that name images, scores are"
-            f" {list(shape)}"
-        )
-        raise InputError(problem, remedy=f"give the row of each column{hint}")
-    if not 0 <= rows.min() <= rows.max() < shape[0]:
-        problem = f"captions name images {rows.min()} to {rows.max()} of {shape[0]}"
-        raise InputError(
-            problem, remedy="give the row of each column, from 0; scores are images x captions"
-        )
-    return rows
 
 
 def _require_shape(labels: Labels, shape: tuple[int, ...]) -> None:

@@ -18,11 +18,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from capgrade.devices import autocast, precision_of
-from capgrade.evaluation import evaluate
 from capgrade.losses import ScoredBatch, gather
 from capgrade.losses.declared import ACTIVE
 from capgrade.measures.params import MeasuresParams
-from capgrade.metrics.catalogue import RECALL, SUMMED
+from capgrade.metrics.catalogue import RECALL, SUMMED, find_metric
+from capgrade.metrics.directions import add_up, directions_of, means_of
 from capgrade.processes import (
     Process,
     average_gradients,
@@ -309,7 +309,8 @@ def validate(
         return {}
     named = [] if relevance is None else [name for name in _BY_NAME if name in best_by]
     graded = () if relevance is None else _GRADED
-    metrics = [*RECALL, *graded, *(metric for name in named for metric in _BY_NAME[name])]
+    chosen = [*RECALL, *graded, *(metric for name in named for metric in _BY_NAME[name])]
+    metrics = [find_metric(name) for name in chosen]
     was_training, folds = model.training, []
     images, captions = encode_split(model.eval(), pairs)
     owner, size = pairs.captions.owner, fold or pairs.captions.n_images
@@ -319,14 +320,16 @@ def validate(
             model, images[first : first + size], captions[torch.from_numpy(columns)]
         )
         labels = None if relevance is None else relevance[first : first + size, columns]
-        evaluation = evaluate(matrix, labels, metrics, owner=owner[columns] - first, intervals=None)
-        directions = [scored.mean for scored in evaluation.scored.values()]
-        values = {"rsum": evaluation.rsum}
+        directions = directions_of(
+            matrix, {} if labels is None else {"": labels}, owner=owner[columns] - first
+        )
+        means = means_of(directions, metrics)
+        values = {"rsum": add_up(means)["rsum"]}
         for metric in graded:
-            mean = np.mean([direction[metric] for direction in directions])
+            mean = np.mean([one[metric] for one in means.values()])
             values[metric.split("@")[0]] = float(mean)
         for name in named:
-            parts = [direction[metric] for direction in directions for metric in _BY_NAME[name]]
+            parts = [one[metric] for one in means.values() for metric in _BY_NAME[name]]
             is_sum = len(_BY_NAME[name]) > 1
             values[name] = 100 * float(np.sum(parts)) if is_sum else float(np.mean(parts))
         folds.append(values)
