@@ -109,7 +109,7 @@ def agree(
     table = read_captions(captions, params.split)
     found = Compared(Agreement(**NONE), found_digests(captions=captions))
     if params.judgements is not None:
-        found = compare_with_people(captions, params, measures)
+        found = _compare_with_people(captions, params, measures)
     if out is None:
         return found.agreement
     run = Run(stage=AGREE, params=params, inputs=found.inputs, measures=measures)
@@ -119,7 +119,7 @@ def agree(
     return found.agreement
 
 
-def compare_with_people(
+def _compare_with_people(
     captions_dir: Path, params: AgreeParams, measures: MeasuresParams
 ) -> Compared:
     """As `agree`, of judgements that there are; nothing is written."""

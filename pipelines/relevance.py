@@ -71,7 +71,7 @@ def relevance(
         for name, measure in chosen.items():
             file, shape = f"{name}.arrow", f"distribution-{name}.csv"
             rows[file] = write_arrow(folder / file, schemas[name], tables.joined(name, parts))
-            distribution = Distribution(measure.low, measure.high, table.owner)
+            distribution = _Distribution(measure.low, measure.high, table.owner)
             for batch in tables.joined(name, parts):
                 distribution.add(batch)
             rows[shape] = distribution.write(folder / shape)
@@ -123,7 +123,7 @@ class DenseTables:
         return found
 
 
-class Distribution:
+class _Distribution:
     """Histogram of a measure on own and on other pairs, and the values of own pairs."""
 
     def __init__(self, low: float, high: float, owner: np.ndarray) -> None:

@@ -57,7 +57,7 @@ def parse_scale(text: str) -> tuple[float, float]:
     return scale
 
 
-def are_agreement(figures: Any) -> bool:
+def _are_agreement(figures: Any) -> bool:
     """Whether figures are what `capgrade agree --out` writes, or NONE.
 
     They say who judged, and have the coefficients of each measure.
@@ -81,7 +81,7 @@ def read_agreement(path: Path) -> dict[str, Any] | None:
     figures: dict[str, Any] = read_json(path)
     if figures == NONE:
         return None
-    if not (are_agreement(figures) and figures["judgements"]["captions"]):
+    if not (_are_agreement(figures) and figures["judgements"]["captions"]):
         remedy = "give what capgrade agree --captions --out wrote"
         raise InputError("not agreement figures of captions", file=path, remedy=remedy)
     return figures

@@ -70,7 +70,7 @@ def save_bottom_up(
         save_file(tensors, temporary, {CHECKPOINT_LAYOUT: text})
 
 
-def is_ours(metadata: Mapping[str, str]) -> bool:
+def _is_ours(metadata: Mapping[str, str]) -> bool:
     """Whether the metadata of a safetensors file are those of `save_bottom_up`.
 
     Older versions wrote a key for each fact, one of which was the format.
@@ -90,7 +90,7 @@ def load_bottom_up(path: Path) -> tuple[BottomUp, dict[str, Any]]:
         raise InputError("no such file", file=path, remedy=remedy)
     tensors, metadata = _read_tensors(path)
     names: dict[str, Any] = {"classes": None, "attributes": None}
-    if is_ours(metadata):
+    if _is_ours(metadata):
         name = CHECKPOINT_LAYOUT
         model, facts = read_checkpoint(tensors, metadata, path)
         names = {"classes": facts.classes, "attributes": facts.attributes}

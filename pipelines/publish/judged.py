@@ -24,7 +24,7 @@ JUDGED = "judged"  # what these labels' only measure is called
 _OF_REGRADE = "judged.csv"  # in a folder of `capgrade regrade`
 
 
-def judgements_file(params: PublishParams) -> Path:
+def _judgements_file(params: PublishParams) -> Path:
     """What is read: of a folder of `capgrade regrade` its judge's answers."""
     path = Path(str(params.judgements))
     return path / _OF_REGRADE if (path / _OF_REGRADE).is_file() else path
@@ -37,7 +37,7 @@ def judged_split(captions_dir: Path, params: PublishParams) -> tuple[PublishedSp
     given: its caption was written for its image. Judgements of other captions are left out and
     counted. InputError as `read_judgements`.
     """
-    captions, path = read_captions(captions_dir, params.split), judgements_file(params)
+    captions, path = read_captions(captions_dir, params.split), _judgements_file(params)
     people = read_judgements(path, captions, partly=True)
     pairs = _judged_pairs(people, captions)
     image, caption = (np.zeros(n, bool) for n in (captions.n_images, captions.n_captions))

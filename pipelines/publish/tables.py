@@ -410,7 +410,7 @@ def _own_without_themselves(labels: Labels) -> dict[str, np.ndarray]:
     return by_measure
 
 
-def captions_table(captions: Captions, params: PublishParams) -> pa.Table:
+def _captions_table(captions: Captions, params: PublishParams) -> pa.Table:
     """The captions as they are published: with their texts, or with digests of these alone."""
     table = captions.table
     if params.captions == "texts":
@@ -460,7 +460,7 @@ def sampled_pairs(
             pictures = embedded.pictures[len(captions)]
             images.append(write_pictures(pictures, "image_id", "images", split.name, out))
         captions.append(
-            write_table(captions_table(split.captions, params), "captions", split.name, out)
+            write_table(_captions_table(split.captions, params), "captions", split.name, out)
         )
     made_with, columns = splits[0].manifest["params"]["measures"], relevance[0].schema.names
     used = {name: made_with[name] for name in names}

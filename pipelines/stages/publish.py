@@ -122,10 +122,10 @@ class PublishParams(ParamsBlock):
 
 
 def _line(done: Any, params: PublishParams) -> str:
-    return done.text() if params.dry_run else rows_line(done)
+    return done.text() if params.dry_run else _rows_line(done)
 
 
-def rows_line(manifest: Mapping[str, Any]) -> str:
+def _rows_line(manifest: Mapping[str, Any]) -> str:
     """How many rows each table has."""
     rows = {file: entry["rows"] for file, entry in manifest["files"].items() if entry["rows"]}
     return ", ".join(f"{file} {count:,}" for file, count in rows.items())

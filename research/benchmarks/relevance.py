@@ -30,7 +30,7 @@ _DENSE = 1e7  # pairs a second from which whole rows are scored to compare a few
 
 
 @dataclass(frozen=True)
-class Peer:
+class _Peer:
     """A peer's name, speed in image-caption pairs per second, and values float64 [n] on `pairs`
     int64 [n, 2]."""
 
@@ -152,7 +152,7 @@ def _pairs(rounds: Sequence[np.ndarray]) -> np.ndarray:
     )
 
 
-def _coco_peer(name: str, captions: Captions, fitted: Fitted, n_random: int) -> Peer:
+def _coco_peer(name: str, captions: Captions, fitted: Fitted, n_random: int) -> _Peer:
     """pycocoevalcap's scorer. Each call has one caption of every image, because the images of a
     call make CIDEr-D's document frequencies. METEOR's jar is slow, and gets one round of own and
     one of random captions."""
@@ -173,10 +173,10 @@ def _coco_peer(name: str, captions: Captions, fitted: Fitted, n_random: int) -> 
             seconds += call_time.seconds
             advance()
     pairs = _pairs(rounds)
-    return Peer("pycocoevalcap", len(pairs) / seconds, pairs, np.concatenate(values))
+    return _Peer("pycocoevalcap", len(pairs) / seconds, pairs, np.concatenate(values))
 
 
-def _sbert_peer(captions: Captions, fitted: Fitted, n_random: int) -> Peer:
+def _sbert_peer(captions: Captions, fitted: Fitted, n_random: int) -> _Peer:
     """numpy's float32 product of as many vectors, references x captions, without the maximum over
     references."""
     assert isinstance(fitted, FittedSbert)
@@ -186,10 +186,10 @@ def _sbert_peer(captions: Captions, fitted: Fitted, n_random: int) -> Peer:
         (vectors[own[i]].astype(np.float64) @ vectors[c].astype(np.float64)).max() for i, c in pairs
     ]
     speed = captions.n_images * captions.n_captions / product_seconds(captions.n_captions)
-    return Peer("numpy float32 product", speed, pairs, np.array(values))
+    return _Peer("numpy float32 product", speed, pairs, np.array(values))
 
 
-PEERS: dict[str, Callable[[Captions, Fitted, int], Peer]] = {
+PEERS: dict[str, Callable[[Captions, Fitted, int], _Peer]] = {
     **{name: partial(_coco_peer, name) for name in COCO},
     "sbert": _sbert_peer,
 }

@@ -156,7 +156,7 @@ class Recipe(ParamsBlock):
     @property
     def distance(self) -> str | None:
         """How the networks of its runs differ from the paper's; None where they do not."""
-        models = (train_params(self.params, run).model.name for run in self.runs)
+        models = (_train_params(self.params, run).model.name for run in self.runs)
         return "; ".join(dict.fromkeys(DISTANT[name] for name in models if name in DISTANT)) or None
 
 
@@ -177,7 +177,7 @@ def load_recipe(name: str) -> Recipe:
     return validated(Recipe, tree, file=path)
 
 
-def train_params(params: Path | None, run: str, sets: Sequence[str] = ()) -> TrainParams:
+def _train_params(params: Path | None, run: str, sets: Sequence[str] = ()) -> TrainParams:
     """The block `train` of a run, a preset of a params.yaml, changed by `sets`."""
     return load_params(params, [*sets, f"train.preset={run}"]).train
 
@@ -224,8 +224,8 @@ def settings_of(
     of_runs = [text for text in sets if text not in of_measures]
     runs = {}
     for run in recipe.runs:
-        sizes = _small_sizes(run, train_params(recipe.params, run).model.name) if small else []
-        runs[run] = train_params(recipe.params, run, [*sizes, *of_runs])
+        sizes = _small_sizes(run, _train_params(recipe.params, run).model.name) if small else []
+        runs[run] = _train_params(recipe.params, run, [*sizes, *of_runs])
     return RunSettings(runs, load_params(params, of_measures).measures, small)
 
 

@@ -138,7 +138,7 @@ def train(
 
 
 @dataclass(frozen=True)
-class TrainingRun:
+class _TrainingRun:
     """The model that a process trains, its optimiser, and its data."""
 
     folder: Path
@@ -184,7 +184,7 @@ def _train(
     for module in (model, average):
         if module is not None:
             broadcast_from_first(module.state_dict().values())
-    run = TrainingRun(
+    run = _TrainingRun(
         folder,
         params,
         setup,
@@ -218,7 +218,7 @@ def _train(
     return summary
 
 
-def _open_folder(run: TrainingRun, out: Path) -> None:
+def _open_folder(run: _TrainingRun, out: Path) -> None:
     """Write the vocabulary and the configuration, after a copy of the files of a finished run in
     `out` that goes on. Say what is trained, in a line."""
     folder, setup, history = run.folder, run.setup, run.history
@@ -255,7 +255,7 @@ def _open_folder(run: TrainingRun, out: Path) -> None:
     tell(f"{run.params.model.name}: {size}, {epochs}, on {run.device}")
 
 
-def _train_epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]:
+def _train_epoch(run: _TrainingRun, advance: Callable[[int], None]) -> dict[str, float]:
     """Train an epoch; returns the first process's mean loss and validation."""
     plan, history = run.setup.plan, run.history
     is_first = history.epoch < run.params.all_negatives_first
@@ -369,7 +369,7 @@ def scored_batch(
     )
 
 
-def _loss_error(loss: float, batch: Batch, run: TrainingRun) -> InputError:
+def _loss_error(loss: float, batch: Batch, run: _TrainingRun) -> InputError:
     """The error for a loss that is NaN or infinite. It writes the batch's image and caption ids to
     unfit_batch.json."""
     captions, history, file = run.setup.pairs.captions, run.history, run.folder / UNFIT
@@ -382,7 +382,7 @@ def _loss_error(loss: float, batch: Batch, run: TrainingRun) -> InputError:
     return InputError(problem, file=file, remedy=remedy)
 
 
-def _update_weights(run: TrainingRun) -> None:
+def _update_weights(run: _TrainingRun) -> None:
     average_gradients(run.model.parameters())
     if run.params.clip is not None:
         clip_grad_norm_(run.model.parameters(), run.params.clip)
@@ -393,7 +393,7 @@ def _update_weights(run: TrainingRun) -> None:
         run.average.update_parameters(run.model)
 
 
-def _save_epoch(run: TrainingRun) -> None:
+def _save_epoch(run: _TrainingRun) -> None:
     # The state comes first: a run that is stopped before it writes its model does so when it goes
     # on.
     run.history.save(run.parts, run.device)
@@ -434,7 +434,7 @@ def epoch_lines(epochs: Sequence[Mapping[str, float]]) -> list[str]:
     return [f"{line}; active hinges: {', '.join(hinges)}" if hinges else line, *notes]
 
 
-def _save_best(run: TrainingRun) -> None:
+def _save_best(run: _TrainingRun) -> None:
     """Write the model of the last epoch, if it is the best by a metric of the parameters."""
     for best_by, name in best_files(run.params).items():
         if run.history.best_is_last(best_by):
