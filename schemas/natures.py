@@ -272,14 +272,16 @@ def _last_name(value: str) -> str:
     return f"{Path(folder).name}{hash_}{split}"
 
 
-def deciding(params: BaseModel) -> dict[str, Any]:
-    """What of a block decides the result, beside the content of its places; names are kept."""
-    return _kept(params, Manner)
-
-
 def of_parts(params: BaseModel) -> dict[str, Any]:
     """What of a block decides a part of the result, beside the content of its places."""
-    return _kept(params, Manner, Reach)
+
+    def keep(key: str, nature: Nature | None, value: Any) -> Any:
+        if isinstance(nature, Place):
+            # That there is a path tells how the rest is read; a name tells what is used.
+            return each(value, lambda one: None if is_path(nature, one) else one)
+        return LEFT_OUT if isinstance(nature, Manner | Reach) else value
+
+    return changed(type(params), params.model_dump(mode="json"), keep)
 
 
 def recorded(params: BaseModel) -> dict[str, Any]:
@@ -291,13 +293,3 @@ def recorded(params: BaseModel) -> dict[str, Any]:
         return LEFT_OUT if isinstance(nature, Manner) else value
 
     return changed(type(params), params.model_dump(mode="json"), record)
-
-
-def _kept(params: BaseModel, *without: type[Nature]) -> dict[str, Any]:
-    def keep(key: str, nature: Nature | None, value: Any) -> Any:
-        if isinstance(nature, Place):
-            # That there is a path tells how the rest is read; a name tells what is used.
-            return each(value, lambda one: None if is_path(nature, one) else one)
-        return LEFT_OUT if isinstance(nature, without) else value
-
-    return changed(type(params), params.model_dump(mode="json"), keep)

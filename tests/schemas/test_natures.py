@@ -21,7 +21,6 @@ from capgrade.schemas.natures import (
     Where,
     WhereOrName,
     changed,
-    deciding,
     keys_of,
     leaves_of,
     nature_of,
@@ -135,13 +134,13 @@ def test_every_leaf_is_met_through_blocks_unions_lists_and_mappings() -> None:
     assert keys_of(Inner, Place) == ["model"] and keys_of(Inner, Manner) == ["threads"]
 
 
-def test_what_decides_what_parts_depend_on_and_what_is_recorded(tmp_path: Path) -> None:
+def test_what_parts_depend_on_and_what_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     given = ["regions.images=/d/pictures", f"regions.model={tmp_path}/m", "regions.workers=7"]
     block = load_params(None, [*given, "regions.config=COCO/x", "regions.split=val"]).regions
-    decides, parts, told = deciding(block), of_parts(block), recorded(block)
-    assert (decides["images"], decides["model"], decides["config"]) == (None, None, "COCO/x")
-    assert "workers" not in decides and decides["split"] == "val" and "split" not in parts
+    parts, told = of_parts(block), recorded(block)
+    assert (parts["images"], parts["model"], parts["config"]) == (None, None, "COCO/x")
+    assert "workers" not in parts and "split" not in parts and "workers" not in told
     assert (told["images"], told["model"], told["split"]) == ("pictures", "m", "val")
     frequencies = load_params(None, ["measures.cider.document_frequency=/a/coco#train"]).measures
     assert frequencies.used(["cider"])["cider"]["document_frequency"] == "coco#train"
