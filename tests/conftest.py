@@ -34,6 +34,8 @@ DATA = ROOT.parent / "shared" / "data"
 if "OMP_WAIT_POLICY" not in os.environ:
     # as the command line sets it, before torch is loaded
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+# DVC asks for newer versions and tells its authors what was typed, each by a process more.
+os.environ["DVC_TEST"] = "1"
 collect_ignore = ["core"]  # run without the extras: test_core_alone.py
 
 
@@ -125,23 +127,24 @@ def refusal(*arguments: object, **module: str) -> str:
     return line
 
 
-def on_processes(world: int, script: str, folder: Path, restarts: int = 0) -> list[dict]:
+def on_processes(
+    world: int, script: str, folder: Path, restarts: int | None = None
+) -> list[dict[str, Any]]:
     """What each of so many processes of torch.distributed, given the folder, writes to
-    WORLD-RANK.json there."""
+    WORLD-RANK.json there. With a number of restarts torchrun starts them."""
     (folder / "script.py").write_text(script)
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        str(world),
-    ]
-    command += ["--max-restarts", str(restarts)]
+    command = ["tests.tools.ranks", str(world)]
+    if restarts is not None:
+        command = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
+        command += ["--max-restarts", str(restarts)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     arguments = [str(folder / "script.py"), str(folder)]
     done = subprocess.run(
-        [*command, *arguments], capture_output=True, env=environment, timeout=300, text=True
+        [sys.executable, "-m", *command, *arguments],
+        capture_output=True,
+        env=environment,
+        timeout=300,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{world}-{rank}.json").read_text()) for rank in range(world)]

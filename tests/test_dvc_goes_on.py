@@ -7,9 +7,9 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import chdir, suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,22 +19,19 @@ from PIL import Image
 
 from capgrade.schemas.regions import Regions, write_regions
 from tests.conftest import ROOT, caption_table, random_sets, work_of, write_captions_folder
+from tests.tools.forked import forked
 
 pytest.importorskip("dvc", reason="DVC is not installed")
 
 MANY = 24  # images
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-PROGRAM = """
+SMALL_PARTS = """
 import time
 import capgrade.pipelines.execution.job as job
 import capgrade.pipelines.regions as regions
-from capgrade.pipelines.cli import main
 
 regions.MOST_IMAGES = 2
 make = job.Worker.make
 job.Worker.make = lambda self, block: (make(self, block), time.sleep(0.05))  # so that there is time to kill it
-if __name__ == "__main__":
-    main()
 """
 COMMANDS = {  # its output is data/STAGE
     "regions": (
@@ -72,12 +69,20 @@ def kept_of(out: Path) -> list[Path]:
     return sorted([*folder.glob("parts/*"), *folder.glob("regions-*"), *folder.glob("state.pt")])
 
 
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a quick `capgrade`, which makes small parts, and a quick `dvc`."""
+    with chdir(ROOT), forked(tmp_path_factory.mktemp("bin"), SMALL_PARTS) as folder:
+        yield folder
+
+
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Captions, pictures of these, and a pipeline of the long stages."""
     from dvc.repo import Repo
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     table, rng = caption_table(random_sets(MANY, seed=6)), np.random.default_rng(0)
     ids = list(dict.fromkeys(table["image_id"].to_pylist()))
     write_captions_folder(tmp_path / "captions", [table])
@@ -91,9 +96,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for image_id in ids:
         pixels = rng.integers(0, 255, (48, 48, 3), np.uint8)
         Image.fromarray(pixels).resize((160, 160)).save(tmp_path / "pictures" / f"{image_id}.png")
-    (tmp_path / "run.py").write_text(PROGRAM)
     stages = {
-        name: {"cmd": f"{sys.executable} run.py {name} {given} --out data/{name}",
+        name: {"cmd": f"capgrade {name} {given} --out data/{name}",
                "deps": ["captions", "features", "pictures"], "outs": [f"data/{name}"]}
         for name, given in COMMANDS.items()
     }  # fmt: skip
@@ -112,13 +116,12 @@ def repro(project: Path, stage: str, kill: bool) -> str:
 
     before = parts()
     process = subprocess.Popen(
-        [sys.executable, "-m", "dvc", "repro", "--single-item", stage],
+        ["dvc", "repro", "--single-item", stage],
         cwd=project,
-        env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,
+        process_group=0,
     )
     while kill and process.poll() is None:
         with suppress(FileNotFoundError):  # one that takes its place just now
@@ -148,15 +151,8 @@ def test_a_stage_that_was_killed_goes_on(stage: str, project: Path) -> None:
     said = repro(project, stage, kill=False)
     assert re.search(KEPT[stage].replace(r"(\d+)", WHOLE[stage]), said), said
     assert {path: path.stat().st_ino for path in kept_of(out)} == inodes, "nothing is made twice"
-    command = [
-        sys.executable,
-        "run.py",
-        stage,
-        *shlex.split(COMMANDS[stage]),
-        "--out",
-        f"whole/{stage}",
-    ]
-    subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT)
+    command = ["capgrade", stage, *shlex.split(COMMANDS[stage]), "--out", f"whole/{stage}"]
+    subprocess.run(command, check=True, capture_output=True)
     whole = {path.name: path.read_bytes() for path in (project / "whole" / stage).iterdir()}
     names = ("model.safetensors", "steps.csv") if stage == "train" else whole
     assert all((out / name).read_bytes() == whole[name] for name in names)
@@ -184,12 +180,12 @@ def test_a_file_that_is_there_is_made_again_without_force(project: Path) -> None
     """DVC deletes what a stage wrote before it runs it again, so that its command stays as it is."""
     path, out = project / "dvc.yaml", project / "data" / "df.arrow"
     pipeline = yaml.safe_load(path.read_text())
-    command = f"{sys.executable} run.py frequencies --captions captions --out data/df.arrow"
+    command = "capgrade frequencies --captions captions --out data/df.arrow"
     pipeline["stages"]["frequencies"] = {"cmd": command, "outs": ["data/df.arrow"]}
     path.write_text(yaml.safe_dump(pipeline, width=10_000))
-    again = [sys.executable, "-m", "dvc", "repro", "--force", "frequencies"]
+    again = ["dvc", "repro", "--force", "frequencies"]
     for _ in range(2):
-        subprocess.run(again, cwd=project, env=ENVIRONMENT, check=True, capture_output=True)
+        subprocess.run(again, cwd=project, check=True, capture_output=True)
         assert out.is_file()
-    done = subprocess.run(command.split(), cwd=project, env=ENVIRONMENT, capture_output=True)
+    done = subprocess.run(command.split(), cwd=project, capture_output=True)
     assert done.returncode == 2 and b"df.arrow: a file is there -> give --force" in done.stderr

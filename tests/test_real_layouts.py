@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -55,10 +54,9 @@ BY_HAND = {
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """In which `capgrade` is a quick one, and `dvc` that of this Python."""
+    """In which `capgrade` and `dvc` are quick ones."""
     with chdir(ROOT), forked(tmp_path_factory.mktemp("bin")) as commands:
-        path = f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        yield {**os.environ, "PATH": path, "DVC_NO_ANALYTICS": "1", "OMP_NUM_THREADS": "1"}
+        yield {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
 
 
 def run(environment: dict[str, str], *command: str, cwd: Path, status: int = 0) -> str:

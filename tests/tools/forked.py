@@ -1,7 +1,8 @@
-"""`capgrade` for tests that start it many times: a server that has imported everything forks a
-process a command.
+"""`capgrade` and `dvc` for tests that start them many times: a server that has imported everything
+forks a process a command.
 
-`forked(folder)` starts the server, and gives the folder in which `capgrade` is found that asks it.
+`forked(folder)` starts the server, and gives the folder in which the two are found that ask it. A
+command is of the process group of whoever asks, and so killed with it.
 """
 
 import array
@@ -11,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +20,7 @@ CLIENT = """#!{python} -SE
 import array, json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as to:
     to.connect({address!r})
-    told = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    told = json.dumps([sys.argv, os.getpgrp(), os.getcwd(), dict(os.environ)]).encode()
     files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]).tobytes())]
     to.sendmsg([len(told).to_bytes(4, "little")], files)
     to.sendall(told)
@@ -28,14 +29,18 @@ with socket.socket(socket.AF_UNIX) as to:
 
 
 @contextmanager
-def forked(folder: Path) -> Iterator[Path]:
-    """The folder of a `capgrade` command, for PATH."""
+def forked(folder: Path, prelude: str = "") -> Iterator[Path]:
+    """The folder of the commands, for PATH. The server runs `prelude` before it is asked."""
     folder.mkdir(parents=True, exist_ok=True)
-    address, command = f"{folder}/socket", folder / "capgrade"
-    command.write_text(CLIENT.format(python=sys.executable, address=address))
-    command.chmod(0o755)
+    address = f"{folder}/socket"
+    for name in ("capgrade", "dvc"):
+        command = folder / name
+        command.write_text(CLIENT.format(python=sys.executable, address=address))
+        command.chmod(0o755)
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.tools.forked", address], stdout=subprocess.PIPE
+        [sys.executable, "-m", "tests.tools.forked", address, prelude],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     try:
         assert server.stdout is not None and server.stdout.readline() == b"ready\n"
@@ -45,9 +50,15 @@ def forked(folder: Path) -> Iterator[Path]:
         server.wait()
 
 
-def serve(address: str) -> None:
+def serve(address: str, prelude: str) -> None:
     """Answer until the process is ended. Nothing is computed here, so that children start without
     threads."""
+    import dvc.cli
+    import dvc.commands.repro
+    import dvc.repo.reproduce
+    import dvc.stage.cache
+    import dvc.stage.run  # noqa: F401
+
     import capgrade.pipelines.cli as cli
     from capgrade.apps import report  # noqa: F401
     from capgrade.pipelines import publish, regions, relevance, shards  # noqa: F401
@@ -55,6 +66,8 @@ def serve(address: str) -> None:
     from capgrade.trainer.fit import train  # noqa: F401
     from capgrade.trainer.search import index  # noqa: F401
 
+    mains = {"capgrade": cli.main, "dvc": dvc.cli.main}
+    exec(prelude, {})
     with socket.socket(socket.AF_UNIX) as at:
         at.bind(address)
         at.listen()
@@ -69,24 +82,30 @@ def serve(address: str) -> None:
             child = os.fork()
             if not child:
                 at.close()
-                os._exit(_run(cli.main, ends, *json.loads(told)))
+                os._exit(_run(mains, ends, *json.loads(told)))
             for end in ends:
                 os.close(end)
             threading.Thread(target=_answer, args=(asked, child), daemon=True).start()
 
 
 def _run(
-    main, ends: list[int], arguments: list[str], folder: str, environment: dict[str, str]
+    mains: dict[str, Callable[[], int | None]],
+    ends: list[int],
+    words: list[str],
+    group: int,
+    folder: str,
+    environment: dict[str, str],
 ) -> int:
+    os.setpgid(0, group)
     for number, end in enumerate(ends):
         os.dup2(end, number)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = ["capgrade", *arguments]
+    name = Path(words[0]).name
+    sys.argv = [name, *words[1:]]
     try:
-        main()
-        status = 0
+        status = mains[name]() or 0
     except SystemExit as stopped:
         status = int(stopped.code or 0)
     except BaseException:
@@ -106,4 +125,4 @@ def _answer(asked: socket.socket, child: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(*sys.argv[1:])
