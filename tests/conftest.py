@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import cache
 from importlib import import_module
 from io import StringIO
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import typer.main
+from platformdirs import user_cache_path
 
 from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Captions, read_captions
@@ -41,14 +43,17 @@ collect_ignore = ["core"]  # run without the extras: test_core_alone.py
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What tests keep stays in their temporary folder. All workers have one table of METEOR, which
-    takes seconds."""
+    """What tests keep stays in their temporary folder, but for METEOR's table, which takes as long
+    as hundreds of tests: beside the kernels, it is that of the code that makes it."""
     cache = tmp_path_factory.mktemp("cache")
     os.environ["CAPGRADE_CACHE"] = str(cache)
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = tmp_path_factory.getbasetemp().parent / "meteor"
-        shared.mkdir(exist_ok=True)
-        (cache / "meteor").symlink_to(shared)
+    digest = hashlib.sha256()
+    for name in ("measures/meteor/paraphrases.py", "text/tokens.py", "kernels.py"):
+        digest.update((ROOT / "capgrade" / name).read_bytes())
+    kept = user_cache_path("capgrade") / "tests" / f"meteor-{digest.hexdigest()[:16]}"
+    with suppress(OSError):  # then each process makes its own
+        kept.mkdir(parents=True, exist_ok=True)
+        (cache / "meteor").symlink_to(kept)
 
 
 @pytest.fixture(scope="session")

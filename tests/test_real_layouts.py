@@ -1,4 +1,5 @@
-"""`capgrade init` and `dvc repro` on datasets as people hold them, from the files to the report."""
+"""`capgrade init` and `dvc repro` on datasets as people hold them, from the files to what all other
+stages read; of some to the report."""
 
 import json
 import os
@@ -10,6 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import read_manifest
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.regions import RegionStore
@@ -87,34 +89,46 @@ def whole(project: Path) -> dict:
     return json.loads((project / "data" / "metrics" / "small.json").read_text())
 
 
+def read(environment: dict[str, str], project: Path) -> int:
+    """What depends on a layout is run: captions and regions, which are all that later stages know.
+    How many images the test split has."""
+    run(environment, "dvc", "repro", "regions", cwd=project)
+    return read_captions(project / "data" / "captions", "test").n_images
+
+
 @pytest.mark.parametrize("layout", ["flickr8k", "flickr30k", "coco"])
 def test_a_template_and_its_folder_are_enough(
     environment: dict[str, str], tmp_path: Path, layout: str
 ) -> None:
+    """One of them to the report."""
     project = tmp_path / "my project"
     given = ["--template", layout, "--data", "{}", *sets(DETECTOR)]
     said = made(environment, project, layout, given)
     assert "5 captions an image, splits train 24 / val 8 / test 8, " in said
     assert "40 of 40 pictures found" in said
-    run(environment, "dvc", "repro", cwd=project)
-    assert whole(project)["counts"]["images"] == 8
+    assert read(environment, project) == 8
     assert len(RegionStore(project / "data" / "regions")) == N
-    assert "didn't change" in (again := run(environment, "dvc", "repro", cwd=project))
-    assert again.count("Running stage") == 1  # what looks at the inputs
+    if layout == "flickr8k":
+        run(environment, "dvc", "repro", cwd=project)
+        assert whole(project)["counts"]["images"] == 8
+        assert "didn't change" in (again := run(environment, "dvc", "repro", cwd=project))
+        assert again.count("Running stage") == 1  # what looks at the inputs
 
 
 @pytest.mark.parametrize("layout", list(BY_HAND))
 def test_a_source_and_its_pictures(
     environment: dict[str, str], tmp_path: Path, layout: str
 ) -> None:
+    """The table, which lacks two pictures, to the report."""
     project = tmp_path / "my project"
     said = made(environment, project, layout, [*BY_HAND[layout], *sets(DETECTOR)])
     found = 38 if layout == "table" else 40
     assert f"{found} of 40 pictures found" in said
-    run(environment, "dvc", "repro", cwd=project)
-    counts = whole(project)["counts"]
-    assert counts["images"] == (4 if layout == "webdataset" else 8)
+    assert read(environment, project) == (4 if layout == "webdataset" else 8)
     assert len(RegionStore(project / "data" / "regions")) == found
+    if layout == "table":
+        run(environment, "dvc", "repro", cwd=project)
+        assert whole(project)["counts"]["images"] == 8
 
 
 def test_features_that_others_made(environment: dict[str, str], tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_intervals_cover_the_truth_where_images_and_captions_differ() -> None:
     """Both sides share effects of the pair's two images: r is 2/3. Draws of pairs alone cover it in
     half of the worlds."""
     covered = by_pairs = 0
-    for seed in range(60):
+    for seed in range(30):
         random = np.random.default_rng(seed)
         image, owner = random.integers(30, size=(2, 900))
         shared = random.normal(size=30)[image] + random.normal(size=30)[owner]
@@ -101,7 +101,7 @@ def test_intervals_cover_the_truth_where_images_and_captions_differ() -> None:
             [np.corrcoef(value[rows], score[rows])[0, 1] for rows in drawn], (0.025, 0.975)
         )
         by_pairs += low <= 2 / 3 <= high
-    assert covered >= 52 and by_pairs < 42, (covered, by_pairs)
+    assert covered >= 26 and by_pairs < 21, (covered, by_pairs)
 
 
 @pytest.mark.parametrize("seed", range(12))

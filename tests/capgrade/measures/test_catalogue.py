@@ -97,18 +97,21 @@ def test_a_package_brings_a_measure_to_every_command(world: Path) -> None:
     assert show.returncode == 2 and "unknown parameter 'measures.length.scal'" in show.stderr
 
 
-@pytest.mark.parametrize(("module", "said"), [
-    ("raise OSError('no such library')", "no such library"),
-    ("Length = 3", "no subclass"),
-    (MODULE.replace('"length", 0.0', '"cider", 0.0'), "there is a measure 'cider' already"),
-    (MODULE.replace('"length", 0.0', '"weight", 0.0'), "cannot be called 'weight'"),
+WORKS = "relevance --captions captions --measures rouge_l --out made"
+LISTS = "list measures"  # the catalogue alone is a quicker process
+
+
+@pytest.mark.parametrize(("module", "said", "line"), [
+    ("raise OSError('no such library')", "no such library", WORKS),
+    ("Length = 3", "no subclass", LISTS),
+    (MODULE.replace('"length", 0.0', '"cider", 0.0'), "there is a measure 'cider' already", LISTS),
+    (MODULE.replace('"length", 0.0', '"weight", 0.0'), "cannot be called 'weight'", LISTS),
 ])  # fmt: skip
 def test_a_package_that_is_broken_leaves_the_other_measures(
-    world: Path, module: str, said: str
+    world: Path, module: str, said: str, line: str
 ) -> None:
     (world / "site" / "length_measure.py").write_text(module)
-    done = capgrade(
-        world, "relevance", "--captions", "captions", "--measures", "rouge_l", "--out", "made"
-    )
+    done = capgrade(world, *line.split())
     assert done.returncode == 0, done.stderr
+    assert line == WORKS or "rouge_l" in done.stdout
     assert "measure 'length' is left out" in done.stderr and said in done.stderr

@@ -38,14 +38,16 @@ def expected(captions_dir: Path) -> dict[str, bytes]:
     return made(captions_dir, captions_dir.parent / "expected")
 
 
-@pytest.fixture
-def cluster() -> Iterator[str]:
-    """The address of a Dask cluster of two processes."""
+@pytest.fixture(scope="package")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Dask cluster of two processes, with a temporary folder of their own."""
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None
-    ) as running:
-        yield running.scheduler_address
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("workers")))
+        with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as running:
+            yield running.scheduler_address
 
 
 @pytest.fixture(autouse=True)

@@ -86,6 +86,7 @@ def test_a_dask_worker_is_killed(
     from distributed import Client
 
     with Client(cluster, set_as_default=False) as client:
+        client.wait_for_workers(2)
         pids, at = client.run(os.getpid), []
 
     def kill() -> None:
