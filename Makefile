@@ -62,7 +62,9 @@ flickr8k: .venv/installed
 	cd $(PROJECT) && dvc repro
 	cat $(PROJECT)/data/comparison/runs.md
 
-# Files in their order: those of one long test, which come last by default, would end alone.
+# Files in their order: those of one long test, which come last by default, would end alone. Each of two workers computes on a
+# core.
+test: export OMP_NUM_THREADS = 1
 test: .venv/installed lint
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 

@@ -3,12 +3,24 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
+from random import Random
 
 NEVER = 10**9
+EVERY = "CAPGRADE_EVERY_KILL"  # in the environment: before each operation
 # What is written to a file under another name is nothing yet, so that writing is no operation.
 _OPERATIONS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link"}
+
+
+def moments() -> Iterator[int]:
+    """Numbers of operations to be killed before, rising: about each fourth, others every day, or
+    each where $CAPGRADE_EVERY_KILL is set."""
+    draw, at = Random(date.today().toordinal()), 0
+    while True:
+        at += 1 if EVERY in os.environ else draw.randint(1, 7)
+        yield at
 
 
 def counted(work: Callable[[], object], folder: Path, at: int = NEVER) -> int:

@@ -38,7 +38,7 @@ def expected(captions_dir: Path) -> dict[str, bytes]:
     return made(captions_dir, captions_dir.parent / "expected")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Dask cluster of two processes, with a temporary folder of their own."""
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")

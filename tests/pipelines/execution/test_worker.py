@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from unittest.mock import ANY, Mock, patch
 
@@ -34,6 +35,7 @@ from capgrade.schemas.output import output_folder
 from capgrade.schemas.relevance import relevance_schema
 from capgrade.schemas.shards import shard_schema
 from tests.conftest import ROOT, work_of
+from tests.kills import EVERY
 from tests.pipelines.execution.conftest import PARAMS, made
 
 
@@ -178,16 +180,19 @@ def test_a_part_that_somebody_has_damaged_is_made_again(
 
 
 def test_killed_and_handed_out_again(captions_dir: Path, tmp_path: Path) -> None:
-    """The end is the bytes of a run left alone, and under DVC nothing is made twice."""
+    """The end is the bytes of a run left alone, and under DVC nothing is made twice. Other moments
+    every day; .ci/run has more of them."""
     shutil.copytree(captions_dir, tmp_path / "captions")
-    command = [sys.executable, "-m", "tests.pipelines.execution.killed", str(tmp_path), "15", "7"]
+    moments, seed = 45 if EVERY in os.environ else 9, date.today().toordinal()
+    program = [sys.executable, "-m", "tests.pipelines.execution.killed"]
+    command = [*program, str(tmp_path), str(moments), str(seed)]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stdout + told.stderr
+    assert told.returncode == 0, f"{command}\n{told.stdout}{told.stderr}"
     lines = [line.split() for line in told.stdout.splitlines()]
     stages = ["dense", "sampled", "detected", "trained"]
     assert [name for name, *_ in lines] == [*stages, "exchanged", "in_parts", "by_beam", *stages]
     for _, deaths, operations in lines:
-        assert int(deaths) > 7 and int(operations) > 20, told.stdout
+        assert int(deaths) >= moments // 3 and int(operations) > 20, told.stdout
 
 
 def test_parts_in_a_store_are_not_made_again(
