@@ -93,6 +93,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--format tsv|scan|npz --regions DIR": "--format npz --regions data/regions",
     },
     "training.md": {
+        "--images scenes --boxes 8": "--images scenes --boxes 8 --set regions.workers=0",
         "--preset sam --captions DIR --regions DIR": (
             f"--preset sam --captions data/captions --regions data/regions {TINY}"
         ),
@@ -304,7 +305,7 @@ def test_the_example_of_each_command(
     for name, (_, options) in SHOWN.items():
         if name in NOT_HERE:
             continue
-        sizes = {"train": TINY}
+        sizes = {"train": TINY, "regions": "--set regions.workers=0"}
         if name == "explore export":
             rate_some(Path("reviews"))
         if name == "leaderboard":  # `captions` are other ones by now

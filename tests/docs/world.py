@@ -31,7 +31,7 @@ TERAN = (
 )
 PIPELINE = f"""
 capgrade captions {SCENES} --out data/captions
-capgrade regions --images data/captions --boxes 4-8 --out data/regions
+capgrade regions --images data/captions --boxes 4-8 --set regions.workers=0 --out data/regions
 capgrade regions export --format npz --regions data/regions --out features
 capgrade relevance --captions data/captions --split test --out data/relevance
 capgrade shards --captions data/captions --split train --set shards.top=4 --set shards.uniform=4 --out data/shards

@@ -103,7 +103,7 @@ MANY = [
 
 
 @settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     asked=st.lists(st.lists(st.sampled_from(MANY), min_size=1, max_size=8), min_size=1, max_size=4)
