@@ -40,8 +40,8 @@ from capgrade.metrics.catalogue import (
 from capgrade.metrics.directions import LIST_NAMES, add_up, directions_of, split_folds
 from capgrade.metrics.formats import DIRECTION_WORDS, DIRECTIONS
 from capgrade.metrics.judged_sample import (
-    CountedPairs,
     Estimate,
+    PairPlaces,
     QueryValues,
     query_values,
 )
@@ -539,7 +539,8 @@ def evaluate(
         "t2i": {name: sample.transposed() for name, sample in samples.items()},
     }
     scored = {}
-    passes = len(asked) * (len(parts) + bool(samples))  # over the matrix
+    shown = asked if any(name.startswith("lambda") for name in names) else ()
+    passes = len(asked) * (len(parts) + bool(samples)) + len(shown)  # over the matrix
     for direction in asked:
         of_direction = [part[direction] for part in parts]
         # Samples are of the whole gallery, never of folds.
@@ -558,7 +559,10 @@ def evaluate(
             drawn=drawn,
             estimated=estimated,
         )
-    shown = asked if any(name.startswith("lambda") for name in names) else ()
+    collapses = {}
+    for direction in shown:
+        with part_of_work(1, passes):
+            collapses[direction] = collapse(*(part[direction].similarity for part in parts))
     settings = {"ties": ties, **{f"above {n}".rstrip(): repr(v) for n, v in limits.items()}}
     if "asp_a" in names:
         settings["measures of asp_a"] = ", ".join(named)
@@ -566,10 +570,7 @@ def evaluate(
         WHOLE if fold is None else f"folds of {fold}",
         scored,
         _count_cells(directions["i2t"], scored, len(parts), samples),
-        {
-            direction: collapse(*(part[direction].similarity for part in parts))
-            for direction in shown
-        },
+        collapses,
         _notes_of(scored),
         basis=basis_of(
             directions["i2t"], directions["t2i"], ids, samples, settings, next(iter(named), "")
@@ -731,7 +732,7 @@ def _estimate(
 ) -> dict[str, QueryValues]:
     """By metric the estimates of those that read relevance, where that is a sample."""
     estimated: dict[str, QueryValues] = {}
-    pairs, counted = None, None
+    pairs, places = None, None
     for name, sample in samples.items():
         # What `estimate` calls them: recall@5 of relevant_recall@5[cider].
         base_name_of = {
@@ -741,19 +742,21 @@ def _estimate(
         }
         if not base_name_of:  # such as in folds
             continue
-        # Shards have the same pairs for each of their measures.
-        if pairs is None or not all(map(np.array_equal, pairs, (sample.image, sample.caption))):
-            pairs, counted = (sample.image, sample.caption), None
-        if counted is None:
-            counted = CountedPairs.count(queries.similarity, sample)
-        found = query_values(
-            queries.similarity,
-            sample,
-            list(base_name_of.values()),
-            above=limits.get(name, 0.0),
-            seed=seed,
-            counted=counted,
-        )
+        with part_of_work(1, len(samples)):
+            # Shards have the same pairs for each of their measures.
+            if pairs is None or not all(map(np.array_equal, pairs, (sample.image, sample.caption))):
+                pairs, places = (sample.image, sample.caption), None
+            if places is None:
+                with part_of_work(1, 2):
+                    places = PairPlaces.find(queries.similarity, sample, seed)
+            found = query_values(
+                queries.similarity,
+                sample,
+                list(base_name_of.values()),
+                above=limits.get(name, 0.0),
+                seed=seed,
+                places=places,
+            )
         estimated |= {item: found[base_name] for item, base_name in base_name_of.items()}
     return estimated
 

@@ -17,7 +17,8 @@ more than its width, or where the bias is larger than half of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaincinv, ndtri
 
+from capgrade.kernels import get_num_threads, in_threads, njit
 from capgrade.metrics.base import Matrix, check_k, check_matrix, place_pairs, share
 from capgrade.metrics.positives import Positives
 from capgrade.metrics.uncertainty import resampled_means, share_interval, tails
@@ -205,23 +207,23 @@ def query_values(
     *,
     above: float = 0.0,
     seed: int = 0,
-    counted: CountedPairs | None = None,
+    places: PairPlaces | None = None,
 ) -> dict[str, QueryValues]:
-    """Each metric's estimate of every query, float64 [Q], by scores [Q, N]; `counted` are its
-    pairs, if their places are known.
+    """Each metric's estimate of every query, float64 [Q], by scores [Q, N]; `places` are those of
+    its pairs, if they are known.
 
     InputError for an unknown metric, for pairs outside the scores, and for a sample whose weights
     do not add up to their number of pairs."""
     check_matrix("similarity", similarity := as_numpy(scores))
     chosen = [_Metric.parse(name) for name in metrics]
     sample.require_gains()
-    if counted is None:
-        counted = CountedPairs.count(similarity, sample)
+    if places is None:
+        places = PairPlaces.find(similarity, sample, seed)
     sample.require_all(
         *similarity.shape,
         remedy="give every pair a chance, as draw_pool does, and scores of these pairs alone",
     )
-    placed = _PlacedPairs.by_place(counted, similarity.shape, sample, np.random.default_rng(seed))
+    placed = _PlacedPairs.of(places, similarity.shape, sample)
     by_metric: dict[str, QueryValues] = {}
     for graded in (True, False):
         some = [metric for metric in chosen if metric.graded == graded]
@@ -232,17 +234,18 @@ def query_values(
 
 
 @dataclass(frozen=True)
-class CountedPairs:
-    """Pairs of a sample by query: their rows in it, and how many candidates of the query score
-    higher, and the same, all int64 [n]. Samples of the same pairs have them in common."""
+class PairPlaces:
+    """Pairs of a sample by query and place: the query, the place in its ranking from 0, and the row
+    in the sample, all int64 [n]. Samples of the same pairs have them in common."""
 
+    query: Array
+    place: Array
     row: Array
-    above: Array
-    tied: Array
 
     @classmethod
-    def count(cls, similarity: Array, sample: Pairs) -> CountedPairs:
-        """InputError for pairs outside the scores."""
+    def find(cls, similarity: Array, sample: Pairs, seed: int) -> PairPlaces:
+        """Tied candidates are put in a random order. InputError for pairs outside the scores, and
+        for one that is judged twice."""
         queries, width = similarity.shape
         sides = ("query", sample.image, queries), ("item", sample.caption, width)
         for what, values, size in sides:
@@ -251,13 +254,18 @@ class CountedPairs:
                     f"a pair of the sample has its {what} outside the {queries} x {width} scores"
                 )
                 raise InputError(problem, remedy="give rows and columns of the scores")
-        if len(np.unique(sample.image * width + sample.caption)) < len(sample):
+        cells = np.sort(sample.image * width + sample.caption)
+        if (cells[1:] == cells[:-1]).any():
             remedy = "give it one gain, such as the mean of its judges"
             raise InputError("a pair is judged twice", remedy=remedy)
         row = np.argsort(sample.image, kind="stable")
-        first = np.searchsorted(sample.image[row], np.arange(queries + 1))
+        query = sample.image[row]
+        first = np.searchsorted(query, np.arange(queries + 1))
         lists = Positives(first, sample.caption[row], np.zeros(queries, np.int64))
-        return cls(row, *place_pairs(similarity, lists))
+        above, tied = place_pairs(similarity, lists)
+        place = above + _drawn_offsets(query, above, tied, np.random.default_rng(seed))
+        within = np.argsort(query * width + place)
+        return cls(query[within], place[within], row[within])
 
 
 @dataclass(frozen=True)
@@ -276,20 +284,11 @@ class _PlacedPairs:
     row: Array
 
     @classmethod
-    def by_place(
-        cls,
-        counted: CountedPairs,
-        shape: tuple[int, int],
-        sample: Pairs,
-        random: np.random.Generator,
-    ) -> _PlacedPairs:
-        """Tied candidates are put in a random order."""
-        query = sample.image[counted.row]
-        place = counted.above + _drawn_offsets(query, counted.above, counted.tied, random)
-        within = np.lexsort((place, query))
-        row = counted.row[within]
+    def of(cls, places: PairPlaces, shape: tuple[int, int], sample: Pairs) -> _PlacedPairs:
+        """The pairs of a sample, at their places."""
+        row = places.row
         columns = np.asarray(sample.value, np.float64)[row], sample.weight[row], sample.limits[row]
-        return cls(*shape, query[within], place[within], *columns, row)
+        return cls(*shape, places.query, places.place, *columns, row)
 
     def of_relevant(self, above: float) -> _PlacedPairs:
         """The same with gains of 0 and 1."""
@@ -302,6 +301,11 @@ class _PlacedPairs:
         return np.asarray(self.weight > 1)
 
     @cached_property
+    def weight_group(self) -> Array:
+        """Pairs of like weight, by the logarithm of it, int64 [n]."""
+        return np.log2(self.weight).astype(np.int64)
+
+    @cached_property
     def drawn(self) -> Array:
         """The rows of pairs with a gain, int [found]."""
         return np.flatnonzero(self.gain > 0)
@@ -309,7 +313,8 @@ class _PlacedPairs:
     @cached_property
     def found(self) -> _Found:
         """These pairs."""
-        return _Found(self.query[self.drawn], self.place[self.drawn], self.gain[self.drawn])
+        rows = self.drawn
+        return _Found(self.queries, self.query[rows], self.place[rows], self.gain[rows])
 
 
 def _drawn_offsets(query: Array, above: Array, tied: Array, random: np.random.Generator) -> Array:
@@ -344,7 +349,7 @@ def _estimate_queries(
         weight.__getitem__,
         *(partial(_moved, weight, side, deviation) for both in sides for side in (both, -both)),
     ]
-    values, *moved = _score(placed.queries, placed.width, metrics, found, weights)
+    values, *moved = _score(placed.width, metrics, found, weights)
     errors = np.stack([(moved[k] - moved[k + 1]) / 2 for k in range(0, len(moved), 2)])
     # Fewer tell nothing of others.
     tells = int(placed.unsure[drawn].sum()) >= _FEW
@@ -371,19 +376,34 @@ def _moved(weight: Array, side: Array, deviation: Array, rows: Any) -> Array:
 
 @dataclass(frozen=True)
 class _Found:
-    """Pairs with a gain, by query and place: query, place and gain, all [n]."""
+    """Pairs with a gain, by query and place: the number of queries, and query, place and gain, all
+    [n]."""
 
+    queries: int
     query: Array
     place: Array
     gain: Array
 
     @classmethod
     def sort(
-        cls, query: Array, place: Array, gain: Array, *more: Array
+        cls, queries: int, query: Array, place: Array, gain: Array, *more: Array
     ) -> tuple[_Found, list[Array]]:
         """From pairs in any order, and more columns in theirs."""
         order = np.lexsort((place, query))
-        return cls(query[order], place[order], gain[order]), [column[order] for column in more]
+        found = cls(queries, query[order], place[order], gain[order])
+        return found, [column[order] for column in more]
+
+    @cached_property
+    def start(self) -> Array:
+        """Where the pairs of each query begin, int64 [queries + 1]."""
+        return np.searchsorted(self.query, np.arange(self.queries + 1))
+
+    @cached_property
+    def by_gain(self) -> Array:
+        """The rows of each query by gain, falling, int64 [n]."""
+        order = np.empty(len(self.gain), np.int64)
+        in_threads(_sort_by_gain, self.queries, self.start, self.gain, order)
+        return order
 
 
 @dataclass(frozen=True)
@@ -391,7 +411,6 @@ class _World:
     """Queries as those of the sample might be, when every pair is judged: found pairs, and the
     weight of each in a sample of them, 0 where it is not drawn."""
 
-    queries: int
     width: int
     found: _Found
     weight: Array
@@ -435,19 +454,20 @@ class _World:
             weight = np.where(random.random(len(weight)) * weight < 1, weight, 0.0)
             place = first[band] + (part * size[band]).astype(np.int64)
             parts.append((query, place, placed.gain[like], weight))
-        found, (weight,) = _Found.sort(*map(np.concatenate, zip(*parts, strict=True)))
-        return cls(queries, placed.width, found, weight)
+        columns = map(np.concatenate, zip(*parts, strict=True))
+        found, (weight,) = _Found.sort(queries, *columns)
+        return cls(placed.width, found, weight)
 
     def biases(self, metrics: Sequence[_Metric]) -> dict[str, tuple[float, float, float]]:
         """By how much the plug-in of each metric exceeds the true value, and the standard error of
         that; and how much the mean would rise if each query without a relevant pair had one, as
         those have of which none is drawn."""
         weights = [self.weight.__getitem__, np.ones(len(self.weight)).__getitem__]
-        estimated, true = _score(self.queries, self.width, metrics, self.found, weights)
-        errors = estimated - true
-        noise = errors.std(axis=1) / np.sqrt(self.queries)
+        estimated, true = _score(self.width, metrics, self.found, weights)
+        errors, queries = estimated - true, self.found.queries
+        noise = errors.std(axis=1) / np.sqrt(queries)
         has, drawn = (
-            np.bincount(self.found.query[rows], minlength=self.queries) > 0
+            np.bincount(self.found.query[rows], minlength=queries) > 0
             for rows in (slice(None), self.weight > 0)
         )
         missed = has & ~drawn
@@ -507,8 +527,8 @@ def _unseen(
     weight, and inside or not; and what is most of it, in words."""
     moved, largest, words = dict[tuple[int, bool], float](), 0.0, ""
     inside = placed.place < metric.k if metric.k else np.zeros(len(placed.place), bool)
-    group = np.log2(placed.weight).astype(np.int64) * 2 + inside
-    found, drawn = placed.found, placed.drawn
+    group = placed.weight_group * 2 + inside
+    found = placed.found
     typical = float(found.gain.mean()) if len(found.gain) else 1.0
     unsure = placed.unsure
     open_queries = np.ones(placed.queries, bool)
@@ -521,30 +541,27 @@ def _unseen(
         # Each might change its query by 1.
         largest = moved[0, True] = missed / placed.queries
         words = f"{missed:,} of {first:,} pairs among the first {metric.k} are not judged"
-    for rows in _groups(np.where(unsure, group, -1)):
-        relevant = int((placed.gain[rows] > 0).sum())
-        if not unsure[rows[0]] or relevant >= _FEW:
-            continue
+    unsure_group = group[unsure]
+    found_in = np.bincount(unsure_group, placed.gain[unsure] > 0)
+    for number in np.flatnonzero((np.bincount(unsure_group) > 0) & (found_in < _FEW)):
+        rows, relevant = np.flatnonzero(unsure & (group == number)), int(found_in[number])
         mixed = random.permutation(rows)
-        query, one = np.unique(placed.query[mixed], return_index=True)
-        added, asked = mixed[one], len(one)
-        gain = np.minimum(typical, placed.most[added])
-        query, added, gain = (column[gain > 0] for column in (query, added, gain))
-        with_added, (weight,) = _Found.sort(
-            np.concatenate([found.query, query]),
-            np.concatenate([found.place, placed.place[added]]),
-            np.concatenate([found.gain, gain]),
-            np.concatenate([placed.weight[drawn], np.ones(len(added))]),
-        )
-        changed = _score(placed.queries, placed.width, [metric], with_added, [weight.__getitem__])[
-            0, 0
-        ]
+        # One of each query: what is written last stays, the first of the order.
+        chosen = np.full(placed.queries, -1)
+        chosen[placed.query[mixed[::-1]]] = mixed[::-1]
+        query = np.flatnonzero(chosen >= 0)
+        rows_added, asked = chosen[query], len(query)
+        gain = np.minimum(typical, placed.most[rows_added])
+        query, rows_added, gain = (column[gain > 0] for column in (query, rows_added, gain))
+        added = _Found(placed.queries, query, placed.place[rows_added], gain)
+        weights = [placed.weight[placed.drawn].__getitem__]
+        changed = _score(placed.width, [metric], found, weights, added)[0, 0]
         change = float((changed - values).sum()) / asked
         limit = gammaincinv(relevant + 1, _LEVEL) - relevant
         stands_for = float(placed.weight[rows].mean())
         others = min(limit * stands_for, float((placed.weight[rows] - 1).sum()))
         part = others * change / placed.queries
-        moved[int(group[rows[0]]) // 2, bool(inside[rows[0]])] = part
+        moved[int(number) // 2, bool(number % 2)] = part
         if abs(part) > largest:
             largest = abs(part)
             words = (
@@ -554,63 +571,149 @@ def _unseen(
     return moved, words
 
 
+_Weights = Sequence[Callable[[slice], Array]]  # of some rows of found pairs, each
+
+
 def _score(
-    queries: int,
     width: int,
     metrics: Sequence[_Metric],
     found: _Found,
-    weights: Sequence[Callable[[slice], Array]],
+    weights: _Weights,
+    added: _Found | None = None,
 ) -> Array:
-    """Each metric of each query, float64 [weights, metrics, queries], by blocks of queries, where
-    found pairs count as each of `weights` says of some rows."""
-    values = np.zeros((len(weights), len(metrics), queries))
-    ends = np.searchsorted(found.query, np.arange(queries + 1))
-    sizes = np.diff(ends)
-    by_gain = any(metric.graded for metric in metrics)
+    """Each metric of each query, float64 [weights, metrics, queries], where found pairs count as
+    each of `weights` says. Either all metrics add up gains, or none does. `added` has more pairs,
+    at most one a query, that count as 1."""
+    values = np.zeros((len(weights), len(metrics), found.queries))
+    if all(metric.graded for metric in metrics):
+        _add_up_gains(metrics, found, weights, added, values)
+    else:
+        _count_hits(width, metrics, found, weights, added, values)
+    return values
+
+
+def _add_up_gains(
+    metrics: Sequence[_Metric],
+    found: _Found,
+    weights: _Weights,
+    added: _Found | None,
+    values: Array,
+) -> None:
+    """`_score` of metrics that add up gains, into `values`."""
+    place, more = np.zeros(found.queries, np.int64), np.zeros(found.queries)
+    if added is not None:
+        place[added.query], more[added.query] = added.place, added.gain
+    linear = found.gain, more
+    exponential = linear
+    if any(metric.kind == "ndcg_exp" for metric in metrics):
+        exponential = 2.0**found.gain - 1, 2.0**more - 1
+    for weight, by_metric in zip(weights, values, strict=True):
+        columns = found.start, found.by_gain, found.place, weight(slice(None)), place
+        for metric, out in zip(metrics, by_metric, strict=True):
+            gains = exponential if metric.kind == "ndcg_exp" else linear
+            in_threads(_add_up, found.queries, *columns, *gains, metric.discounts, out)
+
+
+@njit(cache=True, nogil=True)
+def _sort_by_gain(begin, end, start, gain, order):
+    """The rows of each query by gain, falling."""
+    for query in range(begin, end):
+        first, stop = start[query], start[query + 1]
+        order[first:stop] = first + np.argsort(-gain[first:stop], kind="mergesort")
+
+
+@njit(cache=True, nogil=True)
+def _add_up(begin, end, start, order, place, count, at, gain, more, discounts, out):
+    """The gains found at the first k places, by discounts [k], over those of the best order; 0
+    where there are none.
+
+    Pairs of query q, start[q] to start[q + 1], are in the order of places, and in `order` by gain.
+    One more of a gain more[q], if that is not 0, is at place at[q]. In the best order a pair takes
+    as many places as it counts, also parts of them. It ends at place k, which few pairs reach.
+    """
+    k = len(discounts)
+    for query in range(begin, end):
+        first, stop, extra = start[query], start[query + 1], more[query]
+        found = extra * discounts[at[query]] if at[query] < k else 0.0
+        for row in range(first, stop):
+            if place[row] >= k:
+                break
+            found += gain[row] * count[row] * discounts[place[row]]
+        best, filled, whole, next_row = 0.0, 0.0, 0, first  # `whole` places are filled to the end
+        while whole < k and (next_row < stop or extra > 0):
+            if next_row == stop or (extra > 0 and extra > gain[order[next_row]]):
+                pair_gain, size, extra = extra, 1.0, 0.0
+            else:
+                pair_gain, size = gain[order[next_row]], count[order[next_row]]
+                next_row += 1
+            reaches, taken = filled + size, 0.0
+            while whole < k and reaches >= whole + 1:
+                taken += (whole + 1 - filled) * discounts[whole]
+                whole += 1
+                filled = np.float64(whole)
+            if whole < k:
+                taken += (reaches - filled) * discounts[whole]
+                filled = reaches
+            best += pair_gain * taken
+        out[query] = found / best if best > 0 else 0.0
+
+
+def _count_hits(
+    width: int,
+    metrics: Sequence[_Metric],
+    found: _Found,
+    weights: _Weights,
+    added: _Found | None,
+    values: Array,
+) -> None:
+    """`_score` of metrics of what is relevant, into `values`, by blocks of queries on threads."""
+    if added is not None:
+        both = (found.query, added.query), (found.place, added.place), (found.gain, added.gain)
+        counts = (np.append(weight(slice(None)), np.ones(len(added.query))) for weight in weights)
+        found, columns = _Found.sort(found.queries, *map(np.concatenate, both), *counts)
+        weights = [column.__getitem__ for column in columns]
+    start, sizes = found.start, np.diff(found.start)
+
+    def score(block: slice) -> None:
+        part = slice(start[block.start], start[block.stop])
+        row = found.query[part] - block.start
+        at = row, np.arange(part.start, part.stop) - start[block][row]
+        shape = block.stop - block.start, max(1, int(sizes[block].max()))
+        place, table = np.full(shape, width), np.zeros(shape)
+        place[at] = found.place[part]
+        for weight, by_metric in zip(weights, values, strict=True):
+            table[at] = weight(part)
+            pairs = _Pairs(place, table)
+            for metric, out in zip(metrics, by_metric, strict=True):
+                out[block] = metric.of(pairs)
+
+    with ThreadPoolExecutor(get_num_threads()) as pool:
+        for _ in pool.map(score, _blocks(sizes)):
+            pass
+
+
+def _blocks(sizes: Array) -> Iterator[slice]:
+    """As many queries as fit, each as wide as the one with the most pairs."""
     start = 0
-    while start < queries:
-        # As many queries as fit, each as wide as the one with the most pairs.
+    while start < len(sizes):
         wide = np.maximum.accumulate(sizes[start : start + _CELLS])
         stop = start + max(1, int((wide * np.arange(1, len(wide) + 1) <= _CELLS).sum()))
-        part = slice(ends[start], ends[stop])
-        row = found.query[part] - start
-        at = row, np.arange(ends[start], ends[stop]) - ends[start:stop][row]
-        shape = stop - start, max(1, int(sizes[start:stop].max()))
-        place, gain = np.full(shape, width), np.zeros(shape)
-        place[at], gain[at] = found.place[part], found.gain[part]
-        order = np.argsort(-gain, axis=1, kind="stable") if by_gain else None
-        for number, weight in enumerate(weights):
-            counts = np.zeros(shape)
-            counts[at] = weight(part)
-            pairs = _Pairs(place, gain, counts, order)
-            for column, metric in enumerate(metrics):
-                values[number, column, start:stop] = metric.of(pairs)
+        yield slice(start, stop)
         start = stop
-    return values
 
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Found pairs of queries [b, P], by place: place, gain, how many pairs each counts as, and
-    their order by gain."""
+    """Found pairs of queries [b, P], by place: place, and how many relevant pairs each counts
+    as."""
 
     place: Array
-    gain: Array
     count: Array
-    order: Array | None  # by gain, falling
 
     @cached_property
     def relevant(self) -> Array:
         """How many are relevant, [b]."""
         return self.count.sum(axis=1)
-
-    @cached_property
-    def best(self) -> tuple[Array, Array]:
-        """The gains, falling, and up to which place each of these pairs reaches in the best order,
-        where a pair takes as many places as it counts."""
-        assert self.order is not None  # of metrics that add up gains
-        gain, count = (np.take_along_axis(of, self.order, axis=1) for of in (self.gain, self.count))
-        return gain, count.cumsum(axis=1)
 
     @cached_property
     def precision(self) -> Array:
@@ -648,10 +751,14 @@ class _Metric:
         """Whether a sum divides, so that the plug-in is biased."""
         return self.kind not in ("recall", "precision")
 
+    @property
+    def discounts(self) -> Array:
+        """The weights of the first K places, of a metric that adds up gains, [K]."""
+        return np.ones(self.k) if self.kind == "ncs" else 1 / np.log2(np.arange(self.k) + 2.0)
+
     def of(self, pairs: _Pairs) -> Array:
-        """The plug-in of each query: Horvitz and Thompson's estimates in place of sums, [b]."""
-        if self.graded:
-            return self._of_gains(pairs)
+        """The plug-in of each query of a metric that adds up no gains: Horvitz and Thompson's
+        estimates in place of sums, [b]."""
         if self.kind in _WITHOUT_K:
             hits = pairs.count if self.kind == "r_precision" else pairs.count * pairs.precision
             if self.kind != "map":  # those among the first R
@@ -663,20 +770,6 @@ class _Metric:
             return 1 - np.prod(1 - pairs.count * inside, axis=1)
         hits = (pairs.count * inside).sum(axis=1)
         return hits / self.k if self.kind == "precision" else share(hits, pairs.relevant)
-
-    def _of_gains(self, pairs: _Pairs) -> Array:
-        """The gains of the first K over those of the best order: NCS, or discounted by place."""
-        gain, (best, filled) = pairs.gain, pairs.best
-        if self.kind == "ndcg_exp":
-            gain, best = 2.0**gain - 1, 2.0**best - 1
-        inside = (pairs.place < self.k).astype(np.float64)
-        filled = np.minimum(filled, self.k)
-        if self.kind != "ncs":
-            discounts = 1 / np.log2(np.arange(self.k) + 2.0)
-            inside /= np.log2(pairs.place + 2.0)
-            filled = np.interp(filled, np.arange(self.k + 1), np.append(0, discounts.cumsum()))
-        ideal = (best * np.diff(filled, axis=1, prepend=0)).sum(axis=1)
-        return share((gain * pairs.count * inside).sum(axis=1), ideal)
 
 
 _GRADED = ("ndcg", "ndcg_exp", "ncs")

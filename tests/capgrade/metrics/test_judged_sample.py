@@ -207,10 +207,10 @@ def test_average_precision_is_as_near_the_true_one_as_trec_evals_infap() -> None
 def test_whether_any_is_relevant_is_unbiased() -> None:
     """recall@3 of two relevant of which each is judged or not, by all outcomes and their chances."""
     weight, total = np.array([[2.0, 4.0]]), 0.0
-    place, gain = np.array([[0, 2]]), np.ones((1, 2))
+    place = np.array([[0, 2]])
     for drawn in np.ndindex(2, 2):
         chance = np.prod(np.where(drawn, 1 / weight, 1 - 1 / weight))
-        pairs = _Pairs(place, gain, weight * drawn, None)
+        pairs = _Pairs(place, weight * drawn)
         total += chance * _Metric.parse("recall@3").of(pairs)[0]
     assert total == pytest.approx(1.0)
 
