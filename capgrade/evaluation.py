@@ -732,7 +732,7 @@ def _estimate(
 ) -> dict[str, QueryValues]:
     """By metric the estimates of those that read relevance, where that is a sample."""
     estimated: dict[str, QueryValues] = {}
-    pairs, places = None, None
+    placed, places = None, None
     for name, sample in samples.items():
         # What `estimate` calls them: recall@5 of relevant_recall@5[cider].
         base_name_of = {
@@ -744,10 +744,9 @@ def _estimate(
             continue
         with part_of_work(1, len(samples)):
             # Shards have the same pairs for each of their measures.
-            if pairs is None or not all(map(np.array_equal, pairs, (sample.image, sample.caption))):
-                pairs, places = (sample.image, sample.caption), None
-            if places is None:
+            if placed is None or not sample.are_pairs_of(placed):
                 with part_of_work(1, 2):
+                    placed = sample
                     places = PairPlaces.find(queries.similarity, sample, seed)
             found = query_values(
                 queries.similarity,

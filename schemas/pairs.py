@@ -114,6 +114,12 @@ class Pairs:
         (name,) = self.values or (_GAIN,)
         return replace(self, values={name: values})
 
+    def are_pairs_of(self, other: Pairs) -> bool:
+        """Whether these are the pairs of another table, in its order."""
+        return np.array_equal(self.image, other.image) and np.array_equal(
+            self.caption, other.caption
+        )
+
     def require_gains(self) -> None:
         """InputError for a value that is below 0 or no number."""
         if not (np.isfinite(self.value).all() and (np.asarray(self.value) >= 0).all()):

@@ -367,7 +367,8 @@ def score_queries(queries: Queries, score: Score) -> Array:
 
 def _read_rows(matrix: Array, first: int, last: int) -> Array:
     """Some rows of a matrix, as they are ranked. Of one that lies by columns they are turned in
-    strips: a row would be read cell by cell, each on a page of its own."""
+    strips: a row would be read cell by cell, each on a page of its own. The system reads whole
+    stretches of a mapped file around them, so each strip leaves the memory again."""
     rows = matrix[first:last]
     if abs(rows.strides[1]) <= abs(rows.strides[0]):
         return as_rankable(rows)
@@ -375,6 +376,7 @@ def _read_rows(matrix: Array, first: int, last: int) -> Array:
     for start in range(0, rows.shape[1], _TURNED):
         strip = slice(start, start + _TURNED)
         turned[:, strip] = rows[:, strip]
+        release(rows)
     return as_rankable(turned)
 
 

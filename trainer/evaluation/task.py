@@ -2,7 +2,7 @@
 checked against them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -320,9 +320,15 @@ def _read_samples(
     `Labels.sample`."""
     labels = Labels.load(folder, split=table.split, captions=captions)
     labels.table.require_rows_of(table, folder)
-    samples = {name: labels.sample(name) for name in labels.measures}
-    if len(images) < table.n_images or len(kept) < table.n_captions:
-        samples = {name: sample.among(images, kept) for name, sample in samples.items()}
+    samples: dict[str, Pairs] = {}
+    for name in labels.measures:
+        sample = labels.sample(name)
+        if len(images) < table.n_images or len(kept) < table.n_captions:
+            sample = sample.among(images, kept)
+        first = next(iter(samples.values()), sample)
+        if sample.are_pairs_of(first):  # as of shards: they are in memory once
+            sample = replace(sample, image=first.image, caption=first.caption, weight=first.weight)
+        samples[name] = sample
     return samples
 
 

@@ -25,7 +25,14 @@ from capgrade.metrics import (
     recall_share,
 )
 from capgrade.metrics.base import lists_of
-from capgrade.metrics.judged_sample import _drawn_offsets, _Metric, _Pairs, query_values
+from capgrade.metrics.judged_sample import (
+    _drawn_offsets,
+    _Found,
+    _Metric,
+    _Pairs,
+    _score,
+    query_values,
+)
 from capgrade.metrics.uncertainty import share_interval
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -213,6 +220,45 @@ def test_whether_any_is_relevant_is_unbiased() -> None:
         pairs = _Pairs(place, weight * drawn)
         total += chance * _Metric.parse("recall@3").of(pairs)[0]
     assert total == pytest.approx(1.0)
+
+
+def by_definition(
+    name: str, k: int, place: np.ndarray, gain: np.ndarray, count: np.ndarray
+) -> float:
+    """Gains of the first K over those of the best order, by all pairs of one query."""
+    gain = 2.0**gain - 1 if name == "ndcg_exp" else gain
+    discounts = np.ones(k) if name == "ncs" else 1 / np.log2(np.arange(k) + 2.0)
+    inside = place < k
+    found = (gain * count)[inside] @ discounts[place[inside]]
+    order = np.argsort(-gain)
+    reached = np.minimum(count[order].cumsum(), k)
+    reached = np.interp(reached, np.arange(k + 1), np.append(0, discounts.cumsum()))
+    best = gain[order] @ np.diff(reached, prepend=0)
+    return found / best if best > 0 else 0.0
+
+
+@pytest.mark.parametrize("name", ["ncs", "ndcg", "ndcg_exp"])
+def test_gains_are_those_of_all_pairs(name: str) -> None:
+    """With counts below 1, of 0 and over K, equal gains, a query without pairs, and one more."""
+    random, sizes, width = np.random.default_rng(0), [0, 1, 5, 40, 200, 3], 500
+    query = np.repeat(np.arange(len(sizes)), sizes)
+    place = np.concatenate([np.sort(random.choice(width, n, replace=False)) for n in sizes])
+    gain = np.round(random.random(len(query)), 1) + 0.1
+    count = random.choice([0, 0.5, 0.7, 1, 1.3, 30], len(query))
+    found = _Found(len(sizes), query, place, gain)
+    rows = np.array([0, 2, 3])
+    added = _Found(len(sizes), rows, np.array([3, 400, 7]), np.array([0.3, 5.0, 0.55]))
+    for k in (1, 5, 25):
+        metric = [_Metric.parse(f"{name}@{k}")]
+        plain = _score(width, metric, found, [count.__getitem__])[0, 0]
+        more = _score(width, metric, found, [count.__getitem__], added)[0, 0]
+        for q in range(len(sizes)):
+            own = query == q
+            columns = place[own], gain[own], count[own]
+            assert plain[q] == pytest.approx(by_definition(name, k, *columns)), (q, k)
+            also = [column[added.query == q] for column in (added.place, added.gain)]
+            both = map(np.append, columns, [*also, np.ones(len(also[0]))])
+            assert more[q] == pytest.approx(by_definition(name, k, *both)), (q, k)
 
 
 def test_scores_that_differ_in_float64_alone_are_ranked() -> None:

@@ -100,3 +100,15 @@ def test_a_large_matrix_is_read_in_parts(world, tmp_path, monkeypatch):
     for total, taken in steps:
         assert total == 3 * 180 and sum(taken) == pytest.approx(total)
     assert len(steps[1][1]) > 20
+    assert max(steps[1][1]) < 540 / 6, "estimates are steps, too"
+
+
+def test_measures_of_the_same_pairs_have_them_in_memory_once(world, tmp_path):
+    out = tmp_path / "shards"
+    made = "--split test --measures cider,rouge_l --set shards.top=10 --set shards.uniform=20"
+    assert call("shards", "--captions", world / "captions", *made.split(), "--out", out) == 0
+    task = load_task(world / "captions", similarity=world / "sims.npy", relevance=out)[0]
+    cider, rouge_l = task.samples.values()
+    for column in ("image", "caption", "weight"):
+        assert getattr(cider, column) is getattr(rouge_l, column), column
+    assert cider.value is not rouge_l.value
