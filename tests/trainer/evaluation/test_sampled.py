@@ -10,7 +10,7 @@ import pytest
 from capgrade.metrics import base
 from capgrade.schemas.captions import read_captions
 from capgrade.trainer.evaluation import evaluate as stage
-from capgrade.trainer.evaluation import task as task_module
+from capgrade.trainer.evaluation import similarity as similarity_module
 from capgrade.trainer.evaluation.evaluate import evaluate
 from capgrade.trainer.evaluation.task import load_task
 from capgrade.trainer.stages.evaluate import EvaluateParams
@@ -84,8 +84,8 @@ def test_a_large_matrix_is_read_in_parts(world, tmp_path, monkeypatch):
     found = []
     for number, small in enumerate((False, True)):
         if small:
-            monkeypatch.setattr(task_module, "_IN_MEMORY", 0)
-            monkeypatch.setattr(task_module, "_PRODUCT", 1000)
+            monkeypatch.setattr(similarity_module, "_IN_MEMORY", 0)
+            monkeypatch.setattr(similarity_module, "_PRODUCT", 1000)
             monkeypatch.setattr(base, "_READ", 400)
         task, notes = load_task(
             world / "captions", embeddings=tables, relevance=world / "shards", split="test"
