@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from capgrade.agreement.calibration import load, named
+from capgrade.agreement.calibration import calibration_file, load_calibration
 from capgrade.labels import Labels
 from capgrade.schemas.errors import InputError
 
@@ -27,10 +27,10 @@ def value_at(
     >>> 0.5 < value_at(Labels.load("dataset"), 0.5, measure="sbert") < 1
     True
     """
-    name, path = labels.choose_measure(measure), named(Path(calibration))
+    name, path = labels.choose_measure(measure), calibration_file(Path(calibration))
     if labels.made_with is None:
         problem = "the parameters of their measures are not known"
         raise InputError(problem, file=labels.file, remedy="open them with Labels.load")
     used = {name: labels.made_with[name]}
-    calibrated = load(path).fitting(labels.owner).of(used, Path(labels.file), path)
+    calibrated = load_calibration(path).fitting(labels.owner).of(used, Path(labels.file), path)
     return calibrated.curves[name].value_at(p)

@@ -77,7 +77,7 @@ def nms_batch(
     steps = 1 if boxes.device.type == "cpu" else STEPS_A_CHECK
     # The best boxes of all pictures come first, block by block, until every picture has its limit.
     for block in order.split(NMS_BLOCK, dim=1):
-        block_boxes, kept_boxes = take(boxes, block), take(boxes, kept[:, :limit])
+        block_boxes, kept_boxes = take_rows(boxes, block), take_rows(boxes, kept[:, :limit])
         by_kept = overlaps(kept_boxes, block_boxes, threshold, caffe=caffe)
         by_kept &= (rank < count[:, None])[:, :, None]
         alive = valid.gather(1, block) & ~by_kept.any(dim=1)
@@ -128,7 +128,7 @@ def nms_per_class(boxes: Tensor, scores: Tensor, threshold: float, valid: Tensor
     return torch.cat(kept, dim=1).view_as(scores)
 
 
-def take(x: Tensor, index: Tensor) -> Tensor:
+def take_rows(x: Tensor, index: Tensor) -> Tensor:
     """The rows of each picture that its indices name: (B, N, ...), (B, K) -> (B, K, ...)."""
     return x[torch.arange(len(x), device=x.device)[:, None], index]
 

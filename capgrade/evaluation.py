@@ -56,7 +56,7 @@ from capgrade.metrics.uncertainty import (
     resampled_medians,
     tails,
 )
-from capgrade.schemas.arrays import Array, as_numpy, parts_of
+from capgrade.schemas.arrays import Array, as_numpy, row_parts
 from capgrade.schemas.errors import InputError, check_choice
 from capgrade.schemas.extras import needs
 from capgrade.schemas.pairs import Pairs
@@ -670,7 +670,7 @@ def _named_metrics(metrics: str | Sequence[str] | None) -> list[str] | None:
 
 def may_be_cosines(similarity: Array) -> bool:
     """Whether these can be cosines, which SemanticMap needs."""
-    return all(rows.min() >= -1.001 and rows.max() <= 1.001 for rows in parts_of(similarity))
+    return all(rows.min() >= -1.001 and rows.max() <= 1.001 for rows in row_parts(similarity))
 
 
 def _limits_of(

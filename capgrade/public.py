@@ -44,7 +44,8 @@ USERS = {
 PARTS = {
     # What people say of pairs, and what a measure's value means by it.
     "capgrade.agreement.calibration": (
-        "ACCEPTED Calibration SHIPPED calibration_errors load meanings named scale_of"
+        "ACCEPTED Calibration SHIPPED calibration_errors calibration_file load_calibration meanings"
+        " scale_of"
     ),
     "capgrade.agreement.coefficients": "taus",
     "capgrade.agreement.correlation": "judged_intervals judged_values",
@@ -55,9 +56,9 @@ PARTS = {
     # Labels and lists of them in files.
     "capgrade.labels.hub": "download",
     "capgrade.labels.layout": "hub_name",
-    "capgrade.labels.qrels": "write_tsv",
+    "capgrade.labels.qrels": "write_qrels_tsv",
     "capgrade.labels.stored": "Sampled",
-    "capgrade.lists": "HUNDREDTHS LIKELY LikelyList named read_list table_of write_list",
+    "capgrade.lists": "HUNDREDTHS LIKELY LikelyList list_file read_list table_of_ids write_list",
     # Parts of measures and metrics.
     "capgrade.measures.bleu.fitted": "FittedBleu",
     "capgrade.measures.corpus": "Corpus pair_candidates",

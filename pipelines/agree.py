@@ -13,11 +13,11 @@ from capgrade.agreement.calibration import (
     REFERENCES,
     Calibration,
     calibration_errors,
-    load,
+    calibration_file,
+    load_calibration,
     meanings,
-    named,
     random_pairs,
-    save,
+    save_calibration,
     scale_of,
     some_references,
     usual_references,
@@ -47,7 +47,7 @@ from capgrade.schemas.files import found_digests, write_json, write_text
 from capgrade.schemas.judges import NONE, ONE_PERSON, PEOPLE, TRUTH, VALUES, parse_scale
 from capgrade.schemas.output import refuse_foreign
 from capgrade.schemas.relevance import read_relevance
-from capgrade.schemas.run import Run
+from capgrade.schemas.run import StageRun
 from capgrade.schemas.say import tell
 from capgrade.schemas.tables import ENDINGS
 
@@ -112,7 +112,7 @@ def agree(
         found = _compare_with_people(captions, params, measures)
     if out is None:
         return found.agreement
-    run = Run(stage=AGREE, params=params, inputs=found.inputs, measures=measures)
+    run = StageRun(stage=AGREE, params=params, inputs=found.inputs, measures=measures)
     with run.folder(out) as folder:
         rows = _write(folder, found, params, measures, table)
         run.finish(folder, rows)
@@ -125,7 +125,7 @@ def _compare_with_people(
     """As `agree`, of judgements that there are; nothing is written."""
     assert params.judgements is not None
     judgements = Path(params.judgements)
-    calibration = named(Path(params.calibration)) if params.calibration else None
+    calibration = calibration_file(Path(params.calibration)) if params.calibration else None
     chosen = choose(params.measures, measures)
     inputs = {
         **found_digests(captions=captions_dir, calibration=calibration),
@@ -141,7 +141,7 @@ def _compare_with_people(
         scale_of(people, params.accept, judgements)
     known: dict[str, Curve] = {}
     if calibration:
-        fitting = load(calibration).fitting(captions.owner)
+        fitting = load_calibration(calibration).fitting(captions.owner)
         known = fitting.of(measures.used(params.measures), judgements, calibration).curves
     judged = _compute_values(chosen, captions, people, params.accept, params.calibrate)
     people, values = _known_to_all(judged.values, people, judgements)
@@ -214,7 +214,7 @@ def _write(
         write_mixture(folder / mixture, found.weights, measures, note)
         rows[mixture] = len(found.weights)
     if found.calibration is not None:
-        save(folder / CALIBRATION, found.calibration)
+        save_calibration(folder / CALIBRATION, found.calibration)
         rows[CALIBRATION] = len(found.calibration.curves)
     return rows
 

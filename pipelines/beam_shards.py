@@ -19,7 +19,7 @@ import apache_beam as beam
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder, fetch_finished, put_finished
-from capgrade.pipelines.execution.job import ScoringRun, fetch_parts, run_url, share
+from capgrade.pipelines.execution.job import ScoringRun, fetch_parts, put_shared, run_url
 from capgrade.pipelines.execution.runners import SHARES, MakeBlock, local_processes, shares
 from capgrade.pipelines.execution.worker import Job
 from capgrade.pipelines.shards import open_shards_run, save_shards_job, schema_of
@@ -27,7 +27,7 @@ from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST
 from capgrade.schemas.lines import read_json
-from capgrade.schemas.run import Run
+from capgrade.schemas.run import StageRun
 from capgrade.schemas.shards import write_shards
 
 
@@ -77,8 +77,8 @@ def _shares_of(job: Job) -> Iterator[tuple[int, tuple[Job, tuple[int, int]]]]:
 
 
 def _blocks(_: int, given: Iterable[tuple[Job, tuple[int, int]]]) -> Iterator[tuple[Job, int]]:
-    job, share = next(iter(given))
-    return ((job, block) for block in range(*share))
+    job, put_shared = next(iter(given))
+    return ((job, block) for block in range(*put_shared))
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class _ShardsAtUrl:
             if not Folder(url).names():
                 self._written(scoring.run)
             job = save_shards_job(scoring, schema_of(scoring), work, url)
-            share(work, Folder(url))
+            put_shared(work, Folder(url))
         return job
 
     def finish(self, jobs: Iterable[Job | None]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class _ShardsAtUrl:
         Folder(job.url).delete_all()
         return manifest
 
-    def _written(self, run: Run[Any]) -> dict[str, Any] | None:
+    def _written(self, run: StageRun[Any]) -> dict[str, Any] | None:
         """The manifest of these shards at `out`; None for an empty folder. InputError where
         something else is there."""
         folder = Folder(self.out)

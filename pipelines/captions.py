@@ -15,7 +15,7 @@ from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.run import Run
+from capgrade.schemas.run import StageRun
 from capgrade.schemas.say import warn
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import tokenize
@@ -70,10 +70,10 @@ def write_records(
             " the caption left out of its references (sbert_left_out) is then that of its twin,"
             " the highest there is"
         )
-    return write_table(out, caption_batches(records, tokens), params, facts, extra)
+    return write_captions_table(out, caption_batches(records, tokens), params, facts, extra)
 
 
-def write_table(
+def write_captions_table(
     out: Path,
     batches: Iterable[pa.RecordBatch],
     params: CaptionsParams,
@@ -82,7 +82,7 @@ def write_table(
 ) -> dict[str, Any]:
     """Write batches of SCHEMA, which are checked, in this order; `facts` are for the manifest.
     Returns it."""
-    run = Run(stage=CAPTIONS, params=params, inputs=digest_inputs(params))
+    run = StageRun(stage=CAPTIONS, params=params, inputs=digest_inputs(params))
     metadata = {
         "kind": CAPTIONS.name,
         "source": params.source,

@@ -13,7 +13,7 @@ from capgrade.agreement.coefficients import coefficients, intervals
 from capgrade.agreement.judgements import Judgements
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.sources.fields import Text, TextList, parse_list_cell, validate_entry
-from capgrade.pipelines.sources.hub import parts_of
+from capgrade.pipelines.sources.hub import hub_parts
 from capgrade.pipelines.sources.rows import Record, kind_of, open_rows
 from capgrade.pipelines.stages.agree import JudgedColumns
 from capgrade.pipelines.stages.captions import CaptionsParams
@@ -116,7 +116,7 @@ def _records(
     if table.is_file():
         found = open_rows(table, kind_of(table))
         return () if found is None else found.read(chosen(found.columns))
-    parts = parts_of(str(table), dataset, Counter())
+    parts = hub_parts(str(table), dataset, Counter())
     splits = list(dict.fromkeys(part.split for part in parts))
     split = dataset.split or ("test" if "test" in splits else splits[0])
     if split not in splits or (dataset.split is None and split != "test" and len(splits) > 1):

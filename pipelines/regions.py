@@ -27,14 +27,14 @@ from capgrade.pictures.listing import (
     read_pictures,
 )
 from capgrade.pictures.picture import Picture
-from capgrade.pipelines.detectors.catalogue import input_digests, make_detector, precision_for
+from capgrade.pipelines.detectors.catalogue import detector_digests, make_detector, precision_for
 from capgrade.pipelines.detectors.selection import Detector
 from capgrade.pipelines.features.convert import import_regions
 from capgrade.pipelines.stages.regions import REGIONS, RegionsParams
 from capgrade.processes import Process, join_processes
 from capgrade.schemas.arrow import ArrowFile, write_arrow
 from capgrade.schemas.captions import read_captions, splits_of
-from capgrade.schemas.errors import InputError, first_of
+from capgrade.schemas.errors import InputError, first_names
 from capgrade.schemas.files import write_json
 from capgrade.schemas.image_matching import NAMES_SHOWN
 from capgrade.schemas.left_out import MISSING, NO_REGION, UNREADABLE
@@ -47,9 +47,9 @@ from capgrade.schemas.regions import (
     Rounding,
     region_batches,
     region_schema,
-    shard_name,
+    region_shard_name,
 )
-from capgrade.schemas.run import Run
+from capgrade.schemas.run import StageRun
 from capgrade.schemas.say import tell
 
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
@@ -96,7 +96,7 @@ def _choose_pictures(
     )
     if left_out and (params.unreadable == "fail" or not match.numbers):
         why = [f"{one['file']} ({one['problem']})" for one in left_out if one["reason"] != MISSING]
-        problem = match_lines[0] + (f"; not taken: {first_of(why, NAMES_SHOWN)}" if why else "")
+        problem = match_lines[0] + (f"; not taken: {first_names(why, NAMES_SHOWN)}" if why else "")
         remedy = (
             "give them, or the source they are in; --set regions.unreadable=skip leaves such"
             " images out"
@@ -169,8 +169,8 @@ def regions(
     image_bytes = params.box_range[1] * detector.n_features * np.dtype(params.stored_dtype).itemsize
     shard_images = max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image_bytes))
     # Without the pictures, as the name of each shard's part says which are in it.
-    inputs = {**input_digests(params), **chosen.inputs}
-    run = Run(stage=REGIONS, params=params, inputs=inputs, rule=found)
+    inputs = {**detector_digests(params), **chosen.inputs}
+    run = StageRun(stage=REGIONS, params=params, inputs=inputs, rule=found)
     with join_processes(process) as wait, run.folder(out) as folder:
         if process.rank == 0:
             done = size_of(folder)
@@ -199,7 +199,7 @@ class Shard:
     @property
     def file(self) -> Path:
         """Its regions."""
-        return self.folder / shard_name(self.number)
+        return self.folder / region_shard_name(self.number)
 
     @cached_property
     def facts(self) -> Path:
@@ -319,7 +319,7 @@ def finish(
     folder: Path,
     shards: Sequence[Shard],
     detector: Detector,
-    run: Run[RegionsParams],
+    run: StageRun[RegionsParams],
     chosen: ChosenPictures,
 ) -> dict[str, Any]:
     """Write the manifest of all shards, and return it.
@@ -350,7 +350,7 @@ def finish(
     if fewer:
         tell(
             f"fewer regions than the {asked} asked for: {len(fewer):,} images,"
-            f" {first_of(fewer, NAMES_SHOWN)}"
+            f" {first_names(fewer, NAMES_SHOWN)}"
         )
     whole = replace(run, inputs={"pictures": _sha256(digests), **run.inputs})
     return whole.finish(

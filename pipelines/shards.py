@@ -30,7 +30,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import in_order, read_manifest
 from capgrade.schemas.output import PARTS, output_folder, require_space, size_of
 from capgrade.schemas.pairs import LEFT_OUT
-from capgrade.schemas.run import Run
+from capgrade.schemas.run import StageRun
 from capgrade.schemas.say import warn
 from capgrade.schemas.shards import shard_batch, shard_schema, write_shards
 
@@ -182,7 +182,7 @@ def _join_shards(scoring: ScoringRun, out: Path, target_mb: int) -> dict[str, An
         return scoring.run.finish(folder, rows, pairs=pairs, n_captions=n_captions)
 
 
-def _part_files(out: Path, run: Run[ShardsParams]) -> list[Path]:
+def _part_files(out: Path, run: StageRun[ShardsParams]) -> list[Path]:
     """The files of all blocks in order.
 
     InputError when parts are missing or unfinished, were made with other parameters or of other

@@ -62,7 +62,7 @@ def as_numpy(values: Any) -> np.ndarray:
     return np.asarray(values)
 
 
-def parts_of(matrix: np.ndarray) -> Iterator[np.ndarray]:
+def row_parts(matrix: np.ndarray) -> Iterator[np.ndarray]:
     """Rows of a matrix one after the other, as many at a time as have `_PART` cells; those of a
     mapped file leave the memory of this process again."""
     step = max(1, _PART // max(1, matrix[:1].size))

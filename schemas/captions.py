@@ -204,13 +204,13 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
             keys=("split",),
         )
     split = known[0] if split is None else split
-    parts = parts_of(split, known, folder)
+    parts = parts_of_split(split, known, folder)
     if len(known) > 1:
         table = table.filter(pc.is_in(table["split"], pa.array(parts)))
     return Captions(table, split, tokenizer, manifest["files"][CAPTIONS_FILE]["sha256"])
 
 
-def parts_of(split: str, known: Sequence[str], file: str | Path) -> list[str]:
+def parts_of_split(split: str, known: Sequence[str], file: str | Path) -> list[str]:
     """The splits that `train+restval` names, or the one that is itself called so.
 
     InputError for one not known.

@@ -9,7 +9,7 @@ _FEW = 8  # names that are all printed, also beside a near one
 _MANY = 40  # names that are printed where none is near
 
 
-def first_of(names: Sequence[str], most: int) -> str:
+def first_names(names: Sequence[str], most: int) -> str:
     """At most so many names, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
@@ -48,7 +48,7 @@ def choose_from(name: object, names: Iterable[str], command: str | None = None) 
     near = nearest(name, known)
     parts = [f"near it: {', '.join(near)}"] if near else []
     if len(known) <= _FEW or not near:
-        parts.append(f"choose from: {first_of(known, _MANY) or 'none'}")
+        parts.append(f"choose from: {first_names(known, _MANY) or 'none'}")
     elif command:
         parts.append(f"all: {command}")
     return "; ".join(parts)

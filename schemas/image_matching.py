@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path, PurePath
 from typing import TypeVar
 
-from capgrade.schemas.errors import InputError, first_of
+from capgrade.schemas.errors import InputError, first_names
 
 _Value = TypeVar("_Value")
 NAMES_SHOWN = 3  # names in one line
@@ -46,8 +46,9 @@ class ImageMatches:
         """Lines on what is missing and on what is not asked for, with the first names."""
         lines = []
         if self.missing:
-            names = first_of(
-                [named(image_id, self.images[image_id]) for image_id in self.missing], NAMES_SHOWN
+            names = first_names(
+                [name_with_file(image_id, self.images[image_id]) for image_id in self.missing],
+                NAMES_SHOWN,
             )
             lines.append(
                 f"no {what} of {len(self.missing):,} of the {len(self.images):,} images: {names}"
@@ -56,7 +57,7 @@ class ImageMatches:
             others = [
                 self.candidates[k].path or self.candidates[k].image_id for k in self.not_asked
             ]
-            names = first_of(others, NAMES_SHOWN)
+            names = first_names(others, NAMES_SHOWN)
             lines.append(
                 f"not asked for: {len(self.not_asked):,} of {len(self.candidates):,} {what}:"
                 f" {names}"
@@ -64,7 +65,7 @@ class ImageMatches:
         return lines
 
 
-def named(image_id: str, path: str | None) -> str:
+def name_with_file(image_id: str, path: str | None) -> str:
     """An image's id in words, with its file where that says more."""
     return repr(image_id) if path in (None, image_id) else f"{image_id!r} ({path})"
 
@@ -223,8 +224,8 @@ _RULES: tuple[Callable[[_Name, _Name], bool] | None, ...] = (
 
 def _shown(candidate: Candidate) -> str:
     path = candidate.path if candidate.file is None else f"{candidate.path} of {candidate.file}"
-    return named(candidate.image_id, path)
+    return name_with_file(candidate.image_id, path)
 
 
 def _both(names: Sequence[tuple[str, str | None]], one: int, other: int) -> str:
-    return " and ".join(named(*names[k]) for k in (one, other))
+    return " and ".join(name_with_file(*names[k]) for k in (one, other))

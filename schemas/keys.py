@@ -19,10 +19,10 @@ def describe_keys(block: type[BaseModel], above: str = "") -> Iterator[tuple[str
             yield from describe_keys(inner, f"{key}.")
         else:
             kind, default = kind_and_default(schema["properties"][name])
-            yield key, "; ".join([f"{kind} ({default})", *meaning_of(field)])
+            yield key, "; ".join([f"{kind} ({default})", *note_of(field)])
 
 
-def meaning_of(field: FieldInfo) -> list[str]:
+def note_of(field: FieldInfo) -> list[str]:
     """What stands below a field, as YAML calls its values; nothing where nothing stands there."""
     text = " ".join((field.description or "").split())
     return [re.sub(r"\bNone\b", "null", text)] if text else []
@@ -37,19 +37,19 @@ def block_of(annotation: Any) -> type[BaseModel] | None:
 def kind_and_default(field: dict[str, Any]) -> tuple[str, str]:
     """What a value may be, in words, and the default as JSON."""
     default = json.dumps(field.get("default"), ensure_ascii=False)
-    kind = kind_of(field).removesuffix(", or null") if default == "null" else kind_of(field)
+    kind = value_kind(field).removesuffix(", or null") if default == "null" else value_kind(field)
     return kind, default if len(default) < 60 else "see the source"
 
 
-def kind_of(field: dict[str, Any]) -> str:
+def value_kind(field: dict[str, Any]) -> str:
     """What a value may be, in words, by the JSON schema of its field."""
     if "anyOf" in field:
-        return ", or ".join(kind_of(one) for one in field["anyOf"])
+        return ", or ".join(value_kind(one) for one in field["anyOf"])
     if "enum" in field or "const" in field:
         return ", ".join(f"`{one}`" for one in field.get("enum", [field.get("const")]))
     kind = field.get("type", "any")
     if kind == "array":
-        return f"list of {kind_of(field['items'])}" if field.get("items") else "list"
+        return f"list of {value_kind(field['items'])}" if field.get("items") else "list"
     words = {"string": "text", "object": "mapping"}
     bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
     limits = [f"{sign}{field[name]:g}" for name, sign in bounds.items() if name in field]

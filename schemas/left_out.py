@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from capgrade.schemas.errors import first_of
+from capgrade.schemas.errors import first_names
 from capgrade.schemas.say import tell
 
 # Reasons, as a manifest's `left_out` and the counts of an evaluation have them.
@@ -24,7 +24,7 @@ def leave_out(counts: Counter[str], reason: str, names: Sequence[str]) -> None:
     line says the first names."""
     if names:
         counts[reason] += len(names)
-        tell(f"left out: {len(names):,} {reason}: {first_of(names, _SHOWN)}")
+        tell(f"left out: {len(names):,} {reason}: {first_names(names, _SHOWN)}")
 
 
 def counts_of(reasons: Mapping[str, str], captions: int) -> dict[str, Any]:

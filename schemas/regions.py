@@ -223,7 +223,7 @@ def write_regions(
         batches = region_batches(checked, schema, rounding, min(target, BATCH_BYTES))
         rows = {}
         for k, batch in enumerate(batches):
-            name = shard_name(k)
+            name = region_shard_name(k)
             rows[name] = write_arrow(folder / name, schema, _up_to(target, chain([batch], batches)))
         params = {"dtype": dtype, "target_mb": target_mb, **(metadata or {})}
         return write_manifest(
@@ -240,7 +240,7 @@ def write_regions(
         )
 
 
-def shard_name(number: int) -> str:
+def region_shard_name(number: int) -> str:
     """The name of the shard with this number, from 0."""
     return f"regions-{number:05d}.arrow"
 

@@ -26,7 +26,7 @@ class Blocks(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Generic[P]):
+class StageRun(Generic[P]):
     """What a run of a stage is made of, known when it has read its inputs."""
 
     stage: Stage[P]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from capgrade.lists import LikelyList, named, read_list, write_list
+from capgrade.lists import LikelyList, list_file, read_list, write_list
 from capgrade.pipelines.cli import app
 from capgrade.schemas.errors import InputError
 from tests.conftest import (
@@ -42,7 +42,7 @@ def test_what_is_no_list_is_refused(tmp_path):
     with pytest.raises(InputError, match="not a list of likely pairs"):
         read_list(tmp_path / "x.parquet")
     with pytest.raises(InputError, match="no such list"):
-        named("coco-6k")
+        list_file("coco-6k")
 
 
 def test_evaluate_needs_no_captions(tmp_path):
@@ -92,13 +92,13 @@ def test_a_list_is_positives_of_captions_in_any_order(tmp_path):
 
 
 def test_the_list_of_coco_5k():
-    found = read_list(named("coco-5k"))
+    found = read_list(list_file("coco-5k"))
     assert (len(found.image_ids), len(found.caption_ids), len(found.pairs)) == (
         5_000,
         25_000,
         381_507,
     )
-    assert named("coco-5k").stat().st_size < 3_000_000
+    assert list_file("coco-5k").stat().st_size < 3_000_000
     assert found.pairs.value.min() == 20
     assert (found.owner == np.repeat(np.arange(5_000), 5)).all()
     assert not found.pairs.is_own(found.owner).any()
@@ -109,6 +109,6 @@ def test_its_order_is_that_of_the_split():
     if not path.exists():
         pytest.skip("the captions are not here")
     rows = [line.split("\t")[:2] for line in path.read_text(encoding="utf-8").splitlines()[1:]]
-    found = read_list(named("coco-5k"))
+    found = read_list(list_file("coco-5k"))
     assert [int(image) for image, _ in rows] == found.image_ids[found.owner].tolist()
     assert [int(caption) for _, caption in rows] == found.caption_ids.tolist()

@@ -117,7 +117,7 @@ class Trained(Measure[TrainedParams]):
     def fit(self, captions: Captions) -> FittedTrained:
         """Encode images and captions by each model. InputError for a model whose score is no cosine
         of vectors, and where an image was seen by every model in training."""
-        from capgrade.trainer.data.pairs import Pairs
+        from capgrade.trainer.data.pairs import SplitPairs
         from capgrade.trainer.fit.checkpoint import load_run, require_dim
         from capgrade.trainer.models.base import RetrievalModel
         from capgrade.trainer.search.encode import encode_split
@@ -136,7 +136,7 @@ class Trained(Measure[TrainedParams]):
                 raise InputError(problem, file=run, remedy=remedy)
             store = self._open_images(config)
             require_dim(config["feature_dim"], store.metadata["dim"], store.folder)
-            pairs = Pairs(captions, store, tokens.encode(captions))
+            pairs = SplitPairs(captions, store, tokens.encode(captions))
             of_images, of_captions = (
                 np.asarray(side.vector) for side in encode_split(model, pairs)
             )

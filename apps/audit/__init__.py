@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.agreement.calibration import SHIPPED, Calibration, load
+from capgrade.agreement.calibration import SHIPPED, Calibration, load_calibration
 from capgrade.agreement.curve import Curve
 from capgrade.agreement.judgement_files import judged_digest
 from capgrade.apps.audit.errors import DIRECTIONS, ModelErrors
@@ -45,7 +45,7 @@ from capgrade.schemas.shards import read_shards
 _STAGE, _GENERATOR = "audit", "capgrade audit"
 
 
-def lists_folder(out: Path) -> Path:
+def audit_lists_folder(out: Path) -> Path:
     """The folder of the lists, `audit-lists` of `audit.html`. InputError for a page that is no
     .html."""
     if out.suffix.lower() != ".html":
@@ -88,7 +88,7 @@ def audit(
     from capgrade.apps.page.thumbnails import PageThumbnails
     from capgrade.trainer.evaluation.evaluate import similarity_names
 
-    folder = lists_folder(out)
+    folder = audit_lists_folder(out)
     refuse_file(out, force)
     with output_folder(folder, _STAGE) as lists:
         calibration_file = calibration or SHIPPED
@@ -102,7 +102,7 @@ def audit(
         }
         inputs = found_digests(**input_files)
         labels = _load_labels(relevance, shards, captions_dir, split)
-        captions, fitted = labels.table, load(calibration_file).fitting(labels.owner)
+        captions, fitted = labels.table, load_calibration(calibration_file).fitting(labels.owner)
         judged_file = judgements or truth_file(captions_dir, captions.split)
         referee = None
         if judged_file is not None:

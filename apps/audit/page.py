@@ -32,7 +32,7 @@ from capgrade.apps.page.thumbnails import PageThumbnails
 from capgrade.labels import Labels
 from capgrade.lists import LIKELY
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.errors import first_of
+from capgrade.schemas.errors import first_names
 from capgrade.schemas.judges import CHOSEN, RANDOM
 from capgrade.schemas.pairs import Pairs
 
@@ -306,7 +306,7 @@ def _likely_pairs(
     captions = result.captions
     chosen_pairs = pairs.take(np.array([k for k, _ in chosen], np.int64))
     values = {measures[0]: chosen_pairs.value} | {
-        m: values_of(result.labels, m, chosen_pairs) for m in measures[1:]
+        m: few_values(result.labels, m, chosen_pairs) for m in measures[1:]
     }
     p = {
         measure: result.calibration.curves[measure].probability(v) for measure, v in values.items()
@@ -337,7 +337,7 @@ def _shown_image(captions: Captions, image: int, thumbnails: PageThumbnails) -> 
     )
 
 
-def values_of(labels: Labels, measure: str, wanted: Pairs) -> np.ndarray:
+def few_values(labels: Labels, measure: str, wanted: Pairs) -> np.ndarray:
     """float32 [n]: the measure's values of a few pairs, NaN of pairs that shards did not keep."""
     pairs = zip(wanted.image[:, None], wanted.caption[:, None], strict=True)
     blocks = [labels.stored.block(*pair, measure) for pair in pairs]
@@ -398,13 +398,13 @@ def _duplicates(result: AuditResult) -> PageSection:
     for group in result.duplicates[:_LISTED]:
         first_captions = [_words(captions.texts[first[k]]) for k in group[:2]]
         images.append(
-            [len(group), first_of([captions.image_ids[k] for k in group], _FEW), *first_captions]
+            [len(group), first_names([captions.image_ids[k] for k in group], _FEW), *first_captions]
         )
     heads = ("images", "ids", "first caption of the first", "of the second")
     texts: list[list[Value]] = []
     for same in result.equal_captions[:_LISTED]:
         ids = list(dict.fromkeys(captions.image_ids[captions.owner[row]] for row in same))
-        texts.append([len(ids), _words(captions.texts[same[0]]), first_of(ids, _FEW)])
+        texts.append([len(ids), _words(captions.texts[same[0]]), first_names(ids, _FEW)])
     more = len(result.equal_captions) > _LISTED
     title = (
         "Captions of several"

@@ -34,7 +34,7 @@ from capgrade.apps.page.parts import (
 )
 from capgrade.apps.page.thumbnails import PageThumbnails
 from capgrade.labels import Labels
-from capgrade.labels.qrels import write_tsv
+from capgrade.labels.qrels import write_qrels_tsv
 from capgrade.metrics import recall
 from capgrade.metrics.base import own_positives
 from capgrade.metrics.formats import DIRECTION_WORDS, DIRECTIONS
@@ -81,7 +81,7 @@ _ENDS = ("value", "low", "high")
 
 
 @dataclass(frozen=True)
-class Answers:
+class GivenAnswers:
     """Pairs of the pool that were judged, with the judge's scores from 0 to 1; how many pairs have
     no answer; and how many of these were drawn alike and have none at all.
 
@@ -201,7 +201,7 @@ def regrade(
         targets = Labels.load(folder / TARGETS, captions=captions_dir)
         for direction, queries in zip(DIRECTIONS, ("images", "captions"), strict=True):
             name = f"qrels-{direction}.tsv"
-            rows[name] = write_tsv(targets, folder / name, MEASURE, queries)
+            rows[name] = write_qrels_tsv(targets, folder / name, MEASURE, queries)
         write_json(folder / FIGURES, figures)
         page = _render_figures(
             figures, scores, answers, captions, PageThumbnails(captions_dir, images, out)
@@ -296,7 +296,7 @@ def _fit_judge(judged: Judgements, people: _PeoplePairs, captions: Captions) -> 
 
 def _collect_answers(
     judged: Judgements, pool: Pairs, captions: Captions, curve: Curve | None, accept: float
-) -> Answers:
+) -> GivenAnswers:
     """The answered pairs of the pool. Unanswered pairs are taken to be like the others drawn with
     the same probability, which is lowered by the share of them that was answered. Where none of
     these was answered, they are taken to be like those drawn with the nearest one. InputError where
@@ -321,10 +321,10 @@ def _collect_answers(
         draws = np.stack([np.interp(score, curve.value, draw) for draw in curve.draws])
     known = Pairs(pool.image[answered], pool.caption[answered], weight, {MEASURE: score})
     missing = int((~answered).sum()), int(silent[alike].sum())
-    return Answers(known, *missing, right, draws, accepted)
+    return GivenAnswers(known, *missing, right, draws, accepted)
 
 
-def _is_ranked_first(S: np.ndarray, answers: Answers, direction: str) -> np.ndarray:
+def _is_ranked_first(S: np.ndarray, answers: GivenAnswers, direction: str) -> np.ndarray:
     """bool [n]: the pairs whose item the model ranks first. S is images x captions."""
     if direction == "i2t":
         return np.asarray(S.argmax(axis=1)[answers.pairs.image] == answers.pairs.caption)
@@ -332,7 +332,7 @@ def _is_ranked_first(S: np.ndarray, answers: Answers, direction: str) -> np.ndar
 
 
 @dataclass(frozen=True)
-class Candidates:
+class RankedCandidates:
     """Of each query its own items and what any model ranks among its first DEPTH: query and item
     int64 [n], and the column of the item in a matrix [queries, width] of these alone. What no model
     ranks so high counts as not relevant, as in pools of TREC."""
@@ -344,7 +344,7 @@ class Candidates:
     n_items: int
 
     @classmethod
-    def from_pairs(cls, cells: np.ndarray, captions: Captions, direction: str) -> Candidates:
+    def from_pairs(cls, cells: np.ndarray, captions: Captions, direction: str) -> RankedCandidates:
         """From pairs as `_rank_pairs` has them."""
         own = captions.owner * captions.n_captions + np.arange(captions.n_captions)
         image, caption = np.divmod(np.concatenate([own, cells]), captions.n_captions)
@@ -365,7 +365,7 @@ class Candidates:
         values[self.query, self.column] = S[self.query, self.item]
         return values
 
-    def sample(self, answers: Answers, gain: np.ndarray, direction: str) -> Pairs:
+    def sample(self, answers: GivenAnswers, gain: np.ndarray, direction: str) -> Pairs:
         """The known gains of the candidates: those of judged pairs, 1 for own pairs, and 0 in empty
         columns."""
         judged = answers.pairs.valued(gain)
@@ -385,7 +385,7 @@ class Candidates:
 
 def _compute_figures(
     scores: Mapping[str, np.ndarray],
-    answers: Answers,
+    answers: GivenAnswers,
     captions: Captions,
     ranked: Mapping[tuple[str, int], np.ndarray],
 ) -> dict[str, Any]:
@@ -397,7 +397,7 @@ def _compute_figures(
         groups = None if of_images else captions.owner
         sides = [np.arange(captions.n_images), captions.owner]
         own = own_positives(*(sides if of_images else sides[::-1]))
-        candidates = Candidates.from_pairs(ranked[direction, DEPTH], captions, direction)
+        candidates = RankedCandidates.from_pairs(ranked[direction, DEPTH], captions, direction)
         gains = answers.right, answers.pairs.value
         right, graded = (candidates.sample(answers, gain, direction) for gain in gains)
         models: dict[str, dict[str, Any]] = {}
@@ -433,7 +433,7 @@ def _compute_figures(
     return figures
 
 
-def _calibration_error(first: np.ndarray, answers: Answers, queries: int) -> float:
+def _calibration_error(first: np.ndarray, answers: GivenAnswers, queries: int) -> float:
     """The standard error that the calibration's bootstrap draws give to the mean gain of first
     items. `first` bool [n] marks the pairs that a model ranks first."""
     if not len(answers.draws):
@@ -442,7 +442,7 @@ def _calibration_error(first: np.ndarray, answers: Answers, queries: int) -> flo
     return float(np.sqrt((changes**2).mean())) / queries
 
 
-def _unless_silent(value: Estimate, answers: Answers) -> Estimate:
+def _unless_silent(value: Estimate, answers: GivenAnswers) -> Estimate:
     """Without its interval where pairs that were drawn alike have no answer at all: nothing tells
     how they differ from others."""
     if not answers.silent:
@@ -471,7 +471,7 @@ def _as_share(value: Estimate) -> dict[str, Any]:
     )
 
 
-def _write_likely(path: Path, answers: Answers, captions: Captions) -> int:
+def _write_likely(path: Path, answers: GivenAnswers, captions: Captions) -> int:
     """Write what is accepted beside own pairs, the best judged first. Returns how many rows."""
     rows = np.flatnonzero(answers.accepted)
     pairs = answers.pairs
@@ -496,7 +496,11 @@ def _write_likely(path: Path, answers: Answers, captions: Captions) -> int:
 
 
 def _write_targets(
-    folder: Path, answers: Answers, captions: Captions, inputs: Mapping[str, str], calibrated: bool
+    folder: Path,
+    answers: GivenAnswers,
+    captions: Captions,
+    inputs: Mapping[str, str],
+    calibrated: bool,
 ) -> dict[str, int]:
     """The judged pairs and own pairs, which have the value 1, as shards that training reads; what
     was not judged is unknown. Files, as the manifest around them lists them -> rows."""
@@ -593,7 +597,7 @@ def _describe_calibration(calibration: Mapping[str, Any] | None) -> str:
 def _render_figures(
     figures: Mapping[str, Any],
     scores: Mapping[str, np.ndarray],
-    answers: Answers,
+    answers: GivenAnswers,
     captions: Captions,
     thumbnails: PageThumbnails,
 ) -> str:
@@ -664,7 +668,7 @@ def _cell(value: Mapping[str, Any]) -> Cell:
 
 
 def _changed_answers(
-    S: np.ndarray, answers: Answers, captions: Captions, thumbnails: PageThumbnails
+    S: np.ndarray, answers: GivenAnswers, captions: Captions, thumbnails: PageThumbnails
 ) -> list[Example]:
     """Caption queries whose first image is not their own and is accepted, each text once, the best
     judged first."""

@@ -89,9 +89,9 @@ def audit(
     if judgements is None and agree.judgements is not None:
         judgements = Path(agree.judgements)
     require_all("vl_convert", *([ENCODER] if stand_in is not None else []))
-    from capgrade.agreement.calibration import named
+    from capgrade.agreement.calibration import calibration_file
     from capgrade.apps.audit import audit as stage
-    from capgrade.apps.audit import lists_folder
+    from capgrade.apps.audit import audit_lists_folder
     from capgrade.apps.audit.page import summary_lines
 
     figures = stage(
@@ -102,7 +102,7 @@ def audit(
         images=images,
         split=split,
         measure=measure,
-        calibration=named(calibration) if calibration else None,
+        calibration=calibration_file(calibration) if calibration else None,
         judgements=judgements,
         agree=agree,
         similarity=similarity or (),
@@ -112,7 +112,7 @@ def audit(
     print_result(
         figures,
         common.as_json,
-        "\n".join([*summary_lines(figures), f"{out}, lists in {lists_folder(out)}"]),
+        "\n".join([*summary_lines(figures), f"{out}, lists in {audit_lists_folder(out)}"]),
     )
 
 

@@ -131,12 +131,12 @@ def explore(
 
 def _audit_page(page: Path) -> AuditPage:
     """The page with its list. InputError where the folder of its lists is not beside it."""
-    from capgrade.apps.audit import lists_folder
+    from capgrade.apps.audit import audit_lists_folder
     from capgrade.apps.audit.lists import LIKELY_FILE
     from capgrade.apps.explorer.app import AuditPage
     from capgrade.schemas.files import read_manifest
 
-    listed = lists_folder(page)
+    listed = audit_lists_folder(page)
     read_manifest(listed, "audit")
     if not page.is_file():
         raise InputError("no such page", file=page, remedy="give what capgrade audit wrote")
@@ -265,9 +265,9 @@ def _write_sample(
         write_lines,
         write_plan,
     )
-    from capgrade.apps.explorer.start import read_corpus, read_matrices, read_models
+    from capgrade.apps.explorer.start import open_corpus, read_matrices, read_models
 
-    corpus = read_corpus(folders)
+    corpus = open_corpus(folders)
     drawn = corpus.captions, corpus.fingerprint
     if listed is not None:
         plan = plan_listed(listed, *drawn, settings.seed)

@@ -51,7 +51,7 @@ class ExplorerFolders:
     detector: RegionsParams | None = None
 
 
-def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
+def open_corpus(folders: ExplorerFolders) -> LabelledCorpus:
     """Captions and labels of the folders. Captions without labels are labelled here: the named
     measures are computed, and pairs are sampled. InputError when the folders do not go together."""
     if folders.dataset is None and folders.captions is None:
@@ -85,7 +85,7 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
     """Read the folders, fit the measures, and load the models. Captions without kept embeddings are
     embedded, by the default encoder or the one that `folders.params` names. Raises InputError for
     inputs that are missing or do not go together."""
-    corpus = read_corpus(folders)
+    corpus = open_corpus(folders)
     captions, images = corpus.captions, folders.images
     models, matrices = read_models(folders, corpus), read_matrices(folders, corpus)
     if images is None and folders.captions and (folders.captions / PICTURES_TABLE).is_file():

@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from capgrade.apps.judging.question import load_prompts, read_pairs
+from capgrade.apps.judging.question import load_prompts, read_asked_pairs
 from capgrade.apps.judging.reply import Judge
 from capgrade.apps.judging.round import JudgingRound
 from capgrade.pictures.lookup import find_pictures
@@ -35,10 +35,10 @@ def judge(
     tell: Callable[[str], None] = lambda said: None,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Ask a judge of `judge_of` about `pairs` (see `read_pairs`) and write the scores as CSV, a row
-    for each pair and prompt, in this order; `model` is the rater's name. What is to be asked, and
-    what it will cost about, is told before. Pairs without an answer are listed beside the table,
-    with the reason, and asked by the next run.
+    """Ask a judge of `judge_of` about `pairs` (see `read_asked_pairs`) and write the scores as CSV,
+    a row for each pair and prompt, in this order; `model` is the rater's name. What is to be asked,
+    and what it will cost about, is told before. Pairs without an answer are listed beside the
+    table, with the reason, and asked by the next run.
 
     Answers are kept by the digest of model, prompt, texts and picture: none is asked for twice, and
     a run that was killed goes on. Raises InputError where inputs do not fit, the endpoint refuses
@@ -49,7 +49,7 @@ def judge(
     refuse_file(failed, force)
     prompts = load_prompts(params.prompt, source.reads, images is not None)
     captions = read_captions(captions_dir, split)
-    image, caption = read_pairs(pairs, captions)
+    image, caption = read_asked_pairs(pairs, captions)
     pictures = find_pictures(captions, images) if images else None
     round_ = JudgingRound(
         source, list(prompts.values()), captions, pictures, image, caption, params

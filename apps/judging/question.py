@@ -290,7 +290,7 @@ def load_prompts(
     return prompts
 
 
-def read_pairs(source: str, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
+def read_asked_pairs(source: str, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
     """image and caption, int64 [n], each pair once: of a review's folder, of JSON lines with
     image_id and caption_id, of judgements, or with `all` every pair. InputError for ids that the
     captions do not have."""

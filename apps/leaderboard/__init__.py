@@ -9,10 +9,10 @@ from typing import Any
 
 from capgrade.agreement.correlation import judged_intervals
 from capgrade.apps.leaderboard.board import Board, Standing
-from capgrade.apps.leaderboard.entries import CARD, Entry, read_entries
+from capgrade.apps.leaderboard.entries import CARD, Entry, read_board
 from capgrade.apps.leaderboard.page import board_page
 from capgrade.comparison import Column
-from capgrade.lists import named, read_list, table_of
+from capgrade.lists import list_file, read_list, table_of_ids
 from capgrade.metrics import human_lists
 from capgrade.metrics.catalogue import with_measure
 from capgrade.result_tables import Result, groups_of
@@ -64,7 +64,7 @@ def leaderboard(
     file is at `out`, but with `force`."""
     folder = evaluations_folder(out)
     refuse_file(out, force)
-    found = read_entries(_open(entries))
+    found = read_board(_open(entries))
     table, chosen = _chosen(captions, relevance, params or EvaluateParams())
     for entry in found if captions is not None else ():  # a list has none
         _require_captions(entry, table)
@@ -96,7 +96,7 @@ def _chosen(
     if captions is not None:
         table = read_captions(captions, params.split)
     elif params.lists is not None:
-        table = table_of(read_list(named(params.lists)), named(params.lists))
+        table = table_of_ids(read_list(list_file(params.lists)), list_file(params.lists))
     else:
         remedy = "give --captions, or --set evaluate.lists=coco-5k"
         raise InputError("nothing to evaluate by", remedy=remedy)

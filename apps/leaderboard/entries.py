@@ -51,7 +51,7 @@ class Entry:
         return self.card.name or self.folder.name
 
 
-def read_entries(board: Path) -> list[Entry]:
+def read_board(board: Path) -> list[Entry]:
     """The entries in the folders of a folder, by their folders' names; those of stages, such as
     captions, are no entries. InputError for a folder without any, for one with scores and no card,
     for a card or files that are not right, and for two entries of one name."""

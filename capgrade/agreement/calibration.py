@@ -131,14 +131,14 @@ def _not_meant() -> set[str]:
     return {"self_reference", *how, *(kind.pictures for kind in kinds if kind.pictures)}
 
 
-def named(path: Path) -> Path:
+def calibration_file(path: Path) -> Path:
     """The file; or the one that comes with capgrade, by its name `crisscrossed` where no such file
     is."""
     return SHIPPED if str(path) == SHIPPED.stem and not path.exists() else path
 
 
-def save(path: Path, calibration: Calibration) -> None:
-    """Write it as JSON, which `load` reads."""
+def save_calibration(path: Path, calibration: Calibration) -> None:
+    """Write it as JSON, which `load_calibration` reads."""
 
     def written(curves: Mapping[str, Curve]) -> dict[str, Any]:
         return {name: asdict(curve) for name, curve in curves.items()}
@@ -149,8 +149,8 @@ def save(path: Path, calibration: Calibration) -> None:
     write_json(path, {**facts, "measures": written(calibration.curves)})
 
 
-def load(path: Path) -> Calibration:
-    """InputError for a file that `save` did not write."""
+def load_calibration(path: Path) -> Calibration:
+    """InputError for a file that `save_calibration` did not write."""
     found = read_json(path)
     try:
         if found["kind"] != _KIND or found["format"] != _FORMAT:

@@ -27,7 +27,7 @@ LATER = "run the same command again: files that have arrived are not sent again"
 _NO_ANSWER = OfflineModeIsEnabled, LocalEntryNotFoundError, httpx.TransportError, httpx.InvalidURL
 
 
-def require_name(repo_id: str) -> None:
+def require_repository(repo_id: str) -> None:
     """InputError unless it is USER/NAME; the hub would make USER/NAME of NAME alone."""
     try:
         validate_repo_id(repo_id if "/" in repo_id else "")
@@ -36,7 +36,7 @@ def require_name(repo_id: str) -> None:
         raise InputError(f"{repo_id!r} is not a repository", remedy=remedy) from None
 
 
-def address_of(repo_id: str) -> str:
+def dataset_page(repo_id: str) -> str:
     """The page of a dataset repository, at the hub that HF_ENDPOINT names."""
     return f"{HfApi().endpoint}/datasets/{repo_id}"
 
@@ -54,7 +54,7 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         elif isinstance(error, _NO_ANSWER):
             remedy = NETWORK
         message = shorten(str(error) or type(error).__name__, 400, placeholder=" ...")
-        raise InputError(f"the hub: {message}", file=address_of(repo_id), remedy=remedy) from None
+        raise InputError(f"the hub: {message}", file=dataset_page(repo_id), remedy=remedy) from None
 
 
 def download(repo_id: str, revision: str | None = None, files: list[str] | None = LAYOUT) -> Path:

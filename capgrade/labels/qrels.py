@@ -43,7 +43,7 @@ def write_qrels(
     return len(values)
 
 
-def write_tsv(labels: Labels, path: Path, measure: str, queries: str) -> int:
+def write_qrels_tsv(labels: Labels, path: Path, measure: str, queries: str) -> int:
     """Judgements with the columns of mteb and BEIR, between tabs: query-id, corpus-id, and as score
     the value in hundredths, rounded. Returns how many. InputError for an id with a tab or a line
     break."""

@@ -54,7 +54,7 @@ def _grouped(query: np.ndarray, item: np.ndarray, size: int) -> Positives:
     return Positives.from_lists(np.split(item[order], starts))
 
 
-def named(name: str | Path) -> Path:
+def list_file(name: str | Path) -> Path:
     """The file of a list; or the one that comes with capgrade, by its name, where no such file
     is. InputError for an unknown name."""
     path, shipped = Path(name), _FOLDER / f"{name}.parquet"
@@ -104,7 +104,7 @@ def read_list(path: Path) -> LikelyList:
     return LikelyList(image_ids, caption_ids, owner, pairs)
 
 
-def table_of(found: LikelyList, path: Path) -> Captions:
+def table_of_ids(found: LikelyList, path: Path) -> Captions:
     """The split of a list as a captions table without texts: ids and owners are all that scores are
     read by."""
     images = pa.array(found.image_ids[found.owner].astype(str).tolist(), pa.string())

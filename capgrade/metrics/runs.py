@@ -219,7 +219,7 @@ class Run(_QueryDocuments):
         return len(lines)
 
 
-class Judged(Protocol):
+class WithJudgements(Protocol):
     """What `Qrels.from_labels` takes: `capgrade.Labels`."""
 
     def judgements(
@@ -243,7 +243,7 @@ class Qrels(_QueryDocuments):
 
     @classmethod
     def from_labels(
-        cls, labels: Judged, measure: str | None = None, *, queries: str = "captions"
+        cls, labels: WithJudgements, measure: str | None = None, *, queries: str = "captions"
     ) -> Qrels:
         """What is known of the labels as it is, relevance below 0 as 0; `queries` is captions or
         images.

@@ -29,7 +29,7 @@ from capgrade.pictures.picture import (
 from capgrade.schemas.arrow import ArrowFile
 from capgrade.schemas.contents import content_digest, walk_files
 from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
-from capgrade.schemas.errors import InputError, choose_from, first_of
+from capgrade.schemas.errors import InputError, choose_from, first_names
 from capgrade.schemas.hub import hub_source
 from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images, well_formed
 from capgrade.schemas.lines import open_bytes
@@ -164,7 +164,7 @@ class PictureList(list[Picture]):
     def lines(self) -> list[str]:
         """One line for each reason why files were not taken, with their first names."""
         return [
-            f"not taken: {len(names):,} {reason}: {first_of(names, _SHOWN)}"
+            f"not taken: {len(names):,} {reason}: {first_names(names, _SHOWN)}"
             for reason, names in self.not_taken.items()
         ]
 

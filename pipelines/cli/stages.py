@@ -30,7 +30,7 @@ from capgrade.pipelines.options import (
     require_all,
 )
 from capgrade.schemas.block import listed
-from capgrade.schemas.keys import block_of, meaning_of
+from capgrade.schemas.keys import block_of, note_of
 from capgrade.schemas.natures import (
     OfMeasures,
     OfSplit,
@@ -130,7 +130,7 @@ def _read_option(name: str, reads: Reads) -> tuple[Any, Any]:
 
 def _option(name: str, field: FieldInfo, hidden: bool) -> tuple[Any, Any]:
     """Of a knob, its type as Typer takes it, and that it is not given."""
-    option, said = _option_of(name), " ".join(meaning_of(field)).rstrip(".")
+    option, said = _option_of(name), " ".join(note_of(field)).rstrip(".")
     choices, help_text = _choices(field), f"{said[:1].upper()}{said[1:]}."
     if _is_flag(field):
         return Annotated[bool, Option(option, help=help_text, hidden=hidden)], False

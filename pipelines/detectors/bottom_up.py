@@ -25,7 +25,7 @@ from capgrade.pipelines.detectors.faster_rcnn import (
 )
 from capgrade.pipelines.detectors.selection import DescribedProposals, ProposalDetector, RegionRule
 from capgrade.schemas.block import Precision
-from capgrade.schemas.errors import InputError, first_of
+from capgrade.schemas.errors import InputError, first_names
 
 STRIDE = 16
 MOST_BLOCKS = 64  # of a stage; ResNet-152 has 36
@@ -390,7 +390,7 @@ def check_tensors(
             problems["not finite"].append(name)
     for what, names in problems.items():
         if names:
-            problem = f"{len(names)} tensors {what}: {first_of(names, _NAMED)}"
+            problem = f"{len(names)} tensors {what}: {first_names(names, _NAMED)}"
             remedy = "fetch the file again, or another published checkpoint of the model"
             raise InputError(problem, file=path, remedy=remedy)
 

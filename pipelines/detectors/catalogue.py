@@ -61,7 +61,7 @@ def rule_of(params: RegionsParams) -> RegionRule:
     )
 
 
-def input_digests(params: RegionsParams) -> dict[str, str]:
+def detector_digests(params: RegionsParams) -> dict[str, str]:
     """SHA-256 of the files of the detector, by name, for the manifest."""
     files: dict[str, Path] = {}
     weights = DETECTORS[params.detector].weights or params.weights

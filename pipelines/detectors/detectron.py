@@ -44,7 +44,9 @@ def require_detectron2() -> None:
         raise InputError(problem, remedy=remedy) from error
 
 
-def read_config(config: str, weights: str | Path, device: str, proposals: int | None) -> Any:
+def read_detectron_config(
+    config: str, weights: str | Path, device: str, proposals: int | None
+) -> Any:
     """The config of a .yaml file, or of that name in the model zoo, such as
     COCO-Detection/faster_rcnn_R_50_C4_1x."""
     from detectron2.config import get_cfg
@@ -170,7 +172,7 @@ def _make_model(cfg: Any, config: str) -> tuple[Any, int]:
     raise InputError(problem, file=config, remedy="take a Faster or Mask R-CNN config")
 
 
-def load_weights(model: Any, path: Path) -> None:
+def load_detectron_weights(model: Any, path: Path) -> None:
     """Load a checkpoint. InputError where it lacks a parameter of the model, or one is not
     finite."""
     from detectron2.checkpoint import DetectionCheckpointer
@@ -240,9 +242,9 @@ class DetectronDetector(ProposalDetector):
         from detectron2.data import MetadataCatalog
 
         self.rule, self.device = rule, torch.device(device)
-        self.config = read_config(config, weights, str(self.device), proposals)
+        self.config = read_detectron_config(config, weights, str(self.device), proposals)
         self.model, self.n_features = _make_model(self.config, config)
-        load_weights(self.model, Path(weights))
+        load_detectron_weights(self.model, Path(weights))
         dataset = next(iter(self.config.DATASETS.TEST), None)
         names = MetadataCatalog.get(dataset).get("thing_classes") if dataset else None
         is_complete = names and len(names) == self.config.MODEL.ROI_HEADS.NUM_CLASSES

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capgrade.boxes import clip_boxes, decode_boxes, nms_batch, take
+from capgrade.boxes import clip_boxes, decode_boxes, nms_batch, take_rows
 from capgrade.devices import autocast
 
 # The code base whose rules of boxes a model follows. Caffe's boxes hold both border pixels, so that
@@ -119,7 +119,11 @@ def select_proposals(
     anchors = anchors.expand(len(scores), -1, -1)
     if not caffe:
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : rule.before_nms]
-        scores, deltas, anchors = take(scores, best), take(deltas, best), take(anchors, best)
+        scores, deltas, anchors = (
+            take_rows(scores, best),
+            take_rows(deltas, best),
+            take_rows(anchors, best),
+        )
     boxes = decode_boxes(anchors.flatten(0, 1), deltas.flatten(0, 1), caffe=caffe)
     boxes = clip_boxes(boxes, *image, caffe=caffe).view_as(anchors)
     min_sides = boxes.new_tensor(rule.min_side * np.array(scales))[:, None, None]
@@ -128,9 +132,13 @@ def select_proposals(
     if caffe:
         order = scores.masked_fill(~valid, -torch.inf).argsort(dim=1, descending=True, stable=True)
         best = order[:, : rule.before_nms]
-        scores, boxes, valid = take(scores, best), take(boxes, best), take(valid, best)
+        scores, boxes, valid = (
+            take_rows(scores, best),
+            take_rows(boxes, best),
+            take_rows(valid, best),
+        )
     kept, count = nms_batch(boxes, scores, rule.nms_threshold, valid, rule.after_nms, caffe=caffe)
-    pictures = zip(take(boxes, kept), take(scores, kept), count.tolist(), strict=True)
+    pictures = zip(take_rows(boxes, kept), take_rows(scores, kept), count.tolist(), strict=True)
     return [(box[:n], score[:n]) for box, score, n in pictures]
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from capgrade.boxes import decode_boxes, nms_batch, nms_per_class, take
+from capgrade.boxes import decode_boxes, nms_batch, nms_per_class, take_rows
 from capgrade.pictures.decode import Prepare
 from capgrade.pictures.picture import Picture
 from capgrade.schemas.errors import InputError
@@ -75,7 +75,7 @@ class SelectionRule:
         by_score = by_score.argsort(dim=1, descending=True, stable=True)
         rows = torch.where(within[:, None], in_order, by_score)[:, : self.max_boxes]
         count = torch.minimum(number.clamp(self.min_boxes, self.max_boxes), valid.sum(1))
-        return take(boxes, rows), rows, count
+        return take_rows(boxes, rows), rows, count
 
 
 def select_regions(
@@ -100,11 +100,11 @@ def select_regions(
     numbers = torch.tensor([len(picture.boxes) for picture in proposals], device=batch.boxes.device)
     valid = torch.arange(batch.boxes.shape[1], device=numbers.device) < numbers[:, None]
     boxes, rows, count = rule.choose(batch, valid, scales, sizes)
-    columns = {"boxes": boxes, "features": take(batch.features, rows)}
-    columns["confidences"], classes = take(batch.classes, rows)[..., 1:].max(dim=2)
+    columns = {"boxes": boxes, "features": take_rows(batch.features, rows)}
+    columns["confidences"], classes = take_rows(batch.classes, rows)[..., 1:].max(dim=2)
     columns["classes"] = classes.int()
     if batch.attributes is not None:
-        confidences, attributes = take(batch.attributes, rows)[..., 1:].max(dim=2)
+        confidences, attributes = take_rows(batch.attributes, rows)[..., 1:].max(dim=2)
         columns["attribute_confidences"] = confidences
         columns["attributes"] = attributes.int()
     arrays = {name: column.cpu().numpy() for name, column in columns.items()}
@@ -151,11 +151,11 @@ class AirsplayRule:
         ends = in_pixels.new_tensor([[*size, *size] for size in sizes])[:, None]
         boxes = torch.minimum(moved.view_as(in_pixels), ends).clamp(min=0)
         rows, count = self.suppress(boxes, scores, valid)
-        has_area = take((boxes[..., 2:] > boxes[..., :2]).all(dim=2), rows)
+        has_area = take_rows((boxes[..., 2:] > boxes[..., :2]).all(dim=2), rows)
         has_area &= torch.arange(rows.shape[1], device=rows.device) < count[:, None]
         # Rows of boxes with an area come first, and only these are counted.
         rows = rows.gather(1, (~has_area).byte().argsort(dim=1, stable=True))
-        return take(boxes, rows), rows, has_area.sum(1)
+        return take_rows(boxes, rows), rows, has_area.sum(1)
 
     def suppress(self, boxes: Tensor, scores: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of each picture (B, K), of which the first `count` (B,) are kept, at the picture's

@@ -32,7 +32,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import output_of, package_version
 from capgrade.schemas.output import PARTS, run_key
 from capgrade.schemas.progress import Advance, counted_work, progress
-from capgrade.schemas.run import Run
+from capgrade.schemas.run import StageRun
 from capgrade.schemas.say import if_silent, tell
 from capgrade.schemas.stage import Stage
 
@@ -58,7 +58,7 @@ def open_run(
         Folder(params.exchange)
     captions = read_captions(captions_dir, params.split)
     files = file_digests(chosen.values())
-    run = Run(
+    run = StageRun(
         stage=stage,
         params=params,
         inputs={"captions": captions.digest, "split": captions.split, **files},
@@ -89,7 +89,7 @@ def open_run(
 class ScoringRun:
     """A run of `relevance` or `shards`, and the captions that it scores."""
 
-    run: Run[Any]
+    run: StageRun[Any]
     captions: Captions
     chosen: Mapping[str, Measure]
     params: RelevanceParams | ShardsParams
@@ -158,7 +158,7 @@ def run_blocks(
         tell(f"{output_of(work)}: goes on, {kept:,} of {len(wanted):,} blocks are done")
     if todo:
         if apart:
-            share(work, folder)
+            put_shared(work, folder)
         with progress(what, sum(map(job.size, todo)), "images") as advance:
             if runner:
                 with _count_parts(job, folder, todo, advance):
@@ -201,7 +201,7 @@ def _is_whole(part: Path) -> bool:
     return True
 
 
-def share(work: Path, folder: Folder) -> None:
+def put_shared(work: Path, folder: Folder) -> None:
     """Put what workers read into the folder of the run."""
     files = [path for name in SHARED for path in (work / name).rglob("*") if path.is_file()]
     for path in sorted(files):

@@ -12,7 +12,7 @@ LARGEST_FEATURE = 1e6
 WIDEST = 10.0
 
 
-def size_of(dtype: str) -> int:
+def bytes_of(dtype: str) -> int:
     return np.dtype(FLOATS[dtype]).itemsize
 
 
@@ -31,7 +31,7 @@ def float_types(rows: Sequence[bytes], step: int) -> list[str]:
     """
     spreads: dict[str, float] = {}
     for dtype, code in FLOATS.items():
-        if step % size_of(dtype):
+        if step % bytes_of(dtype):
             continue
         good = [values for row in rows if is_plausible(values := np.frombuffer(row, code))]
         if len(good) * 2 <= len(rows):
@@ -44,7 +44,7 @@ def float_types(rows: Sequence[bytes], step: int) -> list[str]:
     types = [
         a
         for a in spreads
-        if not any(_reads_parts(content, a, b) for b in spreads if size_of(b) > size_of(a))
+        if not any(_reads_parts(content, a, b) for b in spreads if bytes_of(b) > bytes_of(a))
     ]
     types.sort(key=spreads.__getitem__)
     certain = len(types) > 1 and spreads[types[0]] * 2 < spreads[types[1]]
@@ -54,7 +54,7 @@ def float_types(rows: Sequence[bytes], step: int) -> list[str]:
 def _reads_parts(content: bytes, narrow: str, wide: str) -> bool:
     """Whether type `narrow` reads the parts of `wide` numbers: then the lower parts have few
     different values, at most half as many as the highest."""
-    words = np.frombuffer(content, f"<u{size_of(narrow)}")
-    words = words.reshape(-1, size_of(wide) // size_of(narrow))
+    words = np.frombuffer(content, f"<u{bytes_of(narrow)}")
+    words = words.reshape(-1, bytes_of(wide) // bytes_of(narrow))
     *lower, highest = (len(np.unique(part)) for part in words.T)
     return min(lower) * 2 <= highest

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.pipelines.features.damage import ImageEntry
-from capgrade.pipelines.features.numbers import LARGEST_FEATURE, float_types, is_plausible, size_of
+from capgrade.pipelines.features.numbers import LARGEST_FEATURE, bytes_of, float_types, is_plausible
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import DAMAGED, Regions
 
@@ -96,7 +96,7 @@ def _require_features(regions: Regions, entry: ImageEntry) -> None:
     remedy = DAMAGED
     if len(fitting) == 1:
         remedy = (
-            f"the bytes look like {fitting[0]}, {step // size_of(fitting[0])} numbers a region:"
+            f"the bytes look like {fitting[0]}, {step // bytes_of(fitting[0])} numbers a region:"
             " write them as such"
         )
     raise InputError(problem, file=entry.file, row=entry.row, remedy=remedy)

@@ -21,7 +21,7 @@ from capgrade.pipelines.features.damage import (
     feature_array,
     require_boxes,
 )
-from capgrade.pipelines.features.numbers import FLOATS, float_types, size_of
+from capgrade.pipelines.features.numbers import FLOATS, bytes_of, float_types
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.lines import open_bytes
@@ -139,14 +139,16 @@ def _detect_types(
             step = sizes.most_common(1)[0][0]
             rows_of_step = [raw for size, raw in cells if size == step]
             dtype = input_dtype or _detect_float_type(rows_of_step, step, path)
-            if step % size_of(dtype):
+            if step % bytes_of(dtype):
                 problem = f"features of {step} bytes a region are no {dtype}"
                 raise InputError(
                     problem, file=path, remedy="give another regions.input_dtype, or none"
                 )
             types[name] = FLOATS[dtype], step
             if dtype != "float32":
-                log.info("%s: %d features of %s a region", path.name, step // size_of(dtype), dtype)
+                log.info(
+                    "%s: %d features of %s a region", path.name, step // bytes_of(dtype), dtype
+                )
     return types
 
 
@@ -155,8 +157,8 @@ def _detect_float_type(rows: list[bytes], step: int, path: Path) -> str:
     possible = float_types(rows, step)
     if len(possible) == 1:
         return possible[0]
-    fitting = possible or [dtype for dtype in FLOATS if not step % size_of(dtype)]
-    sizes = [f"{dtype}, {step // size_of(dtype)} a region" for dtype in fitting]
+    fitting = possible or [dtype for dtype in FLOATS if not step % bytes_of(dtype)]
+    sizes = [f"{dtype}, {step // bytes_of(dtype)} a region" for dtype in fitting]
     problem = f"{step} bytes of features a region, which may be {' or '.join(sizes)}"
     if not possible:
         types = "; ".join(sizes) or ", ".join(FLOATS)

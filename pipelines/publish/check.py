@@ -139,7 +139,7 @@ def _tag_problems(repo_id: str, version: str, manifest: Path) -> list[InputError
     """
     from huggingface_hub import HfApi
 
-    from capgrade.labels.hub import address_of, hub_errors
+    from capgrade.labels.hub import dataset_page, hub_errors
 
     with hub_errors(repo_id):
         tags = {
@@ -153,4 +153,4 @@ def _tag_problems(repo_id: str, version: str, manifest: Path) -> list[InputError
             remedy = "give it a version of its own"
         else:
             return []
-    return [InputError(problem, file=address_of(repo_id), remedy=remedy)]
+    return [InputError(problem, file=dataset_page(repo_id), remedy=remedy)]

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from capgrade.agreement.calibration import named
+from capgrade.agreement.calibration import calibration_file
 from capgrade.labels import Labels
 from capgrade.labels.layout import CARD, CROISSANT, SUMS, TASK, hub_split
 from capgrade.pipelines.publish.card import dataset_card
@@ -25,7 +25,7 @@ from capgrade.pipelines.publish.croissant import croissant
 from capgrade.pipelines.publish.dry_run import DryRun
 from capgrade.pipelines.publish.judged import judged_split
 from capgrade.pipelines.publish.mteb import benchmark
-from capgrade.pipelines.publish.pictures import find_pictures
+from capgrade.pipelines.publish.pictures import pictures_of_splits
 from capgrade.pipelines.publish.tables import FIGURE, Judged, PublishedSplit, sampled_pairs
 from capgrade.pipelines.publish.task import task_file
 from capgrade.pipelines.stages.publish import PUBLISH, PublishParams
@@ -44,7 +44,7 @@ from capgrade.schemas.files import (
 from capgrade.schemas.judges import read_agreement
 from capgrade.schemas.output import refuse_foreign
 from capgrade.schemas.own_pairs import distribution
-from capgrade.schemas.run import Run
+from capgrade.schemas.run import StageRun
 from capgrade.schemas.say import tell, warn
 from capgrade.text.language import describe_other_language
 from capgrade.text.tokens import tokens_of
@@ -76,17 +76,17 @@ def publish(
     mteb = params.layout == "mteb"
     _require_fitting(params, relevance, [*shards, *relevance] if mteb else shards)
     labels, shown = ([*shards, *relevance], None) if mteb else (shards, next(iter(relevance), None))
-    calibration = named(Path(params.calibration)) if params.calibration else None
+    calibration = calibration_file(Path(params.calibration)) if params.calibration else None
     judged = read_agreement(agreement) if agreement else None
     inputs = found_digests(relevance=shown, calibration=calibration)
     splits, known = _open_splits(labels, captions, params)
     table = splits[0].captions
     language = _languages(params.languages, captions, splits)
-    embedded = find_pictures([split.captions for split in splits], params)
+    embedded = pictures_of_splits([split.captions for split in splits], params)
     chosen, name = params, params.name or out.resolve().name
     params = params.model_copy(update={"language": language, "name": name})
     dense = _dense_manifest(shown, table.digest) if shown else None
-    run = Run(stage=PUBLISH, params=params, inputs={})
+    run = StageRun(stage=PUBLISH, params=params, inputs={})
 
     def write(folder: Path) -> dict[str, Any]:
         _tell_unchosen(chosen, params, splits)
@@ -160,9 +160,9 @@ def _require_fitting(
     if not params.license:
         raise InputError("no licence given", remedy=LICENCE)
     if params.repository:
-        from capgrade.labels.hub import require_name
+        from capgrade.labels.hub import require_repository
 
-        require_name(params.repository)
+        require_repository(params.repository)
     if mteb and not params.grades:
         remedy = "name rising thresholds: --grades related=0.5 --grades fits=0.7"
         raise InputError("no grades given", remedy=remedy)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capgrade.acceptance import value_at
-from capgrade.agreement.calibration import SHIPPED, load, named
+from capgrade.agreement.calibration import SHIPPED, calibration_file, load_calibration
 from capgrade.pipelines.publish.tables import Calibrated, PublishedSplit
 from capgrade.pipelines.stages.publish import PublishParams
 from capgrade.schemas.errors import InputError
@@ -30,7 +30,7 @@ def thresholds_of(
     parameters or has no value for a P, and for splits whose captions give different values."""
     if not params.by_p:
         return Thresholds({name: float(value) for name, value in params.grades.items()})
-    path = named(Path(params.calibration or SHIPPED.stem))
+    path = calibration_file(Path(params.calibration or SHIPPED.stem))
     found: list[dict[str, float]] = []
     for split in splits:
         found.append(
@@ -46,6 +46,6 @@ def thresholds_of(
         problem = f"two grades have the same value of {measure}: {found[0]}"
         raise InputError(problem, file=path, remedy="name one of them, or P further apart")
     first = splits[0].labels
-    fitting = load(path).fitting(splits[0].captions.owner)
+    fitting = load_calibration(path).fitting(splits[0].captions.owner)
     known = fitting.of({measure: (first.made_with or {})[measure]}, Path(first.file), path)
     return Thresholds(found[0], Calibrated(path.name, file_digest(path), known))

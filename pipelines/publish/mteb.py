@@ -32,7 +32,7 @@ from capgrade.pipelines.publish.tables import (
     introduce,
     meaning,
     write_batches,
-    write_pictures,
+    write_pictures_table,
     write_table,
 )
 from capgrade.pipelines.stages.publish import PublishParams
@@ -188,7 +188,7 @@ def _tables(
     if graded.pictures is None:
         images = write_table(_images(captions, image_ids), "images", split.name, out)
     else:
-        images = write_pictures(graded.pictures, "id", "images", split.name, out)
+        images = write_pictures_table(graded.pictures, "id", "images", split.name, out)
     pairs, ids = graded.judged(), (image_ids, caption_ids)
     for way, queries, corpus in (("t2i", texts, images), ("i2t", images, texts)):
         yield f"{way}-corpus", corpus

@@ -9,7 +9,7 @@ from capgrade.pictures.listing import ImageColumns, list_pictures, match_picture
 from capgrade.pictures.picture import Picture
 from capgrade.pipelines.stages.publish import PublishParams
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.errors import InputError, first_of
+from capgrade.schemas.errors import InputError, first_names
 from capgrade.schemas.progress import progress
 from capgrade.schemas.say import tell
 
@@ -29,7 +29,7 @@ class Embedded:
         return sum(map(len, self.pictures))
 
 
-def find_pictures(splits: Sequence[Captions], params: PublishParams) -> Embedded | None:
+def pictures_of_splits(splits: Sequence[Captions], params: PublishParams) -> Embedded | None:
     """The pictures of all images, each decoded once to see that it is whole; None where none are
     asked for. InputError for one that is missing or damaged, unless `unreadable` is skip, and where
     a split has none.
@@ -58,7 +58,7 @@ def find_pictures(splits: Sequence[Captions], params: PublishParams) -> Embedded
                 raise InputError(problem, file=params.images, remedy=remedy)
             found.append({one: whole[one] for one in captions.image_ids if one in whole})
     if without:
-        named = first_of([f"{one} ({reason})" for one, reason in without.items()], _NAMED)
+        named = first_names([f"{one} ({reason})" for one, reason in without.items()], _NAMED)
         problem = f"no picture of {len(without):,} images: {named}"
         if params.unreadable == "fail":
             remedy = "give them, or leave such images' pictures out: --unreadable skip"

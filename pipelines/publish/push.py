@@ -13,7 +13,7 @@ from capgrade.pipelines.publish.check import (
     read_published,
     version_of,
 )
-from capgrade.schemas.errors import InputError, first_of
+from capgrade.schemas.errors import InputError, first_names
 from capgrade.schemas.files import MANIFEST, digest, package_version
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
-    from capgrade.labels.hub import address_of, hub_errors, require_name
+    from capgrade.labels.hub import dataset_page, hub_errors, require_repository
 
     manifest, problems = folder_problems(folder)
     if problems:
         raise InputError(
             f"not uploaded: {problems[0].problem}", file=problems[0].file, remedy=problems[0].remedy
         )
-    require_name(repo_id)
+    require_repository(repo_id)
     version, files = version_of(manifest), {MANIFEST, *manifest["files"]}
     api = HfApi(library_name="capgrade", library_version=package_version())
     with hub_errors(repo_id):
@@ -78,7 +78,7 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
             remedy = (
                 "publish this content under a version of its own: publish.version, or --version"
             )
-            raise InputError(problem, file=address_of(repo_id), remedy=remedy)
+            raise InputError(problem, file=dataset_page(repo_id), remedy=remedy)
         # `upload_folder` may commit in parts, of which only the first is upon this head.
         operations: list[CommitOperationAdd | CommitOperationDelete] = [
             *(CommitOperationDelete(one, is_folder=False) for one in gone),
@@ -96,7 +96,7 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
         after = _blobs(api.dataset_info(repo_id, revision=done.oid, files_metadata=True))
     sent = sorted(one for one in after if after[one] != before.get(one))
     deleted = sorted(before.keys() - after.keys())
-    return Pushed(address_of(repo_id), done.oid, version, tuple(sent), tuple(deleted))
+    return Pushed(dataset_page(repo_id), done.oid, version, tuple(sent), tuple(deleted))
 
 
 def _blobs(info: DatasetInfo) -> dict[str, str | None]:
@@ -109,7 +109,7 @@ def _no_longer_listed(repo_id: str, head: DatasetInfo, manifest: dict[str, Any])
 
     InputError where the head holds anything but an earlier version of this dataset.
     """
-    from capgrade.labels.hub import address_of
+    from capgrade.labels.hub import dataset_page
 
     names = _blobs(head).keys()
     if names <= _EMPTY:
@@ -130,10 +130,10 @@ def _no_longer_listed(repo_id: str, head: DatasetInfo, manifest: dict[str, Any])
         inside = [one for one in gone if one.split("/")[0] in FOLDERS]
         lost = {"overwrite": sorted(names & files), "delete": inside}
         would = " and ".join(
-            f"{what} {first_of(some, NAMED)}" for what, some in lost.items() if some
+            f"{what} {first_names(some, NAMED)}" for what, some in lost.items() if some
         )
         problem = f"{reason}; to push would {would or 'add the dataset to it'}"
         raise InputError(
-            problem, file=address_of(repo_id), remedy="check the name, or give --replace to do so"
+            problem, file=dataset_page(repo_id), remedy="check the name, or give --replace to do so"
         )
     return [one for one in gone if one in earlier["files"]]

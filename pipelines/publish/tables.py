@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from capgrade.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration, load
+from capgrade.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration, load_calibration
 from capgrade.labels import Labels
 from capgrade.labels.digests import text_digest
 from capgrade.labels.layout import DIGEST
@@ -271,7 +271,7 @@ def write_batches(
     return PublishedTable(split, first.schema, files, written, nbytes)
 
 
-def write_pictures(
+def write_pictures_table(
     pictures: Mapping[str, Picture], id_column: str, folder: str, split: str, out: Path
 ) -> PublishedTable:
     """Write ids and pictures, with the metadata by which `datasets` and the hub know these."""
@@ -449,7 +449,7 @@ def sampled_pairs(
         read = files
         own = _own_without_themselves(labels) if params.left_out else {}
         if calibration:
-            fitting = load(calibration).fitting(split.captions.owner)
+            fitting = load_calibration(calibration).fitting(split.captions.owner)
             known = fitting.of(labels.made_with or {}, folder, calibration)  # those that both have
             calibrated = Calibrated(calibration.name, file_digest(calibration), known)
         relevance.append(_write_pairs(split, out, own, calibrated))
@@ -458,7 +458,7 @@ def sampled_pairs(
             raise InputError("the splits have different columns", file=folder, remedy=remedy)
         if embedded:
             pictures = embedded.pictures[len(captions)]
-            images.append(write_pictures(pictures, "image_id", "images", split.name, out))
+            images.append(write_pictures_table(pictures, "image_id", "images", split.name, out))
         captions.append(
             write_table(_captions_table(split.captions, params), "captions", split.name, out)
         )

@@ -12,7 +12,7 @@ from capgrade.pipelines.sources.table import read_table
 from capgrade.pipelines.sources.text_files import read_flickr, read_precomp
 from capgrade.pipelines.sources.webdataset import read_webdataset
 from capgrade.pipelines.stages.captions import CaptionsParams
-from capgrade.schemas.captions import Caption, parts_of
+from capgrade.schemas.captions import Caption, parts_of_split
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digests, folder_digest
 from capgrade.schemas.tars import is_tars, list_tars
@@ -62,7 +62,7 @@ def read_source(params: CaptionsParams, left_out: Counter[str] | None = None) ->
     if params.split is None or not captions:
         return captions
     splits = list(dict.fromkeys(caption.split for caption in captions))
-    wanted = parts_of(params.split, splits, params.inputs[0])
+    wanted = parts_of_split(params.split, splits, params.inputs[0])
     return [caption for caption in captions if caption.split in wanted]
 
 

@@ -31,7 +31,7 @@ from capgrade.schemas.dataset_files import (
     split_of,
     tables_of,
 )
-from capgrade.schemas.errors import InputError, first_of
+from capgrade.schemas.errors import InputError, first_names
 from capgrade.schemas.hub import hub_source
 from capgrade.schemas.image_matching import NAMES_SHOWN
 from capgrade.schemas.left_out import EMPTY_FILES, OTHER_CONFIGS, OTHER_FILES, PICTURES, leave_out
@@ -77,11 +77,11 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
     `row_id`. Files that are no tables are counted. InputError for a dataset that cannot be loaded,
     a folder in which some names of files tell a split and others none, a missing column or one that
     only some splits have, a wrong type."""
-    parts = parts_of(name, params, left_out)
+    parts = hub_parts(name, params, left_out)
     yield from _captions_of_parts(parts, params.columns, name, left_out=left_out)
 
 
-def parts_of(name: str, params: CaptionsParams, left_out: Counter[str]) -> list[Part]:
+def hub_parts(name: str, params: CaptionsParams, left_out: Counter[str]) -> list[Part]:
     """The splits, or files of splits, of what `read_hub` reads; errors as its."""
     path = Path(name)
     if any((path / saved).is_file() for saved in SAVED):
@@ -240,7 +240,7 @@ def _with_splits(
         told = next(path for path in tables if splits[path])
         problem = (
             f"the names of {len(untold):,} of {len(tables):,} tables tell no split"
-            f" ({first_of(untold, NAMES_SHOWN)}), and others do, as '{splits[told]}' of"
+            f" ({first_names(untold, NAMES_SHOWN)}), and others do, as '{splits[told]}' of"
             f" {names[told]}"
         )
         remedy = (

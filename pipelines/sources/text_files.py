@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from textwrap import shorten
 
 from capgrade.pipelines.stages.captions import CaptionsParams
-from capgrade.schemas.captions import Caption, parts_of
+from capgrade.schemas.captions import Caption, parts_of_split
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.image_matching import by_name
 from capgrade.schemas.lines import open_table, read_lines
@@ -152,7 +152,7 @@ def read_precomp(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator
     if split is None:
         remedy = f"choose with --split from: {', '.join(splits)}"
         raise InputError("which split is not said", file=folder, remedy=remedy)
-    for part in parts_of(split, splits, folder):
+    for part in parts_of_split(split, splits, folder):
         path = files[part]
         if path.suffix == ".tsv":
             yield from _read_id_rows(path, part)

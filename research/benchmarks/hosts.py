@@ -33,7 +33,7 @@ _Scores = Callable[[], Tensor]  # [BATCH, BATCH], of images to captions
 
 
 @dataclass(frozen=True)
-class Batch:
+class HostBatch:
     """Made-up regions float32 [BATCH, REGIONS, DIM] and words int64 [BATCH, longest], the longest
     caption first, as the authors' code wants them."""
 
@@ -66,7 +66,7 @@ def bench(asked: Asked) -> Rows:
     return result
 
 
-def _make_batch(asked: Asked) -> Batch:
+def _make_batch(asked: Asked) -> HostBatch:
     captions = read_captions(asked.captions, asked.bench.split)
     random = np.random.default_rng(0)
     chosen = random.choice(captions.n_captions, BATCH, replace=captions.n_captions < BATCH)
@@ -74,7 +74,7 @@ def _make_batch(asked: Asked) -> Batch:
     words = torch.zeros(BATCH, lengths[0], dtype=torch.int64)
     for row, length in enumerate(lengths):
         words[row, :length] = torch.from_numpy(random.integers(4, _VOCABULARY, length))
-    return Batch(torch.randn(BATCH, REGIONS, DIM).relu(), words, lengths)
+    return HostBatch(torch.randn(BATCH, REGIONS, DIM).relu(), words, lengths)
 
 
 def _step(scores_of: _Scores, parameters: list[torch.nn.Parameter]) -> Callable[[], None]:
@@ -88,7 +88,7 @@ def _step(scores_of: _Scores, parameters: list[torch.nn.Parameter]) -> Callable[
     return step
 
 
-def _ours(name: str, batch: Batch) -> tuple[_Scores, list[torch.nn.Parameter]]:
+def _ours(name: str, batch: HostBatch) -> tuple[_Scores, list[torch.nn.Parameter]]:
     sizes = {"embed": EMBED, "word": WORD}
     options = {"similarity": SIMILARITY} if name != "scan" else {"direction": "t2i"}
     config = configure(name, {**sizes, **options}, DIM, 0)
@@ -100,7 +100,7 @@ def _ours(name: str, batch: Batch) -> tuple[_Scores, list[torch.nn.Parameter]]:
 
 
 def _theirs(
-    name: str, authors: ModuleType, batch: Batch
+    name: str, authors: ModuleType, batch: HostBatch
 ) -> tuple[_Scores, list[torch.nn.Parameter]]:
     code: Any = authors
     of_text = code.EncoderText(_VOCABULARY, WORD, EMBED, 1, use_bi_gru=True)

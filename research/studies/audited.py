@@ -23,7 +23,7 @@ from capgrade.agreement.calibration import (
     SHIPPED,
     Calibration,
     calibration_errors,
-    load,
+    load_calibration,
     meanings,
     scale_of,
 )
@@ -88,7 +88,7 @@ def _table_by_p(data: Sequence[Sequence[str]]) -> Iterator[str]:
         other = captions.owner[people.caption] != people.image
         image, caption, score = people.image[other], people.caption[other], people.score[other]
         people = replace(people, image=image, caption=caption, score=score)
-        calibration = load(SHIPPED).fitting(captions.owner)
+        calibration = load_calibration(SHIPPED).fitting(captions.owner)
         values = {
             file.stem: read_relevance(file).matrix()[people.image, people.caption]
             for file in sorted(Path(relevance).glob("*.arrow"))

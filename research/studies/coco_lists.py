@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.agreement.calibration import SHIPPED, load
+from capgrade.agreement.calibration import SHIPPED, load_calibration
 from capgrade.lists import HUNDREDTHS, LikelyList, write_list
 from capgrade.measures import MeasuresParams, choose
 from capgrade.metrics import human_lists
@@ -31,7 +31,10 @@ def likely_pairs(captions: Captions, least: float = LEAST) -> LikelyList:
     """The pairs of an image with another's caption whose P by `people` is `least` or more by the
     shipped calibration."""
     fitted = choose(["people"], MeasuresParams())["people"].fit(captions)
-    curve, owner = load(SHIPPED).fitting(captions.owner).curves["people"], captions.owner
+    curve, owner = (
+        load_calibration(SHIPPED).fitting(captions.owner).curves["people"],
+        captions.owner,
+    )
     parts = []
     for start in range(0, captions.n_images, _ROWS):
         rows = np.arange(start, min(start + _ROWS, captions.n_images))

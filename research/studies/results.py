@@ -23,7 +23,7 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.data.images import open_images
-from capgrade.trainer.data.pairs import Pairs
+from capgrade.trainer.data.pairs import SplitPairs
 from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.fit.checkpoint import load_run
@@ -50,7 +50,7 @@ COLUMNS = ("rsum", "nsum", "recall@1", "ndcg@25", "asp", "kendall_tau_b")
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedLosses:
     """Presets of results.yaml, the baseline first, and values of `train` for all of them."""
 
     title: str
@@ -61,32 +61,32 @@ class Comparison:
 SGR = ("_hard", "_sam", "_bcls", "_daa", "", "_sum_sam", "_soft")
 SHORT = ("epochs=12", "decay_after=[8]")
 COMPARISONS = (
-    Comparison("SAM, 10 % of the images", ("small_vse", "small_vse_sam"), ("share=0.1",)),
-    Comparison("BCLS, the hardest negative", ("small_saf_hard", "small_saf_bcls")),
-    Comparison("BCLS, all negatives", ("small_saf", "small_saf_bcls")),
-    Comparison("DAA, the hardest negative", ("small_saf_hard", "small_saf_hard_daa")),
-    Comparison("DAA, all negatives", ("small_saf", "small_saf_daa")),
-    Comparison("TERAN", ("small_tern", "small_teran")),
-    Comparison(
+    ComparedLosses("SAM, 10 % of the images", ("small_vse", "small_vse_sam"), ("share=0.1",)),
+    ComparedLosses("BCLS, the hardest negative", ("small_saf_hard", "small_saf_bcls")),
+    ComparedLosses("BCLS, all negatives", ("small_saf", "small_saf_bcls")),
+    ComparedLosses("DAA, the hardest negative", ("small_saf_hard", "small_saf_hard_daa")),
+    ComparedLosses("DAA, all negatives", ("small_saf", "small_saf_daa")),
+    ComparedLosses("TERAN", ("small_tern", "small_teran")),
+    ComparedLosses(
         "on VSE++",
         ("small_vse", "small_vse_sam", "small_vse_bcls", "small_vse_sum", "small_vse_soft"),
         SHORT,
     ),
-    Comparison(
+    ComparedLosses(
         "on VSRN",
         ("small_vsrn", "small_vsrn_sam", "small_vsrn_sum", "small_vsrn_sum_sam", "small_vsrn_soft"),
     ),
-    Comparison(
+    ComparedLosses(
         "on VSE-infinity",
         ("small_vse_infinity", "small_vse_infinity_sum", "small_vse_infinity_soft"),
         SHORT,
     ),
-    Comparison(
+    ComparedLosses(
         "on SAF",
         ("small_saf_hard", "small_saf_bcls", "small_saf_hard_daa", "small_saf", "small_saf_soft"),
     ),
-    Comparison("on SGR", tuple(f"small_sgr{kind}" for kind in SGR)),
-    Comparison("on SCAN", ("small_scan_hard", "small_scan", "small_scan_soft")),
+    ComparedLosses("on SGR", tuple(f"small_sgr{kind}" for kind in SGR)),
+    ComparedLosses("on SCAN", ("small_scan_hard", "small_scan", "small_scan_soft")),
 )
 
 
@@ -112,12 +112,12 @@ def scores_of(run: Path, data: Data, captions: Captions) -> np.ndarray:
     """The scores of a trained run, float32 [images, captions]."""
     model, tokens, config = load_run(run)
     store = open_images(config["params"]["model"]["name"], config["model"], data.regions, None)
-    pairs = Pairs(captions, store, tokens.encode(captions))
+    pairs = SplitPairs(captions, store, tokens.encode(captions))
     return np.asarray(compute_scores(model, *encode_split(model, pairs)))
 
 
 def rows(
-    comparisons: Sequence[Comparison], data: Data, runs: Path, seeds: int
+    comparisons: Sequence[ComparedLosses], data: Data, runs: Path, seeds: int
 ) -> Iterator[tuple[str, list[dict[str, float]]]]:
     """The head of each row, and the numbers of each seed."""
     # Comparisons share baselines, which are trained once.

@@ -8,7 +8,7 @@ from capgrade.pipelines.captions import captions
 from capgrade.pipelines.stages.captions import CaptionsParams, ScenesParams
 from capgrade.schemas.arrow import TABLE_FORMAT, ArrowFile, metadata_of
 from capgrade.schemas.block import validated
-from capgrade.schemas.captions import SCHEMA, parts_of, read_captions
+from capgrade.schemas.captions import SCHEMA, parts_of_split, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, package_version
 from capgrade.schemas.say import CapgradeWarning
@@ -188,10 +188,14 @@ def test_what_a_source_would_pass_over(given: dict, message: str) -> None:
 
 def test_a_split_whose_name_has_a_plus() -> None:
     """Chosen as it is called, where there is one; else its parts."""
-    assert parts_of("a+b", ["a", "b", "a+b"], "f") == ["a+b"] == parts_of("a+b", ["a+b"], "f")
-    assert parts_of("a+b", ["b", "a"], "f") == ["a", "b"]
+    assert (
+        parts_of_split("a+b", ["a", "b", "a+b"], "f")
+        == ["a+b"]
+        == parts_of_split("a+b", ["a+b"], "f")
+    )
+    assert parts_of_split("a+b", ["b", "a"], "f") == ["a", "b"]
     with pytest.raises(InputError, match="f: no split 'c' -> choose from: a, b"):
-        parts_of("a+c", ["a", "b"], "f")
+        parts_of_split("a+c", ["a", "b"], "f")
 
 
 def test_inputs_of_one_name_are_all_in_the_manifest(tmp_path: Path) -> None:

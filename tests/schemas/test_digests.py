@@ -9,7 +9,7 @@ import pytest
 from capgrade.measures import MEASURES, choose, file_digests
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.sbert import SbertParams
-from capgrade.pipelines.detectors.catalogue import input_digests
+from capgrade.pipelines.detectors.catalogue import detector_digests
 from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
@@ -72,5 +72,5 @@ def test_a_config_s_bases_are_read_too(tmp_path: Path, monkeypatch: pytest.Monke
     )
     names = {"config": "top.yaml", "config base 1": "middle.yaml", "config base 2": "base.yaml"}
     for config in (str(zoo / "top.yaml"), "top"):
-        read = input_digests(RegionsParams(detector="detectron2", config=config, weights="none"))
+        read = detector_digests(RegionsParams(detector="detectron2", config=config, weights="none"))
         assert read == {name: digest(zoo / file) for name, file in names.items()}

@@ -31,8 +31,8 @@ def test_shards_and_published_pairs_are_in_the_order_of_their_numbers() -> None:
 def test_regions_beyond_a_hundred_thousand_files_keep_the_order_of_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = regions.shard_name
-    monkeypatch.setattr(regions, "shard_name", lambda number: name(number + 99_999))
+    name = regions.region_shard_name
+    monkeypatch.setattr(regions, "region_shard_name", lambda number: name(number + 99_999))
     images = [made(f"i{k}", n=40, d=4000) for k in range(5)]  # more than half a megabyte each
     write_regions(tmp_path, images, dtype="float32", target_mb=1)
     assert (tmp_path / "regions-100000.arrow").exists()

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from capgrade.params import Params
-from capgrade.schemas.keys import block_of, kind_and_default, meaning_of
+from capgrade.schemas.keys import block_of, kind_and_default, note_of
 from capgrade.trainer.models import DECIDED, MODELS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
@@ -67,7 +67,7 @@ def _rows(block: type[BaseModel], above: str) -> Iterator[str]:
 
 def _row(key: str, schema: dict[str, Any], field: FieldInfo) -> str:
     kind, default = kind_and_default(schema)
-    return "; ".join([f"- `{key}`: {kind} (`{default}`)", *meaning_of(field)])
+    return "; ".join([f"- `{key}`: {kind} (`{default}`)", *note_of(field)])
 
 
 def _list(rows: Iterator[str]) -> str:

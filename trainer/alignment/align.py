@@ -16,7 +16,7 @@ from capgrade.schemas.console import console, print_table
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, found_digests, write_json
 from capgrade.schemas.regions import RegionStore
-from capgrade.schemas.run import Run
+from capgrade.schemas.run import StageRun
 from capgrade.trainer.alignment.pointing_game import (
     WordAlignment,
     align_words,
@@ -24,11 +24,11 @@ from capgrade.trainer.alignment.pointing_game import (
     read_phrases,
 )
 from capgrade.trainer.data.images import drop_left_out
-from capgrade.trainer.data.pairs import Pairs
+from capgrade.trainer.data.pairs import SplitPairs
 from capgrade.trainer.fit import VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, require_dim, weights_of
 from capgrade.trainer.models.tern import TERAN
-from capgrade.trainer.models.text_encoder import word_pieces
+from capgrade.trainer.models.text_encoder import pieces_of
 from capgrade.trainer.search.encode import encode_split
 from capgrade.trainer.stages.align import ALIGN, AlignParams
 
@@ -94,7 +94,7 @@ def align(run: Path, captions: Path, regions: Path, out: Path, params: AlignPara
     alignment.json, which says so. Raises InputError for a model that aligns no words, for an `out`
     of another stage, and for inputs that do not fit together."""
     if params.preset is None and "preset" in params.model_fields_set:
-        nothing = Run(stage=ALIGN, params=params, inputs={})
+        nothing = StageRun(stage=ALIGN, params=params, inputs={})
         with nothing.folder(out) as folder:
             write_json(folder / NO_RUN, {"run": None})
             nothing.finish(folder, {NO_RUN: 0})
@@ -105,7 +105,7 @@ def align(run: Path, captions: Path, regions: Path, out: Path, params: AlignPara
     inputs = found_digests(
         model=run / weights_of(run), vocabulary=run / VOCABULARY, captions=captions, regions=regions
     )
-    work = Run(stage=ALIGN, params=params, inputs=inputs)
+    work = StageRun(stage=ALIGN, params=params, inputs=inputs)
     with work.folder(out) as folder:
         model, tokens, config = load_run(run)
         if not isinstance(model, TERAN):
@@ -115,7 +115,7 @@ def align(run: Path, captions: Path, regions: Path, out: Path, params: AlignPara
         table, store = read_captions(captions, params.split), RegionStore(regions)
         require_dim(config["feature_dim"], store.metadata["dim"], regions)
         table, _ = drop_left_out(table, store)
-        by_caption = list(_align_captions(model, Pairs(table, store, tokens.encode(table))))
+        by_caption = list(_align_captions(model, SplitPairs(table, store, tokens.encode(table))))
         count = min(params.count, table.n_images)
         chosen = sorted({int(i) for i in np.linspace(0, table.n_images - 1, count)})
         decode = make_opener(Path(params.images), table.image_files)
@@ -136,11 +136,11 @@ def align(run: Path, captions: Path, regions: Path, out: Path, params: AlignPara
         return Aligned(len(panels), game)
 
 
-def _align_captions(model: TERAN, pairs: Pairs) -> Iterator[WordAlignment]:
+def _align_captions(model: TERAN, pairs: SplitPairs) -> Iterator[WordAlignment]:
     """The alignment of each caption of a split with its own image, in order. InputError for an
     image without boxes."""
     captions, (images, texts) = pairs.captions, encode_split(model, pairs)
-    pieces = word_pieces(captions.texts, model.config.text_model)
+    pieces = pieces_of(captions.texts, model.config.text_model)
     for c, text in enumerate(captions.texts):
         i = int(captions.owner[c])
         boxes = pairs.image(i).boxes

@@ -11,9 +11,9 @@ import numpy as np
 
 from capgrade.pictures.listing import list_pictures, match_pictures
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.errors import InputError, first_of
+from capgrade.schemas.errors import InputError, first_names
 from capgrade.schemas.files import MANIFEST, digest, file_digest
-from capgrade.schemas.image_matching import NAMES_SHOWN, ImageMatches, named
+from capgrade.schemas.image_matching import NAMES_SHOWN, ImageMatches, name_with_file
 from capgrade.schemas.left_out import MISSING, UNREADABLE, line_of
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import Regions, RegionStore
@@ -192,7 +192,7 @@ def _missing_error(
     captions: Captions, store: ImageStore, missing: Sequence[str], required: int
 ) -> InputError:
     """The error for images of captions that the store lacks."""
-    images = [named(image_id, captions.image_files[image_id]) for image_id in missing]
+    images = [name_with_file(image_id, captions.image_files[image_id]) for image_id in missing]
     if isinstance(store, PictureStore):
         what = "pictures"
         remedy = "name files after their images, or give a list of image_id<TAB>path"
@@ -202,8 +202,8 @@ def _missing_error(
         remedy = "give the captions to capgrade regions"
         remedy += ": --captions DIR says which are missing there"
     problem = f"no {what} of {len(missing):,} of the {required:,} images of split"
-    problem += f" '{captions.split}': {first_of(images, NAMES_SHOWN)}"
-    problem += f"; it has {first_of(store.names, NAMES_SHOWN)}"
+    problem += f" '{captions.split}': {first_names(images, NAMES_SHOWN)}"
+    problem += f"; it has {first_names(store.names, NAMES_SHOWN)}"
     return InputError(problem, file=store.folder, remedy=remedy)
 
 

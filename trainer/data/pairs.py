@@ -31,7 +31,7 @@ class Batch:
     caption_rows: np.ndarray  # int64 [B]
 
 
-class Pairs:
+class SplitPairs:
     """The pairs of a split: its captions as numbers, and its images, which are read from their
     store.
 
@@ -78,7 +78,7 @@ class Pairs:
             yield pad_texts(self.tokens[start : start + size])
 
 
-def require_region_count(config: object, pairs: Pairs) -> None:
+def require_region_count(config: object, pairs: SplitPairs) -> None:
     """InputError where a model normalises regions by their place (`region_norm` "authors") and an
     image of these pairs has not 36 regions."""
     if getattr(config, "region_norm", None) != "authors":

@@ -21,7 +21,7 @@ from capgrade.schemas.lines import read_json
 from capgrade.text.tokens import tokenize
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.models.base import END_TOKEN, FIRST_WORD, START_TOKEN, UNKNOWN_WORD, Config
-from capgrade.trainer.models.text_encoder import load_tokenizer, tokenize_texts, word_pieces
+from capgrade.trainer.models.text_encoder import load_tokenizer, pieces_of, tokenize_texts
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class ModelTokens:
 
     def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
         if self.kind == "model":
-            rows = [pieces.ids for pieces in word_pieces(texts, self.model)]
+            rows = [pieces.ids for pieces in pieces_of(texts, self.model)]
         else:
             rows = tokenize_texts(texts, self.model)["input_ids"]
         return [np.array(row, np.int64) for row in rows]

@@ -12,7 +12,7 @@ from typing import Any
 from capgrade.agreement.judgement_files import judged_digest, name_judgements
 from capgrade.evaluation import LACKS, Draws, Evaluation, may_be_cosines
 from capgrade.evaluation import evaluate as of_arrays
-from capgrade.lists import named
+from capgrade.lists import list_file
 from capgrade.metrics.catalogue import is_graded, needs_of
 from capgrade.metrics.mined import mined_precision, mined_precision_classes
 from capgrade.metrics.ranking import TieRule
@@ -25,7 +25,7 @@ from capgrade.schemas.files import (
     write_json,
 )
 from capgrade.schemas.progress import counted_work, progress
-from capgrade.schemas.run import Run
+from capgrade.schemas.run import StageRun
 from capgrade.trainer.evaluation.order import MatrixIds
 from capgrade.trainer.evaluation.stored import METRICS_FILE, PER_QUERY_FILE, write_queries
 from capgrade.trainer.evaluation.tables import table_text
@@ -120,7 +120,7 @@ def evaluate(
     `inputs` are the digests of what the task was read from.
 
     InputError for an `out` that another stage wrote."""
-    run = Run(stage=EVALUATE, params=params, inputs=dict(inputs or {}))
+    run = StageRun(stage=EVALUATE, params=params, inputs=dict(inputs or {}))
     with nullcontext() if out is None else run.folder(out) as folder:
         sizes: list[int | None] = [None, *params.fold]  # of folds; None: the whole set
         queries = sum(task.similarity.shape)
@@ -181,7 +181,7 @@ def evaluate_files(
             problem = f"--{'captions' if captions else 'relevance'} with evaluate.lists"
             raise InputError(problem, remedy="leave one of them out")
         inputs = inputs_of(captions, params, similarity=similarity)
-        lists = named(params.lists)
+        lists = list_file(params.lists)
         task, notes = load_listed_task(lists, similarity, likely=params.likely, ids=given)
         return Evaluations(evaluate(task, params, notes=notes, out=out, inputs=inputs))
     if captions is None:
@@ -221,7 +221,7 @@ def inputs_of(
     }
     matrices |= {"row_ids": _path(params.row_ids), "column_ids": _path(params.column_ids)}
     if params.lists is not None:
-        inputs = found_digests(lists=named(params.lists), **matrices)
+        inputs = found_digests(lists=list_file(params.lists), **matrices)
         return {**inputs, "likely": f"{params.likely:g}"}
     of_images, of_captions = map(_path, params.embeddings or (None, None))
     inputs = found_digests(
@@ -241,7 +241,7 @@ def is_current(folder: Path, params: EvaluateParams, inputs: Mapping[str, str]) 
     """Whether a folder is what this version of `evaluate` would write there of such inputs
     (`inputs_of`)."""
     manifest = found_manifest(folder / MANIFEST)
-    made = Run(stage=EVALUATE, params=params, inputs=inputs).made_with
+    made = StageRun(stage=EVALUATE, params=params, inputs=inputs).made_with
     wanted = {
         "kind": EVALUATE.name,
         "package": package_version(),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from capgrade.schemas.arrays import Array, as_numpy, map_npy, parts_of, read_npz
+from capgrade.schemas.arrays import Array, as_numpy, map_npy, read_npz, row_parts
 from capgrade.schemas.arrow import ArrowFile
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -117,7 +117,7 @@ def read_similarity_of(path: Path, captions: Captions, ids: MatrixIds | None = N
             remedy="score the same captions table",
         )
     # Row by row, as the matrix may lie in a file that is larger than memory.
-    bad = np.flatnonzero(np.concatenate([np.isnan(rows).any(axis=1) for rows in parts_of(matrix)]))
+    bad = np.flatnonzero(np.concatenate([np.isnan(rows).any(axis=1) for rows in row_parts(matrix)]))
     if bad.size:
         caption = int(np.flatnonzero(np.isnan(matrix[bad[0]]))[0])
         pair = f"image '{captions.image_ids[bad[0]]}', caption '{captions.caption_ids[caption]}'"

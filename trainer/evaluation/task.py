@@ -11,7 +11,7 @@ import numpy as np
 from capgrade.agreement.judgement_files import name_judgements, read_judgements
 from capgrade.agreement.judgements import Judgements
 from capgrade.labels import Labels
-from capgrade.lists import LIKELY, named, read_list, table_of
+from capgrade.lists import LIKELY, list_file, read_list, table_of_ids
 from capgrade.metrics.eccv import are_coco_ids, human_lists
 from capgrade.metrics.pmrp import coco_codes
 from capgrade.metrics.positives import BothSides, Positives
@@ -232,7 +232,7 @@ def load_listed_task(
         raise InputError("no similarity to score by a list", remedy="give --similarity")
     likely_list, notes = read_list(lists), list[str]()
     positives = {"accepted": likely_list.positives(likely)}
-    table = table_of(likely_list, lists)
+    table = table_of_ids(likely_list, lists)
     matrix = mean_similarity(similarity, table, ids)
     notes += (
         [f"similarity is the mean of {len(similarity)} matrices"] if len(similarity) > 1 else []
@@ -348,7 +348,7 @@ def _sample_notes(samples: Mapping[str, Pairs], pairs: int) -> list[str]:
 def positives_file(name: str | None) -> Path | None:
     """The file of likely positives: what `capgrade audit` wrote, or a list, also by its name.
     InputError for an unknown name."""
-    return None if name is None else Path(name) if name.endswith(".json") else named(name)
+    return None if name is None else Path(name) if name.endswith(".json") else list_file(name)
 
 
 def _accepted_note(lists: Path, likely: float) -> str:

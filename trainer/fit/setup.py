@@ -17,7 +17,7 @@ from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.files import MANIFEST, digest, file_digest, found_digests
 from capgrade.schemas.natures import of_parts
-from capgrade.schemas.run import Run
+from capgrade.schemas.run import StageRun
 from capgrade.schemas.say import tell
 from capgrade.trainer.data.images import (
     ImageStore,
@@ -27,7 +27,7 @@ from capgrade.trainer.data.images import (
     tell_left_out,
 )
 from capgrade.trainer.data.pairs import (
-    Pairs,
+    SplitPairs,
     fold_of,
     require_region_count,
     sample_rows,
@@ -69,15 +69,15 @@ class Setup:
     config: Config
     tokens: Tokens
     feature_dim: int
-    pairs: Pairs
+    pairs: SplitPairs
     plan: BatchPlan
     loss: LossTerms
     first_loss: LossTerms  # the loss in the epochs of `all_negatives_first`
     relevance: BatchRelevance | None  # of training pairs, where a loss needs it
-    validation: Pairs | None
+    validation: SplitPairs | None
     validation_relevance: np.ndarray | None  # [n_images, n_captions]
     inputs: dict[str, str]
-    run: Run[TrainParams]
+    run: StageRun[TrainParams]
     not_initial: list[str] | None  # weights that `train.init` does not have; None without it
 
 
@@ -120,7 +120,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     start = None if params.init is None else Path(params.init)
     learnt = rows[find_images(captions, store, rows).numbers[captions.owner[rows]] >= 0]
     tokens = make_tokens(config, captions, params.min_count, learnt, start)
-    pairs = Pairs(captions, store, tokens.encode(captions), rows)
+    pairs = SplitPairs(captions, store, tokens.encode(captions), rows)
     require_region_count(config, pairs)
     tell_left_out(captions, rows, pairs.left_out)
     shards, relevance = None, None
@@ -155,7 +155,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     )
     batches = params.batch_size, params.seed, neighbours, params.unique_images, params.drop_last
     plan = BatchPlan(captions.owner, pairs.rows, *batches)
-    validation = None if held_out is None else Pairs(held_out, store, tokens.encode(held_out))
+    validation = None if held_out is None else SplitPairs(held_out, store, tokens.encode(held_out))
     dense = None
     if split is not None and held_out is not None and computed:
         dense = _validation_relevance(params, measures, split, kept, held_out)
@@ -173,7 +173,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         validation_relevance=dense,
         inputs=inputs,
         # An epoch is a part of a run. The weights of `init` are among the inputs.
-        run=Run(
+        run=StageRun(
             stage=TRAIN,
             params=params,
             inputs=inputs,

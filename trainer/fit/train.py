@@ -44,7 +44,7 @@ from capgrade.schemas.output import output_folder, refuse_foreign, run_key
 from capgrade.schemas.progress import progress
 from capgrade.schemas.say import if_silent, tell
 from capgrade.trainer.data.images import images_of_model
-from capgrade.trainer.data.pairs import Batch, Pairs, prefetch
+from capgrade.trainer.data.pairs import Batch, SplitPairs, prefetch
 from capgrade.trainer.data.relevance import BatchRelevance
 from capgrade.trainer.fit import CONFIG, IMAGES, STATE, SUMMARY, UNFIT, VOCABULARY
 from capgrade.trainer.fit.checkpoint import (
@@ -293,7 +293,7 @@ def _train_epoch(run: _TrainingRun, advance: Callable[[int], None]) -> dict[str,
 
 def validate(
     model: RetrievalModel,
-    pairs: Pairs | None,
+    pairs: SplitPairs | None,
     relevance: np.ndarray | None,
     fold: int | None = None,
     best_by: Collection[str | None] = (),

@@ -51,7 +51,7 @@ class Pieces:
     words: list[int]  # index in caption.split() of the word of each piece, -1 for special ones
 
 
-def word_pieces(texts: Sequence[str], model: str = EMBEDDED) -> list[Pieces]:
+def pieces_of(texts: Sequence[str], model: str = EMBEDDED) -> list[Pieces]:
     """The word pieces of captions by a BERT-like model's tokenizer. InputError as
     `tokenize_texts`, and for a tokenizer that does not tell the words of its pieces."""
     tokenizer, _ = load_tokenizer(model)

@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import pad
 
 from capgrade.schemas.files import reserve
-from capgrade.trainer.data.pairs import Pairs
+from capgrade.trainer.data.pairs import SplitPairs
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel
 
 SIZE = 256  # images or captions encoded at a time
@@ -30,7 +30,7 @@ def encode_batches(
     return _join_encodings(parts)
 
 
-def encode_split(model: RetrievalModel, pairs: Pairs) -> tuple[Encoded, Encoded]:
+def encode_split(model: RetrievalModel, pairs: SplitPairs) -> tuple[Encoded, Encoded]:
     """Encodings of every image and of every caption of a split."""
     images = encode_batches(model, pairs.image_batches(SIZE))
     return images, encode_batches(model, pairs.caption_batches(SIZE))

@@ -24,14 +24,14 @@ from capgrade.schemas.files import (
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.progress import counted, progress
 from capgrade.schemas.regions import Regions
-from capgrade.schemas.run import Run
+from capgrade.schemas.run import StageRun
 from capgrade.trainer.data.images import (
     drop_left_out,
     image_digest,
     images_of_model,
     open_images,
 )
-from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_region_count
+from capgrade.trainer.data.pairs import SplitPairs, pad_images, pad_texts, require_region_count
 from capgrade.trainer.data.text import Tokens
 from capgrade.trainer.evaluation.similarity import ITEMS, images_left_out, read_similarity
 from capgrade.trainer.fit import MODEL, VOCABULARY
@@ -75,12 +75,12 @@ def embed(
     )
     coarse = None if params.coarse is None else Path(params.coarse)
     read = input_digests(run, table, image_digest(store, [table]), weights)
-    kept = Run(stage=EMBED, params=params, inputs={**read, **found_digests(coarse=coarse)})
+    kept = StageRun(stage=EMBED, params=params, inputs={**read, **found_digests(coarse=coarse)})
     with kept.folder(out) as folder:
         model, tokens, config = load_run(run, pooling=params.pooling, weights=weights)
         require_dim(config["feature_dim"], store.metadata["dim"], store.folder)
         split, missing = drop_left_out(table, store)
-        pairs = Pairs(split, store, tokens.encode(split))
+        pairs = SplitPairs(split, store, tokens.encode(split))
         require_region_count(getattr(model, "config", None), pairs)
         candidates = (
             None
@@ -128,7 +128,7 @@ def input_digests(
 
 def _score(
     model: RetrievalModel,
-    pairs: Pairs,
+    pairs: SplitPairs,
     folder: Path,
     matrix: np.ndarray,
     candidates: np.ndarray | None,

@@ -57,7 +57,7 @@ def caption_words(match):
 
 
 @njit(cache=True, forceinline=True)
-def stage_of(match):
+def match_stage(match):
     """The stage that found it: 0 exact, 1 stem, 2 synonym, 3 paraphrase."""
     return match & 3
 
@@ -66,7 +66,7 @@ def stage_of(match):
 def _gain(match):
     """What a match takes off a path's rank for its words."""
     size, width = reference_words(match), caption_words(match)
-    words = size + width if stage_of(match) == 0 else size // 2 + width // 2
+    words = size + width if match_stage(match) == 0 else size // 2 + width // 2
     return np.int64(words) << WORDS_AT
 
 

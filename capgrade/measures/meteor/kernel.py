@@ -17,10 +17,10 @@ from capgrade.measures.meteor.align import (
     alignment_buffers,
     caption_place,
     caption_words,
+    match_stage,
     packed_match,
     reference_place,
     reference_words,
-    stage_of,
 )
 from capgrade.measures.meteor.paraphrases import LONGEST
 
@@ -141,7 +141,7 @@ def _keep_exact(match):
     """Move the exact matches to the front: how many there are."""
     kept = 0
     for k in range(match.shape[0]):
-        if stage_of(match[k]) == 0:
+        if match_stage(match[k]) == 0:
             match[kept] = match[k]
             kept += 1
     return kept
@@ -159,7 +159,7 @@ def _count(c, ref, node, chunks, nodes, words, out):
     out[CHUNKS] = chunks
     while node >= 0:
         match = nodes[node, 1]
-        at, j, i = MATCHED + 4 * stage_of(match), caption_place(match), reference_place(match)
+        at, j, i = MATCHED + 4 * match_stage(match), caption_place(match), reference_place(match)
         for k in range(start_1 + j, start_1 + j + caption_words(match)):
             out[at + words.function[k]] += 1
         for k in range(start_2 + i, start_2 + i + reference_words(match)):

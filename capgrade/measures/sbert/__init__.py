@@ -94,12 +94,12 @@ class SbertShared(Sbert):
 
     def fit(self, captions: Captions) -> FittedSbert:
         """Map what `Sbert.fit` embeds. InputError as it, `SharedMap.of` and `SharedMap.read`."""
-        from capgrade.measures.sbert.shared import SharedMap, share
+        from capgrade.measures.sbert.shared import SharedMap, map_embeddings
 
         plain = super().fit(captions)
         if (shared := self.shared) is None:
             shared = SharedMap.of(plain.embeddings[captions.refs], captions.ref_ptr)
-        return share(plain, shared)
+        return map_embeddings(plain, shared)
 
     @property
     def shared(self) -> SharedMap | None:
@@ -119,21 +119,21 @@ class SbertShared(Sbert):
     def files(self) -> dict[str, str]:
         if (source := self.params.shared_from) is None:
             return super().files()
-        from capgrade.measures.sbert.shared import source_digest
+        from capgrade.measures.sbert.shared import map_digest
 
-        return {**super().files(), "measures.sbert.shared_from": source_digest(source)}
+        return {**super().files(), "measures.sbert.shared_from": map_digest(source)}
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """As `Sbert.of_corpus`, of mapped embeddings. Without `shared_from` the references of all
         candidates give the map, each set once."""
         from capgrade.measures.base import mean_score
         from capgrade.measures.corpus import own_scores
-        from capgrade.measures.sbert.shared import SharedMap, share
+        from capgrade.measures.sbert.shared import SharedMap, map_embeddings
 
         plain, pairs = super().fit(corpus.table), corpus.candidates.pairs
         if (shared := self.shared) is None:
             shared = SharedMap.of(plain.embeddings[pairs.refs], pairs.ref_ptr)
-        return {self.name: mean_score(own_scores(share(plain, shared), corpus))}
+        return {self.name: mean_score(own_scores(map_embeddings(plain, shared), corpus))}
 
     @property
     def depends_on_corpus(self) -> bool:

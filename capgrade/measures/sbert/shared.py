@@ -124,12 +124,12 @@ class SharedMap:
         return out
 
 
-def source_digest(source: str) -> str:
+def map_digest(source: str) -> str:
     """SHA-256 of a source of a map, as `corpus_digest`."""
     return corpus_digest(str(_COCO_FILE) if source == COCO else source)
 
 
-def share(plain: FittedSbert, shared: SharedMap) -> FittedSbert:
+def map_embeddings(plain: FittedSbert, shared: SharedMap) -> FittedSbert:
     """The fitted embeddings, mapped."""
     mapped = shared.apply(plain.embeddings)
     return replace(plain, embeddings=mapped[plain.same])  # equal texts, equal bits
@@ -147,8 +147,8 @@ def _root(
         raise InputError(problem, remedy=f"{_REMEDY}; check which captions belong to which image")
     between, both = _shrink(between, len(sizes)), _shrink(between + within, len(sizes))
     # (B + W)^-1 B = axes share axes^-1, and axes^T (B + W) axes = 1
-    share, axes = eigh(between, both)
-    return np.asarray((axes * np.sqrt(share.clip(0, 1))) @ axes.T @ both)
+    map_embeddings, axes = eigh(between, both)
+    return np.asarray((axes * np.sqrt(map_embeddings.clip(0, 1))) @ axes.T @ both)
 
 
 def _within(

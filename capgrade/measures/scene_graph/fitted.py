@@ -40,7 +40,7 @@ class FittedSceneGraph(OfReferences):
         sets = self.ref_ptr, self.refs, self.graphs, self.beta2
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
-            in_threads(kernel.score_run, len(images), images, first, last, *sets, out)
+            in_threads(kernel.score_rows, len(images), images, first, last, *sets, out)
 
         return fill
 

@@ -52,7 +52,7 @@ def _f_score(matched, found, caption_total, image_total, beta2):
 
 
 @njit(nogil=True, cache=True)
-def score_run(begin, end, images, first, last, ref_ptr, refs, graphs, beta2, out):
+def score_rows(begin, end, images, first, last, ref_ptr, refs, graphs, beta2, out):
     """Captions first..last with images begin..end, into out.
 
     Each tuple of an image's graph adds to the captions that have it.

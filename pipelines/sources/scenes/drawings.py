@@ -20,13 +20,13 @@ _Numbers = Sequence[float]
 DRAWINGS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
-def mix(colour: Rgb, other: Rgb, share: float) -> Rgb:
+def blend(colour: Rgb, other: Rgb, share: float) -> Rgb:
     """`colour` with `share` of it replaced by `other`."""
     return tuple(round(a + (b - a) * share) for a, b in zip(colour, other, strict=True))
 
 
 def _darken(colour: Rgb) -> Rgb:
-    return mix(colour, (0, 0, 0), 0.35)
+    return blend(colour, (0, 0, 0), 0.35)
 
 
 class _Pen:
@@ -67,7 +67,7 @@ class _Pen:
         two."""
         name, *mixed = self.words.get(word, word).split("/")
         if mixed:
-            return mix(self.colour(name), self.colour(mixed[0]), float(mixed[1]))
+            return blend(self.colour(name), self.colour(mixed[0]), float(mixed[1]))
         if looks := DRAWINGS["looks"].get(name):
             return self.colour(looks[self.look % len(looks)])
         return ImageColor.getrgb(f"#{DRAWINGS['colours'].get(name, name)}")
@@ -211,7 +211,7 @@ class _Ground(_Pen):
         for band in range(BANDS):
             self.flat(
                 (0, top + band * step, 1, top + (band + 1) * step),
-                mix(above, below, band / (BANDS - 1)),
+                blend(above, below, band / (BANDS - 1)),
             )
 
     def hill(self, at: _Numbers, fill: Rgb) -> None:
@@ -238,8 +238,8 @@ class _Ground(_Pen):
         wall = walls[int(self.rng.integers(len(walls)))]
         self.flat((0, 0, 1, 0.72), wall)
         for i in range(0, 12, 2):
-            self.flat((i / 12, 0, (i + 1) / 12, 0.72), mix(wall, (0, 0, 0), 0.04))
-        self.flat((0, 0.69, 1, 0.72), mix(wall, (255, 255, 255), 0.6))
+            self.flat((i / 12, 0, (i + 1) / 12, 0.72), blend(wall, (0, 0, 0), 0.04))
+        self.flat((0, 0.69, 1, 0.72), blend(wall, (255, 255, 255), 0.6))
 
     def joints(self, _: _Numbers, fill: Rgb) -> None:
         for x in self.rng.random(9).tolist():
@@ -249,8 +249,8 @@ class _Ground(_Pen):
         tile = tiles[int(self.rng.integers(len(tiles)))]
         self.flat((0, 0, 1, 0.76), tile)
         for i in range(1, 10):
-            self.flat((i / 10, 0, i / 10 + 0.005, 0.46), mix(tile, (0, 0, 0), 0.1))
-            self.flat((0, i / 10, 1, i / 10 + 0.005), mix(tile, (0, 0, 0), 0.1))
+            self.flat((i / 10, 0, i / 10 + 0.005, 0.46), blend(tile, (0, 0, 0), 0.1))
+            self.flat((0, i / 10, 1, i / 10 + 0.005), blend(tile, (0, 0, 0), 0.1))
 
     def checks(self, _: _Numbers, fill: Rgb) -> None:
         for row in range(4):

@@ -16,7 +16,7 @@ from PIL import Image
 from playwright.sync_api import Browser
 
 import capgrade
-from capgrade.agreement.calibration import SHIPPED, load
+from capgrade.agreement.calibration import SHIPPED, load_calibration
 from capgrade.agreement.curve import Curve, Scale, fit
 from capgrade.agreement.judgements import Judgements
 from capgrade.apps.audit import audit
@@ -30,7 +30,7 @@ from capgrade.apps.audit.lists import (
     select_distinct,
     write_lists,
 )
-from capgrade.apps.audit.page import summary_lines, values_of
+from capgrade.apps.audit.page import few_values, summary_lines
 from capgrade.apps.page import render_page
 from capgrade.apps.page.parts import PageSection
 from capgrade.apps.report import report
@@ -185,8 +185,8 @@ def test_values_of_some_pairs_by_another_measure(world: Path) -> None:
     captions = read_captions(folder := world / "captions")
     matrix = read_relevance(world / "relevance" / "bleu.arrow").matrix()
     pairs = all_pairs(matrix, captions).take(slice(0, 400))
-    every = values_of(Labels.load(world / "relevance", captions=folder), "bleu", pairs)
-    kept = values_of(Labels.load(world / "shards", captions=folder), "bleu", pairs)
+    every = few_values(Labels.load(world / "relevance", captions=folder), "bleu", pairs)
+    kept = few_values(Labels.load(world / "shards", captions=folder), "bleu", pairs)
     known = np.isfinite(kept)
     assert every == pytest.approx(pairs.value) and 0 < known.sum() < 400
     assert kept[known] == pytest.approx(pairs.value[known], abs=1e-6)
@@ -558,7 +558,7 @@ def test_a_training_mask_is_the_audits_rule(world: Path, dense: tuple[dict, Path
 
 
 def test_the_shipped_calibration_says_what_it_was_fitted_on() -> None:
-    shipped = load(SHIPPED)
+    shipped = load_calibration(SHIPPED)
     assert list(shipped.curves) == CALIBRATED and shipped.facts["accept"] == 4.5
     assert {"file", "sha256", "pairs", "captions", "licence"} <= set(shipped.facts["judgements"])
     assert all(curve.ece <= 0.03 for curve in shipped.curves.values())

@@ -12,7 +12,7 @@ import pytest
 
 from capgrade.apps.explorer.corpus import LabelledCorpus, read_labels
 from capgrade.apps.explorer.pairs import APART
-from capgrade.apps.explorer.start import ExplorerFolders, open_explorer, read_corpus, read_matrices
+from capgrade.apps.explorer.start import ExplorerFolders, open_corpus, open_explorer, read_matrices
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.refit import params_of
 from capgrade.schemas.captions import read_captions
@@ -50,7 +50,7 @@ def test_without_shards_pairs_are_sampled_from_either_scores(made: Path) -> None
     folders = ExplorerFolders(
         captions=made / "captions", params=MEASURES, measures=BOTH, split="val"
     )
-    computed = read_corpus(folders)
+    computed = open_corpus(folders)
     stored = read_labels(made / "relevance", MEASURES, "val", made / "captions")
     assert _rows(computed.pairs) == _rows(stored.pairs)
     captions = read_captions(made / "captions", "val")
@@ -188,7 +188,7 @@ def test_a_path_is_no_dataset_of_the_hub_and_a_folder_is_of_its_kind(
     monkeypatch.chdir(tmp_path)
     captions = None if kind == "dataset" else Path("data/captions")
     with pytest.raises(InputError, match=said):
-        read_corpus(ExplorerFolders(captions=captions, **{kind: Path("data", name)}))
+        open_corpus(ExplorerFolders(captions=captions, **{kind: Path("data", name)}))
 
 
 def test_parameters_of_mixtures_and_imports_are_told_apart() -> None:

@@ -30,7 +30,7 @@ from capgrade.apps.judging.question import (
     ChatPrompt,
     RankPrompt,
     load_prompts,
-    read_pairs,
+    read_asked_pairs,
 )
 from capgrade.apps.judging.reply import LostError
 from capgrade.schemas.captions import read_captions
@@ -760,20 +760,20 @@ def test_pairs_are_asked_once_in_their_order(here: Path) -> None:
     lines = [json.dumps({"image_id": i, "caption_id": c}) for i, c in given]
     (here / "pairs.jsonl").write_text("\n".join([*lines, "", lines[1]]))
     captions = read_captions(here / "captions")
-    image, caption = read_pairs(str(here / "pairs.jsonl"), captions)
+    image, caption = read_asked_pairs(str(here / "pairs.jsonl"), captions)
     assert [
         (captions.image_ids[i], captions.caption_ids[c])
         for i, c in zip(image, caption, strict=True)
     ] == [given[0], given[1], given[3]]
     write_captions_folder(here / "numbers", [caption_table(SETS, prefix="")])
     (here / "pairs.jsonl").write_text('{"image_id": 1, "caption_id": "0#1"}')
-    assert read_pairs(str(here / "pairs.jsonl"), read_captions(here / "numbers")) == (
+    assert read_asked_pairs(str(here / "pairs.jsonl"), read_captions(here / "numbers")) == (
         [1],
         [1],
     ), "ids may be numbers"
     (here / "pairs.jsonl").write_text("\n")
     with pytest.raises(InputError, match="pairs.jsonl: no pairs"):
-        read_pairs(str(here / "pairs.jsonl"), captions)
+        read_asked_pairs(str(here / "pairs.jsonl"), captions)
 
 
 @pytest.mark.parametrize(("fault", "said", "charged", "after"), [

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from capgrade.agreement.calibration import SHIPPED, load, named, scale_of, some_references
+from capgrade.agreement.calibration import (
+    SHIPPED,
+    calibration_file,
+    load_calibration,
+    scale_of,
+    some_references,
+)
 from capgrade.agreement.curve import Curve, Scale, fit, reliability, through
 from capgrade.agreement.judgements import Judgements, Ratings
 from capgrade.measures.bleu import BleuParams
@@ -185,7 +191,7 @@ def test_agree_writes_what_it_was_fitted_on(world: Path, tmp_path: Path) -> None
     out = tmp_path / "agree"
     found = agreement(folder, file, ["rouge_l", "bleu"], PLAIN, out=out, calibrate=True)
     assert found["rouge_l"]["calibration"]["ece"] < found["bleu"]["calibration"]["ece"] + 0.05
-    read = load(out / "calibration.json")
+    read = load_calibration(out / "calibration.json")
     assert (
         set(read.curves) == {"rouge_l", "bleu"}
         and read.facts["judgements"]["file"] == "rouge_l.arrow"
@@ -225,7 +231,7 @@ def test_a_table_without_a_scale_calibrates_nothing(
     )
     for given, random in (((), False), (("--set", "agree.sampling=random"), True)):
         assert call(*line, "--set", "agree.scale=0..5", *given) == 0
-        found = load(tmp_path / "agree" / "calibration.json")
+        found = load_calibration(tmp_path / "agree" / "calibration.json")
         assert set(found.curves["rouge_l"].accepted) == {0.0} and found.random is random
 
 
@@ -237,7 +243,7 @@ def test_a_file_that_is_no_calibration(world: Path, tmp_path: Path) -> None:
     ):  # fmt: skip
         (tmp_path / "bad.json").write_text(json.dumps({**found, **change}))
         with pytest.raises(InputError, match="not a calibration"):
-            load(tmp_path / "bad.json")
+            load_calibration(tmp_path / "bad.json")
 
 
 def test_what_values_mean_elsewhere_is_judged(world: Path) -> None:
@@ -254,7 +260,7 @@ def test_what_values_mean_elsewhere_is_judged(world: Path) -> None:
     )
     (judged_as, bleu), curve = (
         (one.matrix().ravel()[other] for one in dense),
-        load(known).curves["bleu"],
+        load_calibration(known).curves["bleu"],
     )
     score, accepted = (np.interp(bleu, curve.value, line) for line in (curve.score, curve.accepted))
     grade = np.array([round(value + 1e-9) for value in score])
@@ -289,7 +295,7 @@ def test_what_does_not_fit_is_refused(world: Path, tmp_path: Path) -> None:
 def test_the_calibration_that_comes_with_capgrade_has_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert list(load(named(Path("crisscrossed"))).curves) == [
+    assert list(load_calibration(calibration_file(Path("crisscrossed"))).curves) == [
         "people",
         "people_shared",
         "sbert",
@@ -297,7 +303,7 @@ def test_the_calibration_that_comes_with_capgrade_has_a_name(
     ]
     monkeypatch.chdir(tmp_path)
     Path("crisscrossed").write_text("mine")
-    assert named(Path("crisscrossed")) == Path("crisscrossed")
+    assert calibration_file(Path("crisscrossed")) == Path("crisscrossed")
 
 
 def test_a_curve_of_as_many_references_as_the_corpus_has(world: Path, tmp_path: Path) -> None:
@@ -308,7 +314,7 @@ def test_a_curve_of_as_many_references_as_the_corpus_has(world: Path, tmp_path: 
     relevance(captions, tmp_path / "dense", RelevanceParams(measures=("rouge_l",)), PLAIN)
     judge, out = tmp_path / "dense" / "rouge_l.arrow", tmp_path / "agree"
     agreement(captions, judge, ["bleu"], PLAIN, out=out, calibrate=True, accept=0.5)
-    known = load(out / "calibration.json")
+    known = load_calibration(out / "calibration.json")
     assert (
         known.references == 5
         and set(known.fewer) == {1, 2, 3}
@@ -325,7 +331,7 @@ def test_a_curve_of_as_many_references_as_the_corpus_has(world: Path, tmp_path: 
 
 def test_the_shipped_curves_of_fewer_references() -> None:
     """The largest of five values says less than one value: P .25 is at a lower value with fewer."""
-    known = load(SHIPPED)
+    known = load_calibration(SHIPPED)
     assert known.references == 5 and set(known.fewer) == {1, 2, 3}
     for name, curve in known.curves.items():
         at = [known.fewer[n][name].value_at(0.25) for n in (1, 2, 3)] + [curve.value_at(0.25)]

@@ -22,7 +22,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from capgrade.kernels import get_num_threads
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder, local_folder
-from capgrade.pipelines.execution.job import share
+from capgrade.pipelines.execution.job import put_shared
 from capgrade.pipelines.execution.runners import MakeBlock, graph, shares
 from capgrade.pipelines.execution.worker import Job, Worker
 from capgrade.pipelines.relevance import DenseTables
@@ -53,7 +53,7 @@ def job(captions_dir: Path, tmp_path: Path, store: str) -> Job:
     with output_folder(tmp_path / "out", "shards") as folder:
         run = open_shards_run(captions_dir, params, MeasuresParams())
         job = save_shards_job(run, schema_of(run), folder)
-        share(folder, Folder(job.url))
+        put_shared(folder, Folder(job.url))
     return job
 
 
@@ -280,7 +280,7 @@ def test_blocks_of_the_graph_are_all_that_are_left(monkeypatch: pytest.MonkeyPat
     assert shares(list(range(7))) == [(0, 3), (3, 6), (6, 7)]
     monkeypatch.setattr("capgrade.pipelines.execution.runners.SHARES", 1)
     assert shares(todo) == [(0, 3), (7, 8), (9, 11)]
-    assert [block for share in shares(todo) for block in range(*share)] == todo
+    assert [block for put_shared in shares(todo) for block in range(*put_shared)] == todo
     assert shares([]) == []
 
 

@@ -13,7 +13,7 @@ import pytest
 from pycocoevalcap.rouge.rouge import Rouge
 
 import capgrade
-from capgrade.agreement.calibration import load
+from capgrade.agreement.calibration import load_calibration
 from capgrade.labels import Labels
 from capgrade.measures import MEASURES
 from capgrade.measures.params import MeasuresParams
@@ -233,7 +233,7 @@ def world(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_columns_are_the_curves_at_each_value(world: Path) -> None:
     table = pq.read_table(world / "out" / "relevance")
-    curve = load(world / "calibration.json").curves["rouge_l"]
+    curve = load_calibration(world / "calibration.json").curves["rouge_l"]
     for name, curve_values in (("score", curve.score), ("accepted", curve.accepted)):
         expected = np.interp(table["rouge_l"].to_numpy(), curve.value, curve_values)
         assert table[f"rouge_l_{name}"].to_numpy() == pytest.approx(expected)
@@ -278,7 +278,7 @@ def test_the_one_that_comes_with_capgrade_is_named_in_the_commands(
 def test_labels_load_them_beside_the_measures(world: Path) -> None:
     labels = Labels.load(world / "out")
     assert labels.measures == [*BOTH, "rouge_l_accepted", "rouge_l_score"]
-    curve = load(world / "calibration.json").curves["rouge_l"]
+    curve = load_calibration(world / "calibration.json").curves["rouge_l"]
     some = labels.image_ids[:4], labels.caption_ids
     values, known, _ = labels.block(*some, "rouge_l")
     accepted, also, _ = labels.block(*some, "rouge_l_accepted")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from capgrade.agreement.calibration import SHIPPED, load
+from capgrade.agreement.calibration import SHIPPED, load_calibration
 from capgrade.labels import Labels
 from capgrade.schemas.captions import read_captions
 from research.studies.coco_lists import likely_pairs
@@ -21,7 +21,7 @@ def test_it_holds_the_pairs_that_people_accept(tmp_path) -> None:
     assert call("relevance", "--captions", folder, "--measures", "people", "--out", out) == 0
     labels = Labels.load(out, captions=folder)
     values = np.asarray(labels.block(range(9), range(45)).relevance)
-    curve = load(SHIPPED).fitting(labels.owner).curves["people"]
+    curve = load_calibration(SHIPPED).fitting(labels.owner).curves["people"]
     found = likely_pairs(read_captions(folder), 0.1)
     p = curve.probability(values)
     expected = (p >= 0.1) & (labels.owner != np.arange(9)[:, None])

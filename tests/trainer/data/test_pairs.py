@@ -16,16 +16,16 @@ from capgrade.processes import Process
 from capgrade.schemas.captions import SCHEMA
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import RegionStore, write_regions
-from capgrade.trainer.data.pairs import Pairs, prefetch, sample_rows
+from capgrade.trainer.data.pairs import SplitPairs, prefetch, sample_rows
 from capgrade.trainer.data.relevance import LookedUp, find_neighbours
 from capgrade.trainer.data.text import Vocabulary
 from tests.conftest import make_captions, random_sets
 
 
 @pytest.fixture(scope="module")
-def pairs(small) -> Pairs:
+def pairs(small) -> SplitPairs:
     store, captions = RegionStore(small.data.regions), small.train
-    return Pairs(captions, store, Vocabulary.fit(captions).encode(captions))
+    return SplitPairs(captions, store, Vocabulary.fit(captions).encode(captions))
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def sampled(small) -> LookedUp:
 
 
 def plan(
-    pairs: Pairs, size: int, labels: LookedUp | None = None, seed: int = 0, **options: bool
+    pairs: SplitPairs, size: int, labels: LookedUp | None = None, seed: int = 0, **options: bool
 ) -> BatchPlan:
     beside = None if labels is None else find_neighbours(pairs.captions, pairs.rows, labels)
     return BatchPlan(pairs.captions.owner, pairs.rows, size, seed, beside, **options)
@@ -47,8 +47,8 @@ def company(request, sampled) -> LookedUp | None:
     return sampled if request.param == "seeded" else None
 
 
-def some(pairs: Pairs, rows: np.ndarray) -> Pairs:
-    return Pairs(pairs.captions, pairs.store, pairs.tokens, rows)
+def some(pairs: SplitPairs, rows: np.ndarray) -> SplitPairs:
+    return SplitPairs(pairs.captions, pairs.store, pairs.tokens, rows)
 
 
 @settings(max_examples=40, deadline=None)
@@ -169,7 +169,7 @@ def test_what_cannot_be_batched_is_refused(pairs, sampled, tmp_path):
     with pytest.raises(
         InputError, match="no regions of 19 of the 24 images of split 'train': 'train-i5'"
     ):
-        Pairs(pairs.captions, RegionStore(tmp_path), pairs.tokens)
+        SplitPairs(pairs.captions, RegionStore(tmp_path), pairs.tokens)
 
 
 def test_row_numbers_of_another_split_are_no_ids(pairs, tmp_path):
@@ -185,15 +185,17 @@ def test_row_numbers_of_another_split_are_no_ids(pairs, tmp_path):
     for split, ids in (("dev", numbered), ("test", numbered), ("test", images)):
         write_regions(tmp_path / split / ids[0].image_id, ids, metadata={"split": split})
     assert (
-        Pairs(captions, RegionStore(tmp_path / "dev" / "0"), pairs.tokens).store.metadata["split"]
+        SplitPairs(captions, RegionStore(tmp_path / "dev" / "0"), pairs.tokens).store.metadata[
+            "split"
+        ]
         == "dev"
     )
     with pytest.raises(
         InputError,
         match="regions of split 'test' for captions of 'dev', and ids that are row numbers",
     ):
-        Pairs(captions, RegionStore(tmp_path / "test" / "0"), pairs.tokens)
-    Pairs(pairs.captions, RegionStore(tmp_path / "test" / "train-i0"), pairs.tokens)
+        SplitPairs(captions, RegionStore(tmp_path / "test" / "0"), pairs.tokens)
+    SplitPairs(pairs.captions, RegionStore(tmp_path / "test" / "train-i0"), pairs.tokens)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])

@@ -16,7 +16,7 @@ from capgrade.trainer.models import alignment, encoders
 from capgrade.trainer.models.alignment import Pooling, align, alignment_matrix
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Images
 from capgrade.trainer.models.tern import TERN
-from capgrade.trainer.models.text_encoder import load_tokenizer, word_pieces
+from capgrade.trainer.models.text_encoder import load_tokenizer, pieces_of
 
 from . import made
 
@@ -73,7 +73,7 @@ def test_words_that_take_part(bert):
     )
     mask = teran(bert, stop_words="english").encode_captions(given).mask
     pieced = [
-        load_tokenizer(bert)[0].convert_ids_to_tokens(row.ids) for row in word_pieces(TEXTS, bert)
+        load_tokenizer(bert)[0].convert_ids_to_tokens(row.ids) for row in pieces_of(TEXTS, bert)
     ]
     pieces = [
         [p for p, m in zip(row, keep, strict=False) if m]

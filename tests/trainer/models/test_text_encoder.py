@@ -16,8 +16,8 @@ from capgrade.trainer.models.base import CaptionTokens
 from capgrade.trainer.models.text_encoder import (
     TextEncoder,
     load_tokenizer,
+    pieces_of,
     stop_pieces,
-    word_pieces,
     word_starts,
 )
 
@@ -41,7 +41,7 @@ def test_hidden_states_equal_sentence_transformers():
 
 
 def test_pieces_know_their_words():
-    for text, row in zip(CAPTIONS, word_pieces(CAPTIONS), strict=True):
+    for text, row in zip(CAPTIONS, pieces_of(CAPTIONS), strict=True):
         tokenizer, _ = load_tokenizer("all-MiniLM-L6-v2")
         assert row.words[0] == row.words[-1] == -1
         for k, word in enumerate(text.split()):
@@ -50,12 +50,12 @@ def test_pieces_know_their_words():
 
 
 def test_nothing_is_cut_off(bert):
-    assert word_pieces([], bert) == [] and word_pieces([""], bert)[0].words == [-1, -1]
-    assert len(word_pieces(["dog " * 30], bert)[0].ids) == 32
+    assert pieces_of([], bert) == [] and pieces_of([""], bert)[0].words == [-1, -1]
+    assert len(pieces_of(["dog " * 30], bert)[0].ids) == 32
     with pytest.raises(
         InputError, match=r"row captions\[1\]: caption of 33 tokens, .* takes 32: 'dog dog"
     ):
-        word_pieces(["a dog", "dog " * 31], bert)
+        pieces_of(["a dog", "dog " * 31], bert)
 
 
 def test_first_layers_are_those_of_the_whole(bert):
@@ -92,7 +92,7 @@ def test_pieces_that_do_not_mark_words_are_refused_where_words_count(tmp_path):
     }
     RobertaTokenizerFast(vocab=pieces, merges=[], model_max_length=32).save_pretrained(tmp_path)
     BertConfig(max_position_embeddings=32).save_pretrained(tmp_path)
-    assert word_pieces(["a"], str(tmp_path))[0].words == [-1, 0, -1]  # read whole, it is of use
+    assert pieces_of(["a"], str(tmp_path))[0].words == [-1, 0, -1]  # read whole, it is of use
     for use in (lambda: word_starts(str(tmp_path)), lambda: stop_pieces("english", str(tmp_path))):
         with pytest.raises(
             InputError, match="do not tell where a word begins -> use a BERT-like model"
@@ -105,7 +105,7 @@ def test_a_model_that_cannot_be_loaded_is_one_line(tmp_path):
         with pytest.raises(InputError, match="cannot load text encoder"):
             TextEncoder(model)
         with pytest.raises(InputError, match="cannot load tokenizer of"):
-            word_pieces(["a dog"], model)
+            pieces_of(["a dog"], model)
 
 
 def test_missing_weights_are_not_made_up(bert, tmp_path):

@@ -11,7 +11,7 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest
 from capgrade.schemas.regions import RegionStore
-from capgrade.trainer.data.pairs import Pairs
+from capgrade.trainer.data.pairs import SplitPairs
 from capgrade.trainer.evaluation.task import load_task
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.search import index
@@ -34,7 +34,7 @@ def run(request, small, tmp_path_factory) -> Path:
 def at_once(small, run: Path):
     model, tokens, _ = load_run(run)
     captions = read_captions(small.data.captions, "test")
-    pairs = Pairs(captions, RegionStore(small.data.regions), tokens.encode(captions))
+    pairs = SplitPairs(captions, RegionStore(small.data.regions), tokens.encode(captions))
     images, texts = encode_split(model, pairs)
     return images, texts, compute_scores(model, images, texts)
 
