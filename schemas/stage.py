@@ -64,6 +64,9 @@ class Stage(Generic[P]):
     # Of what a stopped run leaves; raised when the same parameters give other bytes. None: nothing
     # is left, and a run begins afresh.
     format: int | None = None
+    # What of its work is finished or done again where it is stopped, of a stage whose units take
+    # long; None: it goes on where it was stopped.
+    unit: str | None = None
     on_beam: bool = False  # words after `--` are options of Apache Beam
     modules: tuple[str, ...] = ()  # of the extras, that it needs whatever its parameters are
     shown: tuple[Shown, ...] = ()

@@ -3,7 +3,7 @@ exports their ratings, and `capgrade agree raters`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from capgrade.apps.explorer.app import AuditPage
     from capgrade.apps.explorer.start import ExplorerFolders
     from capgrade.params import Params
-    from capgrade.schemas.params import ExploreParams
 
 
 @dataclass(frozen=True)
@@ -105,9 +104,8 @@ def explore(
         remedy = "set both, or leave regions.weights out"
         raise InputError("regions.weights without explore.detector", remedy=remedy)
     models = ["torch"] if runs or settings.detector else []
-    fitted = _measures_to_fit(labels, names)
-    require_all("fastapi", *models, measures=fitted, params=loaded.measures)
     folders = _folders(labels, split, loaded, names, runs or [], indexes or [], images)
+    require_all("fastapi", *models, measures=folders.fitted, params=loaded.measures)
     audited = _audit_page(audit) if audit else None
     with if_silent(f"reading {labels.dataset or labels.captions}"):
         from capgrade.apps.explorer.app import serve
@@ -186,7 +184,12 @@ def sample(
     require_all(*(["torch"] if run else []), measures=fitted, params=loaded.measures)
     runs, indexes = [run] if run else [], [index] if index else []
     folders = _folders(labels, split, loaded, names, runs, indexes, None)
-    _write_sample(out, folders, settings, pairs)
+    from capgrade.apps.explorer.sample import write_sample
+
+    plan = write_sample(out, folders, settings, pairs)
+    for name, stratum in plan.facts.get("strata", {}).items():
+        typer.echo(f"{name}: {stratum['chosen']:,} of {stratum['pairs']:,} pairs")
+    typer.echo(f"{len(plan.items)} pairs to rate, protocol {plan.protocol} -> {out}")
 
 
 def export(
@@ -236,67 +239,6 @@ def _folders(
             if settings.detector
             else None
         ),
-    )
-
-
-def _measures_to_fit(labels: LabelFolders, names: Sequence[str]) -> set[str]:
-    """The measures that the explorer fits: those of the labels, or without labels `names`."""
-    from capgrade.schemas.files import read_manifest
-
-    if labels.dataset:
-        if not labels.dataset.is_dir():  # It is then a dataset of the hub, with labels of its own.
-            return set()
-        return _measures_of_manifest(read_manifest(labels.dataset, "publish")["measures"])
-    if labels.shards:
-        return _measures_of_manifest(read_manifest(labels.shards, "shards")["params"]["measures"])
-    return (
-        {path.stem for path in labels.relevance.glob("*.arrow")} if labels.relevance else set(names)
-    )
-
-
-def _write_sample(
-    out: Path, folders: ExplorerFolders, settings: ExploreParams, listed: Path | None
-) -> None:
-    from capgrade.apps.explorer.plans import (
-        plan_listed,
-        plan_misses,
-        plan_most_informative,
-        plan_pool,
-        write_lines,
-        write_plan,
-    )
-    from capgrade.apps.explorer.start import open_corpus, read_matrices, read_models
-
-    corpus = open_corpus(folders)
-    drawn = corpus.captions, corpus.fingerprint
-    if listed is not None:
-        plan = plan_listed(listed, *drawn, settings.seed)
-    elif settings.pool is not None:
-        matrices = {
-            f"model {k}": model.matrix for k, model in enumerate(read_matrices(folders, corpus), 1)
-        }
-        plan = plan_pool(
-            corpus.pairs, matrices, *drawn, settings.pool, settings.count, settings.seed
-        )
-        for name, stratum in plan.facts["strata"].items():
-            typer.echo(f"{name}: {stratum['chosen']:,} of {stratum['pairs']:,} pairs")
-    elif not folders.runs:
-        plan = plan_most_informative(corpus.pairs, *drawn, settings.count, settings.seed)
-    else:
-        options = settings.direction, settings.gallery
-        plan = plan_misses(
-            read_models(folders, corpus)[0], *drawn, settings.count, settings.seed, *options
-        )
-    write_plan(out, plan)
-    write_lines(out, plan, corpus.captions)
-    typer.echo(f"{len(plan.items)} pairs to rate, protocol {plan.protocol} -> {out}")
-
-
-def _measures_of_manifest(used: Mapping[str, Any]) -> set[str]:
-    """The measures in a folder's manifest, those that rank for them, and the parts of mixtures."""
-    names = {name for name, params in used.items() if "weights" not in params}
-    return names.union(
-        *(_measures_of_manifest(params.get("measures", {})) for params in used.values())
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from capgrade.agreement.judgement_files import read_judgements
 from capgrade.apps.explorer.answers import Explorer
@@ -49,6 +49,30 @@ class ExplorerFolders:
     judgements: Path | None = None
     params: MeasuresParams = field(default_factory=MeasuresParams)
     detector: RegionsParams | None = None
+
+    @property
+    def fitted(self) -> set[str]:
+        """The measures that the explorer fits: those of the labels, or without labels `measures`.
+        InputError for a folder that is not finished."""
+        if self.dataset:
+            if not self.dataset.is_dir():  # It is then a dataset of the hub, with its own labels.
+                return set()
+            return _measures_of_manifest(read_manifest(self.dataset, "publish")["measures"])
+        if self.shards:
+            return _measures_of_manifest(read_manifest(self.shards, "shards")["params"]["measures"])
+        return (
+            {path.stem for path in self.relevance.glob("*.arrow")}
+            if self.relevance
+            else set(self.measures)
+        )
+
+
+def _measures_of_manifest(used: Mapping[str, Any]) -> set[str]:
+    """The measures in a folder's manifest, those that rank for them, and the parts of mixtures."""
+    names = {name for name, params in used.items() if "weights" not in params}
+    return names.union(
+        *(_measures_of_manifest(params.get("measures", {})) for params in used.values())
+    )
 
 
 def open_corpus(folders: ExplorerFolders) -> LabelledCorpus:

@@ -30,11 +30,6 @@ from capgrade.stages import STAGES
 _APPS: Any = import_module("capgrade.apps.cli")
 # Commands that keep finished work when they are stopped, and go on with it.
 RESUMABLE = {*_APPS.RESUMABLE, *(name for name, one in STAGES.items() if one.format is not None)}
-# Where a stopped command goes on whose units take long; what was done of one is lost.
-_LARGE_UNITS = {
-    "regions": "after the last finished shard, of up to 512 images",
-    "train": "after the last finished epoch",
-}
 
 _OF_STAGES = {name: (command_of(stage), stage.example) for name, stage in STAGES.items()}
 # The stages, then their uses; each with the line that its help opens with. Tests run these on small
@@ -135,9 +130,10 @@ def _stoppable(name: str, command: Callable[..., None]) -> Callable[..., None]:
                 raise
             message = "stopped"
             if name in RESUMABLE:
-                unit = _LARGE_UNITS.get(name, "where it was stopped")
+                unit = STAGES[name].unit if name in STAGES else None
+                where = f"after the last finished {unit}" if unit else "where it was stopped"
                 without = " without --restart" if values.get("restart") else ""
-                message = f"stopped; the same command{without} goes on {unit}"
+                message = f"stopped; the same command{without} goes on {where}"
             typer.echo(message, err=True)
             sys.exit(128 + (signal.SIGTERM if _terminated else signal.SIGINT))
 

@@ -151,5 +151,6 @@ GPU.""",
     line=_line,
     example="--images data/captions --out regions",
     format=4,
+    unit="shard, of up to 512 images",
     told=("images", "detector", "model", "weights", "boxes", "features", "format", "split"),
 )

@@ -195,6 +195,7 @@ USER/NAME. Several processes: `torchrun --nproc-per-node 2 -m capgrade.pipelines
     line=_line,
     example="--preset sam --captions data/captions --regions data/regions --out run",
     format=6,
+    unit="epoch",
     modules=("torch",),
     place="runs/${item.run}",
     shown=(
