@@ -2,8 +2,8 @@
 nothing else.
 
 Cells of the CSV files that people open in a spreadsheet carry out a text that begins as a formula.
-Captions and ids come from anybody: `=HYPERLINK(...)` is one. So `cells` marks them. OWASP's list of
-first characters, "CSV Injection".
+Captions and ids come from anybody: `=HYPERLINK(...)` is one. So `without_formulas` marks them.
+OWASP's list of first characters, "CSV Injection".
 """
 
 from __future__ import annotations
@@ -316,7 +316,7 @@ def number(text: str | None, path: Path, line: int, what: str = "score") -> floa
     return value
 
 
-def cells(row: Sequence[Any]) -> list[Any]:
+def without_formulas(row: Sequence[Any]) -> list[Any]:
     """A row in which no text is a formula: one that begins with = + - @, tab or CR gets a mark.
 
     Numbers stay.
@@ -334,10 +334,10 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]], end: str = "\n"
     text = StringIO()
     writer = csv.writer(text, lineterminator=end)
     writer.writerow(head)
-    writer.writerows(map(cells, rows))
+    writer.writerows(map(without_formulas, rows))
     return text.getvalue()
 
 
 def text_of_cell(cell: str) -> str:
-    """The text that `cells` wrote as this cell."""
+    """The text that `without_formulas` wrote as this cell."""
     return cell[1:] if cell.startswith(_MARK) and _FORMULA.match(cell) else cell

@@ -144,7 +144,7 @@ def _begin(out: Path, work: Path, run: dict[str, Any], afresh: bool) -> None:
 
 def _told(work: Path) -> str:
     size = sum(path.stat().st_size for path in _files(work))
-    return f"unfinished work ({done_parts(work)}, {spoken(size)})"
+    return f"unfinished work ({done_parts(work)}, {spoken_size(size)})"
 
 
 def _is_same(note: Path, run: Mapping[str, Any]) -> bool:
@@ -308,7 +308,7 @@ def refuse_foreign(out: Path, stage: str) -> None:
     manifest = found_manifest(out / MANIFEST)
     # A run that has ended was killed while its files were moved: some of them are in `out`.
     moving = [work for work in works if (work / MANIFEST).is_file() or (work / BEFORE).is_file()]
-    by = stage_of(manifest) if manifest else stage_of_work(moving[0]) if moving else None
+    by = stage_of_folder(manifest) if manifest else stage_of_work(moving[0]) if moving else None
     _refuse(out, _names(out) - {UNFINISHED}, by, stage)
     _refuse(folder, _names(folder) - {LOCK} - {work.name for work in works}, None, stage)
     for work in works:
@@ -331,7 +331,7 @@ def _refuse(folder: Path, names: set[str], by: str | None, stage: str) -> None:
         raise InputError(problem, file=folder, remedy=ANOTHER)
 
 
-def stage_of(manifest: dict) -> str:
+def stage_of_folder(manifest: dict) -> str:
     """The stage that wrote a folder. Regions of other people's files say it beside their kind."""
     return str(manifest.get("stage", manifest["kind"]))
 
@@ -378,7 +378,7 @@ def require_space(out: Path, result: int, *, parts: int = 0, done: int = 0) -> N
     while not folder.is_dir():
         folder = folder.parent
     free, needed = shutil.disk_usage(folder).free, result + parts - done
-    while_running = f"about {spoken(needed)} of disk" + (
+    while_running = f"about {spoken_size(needed)} of disk" + (
         ", parts and result together" if parts else ""
     )
     if needed > free:
@@ -387,13 +387,13 @@ def require_space(out: Path, result: int, *, parts: int = 0, done: int = 0) -> N
             " less"
         )
         raise InputError(
-            f"needs {while_running}, and {spoken(free)} are free", file=out, remedy=remedy
+            f"needs {while_running}, and {spoken_size(free)} are free", file=out, remedy=remedy
         )
     if needed >= WORTH_SAYING:
-        tell(f"needs {while_running}" + (f"; {spoken(result)} in the end" if parts else ""))
+        tell(f"needs {while_running}" + (f"; {spoken_size(result)} in the end" if parts else ""))
 
 
-def spoken(size: int) -> str:
+def spoken_size(size: int) -> str:
     """Bytes in a unit that is easily read: 12 kB, 3.4 GB."""
     for unit, power in (("TB", 12), ("GB", 9), ("MB", 6)):
         if size >= 10**power:

@@ -76,7 +76,7 @@ def line(task: Task, unit: str | None = None) -> str:
     of_all = "" if task.total is None else f" of {task.total:,.0f}"
     text = (
         f"{task.description}: {task.completed:,.0f}{of_all}{f' {unit}' if unit else ''} after"
-        f" {spoken(task.elapsed or 0)}"
+        f" {spoken_time(task.elapsed or 0)}"
     )
     if unit and task.speed:
         text += f", {task.speed:.3g} per second"
@@ -85,11 +85,13 @@ def line(task: Task, unit: str | None = None) -> str:
         return text
     still = (task.elapsed or 0.0) - task.fields.get("counted_at", 0.0)
     return f"{text}, " + (
-        f"about {spoken(left)} left" if still <= left else f"none in the last {spoken(still)}"
+        f"about {spoken_time(left)} left"
+        if still <= left
+        else f"none in the last {spoken_time(still)}"
     )
 
 
-def spoken(seconds: float) -> str:
+def spoken_time(seconds: float) -> str:
     """A duration: 250 s, 12 min, 3.1 h."""
     if seconds < 600:
         return f"{seconds:.0f} s"

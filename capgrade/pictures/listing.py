@@ -23,7 +23,7 @@ from capgrade.pictures.picture import (
     Picture,
     format_not_read,
     is_picture,
-    open_table,
+    open_picture_table,
     open_zip,
 )
 from capgrade.schemas.arrow import ArrowFile
@@ -515,7 +515,7 @@ def _list_dataset(
         )
     first = 0
     for file in (entry["filename"] for entry in dataset.cache_files):
-        table = open_table(file)
+        table = open_picture_table(file)
         column = columns.picture_column(table.schema, source)
         yield from _list_rows(table, column, columns.image_id, file, split, first)
         first += table.num_rows

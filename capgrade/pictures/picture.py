@@ -127,7 +127,7 @@ class Picture:
                 row -= int(ends[group - 1]) if group else 0
                 cell = _group(self.file, self.column, group)[row].as_py()
             else:
-                cell = open_table(self.file)[self.column][row].as_py()
+                cell = open_picture_table(self.file)[self.column][row].as_py()
         data = cell.get("bytes") if isinstance(cell, dict) else cell
         if data is None and self.named_file is not None:
             return _read_file(self.named_file)
@@ -171,7 +171,7 @@ def _state(file: Path) -> str:
 
 
 @lru_cache(maxsize=4)
-def open_table(file: str) -> pa.Table:
+def open_picture_table(file: str) -> pa.Table:
     """A memory-mapped Arrow file: an IPC file as ours, or a stream as `datasets` writes it."""
     open_bytes(Path(file)).close()
     with reading(file, "Arrow file"):

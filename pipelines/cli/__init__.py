@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from capgrade.pipelines.cli import catalogues, labels, project, regions, scores, training
-from capgrade.pipelines.cli.stages import command_of
+from capgrade.pipelines.cli.stages import make_command
 from capgrade.pipelines.options import BEAM, Command, Group, option_of, with_options
 from capgrade.schemas.errors import InputError, choose_from
 from capgrade.schemas.extras import missing_extra
@@ -31,7 +31,7 @@ _APPS: Any = import_module("capgrade.apps.cli")
 # Commands that keep finished work when they are stopped, and go on with it.
 RESUMABLE = {*_APPS.RESUMABLE, *(name for name, one in STAGES.items() if one.format is not None)}
 
-_OF_STAGES = {name: (command_of(stage), stage.example) for name, stage in STAGES.items()}
+_OF_STAGES = {name: (make_command(stage), stage.example) for name, stage in STAGES.items()}
 # The stages, then their uses; each with the line that its help opens with. Tests run these on small
 # inputs.
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {

@@ -93,7 +93,7 @@ def init(
     from capgrade.pipelines.project.init import (
         in_project,
         inspect_dataset,
-        params_of,
+        params_of_dataset,
         stages_that_stop,
         with_sets,
     )
@@ -123,7 +123,7 @@ def init(
     dataset = with_sets(dataset, sets)
     facts = inspect_dataset(dataset)
     name = folder.resolve().name
-    tree = params_of(dataset, facts, name, preset or [], licence, language, sets)
+    tree = params_of_dataset(dataset, facts, name, preset or [], licence, language, sets)
     lines = [facts.line(), *facts.notes]
     if sizes := tree["captions"].get("divide"):
         lines.append(

@@ -47,7 +47,7 @@ _FEW = 3  # choices that stand for the value in help
 _WORDS = {int: "N", float: "NUMBER", bool: "true|false", str: TEXT}
 
 
-def command_of(stage: Stage[Any]) -> Callable[..., None]:
+def make_command(stage: Stage[Any]) -> Callable[..., None]:
     """The command as Typer takes it: options for the folders that it reads, `--out`, and its knobs;
     those of every command come last."""
     knobs = knobs_of(stage)

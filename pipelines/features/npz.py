@@ -18,8 +18,7 @@ from capgrade.pipelines.features.damage import (
     quote_names,
     require_boxes,
 )
-from capgrade.schemas.arrays import read_npy
-from capgrade.schemas.arrays import read_npz as read_arrays
+from capgrade.schemas.arrays import read_npy, read_npz
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.regions import LISTS, Regions
@@ -32,7 +31,7 @@ LARGEST_IMAGE = 2**30
 log = logging.getLogger(__name__)
 
 
-def read_npz(folder: Path) -> Iterator[ImageEntry]:
+def read_npz_folder(folder: Path) -> Iterator[ImageEntry]:
     """`{image_id}.npz` of a folder in order of name, keys x, bbox, num_bbox, image_h, image_w.
 
     x is [n, d] as bottom-up-attention.pytorch writes it (utils/extract_utils.py), else [d, n] as
@@ -66,7 +65,7 @@ def _read_npz(path: Path) -> Regions:
 
 
 def write_npz(folder: Path, images: Iterable[Regions]) -> int:
-    """Write the files that `read_npz` reads, x as [n, d]; returns their number.
+    """Write the files that `read_npz_folder` reads, x as [n, d]; returns their number.
 
     Classes, attributes and confidences are plain arrays, in place of the pickled `info`; other
     readers of this layout ignore them. InputError for an image without boxes or size.
@@ -200,7 +199,7 @@ def _load_arrays(
             raise InputError(problem, file=path, remedy=remedy)
         return [key for key in (*keys, *optional) if key in names]
 
-    return read_arrays(path, choose, most=LARGEST_IMAGE)
+    return read_npz(path, choose, most=LARGEST_IMAGE)
 
 
 def _read_integer(arrays: dict[str, np.ndarray], key: str, path: Path) -> int:

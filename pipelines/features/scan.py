@@ -46,7 +46,7 @@ def read_scan(path: Path) -> Iterator[ImageEntry]:
     yield from _read_rows(rows, path, lambda: read_ids(ids_path, len(rows), WHAT))
 
 
-def read_npy(path: Path, ids_path: Path | None = None) -> Iterator[ImageEntry]:
+def read_own_array(path: Path, ids_path: Path | None = None) -> Iterator[ImageEntry]:
     """A user's own array [N, n, d], or [N, d] with one region an image: a .npy file with one id a
     line in `ids_path`, or an .npz file that also holds `ids` [N]. An image may be five equal rows,
     as in `read_scan`.

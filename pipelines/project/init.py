@@ -278,7 +278,7 @@ def _choose_splits(summary: DatasetSummary, sets: Sequence[str]) -> dict[str, st
     return names
 
 
-def params_of(
+def params_of_dataset(
     dataset: Dataset,
     summary: DatasetSummary,
     name: str,

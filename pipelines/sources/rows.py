@@ -121,9 +121,9 @@ def _open_parquet(path: Path) -> Rows:
 
 
 def _open_arrow(path: Path) -> Rows:
-    from capgrade.pictures.picture import open_table as open_mapped
+    from capgrade.pictures.picture import open_picture_table
 
-    table = open_mapped(str(path))
+    table = open_picture_table(str(path))
     schema = table.schema
     picture = _picture_column(schema)
 

@@ -43,7 +43,7 @@ from capgrade.pipelines.detectors.patches import PatchDetector
 from capgrade.pipelines.detectors.selection import Detector, SelectionRule
 from capgrade.pipelines.regions import regions
 from capgrade.pipelines.sources.scenes import World, generate
-from capgrade.pipelines.sources.scenes.drawings import draw
+from capgrade.pipelines.sources.scenes.drawings import draw_scene
 from capgrade.pipelines.stages.captions import ScenesParams
 from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.pipelines.stages.shards import Sampling
@@ -205,7 +205,9 @@ class Bench:
     def drawn(self) -> list[np.ndarray]:
         """Pictures, uint8 (H, W, 3): of real photographs' size for the full-size detector."""
         size = (96, 80) if self.small else (640, 480)
-        return [np.asarray(draw(one).convert("RGB").resize(size)) for one in self.world.scenes[:8]]
+        return [
+            np.asarray(draw_scene(one).convert("RGB").resize(size)) for one in self.world.scenes[:8]
+        ]
 
     @cached_property
     def pictures(self) -> Path:
@@ -214,14 +216,14 @@ class Bench:
         scenes = {one.image_id: one for one in self.world.scenes}
         any_scene = self.world.scenes[0]
         for image_id in self.captions:
-            draw(scenes.get(image_id, any_scene)).save(folder / f"{image_id}.png")
+            draw_scene(scenes.get(image_id, any_scene)).save(folder / f"{image_id}.png")
         return folder
 
     @cached_property
     def few_pictures(self) -> Path:
         folder = self.made("few")
         for scene in self.world.scenes[: 4 if self.small else 64]:
-            draw(scene).save(folder / f"{scene.image_id}.png")
+            draw_scene(scene).save(folder / f"{scene.image_id}.png")
         return folder
 
     @cached_property

@@ -14,7 +14,7 @@ from capgrade.schemas.progress import (
     part_of_work,
     pause,
     progress,
-    spoken,
+    spoken_time,
 )
 
 
@@ -51,7 +51,7 @@ def test_work_that_stands_still_promises_no_end():
 
 
 def test_durations():
-    assert [spoken(s) for s in (599, 601, 7300)] == ["599 s", "10 min", "2.0 h"]
+    assert [spoken_time(s) for s in (599, 601, 7300)] == ["599 s", "10 min", "2.0 h"]
     assert [pause(s) for s in (0, 5, 100, 300, 10_000)] == [5, 10, 10, 30, 60]
 
 

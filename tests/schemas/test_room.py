@@ -13,7 +13,7 @@ from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.output import require_space, size_of, spoken
+from capgrade.schemas.output import require_space, size_of, spoken_size
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 
@@ -36,7 +36,7 @@ def test_what_is_said_and_what_is_refused(tmp_path, monkeypatch, capfd):
         InputError, match="needs about 16 GB of disk, parts and result together, and 10 GB are free"
     ):
         require_space(tmp_path, 8 * 10**9, parts=8 * 10**9)
-    assert [spoken(n) for n in (5, 12_345, 2_500_000, 7 * 10**12)] == [
+    assert [spoken_size(n) for n in (5, 12_345, 2_500_000, 7 * 10**12)] == [
         "0.005 kB",
         "12.3 kB",
         "2.5 MB",

@@ -49,7 +49,7 @@ class _Pen:
         self.canvas, self.box, self.words, self.stroke = canvas, box, words, stroke
         self.look, self.flip = look, flip
 
-    def draw(self, shapes: Sequence[Mapping[str, str | None]]) -> None:
+    def draw_scene(self, shapes: Sequence[Mapping[str, str | None]]) -> None:
         """Draw shapes in order; drawings.yaml explains how it lists them."""
         for head, places in (pair for shape in shapes for pair in shape.items()):
             shape, *words = head.split()
@@ -272,7 +272,7 @@ class _Ground(_Pen):
                     self.flat((x, y, x + 0.016, y + 0.022), window)
 
 
-def draw(scene: Scene) -> Image.Image:
+def draw_scene(scene: Scene) -> Image.Image:
     """The picture of a scene: RGB, `scene.size` pixels square, with the same pixels every time."""
     side = scene.size * SUPERSAMPLING
     image = Image.new("RGB", (side, side))
@@ -295,7 +295,7 @@ def _draw_object(canvas: ImageDraw.ImageDraw, item: SceneObject, stroke: int) ->
 
 
 def encode_png(scene: Scene) -> bytes:
-    """The picture of `draw` as a PNG file."""
+    """The picture of `draw_scene` as a PNG file."""
     out = BytesIO()
-    draw(scene).save(out, "PNG", compress_level=4)
+    draw_scene(scene).save(out, "PNG", compress_level=4)
     return out.getvalue()

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from capgrade.pipelines.cli.stages import command_of, knobs_of
+from capgrade.pipelines.cli.stages import knobs_of, make_command
 from capgrade.pipelines.options import with_options
 from capgrade.schemas.block import ParamsBlock
 from capgrade.schemas.natures import Where
@@ -126,7 +126,7 @@ def test_every_kind_of_key_is_read_from_an_option(
 
     monkeypatch.setattr("capgrade.pipelines.cli.stages.load", load)
     app, words = typer.Typer(), [*typed.split(), "--out", "o"]
-    app.command()(with_options(command_of(STAGE)))
+    app.command()(with_options(make_command(STAGE)))
     done = CliRunner().invoke(app, words)
     assert (done.exit_code, done.stdout) == (0, "done -> o\nwith a note\n"), done.output
     assert GIVEN.pop() == (None, Path("o"), params)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageChops
 
 from capgrade.pipelines.sources.scenes import World, generate, truth, write
-from capgrade.pipelines.sources.scenes.drawings import DRAWINGS, draw
+from capgrade.pipelines.sources.scenes.drawings import DRAWINGS, draw_scene
 from capgrade.pipelines.sources.scenes.scene import Meaning, Mention, Scene, SceneObject
 from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, HYPERNYMS, OBJECT_KINDS, is_a
 from capgrade.pipelines.stages.captions import ScenesParams
@@ -130,7 +130,7 @@ def test_boxes_lie_inside_and_things_can_be_seen(world: World) -> None:
             assert 0 <= y0 < y1 <= scene.size
             assert item.visible > 0.2
             without = replace(scene, objects=scene.objects[:k] + scene.objects[k + 1 :])
-            changed = ImageChops.difference(draw(scene), draw(without)).getbbox()
+            changed = ImageChops.difference(draw_scene(scene), draw_scene(without)).getbbox()
             assert changed is not None
             assert (
                 changed[0] >= x0 - 2
@@ -183,7 +183,7 @@ def test_files_hold_the_world(world: World, tmp_path: Path) -> None:
     images = read_arrow(tmp_path / "images.arrow")
     first = Image.open(io.BytesIO(images["png"][0].as_py()))
     assert first.size == (96, 96)
-    assert first.convert("RGB").tobytes() == draw(world.scenes[0]).tobytes()
+    assert first.convert("RGB").tobytes() == draw_scene(world.scenes[0]).tobytes()
     objects = read_arrow(tmp_path / "scenes.arrow")["objects"][7].as_py()
     assert [(o["kind"], o["colour"]) for o in objects] == [
         (o.kind, o.colour) for o in world.scenes[7].objects
