@@ -49,7 +49,7 @@ class _Pen:
         self.canvas, self.box, self.words, self.stroke = canvas, box, words, stroke
         self.look, self.flip = look, flip
 
-    def draw_scene(self, shapes: Sequence[Mapping[str, str | None]]) -> None:
+    def draw(self, shapes: Sequence[Mapping[str, str | None]]) -> None:
         """Draw shapes in order; drawings.yaml explains how it lists them."""
         for head, places in (pair for shape in shapes for pair in shape.items()):
             shape, *words = head.split()
