@@ -93,7 +93,7 @@ def expected(k: int, m: int, scores, relevance, mean, *labels) -> dict[str, floa
 
 
 @pytest.mark.parametrize("ties", [True, False])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6), k=st.integers(1, 12), m=st.integers(1, 6), dtype=DTYPES)
 def test_a_metric_by_name_is_its_definition_in_both_directions(ties, seed, k, m, dtype):
     """In galleries of up to four images and captions, where scores and labels have few levels; and

@@ -21,6 +21,19 @@ SCENES = ("--set", "regions.detector=scenes")
 
 
 @pytest.fixture
+def bare() -> None:
+    """Asked for by tests of what is set up: git, and DVC by two processes of it."""
+
+
+@pytest.fixture(autouse=True)
+def dvc_is_there(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """The others write where it is set up already."""
+    if "bare" not in request.fixturenames:
+        (tmp_path / ".dvc").mkdir()
+        (tmp_path / ".dvc" / "config").touch()
+
+
+@pytest.fixture
 def flickr30k(tmp_path: Path) -> Path:
     LAYOUTS["flickr30k"](tmp_path / "f", N)
     return tmp_path / "f"
@@ -30,7 +43,9 @@ def written(project: Path) -> dict:
     return yaml.safe_load((project / "params.yaml").read_text())
 
 
-def test_it_looks_then_writes_a_project(flickr30k: Path, tmp_path: Path, capsys) -> None:
+def test_it_looks_then_writes_a_project(
+    bare: None, flickr30k: Path, tmp_path: Path, capsys
+) -> None:
     pictures = sorted((flickr30k / "flickr30k-images").glob("*"))
     pictures[0].rename(pictures[0].with_name("9.jpg"))
     project = tmp_path / "p"
@@ -76,7 +91,7 @@ def test_a_file_that_is_there_is_not_touched(flickr30k: Path, tmp_path: Path, na
     ).read_text() == "mine\n"
 
 
-def test_within_git_and_where_dvc_is_there(flickr30k: Path, tmp_path: Path) -> None:
+def test_within_git_and_where_dvc_is_there(bare: None, flickr30k: Path, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     subprocess.run(["git", "init", "--quiet", repository], check=True)
     (repository / ".gitignore").write_text("*.tmp\n")
@@ -314,7 +329,9 @@ def test_ids_of_an_array_are_given_by_a_set(ids: str, flickr30k: Path, tmp_path:
     assert "../names.txt" in str(written(tmp_path / "p")["regions"]["ids"])
 
 
-def test_a_project_has_git_or_does_not_speak_of_experiments(tmp_path: Path, monkeypatch) -> None:
+def test_a_project_has_git_or_does_not_speak_of_experiments(
+    bare: None, tmp_path: Path, monkeypatch
+) -> None:
     assert call("init", tmp_path / "p", "--template", "scenes") == 0
     assert (tmp_path / "p" / ".git").is_dir()
     assert "dvc exp run" in (tmp_path / "p" / "README.md").read_text()
@@ -387,7 +404,9 @@ def test_what_is_given_stands_before_the_template(tmp_path: Path) -> None:
     assert tree["agree"] == {"judgements": None} and "judgements" not in tree["evaluate"]
 
 
-def test_a_folder_that_its_repository_ignores_stands_alone(flickr30k: Path, tmp_path: Path) -> None:
+def test_a_folder_that_its_repository_ignores_stands_alone(
+    bare: None, flickr30k: Path, tmp_path: Path
+) -> None:
     repository = tmp_path / "repository"
     subprocess.run(["git", "init", "--quiet", repository], check=True)
     subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=repository, check=True)
