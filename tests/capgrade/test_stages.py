@@ -45,13 +45,13 @@ LETTERS = Stage(
 WORK = """
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import write_text
-from capgrade.schemas.run import Run
+from capgrade.schemas.run import StageRun
 from letters_stage import LETTERS
 
 
 def letters(captions, out, params):
     table = read_captions(captions, params.split)
-    run = Run(stage=LETTERS, params=params, inputs={"captions": table.digest})
+    run = StageRun(stage=LETTERS, params=params, inputs={"captions": table.digest})
     with run.folder(out) as folder:
         total = sum(text.count(params.letter) for text in table.texts)
         write_text(folder / "count.txt", str(total))
