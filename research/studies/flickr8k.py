@@ -65,6 +65,8 @@ TITLES = {  # of the runs that the picture has
     "vse_people": "VSE++, people_shared",
     "infinity": "VSE-infinity, hardest negative",
     "infinity_people": "VSE-infinity, people_shared",
+    "scan_256": "SCAN",
+    "teran_256": "TERAN",
 }
 # Titles that stand left of their points, and that are raised by so many points.
 LEFT = {"frozen_soft", "frozen_soft_deep", "frozen_sum", "frozen_bcls"}
