@@ -3,7 +3,7 @@
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -48,9 +48,9 @@ def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[
     console = Console(stderr=True)
     lines, stop = not console.is_terminal, threading.Event()
     columns = BarColumn(), _LineColumn(unit)
-    with Progress(
-        *columns, console=console, disable=lines, speed_estimate_period=PERIOD[lines]
-    ) as bar:
+    bar = Progress(*columns, console=console, disable=lines, speed_estimate_period=PERIOD[lines])
+    # One that is not shown is not begun either: at its end rich 13 would print an empty line.
+    with nullcontext() if lines else bar:
         number = bar.add_task(what, total=total)
         task = bar.tasks[0]
 
