@@ -516,8 +516,8 @@ def test_train_killed_before_file_operations(
     before: int, world: Path, tmp_path: Path, alone: Callable[..., None]
 ) -> None:
     """Of two epochs, from nothing and from a finished run of one. The next run ends in the bytes of
-    one left alone, trains no epoch again, and a result that was there is whole until then. Some
-    operations a day: .ci/run has each."""
+    one left alone, trains no epoch again, and a result that was there is whole until then. Of
+    some operations: .ci/run has each."""
     alone(sweep_of_train, before, world, tmp_path)
 
 

@@ -146,6 +146,18 @@ def finished(folder: Path) -> dict[Path, tuple[int, int]]:
     return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in parts}
 
 
+def kept(
+    work: Callable[[Path], None],
+    before: dict[Path, tuple[int, int]],
+    after: dict[Path, tuple[int, int]],
+) -> bool:
+    """Whether no part is lost. A part of `--part` that ends deletes its own, and those at a URL are
+    deleted once they are all here."""
+    if work is exchanged:
+        return {path.name for path in before} <= {path.name for path in after}
+    return work is in_parts or before.items() <= after.items()
+
+
 def of_run(out: Path) -> dict[str, bytes]:
     """Files of the output, without what a killed worker was writing."""
     return {name: content for name, content in contents(out).items() if not name.endswith(".tmp")}
@@ -174,9 +186,7 @@ def killed(work: Callable[[Path], None], folder: Path, moments: int, seed: int) 
         before = finished(folder)
         deaths += not ended(work, folder, draw.randint(1, operations))
         if not (folder / "out" / "manifest.json").exists():
-            assert (
-                work is in_parts or before.items() <= finished(folder).items()
-            )  # a part that ends deletes its own
+            assert kept(work, before, finished(folder))
         else:
             assert (folder / "out" / "manifest.json").read_bytes() == whole["manifest.json"]
         if k % 3 == 1:
