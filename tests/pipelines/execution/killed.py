@@ -184,8 +184,10 @@ def killed(work: Callable[[Path], None], folder: Path, moments: int, seed: int) 
         if k % 3 == 0:
             afresh(folder)
         before = finished(folder)
-        # What such a run has left is rightly made again.
-        had_ended = (folder / "out" / "manifest.json").exists()
+        # Of a run whose files are in their places what is left is rightly made again.
+        had_ended = (folder / "out" / "manifest.json").exists() and any(
+            folder.glob("out.unfinished/*/before.json")
+        )
         deaths += not ended(work, folder, draw.randint(1, operations))
         if not (folder / "out" / "manifest.json").exists():
             assert had_ended or kept(work, before, finished(folder))
