@@ -23,6 +23,7 @@ import pytest
 import typer.main
 from platformdirs import user_cache_path
 
+from capgrade.schemas import say
 from capgrade.schemas.arrow import with_metadata, write_arrow
 from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.files import MANIFEST, SELF, self_digest, work_folders, write_manifest
@@ -39,6 +40,13 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 # DVC asks for newer versions and tells its authors what was typed, each by a process more.
 os.environ["DVC_TEST"] = "1"
+# What pytest, Dask and tokenizers set for as long as a process lives.
+LIBRARIES_SET = {
+    "PYTEST_CURRENT_TEST",
+    "PYTHONHASHSEED",
+    "TOKENIZERS_PARALLELISM",
+    "__DASK_PARENT_PID",
+}
 collect_ignore = ["core"]  # run without the extras: test_core_alone.py
 # What is imported stays: looking for garbage in it took a fifth of the collection of tests.
 gc.disable()
@@ -47,6 +55,21 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _same_environment() -> Iterator[None]:
+    """A variable that a test leaves set changes tests of other modules, in some orders alone."""
+    before = dict(os.environ)
+    yield
+    changed = {name for name, _ in before.items() ^ os.environ.items()} - LIBRARIES_SET
+    assert not changed, f"left otherwise than found: {changed}"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process says once is said in each test."""
+    monkeypatch.setattr(say, "_printed", set())
 
 
 @pytest.fixture(scope="session", autouse=True)

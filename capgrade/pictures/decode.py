@@ -3,8 +3,10 @@ size."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Listener
 
 import numpy as np
 import torch
@@ -112,12 +114,26 @@ def plan_batches(
             yield PictureBatch(shard, batch, batch is batches[-1])
 
 
+def _require_sockets() -> None:
+    """InputError where the folder of temporary files has a path too long for a socket. Processes
+    hand tensors over by sockets; an error there leaves whoever waits for a tensor waiting."""
+    try:
+        Listener().close()
+    except OSError as error:
+        problem = f"processes that decode pictures cannot hand them over: {error}"
+        remedy = "set TMPDIR to a folder of a shorter path, or regions.workers=0"
+        raise InputError(problem, file=tempfile.gettempdir(), remedy=remedy) from error
+
+
 def decode_pictures(
     batches: Iterable[PictureBatch], prepare: Prepare, *, workers: int, pinned: bool = False
 ) -> Iterator[DecodedBatch]:
     """Each batch decoded, in order, by `workers` processes, or by this one for 0. `pinned`: in
     pinned memory, from which a GPU copies while the processor goes on. Raises InputError when the
-    system ends a worker process, as it does when memory runs out."""
+    system ends a worker process, as it does when memory runs out, and where no process can hand
+    over what it decodes."""
+    if workers:
+        _require_sockets()
     processes = {"multiprocessing_context": "spawn", "prefetch_factor": _AHEAD} if workers else {}
     loader: DataLoader = DataLoader(
         _Decoder(prepare),

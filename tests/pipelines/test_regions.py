@@ -383,3 +383,12 @@ def test_a_dead_worker_is_one_error(images: Path) -> None:
         InputError, match="a process that decodes pictures was ended from outside -> run again"
     ):
         list(decode_pictures(batches, Dies(), workers=1))
+
+
+def test_a_temporary_folder_too_far_for_sockets_is_one_error(images: Path, tmp_path: Path) -> None:
+    """Its error is a worker's own, and the model would wait for a picture for ever."""
+    far = tmp_path / ("x" * 100)
+    far.mkdir()
+    said = start(images, tmp_path / "out", "workers=1", TMPDIR=str(far)).communicate()[1]
+    assert "AF_UNIX path too long -> set TMPDIR to a folder of a shorter path" in said
+    assert start(images, tmp_path / "out", "workers=0", TMPDIR=str(far)).wait() == 0

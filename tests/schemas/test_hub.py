@@ -15,7 +15,6 @@ from capgrade.measures.embeddings import load_encoder
 from capgrade.pipelines.sources import read_source
 from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.pretrained import from_pretrained
-from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hub import WAIT, hub_source
 from capgrade.trainer.models.text_encoder import load_tokenizer
@@ -27,7 +26,6 @@ def fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(say, "_printed", set())
     yield tmp_path
 
 

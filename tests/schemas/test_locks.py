@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.locks import HeldError, locked, read_lock
 from capgrade.schemas.output import LOCK, only_run, output_folder
@@ -31,7 +30,6 @@ def _no_flock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         raise OSError(request.param, os.strerror(request.param))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    monkeypatch.setattr(say, "_printed", set())
 
 
 def test_a_file_is_held_by_one_and_names_it(tmp_path: Path) -> None:

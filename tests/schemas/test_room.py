@@ -11,7 +11,6 @@ from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.stages.relevance import RelevanceParams
 from capgrade.pipelines.stages.shards import ShardsParams
-from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import require_space, size_of, spoken_size
 from tests.conftest import caption_table, random_sets, write_captions_folder
@@ -19,7 +18,6 @@ from tests.conftest import caption_table, random_sets, write_captions_folder
 
 def _free(monkeypatch, size):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=size))
-    monkeypatch.setattr(say, "_printed", set())
 
 
 def test_what_is_said_and_what_is_refused(tmp_path, monkeypatch, capfd):

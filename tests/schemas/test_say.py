@@ -12,7 +12,6 @@ from capgrade.schemas.say import if_silent, tell
 def test_silence_is_broken_once(
     said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(say, "_printed", set())
     fired = threading.Event()
 
     class Fired(threading.Timer):
@@ -28,10 +27,7 @@ def test_silence_is_broken_once(
     assert capsys.readouterr().err == ("something else\n" if said else "reading captions\n")
 
 
-def test_what_is_quick_says_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.setattr(say, "_printed", set())
+def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture) -> None:
     before = threading.active_count()
     with if_silent("reading captions", seconds=600):
         pass

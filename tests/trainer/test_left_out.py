@@ -13,7 +13,6 @@ from capgrade.evaluation import evaluate
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.stages.relevance import RelevanceParams
-from capgrade.schemas import say
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import RegionStore, write_regions
@@ -44,7 +43,6 @@ def lacking(small, tmp_path_factory) -> Data:
 
 
 def test_their_captions_are_not_learnt_from(lacking, capsys):
-    say._printed.clear()
     setup = prepare(lacking, params(), MeasuresParams())
     captions = setup.pairs.captions
     lost = {captions.image_numbers[one] for one in LOST if one.startswith("train")}

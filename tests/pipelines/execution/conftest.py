@@ -42,12 +42,13 @@ def expected(captions_dir: Path) -> dict[str, bytes]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Dask cluster of two processes, with a temporary folder of their own."""
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:  # for processes that are started here
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("workers")))
-        with distributed.LocalCluster(
+        running = distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address=None
-        ) as running:
-            yield running.scheduler_address
+        )
+    with running:
+        yield running.scheduler_address
 
 
 @pytest.fixture(autouse=True)

@@ -59,9 +59,8 @@ def test_a_folder_of_something_else_is_refused_as_by_a_run(made: Path, tmp_path:
 
 
 def test_what_nobody_chose_is_said(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("capgrade.schemas.say._printed", set())
     told = f"publish --captions {made}/captions --shards {made}/val --license cc-by-4.0 --out"
     assert call(*told.split(), tmp_path / "chosen by nobody", "--dry-run") == 0
     said = capsys.readouterr().err

@@ -9,7 +9,6 @@ from capgrade.pipelines.captions import captions
 from capgrade.pipelines.features.convert import import_regions
 from capgrade.pipelines.stages.captions import CaptionsParams
 from capgrade.pipelines.stages.regions import RegionsParams
-from capgrade.schemas import say
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import RegionStore
@@ -58,8 +57,7 @@ def test_features_of_several_splits_are_one_store(data, scan):
     assert RegionStore(scan / "alone").metadata["split"] == "train"
 
 
-def test_train_validates_on_dev_and_says_so(data, capsys, monkeypatch):
-    monkeypatch.setattr(say, "_printed", set())  # a process says it once
+def test_train_validates_on_dev_and_says_so(data, capsys):
     assert choose_validation(data, TrainParams()).validation == "dev"
     assert "validation split: dev, as there is no val" in capsys.readouterr().err
     assert choose_validation(data, TrainParams(validation="train")).validation == "train"

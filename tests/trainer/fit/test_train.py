@@ -19,7 +19,6 @@ from capgrade.params import load_params
 from capgrade.pipelines.publish.push import push
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.stages.shards import ShardsParams
-from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest, work_folders
 from capgrade.trainer.fit.checkpoint import load_run
@@ -212,11 +211,8 @@ def test_what_does_not_fit_is_refused(small, tmp_path, case):
 @pytest.mark.parametrize(
     ("preset", "sets"), [("sam", ()), ("triplet", ("train.relevance=shards",))]
 )
-def test_labels_that_a_run_does_not_read_are_named(
-    small, tmp_path, preset, sets, capsys, monkeypatch
-):
+def test_labels_that_a_run_does_not_read_are_named(small, tmp_path, preset, sets, capsys):
     """A pipeline gives all runs the same; what is not read is no input."""
-    monkeypatch.setattr(say, "_printed", set())
     run(small.sampled, tmp_path / "given", *sets, preset=preset, epochs=1)
     assert (
         f"{small.sampled.shards}: these labels are not read: batches are random"
