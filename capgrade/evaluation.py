@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,8 +21,6 @@ from capgrade.agreement.correlation import (
 )
 from capgrade.agreement.judgements import Judgements
 from capgrade.comparison import WHOLE, Basis, Comparison, basis_of, basis_of_lists, compare
-from capgrade.labels import Labels
-from capgrade.labels.stored import Sampled
 from capgrade.metrics.base import Queries
 from capgrade.metrics.catalogue import (
     CATALOGUE,
@@ -57,6 +55,7 @@ from capgrade.metrics.uncertainty import (
     tails,
 )
 from capgrade.schemas.arrays import Array, as_numpy, row_parts
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError, check_choice
 from capgrade.schemas.extras import needs
 from capgrade.schemas.pairs import Pairs
@@ -439,6 +438,18 @@ def latex_table(
     return table_of(read, _named_metrics(metrics), "latex")
 
 
+@runtime_checkable
+class GradedLabels(Protocol):
+    """What is read here of `capgrade.Labels`, so that no file that opens labels is imported."""
+
+    image_ids: Sequence[str]
+    n_captions: int
+    owners: Array | None
+    captions: Captions | None
+
+    def relevance(self, measure: str | None) -> Array | Pairs: ...
+
+
 def evaluate(
     scores: Any,
     relevance: Any = None,
@@ -495,11 +506,11 @@ def evaluate(
         )
     check_choice("direction", direction, ("both", *DIRECTIONS))
     similarity, names = as_numpy(scores), _named_metrics(metrics)
-    if isinstance(relevance, Labels):
+    if isinstance(relevance, GradedLabels):
         _require_shape(relevance, similarity.shape)
-        owner = relevance.owner if owner is None and relevance.owners is not None else owner
+        owner = relevance.owners if owner is None else owner
         if ids is None and relevance.captions is not None:
-            ids = relevance.image_ids, relevance.caption_ids
+            ids = relevance.image_ids, relevance.captions.caption_ids
     named = _named_relevance(relevance, measure, names)
     samples: dict[str, Pairs] = {}
     matrices: dict[str, Array] = {}
@@ -522,7 +533,7 @@ def evaluate(
         ties=ties,
     )
     available = {
-        "relevance": isinstance(relevance, Labels) or bool(named),
+        "relevance": isinstance(relevance, GradedLabels) or bool(named),
         "several": len(named) > 1,
         "relevant": bool(limits),
     }
@@ -618,7 +629,7 @@ def evaluate_lists(
     ndcg@2  0.6309 [0.6309, 0.6309]
     mrr@2   0.5000 [0.5000, 0.5000]
     """
-    if isinstance(judgements, Labels):
+    if isinstance(judgements, GradedLabels):
         raise InputError(
             "ranked lists against Labels", remedy="give Qrels.from_labels(labels, ...)"
         )
@@ -644,10 +655,10 @@ def _named_relevance(
 ) -> dict[str, Array | Pairs]:
     """What relevance is given, by name; a single one has the name "". InputError for `measure`
     beside relevance that is no Labels."""
-    if isinstance(relevance, Labels):
+    if isinstance(relevance, GradedLabels):
         # Recall needs no labels, which may be known of some pairs only.
         is_read = names is None or any(map(is_graded, names))
-        return {"": _relevance_of(relevance, measure)} if is_read else {}
+        return {"": relevance.relevance(measure)} if is_read else {}
     if measure is not None:
         raise InputError(
             f"measure {measure!r} of a matrix", remedy="measure chooses among those of Labels"
@@ -894,7 +905,7 @@ def _usable_names(
     return list(names)
 
 
-def _require_shape(labels: Labels, shape: tuple[int, ...]) -> None:
+def _require_shape(labels: GradedLabels, shape: tuple[int, ...]) -> None:
     images, captions = len(labels.image_ids), labels.n_captions
     if shape != (images, captions):
         problem = f"scores are {list(shape)}, the labels {images} images x {captions} captions"
@@ -902,18 +913,6 @@ def _require_shape(labels: Labels, shape: tuple[int, ...]) -> None:
         if shape == (captions, images):
             remedy = "give scores.T: rows are images, and both directions are evaluated"
         raise InputError(problem, remedy=remedy)
-
-
-def _relevance_of(labels: Labels, measure: str | None) -> Array | Pairs:
-    """The whole matrix of relevance; of shards the pairs that are known, with their weights."""
-    stored = labels.stored
-    if isinstance(stored, Sampled) and (stored.sizes < labels.n_captions).any():
-        return labels.sample(measure)
-    return np.asarray(
-        labels.block(
-            range(len(labels.image_ids)), range(labels.n_captions), labels.choose_measure(measure)
-        ).relevance
-    )
 
 
 def _with_interval(value: float, interval: tuple[float, float] | None, digits: int) -> str:

@@ -193,6 +193,19 @@ class Labels(Opened):
 
         return RelevanceBlock(*(torch.from_numpy(cells).to(device) for cells in block))
 
+    def relevance(self, measure: str | None = None) -> np.ndarray | Pairs:
+        """Relevance of every caption to every image, float32 [n_images, n_captions]; where pairs
+        were sampled, what is known, with its weights (`sample`).
+
+        >>> type(Labels.load("dataset").relevance("cider")).__name__  # of shards
+        'Pairs'
+        """
+        stored = self.stored
+        if isinstance(stored, Sampled) and (stored.sizes < self.n_captions).any():
+            return self.sample(measure)
+        images, captions = range(len(self.image_ids)), range(self.n_captions)
+        return np.asarray(self.block(images, captions, self.choose_measure(measure)).relevance)
+
     def batches(
         self,
         size: int,
