@@ -149,10 +149,11 @@ class Evaluated:
     def mean(self) -> dict[str, float]:
         """Each metric over the queries that have a value (of medr the floored median), averaged
         over folds."""
-        return {
+        means = {
             name: float(np.mean([reduce_values(name, fold[name]) for fold in self.folds]))
             for name in self.folds[0]
         }
+        return means | {name: one.value for name, one in self.estimates.items()}
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -782,13 +783,13 @@ def _score_queries(
 
 
 def _notes_of(scored: Mapping[str, Evaluated]) -> list[str]:
-    """Which metrics of a sample have no interval, and why: metrics of one reason together."""
+    """Which metrics of a sample have no interval, or no value, and why: metrics of one reason
+    together."""
     metrics_of: dict[tuple[str, str], list[str]] = {}
     for direction, evaluated in scored.items():
-        if evaluated.drawn.samples:
-            for name, one in evaluated.estimates.items():
-                if one.note:
-                    metrics_of.setdefault((direction, one.note), []).append(name)
+        for name, one in evaluated.estimates.items():
+            if one.note and (evaluated.drawn.samples or np.isnan(one.value)):
+                metrics_of.setdefault((direction, one.note), []).append(name)
     return [
         f"{', '.join(names)}, {DIRECTION_WORDS[direction]}: {note}"
         for (direction, note), names in metrics_of.items()

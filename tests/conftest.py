@@ -40,13 +40,8 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 # DVC asks for newer versions and tells its authors what was typed, each by a process more.
 os.environ["DVC_TEST"] = "1"
-# What pytest, Dask and tokenizers set for as long as a process lives.
-LIBRARIES_SET = {
-    "PYTEST_CURRENT_TEST",
-    "PYTHONHASHSEED",
-    "TOKENIZERS_PARALLELISM",
-    "__DASK_PARENT_PID",
-}
+# Beginnings of what libraries set for as long as a process lives.
+OF_LIBRARIES = ("KMP_", "PYTEST_", "PYTHONHASHSEED", "TOKENIZERS_", "TORCH", "__DASK_")
 collect_ignore = ["core"]  # run without the extras: test_core_alone.py
 # What is imported stays: looking for garbage in it took a fifth of the collection of tests.
 gc.disable()
@@ -62,7 +57,8 @@ def _same_environment() -> Iterator[None]:
     """A variable that a test leaves set changes tests of other modules, in some orders alone."""
     before = dict(os.environ)
     yield
-    changed = {name for name, _ in before.items() ^ os.environ.items()} - LIBRARIES_SET
+    names = {name for name, _ in before.items() ^ os.environ.items()}
+    changed = {name for name in names if not name.startswith(OF_LIBRARIES)}
     assert not changed, f"left otherwise than found: {changed}"
 
 

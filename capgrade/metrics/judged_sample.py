@@ -43,13 +43,14 @@ _FEW = 5  # relevant pairs, from which on those that were judged tell how many t
 _LEVEL = 0.95  # of the limit of those that nobody saw
 _CELLS = 1_000_000  # of a block of scores that is ranked at a time
 _SAMPLES = 2000  # bootstrap draws of the queries
+_NO_VALUE = "no interval", "no value"  # of a note
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A metric's value, its interval over both chances, and the standard error by the sampling of
     pairs alone. Without an interval `low` and `high` are NaN, and `note` says what was judged too
-    rarely."""
+    rarely; the value is NaN too where it would lie outside of 0..1."""
 
     value: float
     low: float
@@ -157,8 +158,12 @@ class QueryValues:
     rare: str = ""
 
     def estimate(self, level: float, groups: Array | None) -> Estimate:
-        """Of the mean, with its interval."""
-        return self.with_interval(*share_interval(self.values, level, groups), level)
+        """Of the mean, with its interval. One that has none, and lies outside of the metric's range
+        besides, is no value: NaN."""
+        found = self.with_interval(*share_interval(self.values, level, groups), level)
+        if not found.note or 0 <= found.value <= 1:
+            return found
+        return replace(found, value=float("nan"), note=found.note.replace(*_NO_VALUE, 1))
 
     def less(self, other: QueryValues) -> QueryValues:
         """The difference of two systems, of the same draws."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from capgrade.evaluation import evaluate
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
 from capgrade.metrics import (
@@ -565,6 +566,24 @@ def test_a_twentieth_of_cocos_pairs_gives_map_at_r_by_eccv_caption(coco: Caption
     assert values == pytest.approx([true] * 4, abs=0.015)
     assert np.mean(values) == pytest.approx(true, abs=0.006)
     assert all("few pairs of a query are judged" in one.note for one in found)
+
+
+def test_what_is_no_share_is_no_value() -> None:
+    """Three drawn pairs of an image tell little of a caption's: -40 % was once printed."""
+    random = np.random.default_rng(1)
+    gains = random.random((200, 1000)) ** 4
+    scores = gains + 0.2 * random.normal(size=gains.shape)
+    best = np.argsort(-gains, 1)[:, :5]
+    drawn = [random.choice(np.setdiff1d(np.arange(1000), row), 3, replace=False) for row in best]
+    captions, images = np.concatenate([best, drawn], 1).ravel(), np.repeat(np.arange(200), 8)
+    chance = np.tile([1.0] * 5 + [3 / 995] * 3, 200)
+    sample = Pairs.judged(images, captions, gains[images, captions], chance).transposed()
+    assert query_values(scores.T, sample, ["ncs@5"])["ncs@5"].values.mean() > 1.2
+    found = estimate(scores.T, sample, ["ncs@5"])["ncs@5"]
+    assert np.isnan(found.value) and found.note == "no value: it would be wider than from 0 to 1"
+    evaluated = evaluate(scores.T, sample, ["ncs@5"], direction="i2t", intervals=None)
+    assert np.isnan(evaluated.i2t.mean["ncs@5"])
+    assert evaluated.notes == [f"ncs@5, image to text: {found.note}"]
 
 
 def test_what_is_wrong_is_said() -> None:
