@@ -89,7 +89,7 @@ def test_a_probability_is_the_calibrations_value(made: Path, tmp_path: Path) -> 
     judged = dense / "rouge_l.arrow"
     agreement(made / "captions", judged, ["rouge_l"], MeasuresParams(), out=out, **given)
     line = f"publish --layout mteb --captions {made}/captions --relevance {dense} --license mit"
-    line += " --name tiny --measure rouge_l --grades related=P0.2 --grades fits=P0.8"
+    line += " --name tiny --language en --measure rouge_l --grades related=P0.2 --grades fits=P0.8"
     to = tmp_path / "out"
     assert "none of rouge_l" in refusal(*line.split(), "--out", to)
     file = out / "calibration.json"
