@@ -12,10 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from capgrade.apps.cli.report import report
 from capgrade.params import Params, load_params
 from capgrade.pipelines.project import inputs
 from capgrade.pipelines.project.inputs import write_inputs
+from capgrade.schemas.block import ParamsBlock
 from capgrade.schemas.contents import content_digest, walk_files
+from capgrade.schemas.errors import InputError
 
 
 def params(*sets: str) -> Params:
@@ -181,6 +184,33 @@ def test_what_decides_a_result_changes_its_stages(
     monkeypatch.chdir(tmp_path)
     before, after = look(tmp_path), look(tmp_path, changed)
     assert {name for name in after if after[name] != before[name]} == stages
+
+
+class Recorded:
+    """A block of parameters that notes which of its keys are read."""
+
+    def __init__(self, block: ParamsBlock, path: str, read: set[str]) -> None:
+        self.block, self.path, self.read = block, path, read
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.block, name)
+        if isinstance(value, ParamsBlock):
+            return Recorded(value, f"{self.path}{name}.", self.read)
+        if name in type(self.block).model_fields:
+            self.read.add(f"{self.path}{name}")
+        return value
+
+
+def test_what_the_report_is_made_of_is_what_its_command_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that is read and not watched would leave the page as it was."""
+    read: set[str] = set()
+    loaded = Recorded(params("publish.name=mine"), "", read)
+    monkeypatch.setattr("capgrade.apps.cli.report.load", lambda *given: loaded)
+    with pytest.raises(InputError, match="no captions to report on"):  # all is read before
+        report(tmp_path / "page.html", tmp_path / "data")
+    assert read == set(inputs.READ["report"])
 
 
 def test_one_preset_changes_its_runs_alone(tmp_path: Path) -> None:
