@@ -458,9 +458,11 @@ def _widen(value: Estimate, error: float) -> Estimate:
 
 
 def _as_dict(value: Estimate) -> dict[str, Any]:
-    """Value and interval; instead of the latter null, and why, where too little was judged."""
+    """Value and interval; instead of the latter null, and why, where too little was judged. The
+    value is null too where it would be no share."""
     if value.note:
-        return {"value": value.value, "low": None, "high": None, "note": value.note}
+        known = None if np.isnan(value.value) else value.value
+        return {"value": known, "low": None, "high": None, "note": value.note}
     return {"value": value.value, "low": value.low, "high": value.high}
 
 
@@ -579,7 +581,7 @@ def _notes_of(found: Mapping[str, Any]) -> list[str]:
 
 def _percent(value: Mapping[str, Any]) -> str:
     if "note" in value:
-        return f"{100 * value['value']:.1f}"
+        return "–" if value["value"] is None else f"{100 * value['value']:.1f}"
     low, high = 100 * value["low"], 100 * value["high"]
     return f"{100 * value['value']:.1f} [{low:.1f}, {high:.1f}]"
 
@@ -661,10 +663,11 @@ _INTRO = (
 
 def _cell(value: Mapping[str, Any]) -> Cell:
     """A share with its interval below it."""
-    note = "no interval"
+    share = value["value"]
+    note = "no value" if share is None else "no interval"
     if "note" not in value:
         note = f"{100 * value['low']:.1f}–{100 * value['high']:.1f}%"
-    return Cell(format_percent(value["value"]), value["value"], note=note)
+    return Cell(format_percent(share), -np.inf if share is None else share, note=note)
 
 
 def _changed_answers(

@@ -117,9 +117,10 @@ def mark_best(
     return cells
 
 
-def format_percent(share: float) -> str:
-    """A share as every page prints it: to one decimal, as Vega's format .1% does."""
-    return f"{share:.1%}"
+def format_percent(share: float | None) -> str:
+    """A share as every page prints it: to one decimal, as Vega's format .1% does; a dash for
+    None."""
+    return "–" if share is None else f"{share:.1%}"
 
 
 def format_metric(name: str, value: float) -> str:

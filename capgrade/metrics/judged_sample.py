@@ -191,7 +191,7 @@ class QueryValues:
         elif abs(self.bias) > _LARGEST * width:
             note = f"no interval: few pairs of a query are judged, which alone adds {self.bias:.2g}"
         elif width > 1:
-            note = "no interval: it would be wider than from 0 to 1"
+            note = "no interval: by this sample it may be anything from 0 to 1"
         noise, model = float(ndtri(tails(level)[1])) * self.noise, abs(self.bias) / 3
         low = value - float(np.hypot(value - low, noise)) - model
         high = value + float(np.hypot(high - value, noise)) + model

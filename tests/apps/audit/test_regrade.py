@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capgrade.apps.audit.regrade import _as_share, _cell, _percent
 from capgrade.labels import Labels
 from capgrade.metrics import ndcg
+from capgrade.metrics.judged_sample import Estimate
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.pairs import Pairs
 from tests.apps.judging.stand_in import Chat, served
@@ -346,3 +348,12 @@ def test_a_stratum_without_any_answer_has_no_interval(
         for one in found[direction]["models"].values():
             assert one["low"] is None and one["ndcg@10"]["high"] is None and 0 <= one["value"] <= 1
     assert "no interval" in (tmp_path / "out/regraded.html").read_text()
+
+
+def test_what_is_no_share_is_a_dash() -> None:
+    nan = float("nan")
+    value = _as_share(Estimate(nan, nan, nan, 0.1, "no value: few pairs"))
+    assert value["value"] is None and value["low"] is None
+    assert _percent(value) == "–"
+    cell = _cell(value)
+    assert (cell.text, cell.note) == ("–", "no value")

@@ -1,6 +1,7 @@
 """Metrics from judged samples: against ir_measures and our own dense metrics where all is judged,
 against the truth where a part is; intervals hold it as often as they say."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -580,10 +581,13 @@ def test_what_is_no_share_is_no_value() -> None:
     sample = Pairs.judged(images, captions, gains[images, captions], chance).transposed()
     assert query_values(scores.T, sample, ["ncs@5"])["ncs@5"].values.mean() > 1.2
     found = estimate(scores.T, sample, ["ncs@5"])["ncs@5"]
-    assert np.isnan(found.value) and found.note == "no value: it would be wider than from 0 to 1"
-    evaluated = evaluate(scores.T, sample, ["ncs@5"], direction="i2t", intervals=None)
-    assert np.isnan(evaluated.i2t.mean["ncs@5"])
-    assert evaluated.notes == [f"ncs@5, image to text: {found.note}"]
+    assert np.isnan(found.value) and found.note == "no value: by this sample it may be anything from 0 to 1"
+    asked = ["ncs@1", "ncs@5", "ncs@10"]
+    evaluated = evaluate(scores.T, sample, asked, intervals=None)
+    assert np.isnan(evaluated.i2t.mean["ncs@5"]) and "nsum" not in evaluated.sums
+    assert f"ncs@1, ncs@5, image to text: {found.note}" in evaluated.notes
+    assert evaluated.json()["i2t"]["ncs@5"] is None
+    json.dumps(evaluated.json(), allow_nan=False)
 
 
 def test_what_is_wrong_is_said() -> None:
