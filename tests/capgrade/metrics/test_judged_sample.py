@@ -581,7 +581,10 @@ def test_what_is_no_share_is_no_value() -> None:
     sample = Pairs.judged(images, captions, gains[images, captions], chance).transposed()
     assert query_values(scores.T, sample, ["ncs@5"])["ncs@5"].values.mean() > 1.2
     found = estimate(scores.T, sample, ["ncs@5"])["ncs@5"]
-    assert np.isnan(found.value) and found.note == "no value: by this sample it may be anything from 0 to 1"
+    assert (
+        np.isnan(found.value)
+        and found.note == "no value: by this sample it may be anything from 0 to 1"
+    )
     asked = ["ncs@1", "ncs@5", "ncs@10"]
     evaluated = evaluate(scores.T, sample, asked, intervals=None)
     assert np.isnan(evaluated.i2t.mean["ncs@5"]) and "nsum" not in evaluated.sums
