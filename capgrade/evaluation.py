@@ -275,7 +275,7 @@ class Evaluation:
     @cached_property
     def sums(self) -> dict[str, float]:
         """rsum and nsum: recall@1, 5, 10 and ncs@1, 5, 10 of both directions in percent, added up:
-        0 to 600. None where one of them has no value."""
+        0 to 600. A sum of which a part has no value is left out."""
         totals = add_up({k: v.mean for k, v in self.scored.items()})
         return {name: float(value) for name, value in totals.items() if not np.isnan(value)}
 

@@ -195,7 +195,8 @@ class Labels(Opened):
 
     def relevance(self, measure: str | None = None) -> np.ndarray | Pairs:
         """Relevance of every caption to every image, float32 [n_images, n_captions]; where pairs
-        were sampled, what is known, with its weights (`sample`).
+        were sampled, what is known, with its weights. InputError as of `choose_measure` and
+        `sample`.
 
         >>> type(Labels.load("dataset").relevance("cider")).__name__  # of shards
         'Pairs'
