@@ -121,7 +121,7 @@ def _require_sockets() -> None:
         Listener().close()
     except OSError as error:
         problem = f"processes that decode pictures cannot hand them over: {error}"
-        remedy = "set TMPDIR to a folder of a shorter path, or regions.workers=0"
+        remedy = "set TMPDIR to a folder of a shorter path, or type --set regions.workers=0"
         raise InputError(problem, file=tempfile.gettempdir(), remedy=remedy) from error
 
 
