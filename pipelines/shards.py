@@ -54,9 +54,10 @@ def shards(
     InputError as `relevance` does, for more parts than blocks, and where a part to join is missing,
     unfinished, or of something else.
     """
-    scoring = open_shards_run(captions, params, measures)
-    if params.join:
+    if params.join:  # which computes nothing, and needs no GPU
+        scoring = open_shards_run(captions, params.model_copy(update={"device": "cpu"}), measures)
         return _join_shards(scoring, out, params.target_mb)
+    scoring = open_shards_run(captions, params, measures)
     kind, blocks, target_mb = None, range(scoring.n_blocks), params.target_mb
     if (part := params.only_part) is not None:
         # A part has a file for each block, and joined shards have files of the right size.
@@ -71,8 +72,10 @@ def shards(
         what = f"sampling from {images:,} x {table.n_captions:,} pairs"
         files = run_blocks(job, folder, what, runner, blocks)
         rows, pairs = write_shards(folder, schema, files, target_mb)
-        counts = {"pairs": pairs, "n_captions": table.n_captions}
-        return scoring.run.finish(folder, rows, kind, **counts)
+        facts: dict[str, Any] = {"pairs": pairs, "n_captions": table.n_captions}
+        if kind == PART:
+            facts["made_of"] = scoring.run.made_of
+        return scoring.run.finish(folder, rows, kind, **facts)
 
 
 def open_shards_run(captions: Path, params: ShardsParams, measures: MeasuresParams) -> ScoringRun:
@@ -185,8 +188,8 @@ def _join_shards(scoring: ScoringRun, out: Path, target_mb: int) -> dict[str, An
 def _part_files(out: Path, run: StageRun[ShardsParams]) -> list[Path]:
     """The files of all blocks in order.
 
-    InputError when parts are missing or unfinished, were made with other parameters or of other
-    inputs, or do not belong together.
+    InputError when parts are missing or unfinished, were made with other parameters, of other
+    inputs or on several devices, or do not belong together.
     """
     again = "make it with `capgrade shards --part`, the same options and --out"
     found = (
@@ -203,15 +206,30 @@ def _part_files(out: Path, run: StageRun[ShardsParams]) -> list[Path]:
         raise InputError(
             problem, file=parts_folder(out), remedy="delete the folders of those that do not belong"
         )
-    made_with = json.loads(json.dumps(run.made_with))  # as manifests hold it
+    made_of = json.loads(json.dumps(run.made_of))  # as manifests hold it
     count, files = int(counts.pop()), []
     for number in range(1, count + 1):
         folder = ShardsPart(number, count).folder(out)
         if not folder.is_dir():
             raise InputError(f"part {number}/{count} is missing", file=folder, remedy=again)
         manifest = read_manifest(folder, PART)
-        if (manifest["params"], manifest["inputs"]) != (made_with, run.inputs):
+        part_of = manifest.get("made_of", {})
+        if number == 1:  # any device, if all parts are of it
+            made_of["device"] = part_of.get("device")
+        if names := _different(made_of, part_of):
             problem = f"part {number}/{count} was made with other parameters, or of other captions"
-            raise InputError(problem, file=folder, remedy=again)
+            raise InputError(f"{problem}: {', '.join(names)}", file=folder, remedy=again)
         files += [folder / name for name in in_order(manifest["files"])]
     return files
+
+
+def _different(one: Mapping[str, Any], other: Mapping[str, Any], above: str = "") -> list[str]:
+    """The dotted keys whose values differ."""
+    names = []
+    for name in sorted({*one, *other}):
+        values = one.get(name), other.get(name)
+        if all(isinstance(value, Mapping) for value in values):
+            names += _different(*values, f"{above}{name}.")
+        elif values[0] != values[1]:
+            names.append(f"{above}{name}")
+    return names

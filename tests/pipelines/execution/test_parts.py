@@ -1,6 +1,7 @@
 """Shards made in parts, by separate commands in any order, repeated and killed, have the bytes of
 one run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.shards import shards
-from capgrade.pipelines.stages.shards import ShardsParams, ShardsPart, WindowsParams
+from capgrade.pipelines.stages.shards import SHARDS, ShardsParams, ShardsPart, WindowsParams
 from capgrade.schemas.errors import InputError
 from tests.conftest import contents
 from tests.pipelines.execution.conftest import PARAMS
@@ -22,6 +23,35 @@ def make(captions_dir: Path, out: Path, part: str, params: ShardsParams = PARAMS
 def join(captions_dir: Path, out: Path, params: ShardsParams = PARAMS) -> dict[str, bytes]:
     shards(captions_dir, out, params.model_copy(update={"join": True}), MeasuresParams())
     return contents(out)
+
+
+@pytest.mark.parametrize("joined_by", [4, 5])
+def test_parts_of_other_blocks_would_lose_images_or_have_them_twice(
+    joined_by: int, captions_dir: Path, tmp_path: Path
+) -> None:
+    of_five = PARAMS.model_copy(update={"block_images": 5})
+    make(captions_dir, tmp_path / "out", "1/2")
+    make(captions_dir, tmp_path / "out", "2/2", of_five)
+    with pytest.raises(InputError, match=r"part \d/2 was made with .*: block_images"):
+        join(captions_dir, tmp_path / "out", of_five if joined_by == 5 else PARAMS)
+    assert not (tmp_path / "out").exists()
+
+
+def test_parts_of_several_devices_do_not_join_and_those_of_one_join_anywhere(
+    captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU's values differ in their last bits; joining computes none."""
+    gpu, out = PARAMS.model_copy(update={"device": "cuda"}), tmp_path / "out"
+    shards(captions_dir, tmp_path / "one", PARAMS, MeasuresParams())
+    make(captions_dir, out, "1/2")
+    with monkeypatch.context() as patched:
+        patched.setattr("capgrade.pipelines.execution.job.require_device", lambda device: None)
+        patched.setattr("capgrade.measures.on_device.on_device", lambda fitted, device: fitted)
+        make(captions_dir, out, "2/2", gpu)
+        with pytest.raises(InputError, match=r"part 2/2 was made with .*: device"):
+            join(captions_dir, out, gpu)
+        make(captions_dir, out, "1/2", gpu)
+    assert join(captions_dir, out, gpu) == contents(tmp_path / "one")
 
 
 @given(st.integers(1, 40), st.integers(0, 100))
@@ -73,6 +103,12 @@ def test_parts_that_do_not_belong_together(
         patched.setattr("capgrade.pipelines.shards.RULE", 1)
         make(captions_dir, out, "2/2")
     with pytest.raises(InputError, match="part 2/2 was made with other parameters"):
+        join(captions_dir, out)
+    with monkeypatch.context() as patched:  # as by a version with other bytes
+        older = replace(SHARDS, format=1)
+        patched.setattr("capgrade.pipelines.shards.SHARDS", older)
+        make(captions_dir, out, "2/2")
+    with pytest.raises(InputError, match=r"part 2/2 was made with other parameters.*: format"):
         join(captions_dir, out)
     make(captions_dir, out, "1/3")
     with pytest.raises(InputError, match="several divisions: N/2, N/3"):
