@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ UNFINISHED = ".unfinished"
 RUN_FILE = "run.json"  # in a folder of unfinished work: what it is made of
 ENDED = "ended.json"  # the same note, where the run has ended and its work is kept
 _WORK = re.compile(r"(.+)-[0-9a-f]{16}")  # such a folder's name: its stage, and the key
+_GROUPS = ("capgrade.measures", "capgrade.stages")  # of entry points
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
 SELF = "sha256"  # the manifest's own digest, in the manifest
 _DIGITS = 5  # at least, of the numbers of numbered files
@@ -72,6 +73,13 @@ def cache_folder() -> Path:
 
 def package_version() -> str:
     return version("capgrade")
+
+
+def versions_of_others() -> dict[str, str]:
+    """By name, the versions of other packages that bring measures or stages by entry points."""
+    points = [point for group in _GROUPS for point in entry_points(group=group)]
+    found = {point.dist.name: point.dist.version for point in points if point.dist}
+    return {name: found[name] for name in sorted(found) if name != "capgrade"}
 
 
 def of_all(k: int, n: int) -> str:

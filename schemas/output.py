@@ -38,6 +38,7 @@ from capgrade.schemas.files import (
     package_version,
     stage_of_work,
     unfinished_folder,
+    versions_of_others,
     work_folders,
     write_json,
     writing,
@@ -166,7 +167,8 @@ def code_state() -> str:
 
     Other code may give other values, so that what DVC runs again is not taken from before.
     """
-    state, package = [package_version()], Path(__file__).parents[1]
+    state = [package_version(), canonical(versions_of_others())]
+    package = Path(__file__).parents[1]
     for parent, folders, files in os.walk(package, followlinks=True):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(files):

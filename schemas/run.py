@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol
 
 from pydantic import BaseModel
 
-from capgrade.schemas.files import write_manifest
+from capgrade.schemas.files import versions_of_others, write_manifest
 from capgrade.schemas.natures import measure_names, of_parts, recorded
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.stage import P, Stage
@@ -53,6 +53,7 @@ class StageRun(Generic[P]):
             **self._measures(of_parts),
             **self.of_parts,
             "inputs": dict(self.inputs),
+            **({"packages": others} if (others := versions_of_others()) else {}),
         }
 
     def _measures(self, view: Callable[[BaseModel], dict[str, Any]]) -> dict[str, Any]:

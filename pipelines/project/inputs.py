@@ -20,7 +20,7 @@ from capgrade.pipelines.project.pipeline import outputs
 from capgrade.pipelines.stages.regions import RegionsParams
 from capgrade.schemas.contents import content_digest, walk_files
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import folder_digest, package_version, write_json
+from capgrade.schemas.files import folder_digest, package_version, versions_of_others, write_json
 from capgrade.schemas.hub import hub_revision
 from capgrade.schemas.natures import (
     LEFT_OUT,
@@ -61,7 +61,7 @@ def write_inputs(
     if not of_pictures:
         tree[EMBED.name]["images"] = None
     found: dict[str, Any] = {
-        "code": {"capgrade": package_version(), **checkout_digest()},
+        "code": {"capgrade": package_version(), **checkout_digest(), **versions_of_others()},
         **{stage: look.at(_picked(tree, keys), ()) for stage, keys in READ.items()},
         **{
             name: look.at({name: tree[name]}, measure_names(getattr(params, name)))

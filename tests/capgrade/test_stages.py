@@ -61,10 +61,13 @@ def letters(captions, out, params):
 ASK = """
 import json, sys
 from pathlib import Path
+from capgrade.measures.params import MeasuresParams
 from capgrade.params import Params, load_params
 from capgrade.pipelines.cli import COMMANDS, main
 from capgrade.pipelines.project.inputs import write_inputs
 from capgrade.pipelines.project.pipeline import pipeline_text
+from capgrade.pipelines.shards import open_shards_run
+from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.keys import describe_keys
 
 sys.argv = ["capgrade", *"letters --captions captions --letter s --at-once 2 --out out".split()]
@@ -73,8 +76,12 @@ inputs = [
     write_inputs(load_params(None, [given]), Path("data/inputs"))["letters"]
     for given in ("letters.at_once=3", "letters.at_once=4", "letters.letter=b")
 ]
+folder = Path("data/inputs")
+code = json.loads((folder / "code.json").read_text())["letters"]
+run = open_shards_run(Path("captions"), ShardsParams(measures=("rouge_l",)), MeasuresParams()).run
 keys = [line for key, line in describe_keys(Params) if key == "letters.letter"]
-print(json.dumps([[*COMMANDS], inputs, keys, pipeline_text()]))
+versions = code, run.made_of["packages"]
+print(json.dumps([[*COMMANDS], inputs, keys, pipeline_text(), versions]))
 """
 
 
@@ -103,7 +110,8 @@ def test_a_package_brings_a_stage(world: Path) -> None:
     assert done.returncode == 0, done.stderr
     line, told = done.stdout.splitlines()
     assert line.endswith(" times s -> out")
-    commands, inputs, keys, pipeline = json.loads(told)
+    commands, inputs, keys, pipeline, versions = json.loads(told)
+    assert versions == ["0.1", {"letters": "0.1"}], "another version runs again, with no old parts"
     assert commands.index("letters") > commands.index("shards")
     assert inputs[0] == inputs[1] != inputs[2], "what decides no result runs nothing again"
     assert keys == ['text ("a"); the letter to count']
