@@ -77,8 +77,8 @@ def _shares_of(job: Job) -> Iterator[tuple[int, tuple[Job, tuple[int, int]]]]:
 
 
 def _blocks(_: int, given: Iterable[tuple[Job, tuple[int, int]]]) -> Iterator[tuple[Job, int]]:
-    job, put_shared = next(iter(given))
-    return ((job, block) for block in range(*put_shared))
+    job, share = next(iter(given))
+    return ((job, block) for block in range(*share))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from capgrade.schemas.errors import InputError
 
-# Module -> extras that bring it, the one to name first. tests/test_extras.py compares them with
+# Module -> extras that bring it, the one to name first. tests/schemas/test_extras.py compares them with
 # pyproject.toml.
 EXTRAS = {
     "apache_beam": ("beam",),

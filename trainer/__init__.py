@@ -1,1 +1,1 @@
-"""The training side: metrics, losses and models over graded relevance."""
+"""Models of images and captions: their data, training, evaluation and search."""

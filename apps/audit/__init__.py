@@ -1,4 +1,4 @@
-"""Stage `audit`: which negatives of a data set people would accept, how many there are, and where
+"""Command `audit`: which negatives of a data set people would accept, how many there are, and where
 to look."""
 
 from collections.abc import Sequence

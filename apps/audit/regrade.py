@@ -1,4 +1,4 @@
-"""Stage `regrade`: what models' benchmark numbers are worth, by a judge's answers on a pool of
+"""Command `regrade`: what models' benchmark numbers are worth, by a judge's answers on a pool of
 pairs."""
 
 from __future__ import annotations

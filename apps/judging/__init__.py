@@ -1,4 +1,4 @@
-"""Stage `judge`: a model rates pairs, as judgements that `agree` reads: at a chat endpoint, at one
+"""Command `judge`: a model rates pairs, as judgements that `agree` reads: at a chat endpoint, at one
 that reranks, or a cross-encoder in this process."""
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Stage `report`: everything that a pipeline wrote, on one page that opens from disk."""
+"""Command `report`: everything that a pipeline wrote, on one page that opens from disk."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -54,7 +54,7 @@ from capgrade.text.language import NO_ENGLISH, count_without_english
 from capgrade.trainer.stages.train import TrainParams
 
 SCENES_PARAMS = Path(__file__).with_name("scenes.yaml")
-PARAMS, _STAGES, IGNORED = "params.yaml", "dvc.yaml", ("/data/", "/dvc_plots/")
+PARAMS, _PIPELINE, IGNORED = "params.yaml", "dvc.yaml", ("/data/", "/dvc_plots/")
 # The usual names of splits by their use: the first that a dataset has is taken.
 _SPLIT_NAMES = {
     "train": ("train", "train2014", "train2017"),
@@ -434,12 +434,12 @@ def write_project(folder: Path, tree: Mapping[str, Any], about: str) -> list[str
     if folder.is_file():
         problem = "a file where a folder is to be made"
         raise InputError(problem, file=folder, remedy="give another DIR")
-    for name in (PARAMS, _STAGES, "README.md"):
+    for name in (PARAMS, _PIPELINE, "README.md"):
         if (folder / name).exists():
             remedy = "give an empty DIR, or change params.yaml by hand; nothing was touched"
             raise InputError("it is there", file=folder / name, remedy=remedy)
     write_text(folder / PARAMS, "\n".join(_params_lines(tree)))
-    write_text(folder / _STAGES, pipeline_text())
+    write_text(folder / _PIPELINE, pipeline_text())
     # Unfinished work beside outputs would be a part of the folder that holds both.
     for name, wanted in ((".gitignore", IGNORED), (".dvcignore", (f"*{UNFINISHED}*",))):
         ignored = folder / name
@@ -450,7 +450,7 @@ def write_project(folder: Path, tree: Mapping[str, Any], about: str) -> list[str
     experiments = EXPERIMENTS if _has_experiments(folder) else ""
     text = README.format(name=folder.resolve().name, about=about, experiments=experiments)
     write_text(folder / "README.md", text)
-    return [PARAMS, _STAGES, ".gitignore", "README.md", *made]
+    return [PARAMS, _PIPELINE, ".gitignore", "README.md", *made]
 
 
 def _params_lines(tree: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Stage `inputs`: what the other stages are made of, in a small file for each, which DVC compares.
+"""Command `inputs`: what the other stages are made of, in a small file for each, which DVC compares.
 
 A file has the parameters that decide the stage's result, and digests of the content of the places
 that they name: no path, and nothing that says how the work is done. So moving data, or giving a
@@ -50,7 +50,7 @@ def write_inputs(
     params: Params, out: Path, of_run: Callable[[str], TrainParams] | None = None
 ) -> dict[str, Any]:
     """Write code.json, a file STAGE.json for each stage and runs/RUN.json for each of
-    `params.runs`, whose parameters `of_run` tells (None: those of `params`);
+    `params.runs`, whose parameters `of_run` tells (None: those of `params`).
 
     Paths of `params` are seen from the current folder. InputError for a file that may not be read.
     """
