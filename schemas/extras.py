@@ -8,8 +8,8 @@ from pathlib import Path
 
 from capgrade.schemas.errors import InputError
 
-# Module -> extras that bring it, the one to name first. tests/schemas/test_extras.py compares them with
-# pyproject.toml.
+# Module -> extras that bring it, the one to name first. tests/schemas/test_extras.py compares them
+# with pyproject.toml.
 EXTRAS = {
     "apache_beam": ("beam",),
     "dask": ("dask",),

@@ -30,8 +30,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Manner:
-    """How the work is done: processes, sizes of blocks, timeouts, a device. No result depends on it,
-    but for what another device rounds."""
+    """How the work is done: processes, sizes of blocks, timeouts, a device. No result depends on
+    it, but for what another device rounds."""
 
     path: bool = False  # of a folder to write to, or to keep things in
 

@@ -1,5 +1,5 @@
-"""How params.yaml is read: YAML, presets and changes on the command line; and the blocks of commands
-that are no stage. Unknown keys and wrong values are refused with one error."""
+"""How params.yaml is read: YAML, presets and changes on the command line; and the blocks of
+commands that are no stage. Unknown keys and wrong values are refused with one error."""
 
 from __future__ import annotations
 

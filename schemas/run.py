@@ -31,7 +31,8 @@ class StageRun(Generic[P]):
 
     stage: Stage[P]
     params: P
-    inputs: Mapping[str, str]  # digests of what was read, by name, and the split, as in the manifest
+    # Digests of what was read, by name, and the split, as the manifest has them.
+    inputs: Mapping[str, str]
     measures: Blocks | None = None
     rule: Mapping[str, Any] = field(default_factory=dict)  # of the result, beside its parameters
     of_parts: Mapping[str, Any] = field(default_factory=dict)  # what parts alone depend on

@@ -1,5 +1,5 @@
-"""Command `judge`: a model rates pairs, as judgements that `agree` reads: at a chat endpoint, at one
-that reranks, or a cross-encoder in this process."""
+"""Command `judge`: a model rates pairs, as judgements that `agree` reads: at a chat endpoint, at
+one that reranks, or a cross-encoder in this process."""
 
 from collections.abc import Callable
 from itertools import product

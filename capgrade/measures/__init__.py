@@ -1,4 +1,4 @@
-"""Relevance of every caption to every image's reference set; each measure has a folder or a file."""
+"""Relevance of every caption to every image's reference set; a measure has a folder or a file."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """A run of `relevance` or `shards`: blocks of images, each made by a worker into a part file.
 
 A stage opens its run (`open_run`), fits and saves the measures (`fit_measures`), has workers make
-the parts that are missing (`run_blocks`), in this process or where a runner starts them,
-and writes a manifest (`StageRun.finish`). Parts and saved measures stand in the folder of the run, which
-is the work folder or one at a URL. A part that exists is whole, so a stopped run goes on. Bytes
-depend neither on the runner, nor on workers, nor on stops.
+the parts that are missing (`run_blocks`), in this process or where a runner starts them, and writes
+a manifest (`StageRun.finish`). Parts and saved measures stand in the folder of the run, which is
+the work folder or one at a URL. A part that exists is whole, so a stopped run goes on. Bytes depend
+neither on the runner, nor on workers, nor on stops.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Command `inputs`: what the other stages are made of, in a small file for each, which DVC compares.
+"""Command `inputs`: what each stage is made of, in a small file of its own, which DVC compares.
 
 A file has the parameters that decide the stage's result, and digests of the content of the places
 that they name: no path, and nothing that says how the work is done. So moving data, or giving a

@@ -14,8 +14,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
+# What commands import when they need it.
+LATER = ["datasets", "dvc.repo.graph", "matplotlib.figure", "networkx", "torch._dynamo"]
 CLIENT = """#!{python} -SE
 import array, json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as to:
@@ -67,6 +70,8 @@ def serve(address: str, prelude: str) -> None:
     from capgrade.trainer.search import index  # noqa: F401
 
     mains = {"capgrade": cli.main, "dvc": dvc.cli.main}
+    for name in LATER:
+        import_module(name)
     exec(prelude, {})
     with socket.socket(socket.AF_UNIX) as at:
         at.bind(address)
