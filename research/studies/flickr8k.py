@@ -19,6 +19,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
+from scipy.stats import t as student_t
 
 from capgrade.agreement.coefficients import taus
 from capgrade.agreement.judgement_files import read_judgements
@@ -64,6 +65,7 @@ TITLES = {  # of the runs that the picture has
     "vse_nce": "VSE++, the own pair alone (InfoNCE)",
     "vse_people": "VSE++, people_shared",
     "infinity": "VSE-infinity, hardest negative",
+    "infinity_nce": "VSE-infinity, the own pair alone (InfoNCE)",
     "infinity_people": "VSE-infinity, people_shared",
     "scan_256": "SCAN",
     "teran_256": "TERAN",
@@ -78,6 +80,38 @@ RAISED = {
     "frozen_people_mixed": 4,
     "frozen_bcls": -5,
 }
+# Runs, and the run that each is told beside.
+BESIDE = (
+    ("frozen_people", "frozen"),
+    ("frozen_people_deep", "frozen_people"),
+    ("frozen_soft", "frozen"),
+    ("frozen_soft_deep", "frozen_soft"),
+    ("frozen_people", "frozen_soft_deep"),
+    ("frozen_cider", "frozen"),
+    ("frozen_people_mixed", "frozen"),
+    ("frozen_people_mixed", "frozen_soft"),
+    ("vse_people", "vse_nce"),
+    ("infinity_people", "infinity_nce"),
+    ("vse_nce", "vse"),
+    ("infinity_nce", "infinity"),
+    ("teran_256", "scan_256"),
+    ("frozen_people_shards", "frozen"),
+    ("frozen_people_shards", "frozen_people"),
+    ("frozen_people_seeded", "frozen_people_shards"),
+    ("frozen_people_sampled", "frozen_people"),
+    ("frozen_masked", "frozen"),
+    ("frozen_masked_more", "frozen"),
+    ("frozen_hard", "frozen"),
+    ("frozen_sum", "frozen"),
+    ("frozen_bcls", "frozen"),
+    ("frozen_daa", "frozen_hard"),
+    ("frozen_sam", "frozen_hard"),
+    ("frozen_sam_authors", "frozen_hard"),
+    ("frozen_sam_sum", "frozen_sum"),
+    ("frozen_sam_warm", "frozen_hard_warm"),
+    ("frozen_sam_hard", "frozen_hard"),
+    ("frozen_sam_nce", "frozen"),
+)
 YES = 0.5  # the share of yes from which people accept a pair
 DRAWS = 200  # of images, for intervals of agreement
 
@@ -107,7 +141,7 @@ class Project:
         return self.captions["test"].owner[self.people.caption]
 
 
-def _open_project(folder: Path, judgements: Path) -> Project:
+def open_project(folder: Path, judgements: Path) -> Project:
     """The captions, labels and judgements of a project. Labels of the test split are those of its
     stage `relevance`."""
     captions = {split: read_captions(folder / "data/captions", split) for split in ("val", "test")}
@@ -234,49 +268,58 @@ def judged_first(
     return found
 
 
-def _baseline_of(run: str, runs: Sequence[str]) -> str:
-    """The run that has another loss on the same host: the one that is named after the host."""
-    host = run.partition("_")[0]
-    return host if host in runs else run
-
-
 def rows(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     """The lines of a Markdown table of runs, each with the results of its seeds: mean ± standard
-    deviation over seeds in percent, rsum of 0 to 600. Agreement with people, and how far it is from
-    that of the host's first run, have 95 % intervals over images."""
+    deviation over seeds in percent, rsum of 0 to 600. Agreement with people has a 95 % interval
+    over images."""
     of_test = ("recall@1 to text", "recall@1 to image", "rsum")
     graded = tuple(f"ndcg@25[{label}]" for label in LABELS)
-    head = ["seeds", "rsum of val", *of_test, *graded, "people", "people, beside its host's first"]
-    head += [f"recall@1 {side}, accepted too" for side in ("to text", "to image")]
+    head = ["seeds", "rsum, val", "R@1 to text", "R@1 to image", "rsum"]
+    head += [f"NDCG@25, {name}" for name in ("CIDEr-D", "Sentence-BERT", "`people_shared`")]
+    head += ["people", *(f"R@1 {side}, accepted too" for side in ("to text", "to image"))]
     yield HEAD + " | ".join(head) + " |"
     yield "|---|" + "---:|" * len(head)
-    taus_of = {name: _mean_taus(found) for name, found in results.items()}
     for name, found in results.items():
         cells = [str(len(found)), spread(np.array([one["val"]["rsum"] for one in found]))]
         for metric in (*of_test, *graded):
             scale = 1 if metric == "rsum" else 100
             cells.append(spread(np.array([scale * one["test"][metric] for one in found])))
         of_seeds = spread(np.array([100 * one["tau_b"][0] for one in found]))
-        cells.append(f"{of_seeds} {interval(taus_of[name])}")
-        base = _baseline_of(name, list(results))
-        difference = taus_of[name] - taus_of[base]
-        cells.append("" if base == name else f"{100 * difference[0]:+.1f} {interval(difference)}")
+        cells.append(f"{of_seeds} {interval(_mean_taus(found))}")
         for side in ("to text", "to image"):
             cells.append(spread(np.array([100 * one["first"][side]["recall"] for one in found])))
-        yield f"| {name} | " + " | ".join(cells) + " |"
+        yield f"| `{name}` | " + " | ".join(cells) + " |"
 
 
-def soft_targets(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
-    """Lines that say, for each host, what soft targets of people_shared change beside InfoNCE:
-    agreement with people, with its interval, and rsum of the test split."""
-    for host in dict.fromkeys(name.partition("_")[0] for name in results):
-        soft, own = f"{host}_people", host if host == "frozen" else f"{host}_nce"
-        if soft in results and own in results:
-            changed = _mean_taus(results[soft]) - _mean_taus(results[own])
-            rsum, before = (
-                np.mean([one["test"]["rsum"] for one in results[name]]) for name in (soft, own)
+def differences(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """The lines of a Markdown table of the runs of BESIDE, each beside another run: agreement with
+    people in percent, its 95 % interval over images, and rsum of both splits, theirs over seeds."""
+    yield "| run | beside | people | rsum, val | rsum |"
+    yield "|---|---|---:|---:|---:|"
+    for name, base in BESIDE:
+        if name in results and base in results:
+            more = _mean_taus(results[name]) - _mean_taus(results[base])
+            people = f"{100 * more[0]:+.1f} {interval(more)}"
+            val, test = (
+                rsum_beside(results[name], results[base], split) for split in ("val", "test")
             )
-            yield f"{host} {100 * changed[0]:+.1f} {interval(changed)}, rsum {rsum - before:+.1f}"
+            yield f"| `{name}` | `{base}` | {people} | {val} | {test} |"
+
+
+def rsum_beside(
+    found: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]], split: str
+) -> str:
+    """How much more rsum a run has than another with the same seeds, as a mean; of two seeds or
+    more with its 95 % interval by Student's t."""
+    rsum, before = (
+        {one["train"]["seed"]: one[split]["rsum"] for one in several} for several in (found, base)
+    )
+    more = np.array([rsum[seed] - before[seed] for seed in sorted(rsum.keys() & before)])
+    mean, n = more.mean(), len(more)
+    if n == 1:
+        return f"{mean:+.1f}"
+    half = student_t.ppf(0.975, n - 1) * more.std(ddof=1) / n**0.5
+    return f"{mean:+.1f} [{mean - half:.1f}, {mean + half:.1f}]"
 
 
 def _first_items(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
@@ -292,11 +335,15 @@ def _first_items(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator
 
 def alike(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     """Lines that say whether metrics rank the runs as agreement with people does: Spearman's rank
-    correlation over runs."""
-    people = [_mean_taus(found)[0] for found in results.values()]
+    correlation over all runs, and over those of the host `frozen`."""
+    groups = [results, {name: results[name] for name in results if name.startswith("frozen")}]
     for metric in ("rsum", *(f"ndcg@25[{label}]" for label in LABELS)):
-        values = [np.mean([one["test"][metric] for one in found]) for found in results.values()]
-        yield f"{metric}: {spearmanr(values, people).statistic:+.2f}"
+        rhos = []
+        for group in groups:
+            people = [_mean_taus(found)[0] for found in group.values()]
+            values = [np.mean([one["test"][metric] for one in found]) for found in group.values()]
+            rhos.append(f"{spearmanr(values, people).statistic:+.2f}")
+        yield f"{metric} {' and '.join(rhos)}"
 
 
 def _mean_taus(found: Sequence[Mapping[str, Any]]) -> np.ndarray:
@@ -311,7 +358,8 @@ def interval(values: np.ndarray) -> str:
 
 
 def plot(results: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None:
-    """Recall against agreement with people, a point a run, with standard deviations over seeds."""
+    """Recall against agreement with people, a point for each run of TITLES, with standard
+    deviations over seeds."""
     figure = Figure(figsize=(7.6, 5.4), dpi=160, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -321,9 +369,12 @@ def plot(results: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None
         rsum = np.array([one["test"]["rsum"] for one in found])
         people = 100 * np.array([one["tau_b"][0] for one in found])
         graded = "relevance" in str(params_of(name, 0).train.loss)
-        errors = {"xerr": rsum.std(), "yerr": people.std(), "elinewidth": 1}
+        several = int(len(found) > 1)  # one seed alone has no deviation
+        errors = {"xerr": rsum.std(ddof=several), "yerr": people.std(ddof=several)}
         at = (rsum.mean(), people.mean())
-        axes.errorbar(*at, **errors, fmt="o", color="#2e7d32" if graded else "#546e7a")
+        axes.errorbar(
+            *at, **errors, elinewidth=1, fmt="o", color="#2e7d32" if graded else "#546e7a"
+        )
         side, align = (-7, "right") if name in LEFT else (7, "left")
         title, offset = TITLES[name], (side, RAISED.get(name, 0))
         text: dict[str, Any] = {"ha": align, "va": "center", "fontsize": 8}
@@ -356,7 +407,7 @@ def main() -> None:
         if args.judgements is None:
             raise InputError("people's judgements are missing", remedy="--judgements FILE")
         args.runs.mkdir(parents=True, exist_ok=True)
-        project = _open_project(args.project, args.judgements)
+        project = open_project(args.project, args.judgements)
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for seed in range(args.seeds):  # Every run has one seed before any has two.
         for name in names:
@@ -368,9 +419,10 @@ def main() -> None:
     results = {name: found for name, found in results.items() if found}
     if args.plot:
         refuse_file(args.plot, args.force)
-    write_rows(rows(results), args.out)
-    print("ranks the runs as people do (Spearman):", ", ".join(alike(results)))
-    print("soft targets of people_shared beside InfoNCE:", "; ".join(soft_targets(results)))
+    write_rows([*rows(results), "", *differences(results)], args.out)
+    print(
+        "ranks all runs, and those of frozen, as people do (Spearman):", ", ".join(alike(results))
+    )
     print("first items that are not their query's own,", "; ".join(_first_items(results)))
     if args.plot:
         plot(results, args.plot)

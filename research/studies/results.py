@@ -150,7 +150,7 @@ def cell(name: str, values: Sequence[float]) -> str:
 def spread(values: np.ndarray) -> str:
     """Mean ± standard deviation over seeds; one value alone has none."""
     mean = f"{values.mean():.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {values.std():.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {values.std(ddof=1):.1f}"
 
 
 def open_runs(runs: Path | None) -> AbstractContextManager[str | Path]:

@@ -145,6 +145,9 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "capgrade relevance --captions data/captions --split test --measures image_text": (
             "wants published weights; capgrade/measures/test_image_text.py has random ones"
         ),
+        "python -m research.studies": (
+            "wants trained runs of Flickr8K; tests/research/studies/test_seen.py has its parts"
+        ),
     },
     "papers.md": {"make": ELSEWHERE, "python -m research.studies": "hours"},
     "publish.md": {

@@ -3,19 +3,18 @@ settings, and agreement with people is scipy's."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from scipy.stats import kendalltau
+from scipy.stats import kendalltau, ttest_rel
 
 from capgrade.agreement.judgements import Judgements
 from capgrade.losses import LossTerms
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models import model_of
 from research.studies import flickr8k
-from tests.conftest import make_captions
+from tests.conftest import ROOT, make_captions
 
 PLAN = yaml.safe_load(flickr8k.PLAN.read_text(encoding="utf-8"))
 
@@ -76,19 +75,37 @@ def test_first_items_are_counted_by_what_people_say_of_them() -> None:
     assert found["to image"] == {**expected, "recall": pytest.approx(2 / 3)}
 
 
-def test_the_table_has_means_over_seeds_and_the_difference_to_the_hosts_first_run() -> None:
+def test_the_tables_have_means_over_seeds_and_differences_of_the_same_seeds() -> None:
     labels = (f"ndcg@25[{label}]" for label in flickr8k.LABELS)
     names = "recall@1 to text", "recall@1 to image", *labels
     metrics = dict.fromkeys(names, 0.5)
     made = {
-        "frozen": [_result(metrics, 100.0, 0.20), _result(metrics, 110.0, 0.22)],
-        "frozen_soft": [_result(metrics, 90.0, 0.30)],
+        "frozen": [_result(metrics, 100.0, 0.20, 0), _result(metrics, 110.0, 0.22, 1)],
+        "frozen_soft": [_result(metrics, 90.0, 0.30, 1)],
+        "frozen_people": [_result(metrics, 90.0, 0.3, 1), _result(metrics, 82.0, 0.3, 0)],
     }
-    head, _, first, second = flickr8k.rows(made)
+    head, _, first, second, _ = flickr8k.rows(made)
     assert head.count("|") == first.count("|") == second.count("|")
-    assert "105.0 ± 5.0" in first
-    assert "| 21.0 ± 1.0 [21.0, 21.0] |" in first
-    assert "| 30.0 [30.0, 30.0] | +9.0 [9.0, 9.0] |" in second
+    assert "105.0 ± 7.1" in first
+    assert "| 21.0 ± 1.4 [21.0, 21.0] |" in first
+    assert "| 30.0 [30.0, 30.0] |" in second
+    low, high = ttest_rel([82.0, 90.0], [100.0, 110.0]).confidence_interval(0.95)
+    rsum = f"-19.0 [{low:.1f}, {high:.1f}]"
+    assert [*flickr8k.differences(made)][2:] == [
+        f"| `frozen_people` | `frozen` | +9.0 [9.0, 9.0] | {rsum} | {rsum} |",
+        "| `frozen_soft` | `frozen` | +9.0 [9.0, 9.0] | -20.0 | -20.0 |",
+    ]
+
+
+def test_the_page_has_the_table_and_the_figures_that_the_command_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.argv", ["flickr8k", "--out", str(tmp_path / "table.md")])
+    flickr8k.main()
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    for table in (tmp_path / "table.md").read_text(encoding="utf-8").split("\n\n"):
+        assert table.rstrip() in page
+    assert {run for pair in flickr8k.BESIDE for run in pair} <= {*PLAN["runs"]}
 
 
 def test_a_picture_that_is_there_is_written_over_by_force_alone(
@@ -105,25 +122,12 @@ def test_a_picture_that_is_there_is_written_over_by_force_alone(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def _result(metrics: dict[str, float], rsum: float, tau: float) -> dict:
+def _result(metrics: dict[str, float], rsum: float, tau: float, seed: int) -> dict:
     first = {side: {"recall": 0.4} for side in ("to text", "to image")}
     return {
+        "train": {"seed": seed},
         "val": {"rsum": rsum},
         "test": {**metrics, "rsum": rsum},
         "tau_b": [tau] * 201,
         "first": first,
     }
-
-
-def test_soft_targets_are_told_beside_info_nce_of_their_host() -> None:
-    def run(rsum: float, taus: list[float]) -> list[dict[str, Any]]:
-        return [{"test": {"rsum": rsum}, "tau_b": taus}]
-
-    results = {
-        "vse": run(10.0, [0.1] * 3),  # another loss
-        "vse_nce": run(20.0, [0.2, 0.2, 0.2]),
-        "vse_people": run(15.0, [0.25, 0.25, 0.25]),
-        "infinity": run(1.0, [0.0] * 3),
-    }
-    (line,) = flickr8k.soft_targets(results)
-    assert line == "vse +5.0 [5.0, 5.0], rsum -5.0"

@@ -1,0 +1,53 @@
+"""What research/studies/seen.py mixes: no pair's share is chosen by what people say of its image."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capgrade.agreement.judgements import Judgements
+from capgrade.schemas.errors import InputError
+from research.studies import seen
+
+
+@pytest.fixture
+def judged() -> tuple[np.ndarray, np.ndarray, Judgements, np.ndarray]:
+    """Values of a label and of a model, which both know a part of what people say."""
+    rng = np.random.default_rng(0)
+    image, owner = rng.integers(0, 60, (2, 3000))
+    truth = rng.normal(size=3000)
+    label, model = truth + rng.normal(size=(2, 3000))
+    return label, model, Judgements(image, owner, np.round(truth * 2) / 2), owner
+
+
+def test_a_mixture_of_two_that_know_apart_gains(judged: tuple) -> None:
+    label, model, people, owner = judged
+    head, _, row = seen.rows(label, {"model": model}, people, owner)
+    assert head.count("|") == row.count("|")
+    gain = seen.tau(label + model, people) - seen.tau(label, people)
+    assert gain > 0.05
+    told = float(row.split("|")[4].split()[0])
+    assert 100 * gain - 1 < told <= 100 * gain + 0.3
+
+
+def test_what_people_say_of_an_image_does_not_choose_its_share(judged: tuple) -> None:
+    label, model, people, owner = judged
+    values, shares = seen.mixed(label, model, people, owner)
+    fold = np.random.default_rng(0).integers(
+        0, seen.FOLDS, 1 + max(owner.max(), people.image.max())
+    )
+    own = (fold[people.image] == 3) | (fold[owner] == 3)
+    score = np.where(own, -people.score, people.score)  # the contrary
+    again, shares_again = seen.mixed(
+        label, model, Judgements(people.image, people.caption, score), owner
+    )
+    told = fold[people.image] == 3
+    assert shares_again[3] == shares[3] and (again[told] == values[told]).all()
+
+
+def test_a_run_without_scores_is_one_error(tmp_path: Path) -> None:
+    np.save(tmp_path / "a-0.npy", np.array([1.0, -1.0]))
+    np.save(tmp_path / "a-1.npy", np.array([3.0, -3.0]))
+    assert seen.scores_of_seeds(tmp_path, "a").tolist() == [1.0, -1.0]
+    with pytest.raises(InputError, match="no scores of 'b'.*flickr8k --only b"):
+        seen.scores_of_seeds(tmp_path, "b")
