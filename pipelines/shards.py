@@ -227,9 +227,9 @@ def _different(one: Mapping[str, Any], other: Mapping[str, Any], above: str = ""
     """The dotted keys whose values differ."""
     names = []
     for name in sorted({*one, *other}):
-        values = one.get(name), other.get(name)
-        if all(isinstance(value, Mapping) for value in values):
-            names += _different(*values, f"{above}{name}.")
-        elif values[0] != values[1]:
+        here, there = one.get(name), other.get(name)
+        if isinstance(here, Mapping) and isinstance(there, Mapping):
+            names += _different(here, there, f"{above}{name}.")
+        elif here != there:
             names.append(f"{above}{name}")
     return names

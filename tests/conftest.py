@@ -29,6 +29,7 @@ from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Captions, read_capt
 from capgrade.schemas.files import MANIFEST, SELF, self_digest, work_folders, write_manifest
 from capgrade.schemas.pairs import Pairs
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
+from tests.kills import no_sync
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -81,6 +82,12 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     with suppress(OSError):  # then each process makes its own
         kept.mkdir(parents=True, exist_ok=True)
         (cache / "meteor").symlink_to(kept)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_sync() -> None:
+    """Waiting for the disk was a twentieth of the tests' time."""
+    no_sync()
 
 
 @pytest.fixture(scope="session")

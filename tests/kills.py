@@ -13,6 +13,11 @@ EVERY = "CAPGRADE_EVERY_KILL"  # in the environment: before each operation
 _OPERATIONS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link"}
 
 
+def no_sync() -> None:
+    """From here on this process does not wait for the disk: tests lose processes alone."""
+    os.fsync = lambda _: None  # type: ignore[assignment]
+
+
 def moments() -> Iterator[int]:
     """Numbers of operations to be killed before, rising: about each fourth, or each where $CAPGRADE_EVERY_KILL is set."""
     draw, at = Random(7), 0

@@ -349,7 +349,7 @@ def files(out: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Callable[..., None]]:
     """Calls a function that forks in a new interpreter, without the threads of earlier tests."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn"), initializer=kills.no_sync) as pool:
         yield lambda sweep, *given: pool.submit(sweep, *given).result()
 
 
@@ -528,8 +528,7 @@ def sweep_of_train(before: int, world: Path, tmp_path: Path) -> None:
         """What it prints."""
         params = load_params(None, [*TINY, f"train.epochs={epochs}"])
         regions = world / "regions"
-        no_sync = patch.object(os, "fsync")  # no disk is lost, only a process
-        with redirect_stderr(StringIO()) as told, no_sync:
+        with redirect_stderr(StringIO()) as told:
             fit(world / "captions", out, params.train, params.measures, regions=regions)
         return told.getvalue()
 

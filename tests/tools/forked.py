@@ -68,8 +68,10 @@ def serve(address: str, prelude: str) -> None:
     from capgrade.trainer.evaluation import evaluate  # noqa: F401
     from capgrade.trainer.fit import train  # noqa: F401
     from capgrade.trainer.search import index  # noqa: F401
+    from tests.kills import no_sync
 
     mains = {"capgrade": cli.main, "dvc": dvc.cli.main}
+    no_sync()
     for name in LATER:
         import_module(name)
     exec(prelude, {})

@@ -231,6 +231,7 @@ def killed_under_dvc(
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    kills.no_sync()
     tempfile.tempdir = f"{sys.argv[1]}/machine"
     prepare(Path(sys.argv[1]))
     given = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])

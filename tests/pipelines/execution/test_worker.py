@@ -182,7 +182,7 @@ def test_killed_and_handed_out_again(captions_dir: Path, tmp_path: Path) -> None
     """The end is the bytes of a run left alone, and under DVC nothing is made twice. .ci/run has
     more moments."""
     shutil.copytree(captions_dir, tmp_path / "captions")
-    moments, seed = 45 if EVERY in os.environ else 6, 7
+    moments, seed = 45 if EVERY in os.environ else 4, 7
     program = [sys.executable, "-m", "tests.pipelines.execution.killed"]
     command = [*program, str(tmp_path), str(moments), str(seed)]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
