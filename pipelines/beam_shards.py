@@ -25,7 +25,7 @@ from capgrade.pipelines.execution.worker import Job
 from capgrade.pipelines.shards import open_shards_run, save_shards_job, schema_of
 from capgrade.pipelines.stages.shards import ShardsParams
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST
+from capgrade.schemas.files import MANIFEST, package_version
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.run import StageRun
 from capgrade.schemas.shards import write_shards
@@ -132,7 +132,8 @@ class _ShardsAtUrl:
                 folder.get(MANIFEST, Path(copy) / MANIFEST)
                 with suppress(InputError):  # somebody's file, which is no JSON
                     found = read_json(Path(copy) / MANIFEST)
-        made_of = json.loads(json.dumps({"params": run.made_with, "inputs": dict(run.inputs)}))
+        told = {"params": run.made_with, "inputs": dict(run.inputs), "package": package_version()}
+        made_of = json.loads(json.dumps(told))
         if isinstance(found, dict) and {key: found.get(key) for key in made_of} == made_of:
             return found
         problem = f"{folder}: holds {min(names)}, which is not of these shards"

@@ -119,6 +119,18 @@ def test_what_was_done_may_be_asked_for_again(
     assert contents(tmp_path / "out") == small
 
 
+def test_what_another_version_made_is_not_these_shards(
+    captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transform = written(captions_dir, tmp_path)
+    made_by_hand(transform)
+    before = contents(tmp_path / "out")
+    monkeypatch.setattr("capgrade.pipelines.beam_shards.package_version", lambda: "9")
+    with pytest.raises(InputError, match="not of these shards"):
+        transform.work.begin()
+    assert contents(tmp_path / "out") == before
+
+
 @pytest.mark.parametrize("name", ["letter.txt", "shard-00000-of-00001.arrow", "manifest.json"])
 def test_what_is_not_of_these_shards_stays(name: str, captions_dir: Path, tmp_path: Path) -> None:
     """Shards without a manifest may be anybody's, though they have the names of these."""
