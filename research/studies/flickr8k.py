@@ -71,7 +71,7 @@ TITLES = {  # of the runs that the picture has
     "teran_256": "TERAN",
 }
 # Titles that stand left of their points, and that are raised by so many points.
-LEFT = {"frozen_soft", "frozen_soft_deep", "frozen_sum", "frozen_bcls"}
+LEFT = {"frozen_soft", "frozen_soft_deep", "frozen_sum", "frozen_bcls", "infinity_nce"}
 RAISED = {
     "frozen": -3,
     "frozen_people": 4,
