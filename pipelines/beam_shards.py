@@ -133,7 +133,7 @@ class _ShardsAtUrl:
                 with suppress(InputError):  # somebody's file, which is no JSON
                     found = read_json(Path(copy) / MANIFEST)
         told = {"params": run.made_with, "inputs": dict(run.inputs), "package": package_version()}
-        made_of = json.loads(json.dumps(told))
+        made_of = json.loads(json.dumps({**told, "packages": dict(run.packages) or None}))
         if isinstance(found, dict) and {key: found.get(key) for key in made_of} == made_of:
             return found
         problem = f"{folder}: holds {min(names)}, which is not of these shards"

@@ -73,8 +73,8 @@ def shards(
         files = run_blocks(job, folder, what, runner, blocks)
         rows, pairs = write_shards(folder, schema, files, target_mb)
         facts: dict[str, Any] = {"pairs": pairs, "n_captions": table.n_captions}
-        if kind == PART:
-            facts["made_of"] = scoring.run.made_of
+        if part is not None:
+            facts |= {"part": f"{part.number}/{part.count}", "made_of": scoring.run.made_of}
         return scoring.run.finish(folder, rows, kind, **facts)
 
 
@@ -189,7 +189,8 @@ def _part_files(out: Path, run: StageRun[ShardsParams]) -> list[Path]:
     """The files of all blocks in order.
 
     InputError when parts are missing or unfinished, were made with other parameters, of other
-    inputs or on several devices, or do not belong together.
+    inputs, by another version, on several devices or of blocks of several sizes, or do not belong
+    together.
     """
     again = "make it with `capgrade shards --part`, the same options and --out"
     found = (
@@ -209,16 +210,17 @@ def _part_files(out: Path, run: StageRun[ShardsParams]) -> list[Path]:
     made_of = json.loads(json.dumps(run.made_of))  # as manifests hold it
     count, files = int(counts.pop()), []
     for number in range(1, count + 1):
-        folder = ShardsPart(number, count).folder(out)
+        folder, part = ShardsPart(number, count).folder(out), f"part {number}/{count}"
         if not folder.is_dir():
-            raise InputError(f"part {number}/{count} is missing", file=folder, remedy=again)
+            raise InputError(f"{part} is missing", file=folder, remedy=again)
         manifest = read_manifest(folder, PART)
-        part_of = manifest.get("made_of", {})
-        if number == 1:  # any device, if all parts are of it
-            made_of["device"] = part_of.get("device")
-        if names := _different(made_of, part_of):
-            problem = f"part {number}/{count} was made with other parameters, or of other captions"
-            raise InputError(f"{problem}: {', '.join(names)}", file=folder, remedy=again)
+        if manifest.get("part") != f"{number}/{count}":
+            raise InputError(f"this is part {manifest.get('part')}", file=folder, remedy=again)
+        if number == 1:  # any device and blocks of any size, if all parts share them
+            made_of |= {key: manifest["made_of"][key] for key in run.of_parts}
+        if names := _different(made_of, manifest["made_of"]):
+            problem = f"{part} differs in {', '.join(names)} from the others, or from what is asked"
+            raise InputError(problem, file=folder, remedy=again)
         files += [folder / name for name in in_order(manifest["files"])]
     return files
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from importlib.metadata import entry_points, version
+from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -77,9 +77,17 @@ def package_version() -> str:
 
 def versions_of_others() -> dict[str, str]:
     """By name, the versions of other packages that bring measures or stages by entry points."""
-    points = [point for group in _GROUPS for point in entry_points(group=group)]
-    found = {point.dist.name: point.dist.version for point in points if point.dist}
-    return {name: found[name] for name in sorted(found) if name != "capgrade"}
+    points = (point for group in _GROUPS for point in entry_points(group=group))
+    return dict(sorted(found for point in points if (found := package_of(point))))
+
+
+def package_of(point: EntryPoint) -> tuple[str, str] | None:
+    """Name and version of the package of an entry point; None for capgrade, and for what has no
+    name, as an installation that is broken."""
+    if point.dist is None or not {"Name", "Version"} <= {*point.dist.metadata}:
+        return None
+    name, release = (point.dist.metadata[key] for key in ("Name", "Version"))
+    return None if name == "capgrade" else (name, release)
 
 
 def of_all(k: int, n: int) -> str:

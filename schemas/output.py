@@ -56,7 +56,7 @@ BEFORE = "before.json"
 _NOTES = {RUN_FILE, ENDED}  # files there that are no work
 UNDER_DVC = "DVC_STAGE"  # in the environment of a command that DVC runs
 ANOTHER = "give another --out, or a new or empty folder; nothing was touched"
-# What the parts of a run depend on: a format version, parameters, digests of inputs.
+# What the parts of a run depend on: a format version, parameters, digests of inputs, packages.
 MadeOf = Mapping[str, Any]
 
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol
 
 from pydantic import BaseModel
 
-from capgrade.schemas.files import versions_of_others, write_manifest
+from capgrade.schemas.files import write_manifest
 from capgrade.schemas.natures import measure_names, of_parts, recorded
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.stage import P, Stage
@@ -36,6 +36,8 @@ class StageRun(Generic[P]):
     measures: Blocks | None = None
     rule: Mapping[str, Any] = field(default_factory=dict)  # of the result, beside its parameters
     of_parts: Mapping[str, Any] = field(default_factory=dict)  # what parts alone depend on
+    # By name, the versions of other packages whose measures these are.
+    packages: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def made_with(self) -> dict[str, Any]:
@@ -54,8 +56,12 @@ class StageRun(Generic[P]):
             **self._measures(of_parts),
             **self.of_parts,
             "inputs": dict(self.inputs),
-            **({"packages": others} if (others := versions_of_others()) else {}),
+            **self._packages,
         }
+
+    @property
+    def _packages(self) -> dict[str, Any]:
+        return {"packages": dict(self.packages)} if self.packages else {}
 
     def _measures(self, view: Callable[[BaseModel], dict[str, Any]]) -> dict[str, Any]:
         if self.measures is None:
@@ -78,5 +84,6 @@ class StageRun(Generic[P]):
             params=self.made_with,
             inputs=dict(self.inputs),
             rows=rows,
+            **self._packages,
             **facts,
         )

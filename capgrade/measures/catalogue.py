@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from capgrade.measures.base import Measure
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import package_of
 from capgrade.schemas.pairs import LEFT_OUT
 from capgrade.schemas.say import warn
 
@@ -74,3 +76,11 @@ def _all_measures() -> dict[str, type[Measure[Any]]]:
 
 
 MEASURES = _all_measures()
+
+
+def packages_of(names: Iterable[str]) -> dict[str, str]:
+    """By name, the versions of other packages that bring any of these measures."""
+    modules = {MEASURES[name].__module__.partition(".")[0] for name in names if name in MEASURES}
+    points = entry_points(group=GROUP)
+    ours = (point for point in points if point.module.partition(".")[0] in modules)
+    return dict(sorted(found for point in ours if (found := package_of(point))))

@@ -20,7 +20,8 @@ from typing import Any
 import pyarrow as pa
 
 from capgrade.devices import require_device
-from capgrade.measures import Measure, choose, file_digests
+from capgrade.measures import Measure, choose, file_digests, parts_of
+from capgrade.measures.catalogue import packages_of
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder
 from capgrade.pipelines.execution.worker import IDS, SHARED, Job, TableMaker, Worker
@@ -66,6 +67,7 @@ def open_run(
         rule=rule,
         # Parts are of so many images, and a GPU's values differ in their last bits.
         of_parts={"block_images": params.block_images, "device": params.device},
+        packages=packages_of(parts_of(params.measures, measures)),
     )
     return ScoringRun(
         run=run,

@@ -61,7 +61,11 @@ def write_inputs(
     if not of_pictures:
         tree[EMBED.name]["images"] = None
     found: dict[str, Any] = {
-        "code": {"capgrade": package_version(), **checkout_digest(), **versions_of_others()},
+        "code": {
+            "capgrade": package_version(),
+            **checkout_digest(),
+            "packages": versions_of_others(),
+        },
         **{stage: look.at(_picked(tree, keys), ()) for stage, keys in READ.items()},
         **{
             name: look.at({name: tree[name]}, measure_names(getattr(params, name)))

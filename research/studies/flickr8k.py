@@ -292,29 +292,33 @@ def rows(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
 
 
 def differences(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
-    """The lines of a Markdown table of the runs of BESIDE, each beside another run: agreement with
-    people in percent, its 95 % interval over images, and rsum of both splits, theirs over seeds."""
-    yield "| run | beside | people | rsum, val | rsum |"
-    yield "|---|---|---:|---:|---:|"
+    """The lines of a Markdown table of the runs of BESIDE, each beside another run, by the seeds
+    that both have: agreement with people in percent, its 95 % interval over images, and rsum of
+    both splits, theirs over seeds."""
+    yield "| run | beside | seeds | people | rsum, val | rsum |"
+    yield "|---|---|---:|---:|---:|---:|"
     for name, base in BESIDE:
         if name in results and base in results:
-            more = _mean_taus(results[name]) - _mean_taus(results[base])
-            people = f"{100 * more[0]:+.1f} {interval(more)}"
-            val, test = (
-                rsum_beside(results[name], results[base], split) for split in ("val", "test")
-            )
-            yield f"| `{name}` | `{base}` | {people} | {val} | {test} |"
+            pairs = same_seeds(results[name], results[base])
+            found, before = zip(*pairs, strict=True)
+            more = _mean_taus(found) - _mean_taus(before)
+            cells = [f"{len(pairs)}", f"{100 * more[0]:+.1f} {interval(more)}"]
+            cells += [rsum_beside(pairs, split) for split in ("val", "test")]
+            yield f"| `{name}` | `{base}` | " + " | ".join(cells) + " |"
 
 
-def rsum_beside(
-    found: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]], split: str
-) -> str:
-    """How much more rsum a run has than another with the same seeds, as a mean; of two seeds or
-    more with its 95 % interval by Student's t."""
-    rsum, before = (
-        {one["train"]["seed"]: one[split]["rsum"] for one in several} for several in (found, base)
-    )
-    more = np.array([rsum[seed] - before[seed] for seed in sorted(rsum.keys() & before)])
+def same_seeds(
+    found: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]]
+) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """The results of two runs by the seeds that both have."""
+    of_base = {one["train"]["seed"]: one for one in base}
+    return [(one, of_base[seed]) for one in found if (seed := one["train"]["seed"]) in of_base]
+
+
+def rsum_beside(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], split: str) -> str:
+    """How much more rsum the first of each pair of results has, as a mean; of two seeds or more
+    with its 95 % interval by Student's t."""
+    more = np.array([one[split]["rsum"] - other[split]["rsum"] for one, other in pairs])
     mean, n = more.mean(), len(more)
     if n == 1:
         return f"{mean:+.1f}"

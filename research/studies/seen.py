@@ -5,7 +5,7 @@ r"""What a trained model, which sees pictures, adds to a label of captions, by p
 
 It reads the runs that `research.studies.flickr8k` has trained with these options. The mixture is of
 `people_shared` and the mean of a run's seeds. Its share is chosen for Kendall's tau-b on pairs that
-have neither image nor caption in common with those that it is told of.
+have no image and no caption in common with those that it is told of.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from research.studies import arguments, write_rows
 from research.studies.flickr8k import DRAWS, interval, open_project
 
 LABEL = "people_shared"
-FOLDS = 10  # of images
+FOLDS = 5  # of images
 SHARES = np.arange(0, 0.61, 0.05)  # of the model, that are tried
 
 
@@ -30,17 +30,25 @@ def tau(values: np.ndarray, people: Judgements, rows: np.ndarray | slice = slice
     return float(taus(values[rows], people.score[rows])[0])
 
 
+def cells(people: Judgements, owner: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Parts of the pairs, bool [n] each, which together are all; and with each the pairs that have
+    neither an image nor a caption of an image in common with it. `owner` [n] is the image of each
+    pair's caption."""
+    fold = np.random.default_rng(0).integers(0, FOLDS, 1 + max(owner.max(), people.image.max()))
+    for number in range(FOLDS**2):
+        own, others = divmod(number, FOLDS)
+        told = (fold[people.image] == own) & (fold[owner] == others)
+        apart = [~np.isin(fold[side], (own, others)) for side in (people.image, owner)]
+        yield told, apart[0] & apart[1]
+
+
 def mixed(
-    label: np.ndarray, seen: np.ndarray, people: Judgements, owner: np.ndarray, seed: int = 0
+    label: np.ndarray, seen: np.ndarray, people: Judgements, owner: np.ndarray
 ) -> tuple[np.ndarray, list[float]]:
-    """The mixture's values, float64 [n], and the share of `seen` by fold. `owner` [n] is the image
-    of each pair's caption."""
+    """The mixture's values, float64 [n], and the share of `seen` in each of the `cells`."""
     label, seen = (one / one.std() for one in (label, seen))
-    fold = np.random.default_rng(seed).integers(0, FOLDS, 1 + max(owner.max(), people.image.max()))
     values, shares = np.empty(len(label)), []
-    for number in range(FOLDS):
-        told = fold[people.image] == number
-        others = ~told & (fold[owner] != number)
+    for told, others in cells(people, owner):
         found = [tau((1 - share) * label + share * seen, people, others) for share in SHARES]
         share = float(SHARES[np.argmax(found)])
         values[told] = ((1 - share) * label + share * seen)[told]

@@ -1,13 +1,18 @@
 """Measures that another package brings: a tiny one, found by its entry point in a process of its
 own."""
 
+import json
 import os
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from capgrade.schemas.files import package_of
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 MODULE = """
@@ -86,6 +91,10 @@ def test_a_package_brings_a_measure_to_every_command(world: Path) -> None:
     for stage in ("relevance", "shards"):
         done = capgrade(world, stage, *words, "--out", stage)
         assert done.returncode == 0, done.stderr
+        manifest = json.loads((world / stage / "manifest.json").read_text())
+        assert manifest["packages"] == {"length-measure": "0.1"}
+    point = SimpleNamespace(dist=SimpleNamespace(metadata={}))  # of a broken installation
+    assert package_of(cast("EntryPoint", point)) is None
     out = ["--license", "cc0-1.0", "--out", "dataset"]
     done = capgrade(world, "publish", "--captions", "captions", "--shards", "shards", *out)
     assert done.returncode == 0, done.stderr

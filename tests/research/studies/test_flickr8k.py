@@ -2,6 +2,7 @@
 settings, and agreement with people is scipy's."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -92,8 +93,8 @@ def test_the_tables_have_means_over_seeds_and_differences_of_the_same_seeds() ->
     low, high = ttest_rel([82.0, 90.0], [100.0, 110.0]).confidence_interval(0.95)
     rsum = f"-19.0 [{low:.1f}, {high:.1f}]"
     assert [*flickr8k.differences(made)][2:] == [
-        f"| `frozen_people` | `frozen` | +9.0 [9.0, 9.0] | {rsum} | {rsum} |",
-        "| `frozen_soft` | `frozen` | +9.0 [9.0, 9.0] | -20.0 | -20.0 |",
+        f"| `frozen_people` | `frozen` | 2 | +9.0 [9.0, 9.0] | {rsum} | {rsum} |",
+        "| `frozen_soft` | `frozen` | 1 | +8.0 [8.0, 8.0] | -20.0 | -20.0 |",
     ]
 
 
@@ -103,6 +104,10 @@ def test_the_page_has_the_table_and_the_figures_that_the_command_prints(
     monkeypatch.setattr("sys.argv", ["flickr8k", "--out", str(tmp_path / "table.md")])
     flickr8k.main()
     page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    *_, ranks, first = capsys.readouterr().out.splitlines()
+    figures = [one.replace("0.", ".") for one in re.findall(r"[+-]0\.\d\d", ranks)]
+    figures += [f"{float(one):.0f} %" for one in re.findall(r"([\d.]+)% of these", first)]
+    assert len(figures) == 10 and all(one in page for one in figures), figures
     for table in (tmp_path / "table.md").read_text(encoding="utf-8").split("\n\n"):
         assert table.rstrip() in page
     assert {run for pair in flickr8k.BESIDE for run in pair} <= {*PLAN["runs"]}

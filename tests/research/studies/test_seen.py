@@ -30,19 +30,32 @@ def test_a_mixture_of_two_that_know_apart_gains(judged: tuple) -> None:
     assert 100 * gain - 1 < told <= 100 * gain + 0.3
 
 
-def test_what_people_say_of_an_image_does_not_choose_its_share(judged: tuple) -> None:
+def test_what_chooses_a_share_has_no_image_and_no_caption_of_what_it_is_told_of(
+    judged: tuple,
+) -> None:
+    _, _, people, owner = judged
+    told_of = np.zeros(len(owner), int)
+    for told, others in seen.cells(people, owner):
+        assert others.sum() > 100
+        images = {*people.image[told], *owner[told]}
+        assert not images & {*people.image[others], *owner[others]}
+        told_of += told
+    assert (told_of == 1).all()
+
+
+def test_what_people_say_of_an_image_does_not_choose_its_share(
+    judged: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a cell of pairs of which people say the contrary the model has the same share."""
     label, model, people, owner = judged
-    values, shares = seen.mixed(label, model, people, owner)
-    fold = np.random.default_rng(0).integers(
-        0, seen.FOLDS, 1 + max(owner.max(), people.image.max())
-    )
-    own = (fold[people.image] == 3) | (fold[owner] == 3)
-    score = np.where(own, -people.score, people.score)  # the contrary
-    again, shares_again = seen.mixed(
-        label, model, Judgements(people.image, people.caption, score), owner
-    )
-    told = fold[people.image] == 3
-    assert shares_again[3] == shares[3] and (again[told] == values[told]).all()
+    monkeypatch.setattr(seen, "SHARES", np.arange(0, 1, 0.001))
+    told, others = list(seen.cells(people, owner))[7]
+    monkeypatch.setattr(seen, "cells", lambda *_: iter([(told, others)]))
+    _, shares = seen.mixed(label, model, people, owner)
+    for turned, same in ((~others, True), (others, False)):
+        score = np.where(turned, -people.score, people.score)
+        judgements = Judgements(people.image, people.caption, score)
+        assert (seen.mixed(label, model, judgements, owner)[1] == shares) is same
 
 
 def test_a_run_without_scores_is_one_error(tmp_path: Path) -> None:
