@@ -20,8 +20,9 @@ from capgrade.measures.required import require_param
 from capgrade.schemas.block import ParamsBlock
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest, parse_manifest
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.natures import PicturesAt, Where
-from capgrade.trainer.fit import IMAGES
+from capgrade.trainer.fit import CONFIG, IMAGES
 
 if TYPE_CHECKING:
     from capgrade.measures.sbert.fitted import FittedSbert
@@ -184,12 +185,21 @@ def _told(runs: list[Path]) -> str:
 
 def _runs_of(folder: Path) -> list[Path]:
     """The runs in a folder: itself, or those of `train.folds`. InputError where there is none that
-    is finished."""
+    is finished, and where those of several trainings stand beside each other."""
     folds = sorted(folder.glob("fold-*"), key=lambda path: int(path.name.partition("-")[2]))
-    runs = folds or [folder]
-    for run in runs:
+    runs, first = folds or [folder], None
+    for number, run in enumerate(runs):
         if parse_manifest(run / MANIFEST, "finish it: capgrade train")["kind"] != "train":
             raise InputError("not a trained run", file=run, remedy="give the folder of a run")
+        if not folds:
+            break
+        config = read_json(run / CONFIG)
+        params = config["params"]
+        trained = {"params": {**params, "fold": None}, "inputs": config["inputs"]}
+        first = first or trained
+        if (params["folds"], params["fold"]) != (len(folds), number) or trained != first:
+            problem = f"these {len(folds)} folds are not of one training"
+            raise InputError(problem, file=run, remedy="train them into an empty folder")
     return runs
 
 

@@ -31,6 +31,7 @@ from capgrade.pipelines.publish.tables import (
     PublishedTable,
     introduce,
     meaning,
+    require_alike,
     write_batches,
     write_pictures_table,
     write_table,
@@ -76,6 +77,8 @@ def benchmark(
     thresholds = thresholds_of(splits, measure, params)
     tables, known, absent = dict[str, list[PublishedTable]](), [], _BELOW
     for k, split in enumerate(splits):
+        if not judged:
+            require_alike(split, splits[0], [measure])
         pictures = embedded.pictures[k] if embedded else None
         graded = _Graded.of(split, measure, list(thresholds.values.values()), pictures, judged)
         for config, table in _tables(split, graded, out, params):

@@ -421,6 +421,16 @@ def _captions_table(captions: Captions, params: PublishParams) -> pa.Table:
     return table.append_column(DIGEST, digests).select(IDS_SCHEMA.names).cast(IDS_SCHEMA)
 
 
+def require_alike(split: PublishedSplit, first: PublishedSplit, names: Sequence[str]) -> None:
+    """InputError where measures of a split have other parameters than those of the first one: the
+    card and the manifest tell of one kind for all."""
+    made, expected = (one.labels.made_with or {} for one in (split, first))
+    if other := [name for name in names if made.get(name) != expected.get(name)]:
+        problem = f"{', '.join(other)}: other parameters than in the first split's"
+        remedy = "make the labels of all splits with the same parameters"
+        raise InputError(problem, file=split.labels.file, remedy=remedy)
+
+
 def sampled_pairs(
     splits: Sequence[PublishedSplit],
     out: Path,
@@ -447,6 +457,7 @@ def sampled_pairs(
             remedy = "make the shards of all splits with the same files"
             raise InputError(problem, file=folder, remedy=remedy)
         read = files
+        require_alike(split, splits[0], names)
         own = _own_without_themselves(labels) if params.left_out else {}
         if calibration:
             fitting = load_calibration(calibration).fitting(split.captions.owner)

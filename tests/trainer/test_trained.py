@@ -2,6 +2,7 @@
 never saw it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,20 @@ def test_a_model_that_aligns_sets_is_refused(small: Small, tmp_path: Path) -> No
     test = read_captions(small.data.captions, "test")
     with pytest.raises(InputError, match="no cosine .* import its similarity"):
         measure_of(tmp_path / "scan", small).fit(test)
+
+
+@pytest.mark.parametrize("changed", [{"folds": 4}, {"lr": 0.5}, {"fold": 1}])
+def test_folds_of_two_trainings_are_no_model(
+    changed: dict, small: Small, folded: Path, tmp_path: Path
+) -> None:
+    """As `--restart` with fewer folds leaves them beside each other."""
+    shutil.copytree(folded, tmp_path / "folded")
+    assert measure_of(tmp_path / "folded", small).files()
+    file = tmp_path / "folded" / "fold-2" / "config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps({**config, "params": {**config["params"], **changed}}))
+    with pytest.raises(InputError, match="fold-.: these 3 folds are not of one training"):
+        measure_of(tmp_path / "folded", small).files()
 
 
 def test_what_is_no_run_is_named(small: Small, tmp_path: Path) -> None:

@@ -90,15 +90,18 @@ class PictureStore:
 
     def digest(self, images: Mapping[str, str | None]) -> str:
         """SHA-256 over these images' ids and the digests of their files, in the order of ids; for a
-        picture in a table, the digest of the table and the row."""
+        picture in a table, the digests of the table and of a file that its row names, and the row.
+        """
         pictures = sorted(
             (image_id, self._pictures[k]) for image_id, k in self.match(images).numbers.items()
         )
-        lines = (
-            f"{image_id} {file_digest(Path(picture.file))}"
-            f" {'' if picture.row is None else picture.row}"
-            for image_id, picture in pictures
-        )
+        lines = []
+        for image_id, picture in pictures:
+            line = f"{image_id} {file_digest(Path(picture.file))}"
+            line += f" {'' if picture.row is None else picture.row}"
+            if picture.named_file is not None and picture.named_file.is_file():
+                line += f" {file_digest(picture.named_file)}"
+            lines.append(line)
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

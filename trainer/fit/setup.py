@@ -10,7 +10,8 @@ import numpy as np
 from capgrade.labels import Labels
 from capgrade.labels.batches import BatchPlan
 from capgrade.losses import LOSSES, LossTerms
-from capgrade.measures import choose, file_digests, names_of
+from capgrade.measures import choose, file_digests, names_of, parts_of
+from capgrade.measures.catalogue import packages_of
 from capgrade.measures.params import MeasuresParams
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions, read_captions, splits_of
@@ -178,6 +179,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
             params=params,
             inputs=inputs,
             of_parts={"measures": measures.used(computed, of_parts)},
+            packages=packages_of(parts_of(computed, measures)),
         ),
         not_initial=not_initial,
     )

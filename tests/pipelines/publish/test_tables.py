@@ -362,3 +362,17 @@ def test_groups_have_so_many_rows_however_they_come(
         25_000,
         10_000,
     ]
+
+
+@pytest.mark.parametrize(
+    "layout", [{}, {"layout": "mteb", "measure": "rouge_l", "grades": {"related": 0.5}}]
+)
+def test_splits_of_other_parameters_are_refused(made: Path, tmp_path: Path, layout: dict) -> None:
+    """A card and a manifest tell of one kind of labels."""
+    blocks = {"cider": {"sigma": 5.0}, "rouge_l": {"references": "mean"}}
+    kept = ShardsParams(split="val", measures=BOTH, top=2, uniform=3)
+    shards(made / "captions", tmp_path / "val", kept, MeasuresParams.model_validate(blocks))
+    told = PARAMS.model_copy(update=layout)
+    with pytest.raises(InputError, match="/val: rouge_l: other parameters than in the first"):
+        publish(made / "captions", [made / "train", tmp_path / "val"], tmp_path / "out", told)
+    assert not (tmp_path / "out").exists()

@@ -314,3 +314,14 @@ def test_a_resume_on_the_processor_of_a_state_of_a_gpu(small, tmp_path, monkeypa
         work_of(tmp_path) / "state.pt",
     )
     assert run(small.data, tmp_path, epochs=2)["epochs"] == 2
+
+
+def test_a_run_does_not_go_on_under_another_version_of_its_measure(
+    small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package brings the measure of the labels that validation uses."""
+    monkeypatch.setattr(setup, "packages_of", lambda names: {"a-measure": "1.0"})
+    run(small.data, tmp_path / "run", epochs=1)
+    monkeypatch.setattr(setup, "packages_of", lambda names: {"a-measure": "2.0"})
+    with pytest.raises(InputError, match="other parameters or data"):
+        run(small.data, tmp_path / "run", epochs=2)

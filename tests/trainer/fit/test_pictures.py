@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -169,6 +171,18 @@ def test_a_picture_is_one_region_of_its_pixels(pictured: Pictured) -> None:
         48,
     )
     np.testing.assert_array_equal(found.features.reshape(3, 4, 4), expected.transpose(2, 0, 1))
+
+
+def test_a_file_that_a_row_names_is_a_part_of_the_digest(tmp_path: Path) -> None:
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    image = pa.array([{"bytes": None, "path": "a.png"}], kind)
+    pq.write_table(pa.table({"image_id": ["a"], "image": image}), tmp_path / "rows.parquet")
+    digests = set()
+    for grey in (0, 255):
+        Image.new("L", (4, 4), grey).save(tmp_path / "a.png")
+        store = PictureStore(tmp_path / "rows.parquet", lambda rgb: rgb)
+        digests.add(store.digest({"a": None}))
+    assert len(digests) == 2
 
 
 def test_each_model_is_given_what_it_reads(
