@@ -12,12 +12,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from capgrade.pickles import read_torch
-from capgrade.pretrained import require_here
+from capgrade.pretrained import fingerprint, require_here
 from capgrade.schemas.errors import InputError, check_choice
 from capgrade.schemas.files import (
     MANIFEST,
     atomic,
     check_sizes,
+    file_digest,
     inside,
     parse_manifest,
     write_json,
@@ -26,7 +27,7 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.lines import csv_text, read_json
 from capgrade.schemas.say import warn
-from capgrade.trainer.data.text import Tokens, load_tokens
+from capgrade.trainer.data.text import Tokens, Vocabulary, load_tokens
 from capgrade.trainer.fit import (
     CONFIG,
     EPOCHS,
@@ -39,8 +40,10 @@ from capgrade.trainer.fit import (
 )
 from capgrade.trainer.models import configure, model_of
 from capgrade.trainer.models.alignment import Pooling
-from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.stages.train import ENCODERS, TRAIN, TrainParams
+from capgrade.trainer.models.base import Config, RetrievalModel
+from capgrade.trainer.models.cvse import XAVIER
+from capgrade.trainer.models.text_encoder import ENGLISH
+from capgrade.trainer.stages.train import ENCODERS, TRAIN, ModelFiles, TrainParams
 
 AFRESH = "start afresh with --restart"
 _Row = Mapping[str, float]
@@ -87,8 +90,8 @@ def load_run(
     """A trained model in eval mode, its tokens, and the run's configuration. With `pooling` a TERN
     or TERAN is a TERAN with that pooling. `weights` is a file of the run, see `weights_of`.
 
-    Raises InputError where the folder is not a run, or its model has another configuration or no
-    such pooling.
+    Raises InputError where the folder is not a run, its model has another configuration or no such
+    pooling, or what it reads beside its weights is not what it was trained with.
     """
     config = read_config(folder)
     name, options, dim = config["params"]["model"]["name"], config["model"], config["feature_dim"]
@@ -102,6 +105,7 @@ def load_run(
         options = {**options, "pooling": check_choice("pooling", pooling, get_args(Pooling))}
     tokens = load_tokens(folder / VOCABULARY)
     model_config = configure(name, options, dim, options.get("classes", 0))
+    _require_same_files(folder, config, model_config, tokens)
     model = model_of(name)(model_config, dim, tokens.size)
     try:
         model.load_state_dict(load_file(file))
@@ -109,6 +113,43 @@ def load_run(
         problem = f"not the model of {CONFIG} ({str(error).splitlines()[-1].strip()})"
         raise InputError(problem, file=file, remedy="restore the file, or train again") from error
     return model.eval(), tokens, config
+
+
+def model_inputs(config: Config) -> dict[str, str]:
+    """Digests of the files of a model: a pretrained text or dual encoder, a list of stop words, and
+    pretrained word vectors."""
+    named = {name: getattr(config, name, None) for name in ModelFiles.model_fields}
+    return {name: _digest_of(name, value) for name, value in named.items() if _is_file(value)}
+
+
+def _is_file(value: Any) -> bool:
+    """Whether an option of `ModelFiles` names a file or a model that is not a part of ours."""
+    return value not in (None, ENGLISH, XAVIER)
+
+
+def _digest_of(option: str, value: Any) -> str:
+    return fingerprint(value) if option in ENCODERS else file_digest(Path(value))
+
+
+def _require_same_files(
+    folder: Path, config: Mapping[str, Any], model_config: Config, tokens: Tokens
+) -> None:
+    """InputError where an encoder or a list of stop words is not the one that `train` recorded
+    among its inputs. Word vectors are not read again."""
+    for option in (*ENCODERS, "stop_words"):
+        if (recorded := config.get("inputs", {}).get(option)) is None:
+            continue
+        named = [getattr(model_config, option, None)]
+        if option in ENCODERS and not isinstance(tokens, Vocabulary):
+            named.append(tokens.model)  # it is what makes tokens or vectors of captions
+        for value in dict.fromkeys(filter(_is_file, named)):
+            if _digest_of(option, value) == recorded:
+                continue
+            problem = f"the run was trained with another {option} than '{value}' is now"
+            remedy = "give back the one it was trained with"
+            if recorded.startswith(f"{value} "):  # a model of the hub, at a commit
+                remedy += f" ({recorded})"
+            raise InputError(problem, file=folder / CONFIG, remedy=f"{remedy}, or train again")
 
 
 def weights_of(folder: Path, best_by: str | None = None) -> str:
@@ -125,9 +166,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         name, dim = config["params"]["model"]["name"], config["feature_dim"]
         pretrained = [config["model"].get(option) for option in ENCODERS]
+        inputs = list(config.get("inputs", {}).values())
     except (KeyError, TypeError, AttributeError):
-        name, dim, pretrained = None, -1, []
+        name, dim, pretrained, inputs = None, -1, [], []
     are_names = all(isinstance(model, str | None) for model in pretrained)
+    are_names &= all(isinstance(digest, str) for digest in inputs)
     if not (isinstance(name, str) and isinstance(dim, int) and dim >= 0 and are_names):
         problem, remedy = "not the configuration of a run", "restore it, or train again"
         raise InputError(problem, file=folder / CONFIG, remedy=remedy)

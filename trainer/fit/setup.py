@@ -13,10 +13,9 @@ from capgrade.losses import LOSSES, LossTerms
 from capgrade.measures import choose, file_digests, names_of, parts_of
 from capgrade.measures.catalogue import packages_of
 from capgrade.measures.params import MeasuresParams
-from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError, choose_from
-from capgrade.schemas.files import MANIFEST, digest, file_digest, found_digests
+from capgrade.schemas.files import MANIFEST, digest, found_digests
 from capgrade.schemas.natures import of_parts
 from capgrade.schemas.run import StageRun
 from capgrade.schemas.say import tell
@@ -43,12 +42,10 @@ from capgrade.trainer.data.relevance import (
 )
 from capgrade.trainer.data.text import Tokens, Vocabulary, make_tokens
 from capgrade.trainer.fit import MODEL, VOCABULARY
-from capgrade.trainer.fit.checkpoint import copy_weights
+from capgrade.trainer.fit.checkpoint import copy_weights, model_inputs
 from capgrade.trainer.models import configure, model_of
 from capgrade.trainer.models.base import Config, RetrievalModel
-from capgrade.trainer.models.cvse import XAVIER
-from capgrade.trainer.models.text_encoder import ENGLISH
-from capgrade.trainer.stages.train import ENCODERS, TRAIN, ModelFiles, TrainParams
+from capgrade.trainer.stages.train import TRAIN, TrainParams
 
 _VALIDATION = TrainParams().validation  # the default split
 
@@ -253,17 +250,6 @@ def _validation_measures(
                 raise InputError(problem, file=shards.labels.file, remedy=remedy)
         tell(f"validation: recall alone, as {params.measure} is known in the labels alone")
     return []
-
-
-def model_inputs(config: Config) -> dict[str, str]:
-    """Digests of the files of a model: a pretrained text or dual encoder, a list of stop words, and
-    pretrained word vectors."""
-    digests = {}
-    for name in ModelFiles.model_fields:
-        value = getattr(config, name, None)
-        if value not in (None, ENGLISH, XAVIER):
-            digests[name] = fingerprint(value) if name in ENCODERS else file_digest(Path(value))
-    return digests
 
 
 def _drop_unread_shards(data: Data, params: TrainParams, needed: set[str]) -> Data:

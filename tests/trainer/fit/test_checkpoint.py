@@ -77,6 +77,8 @@ DAMAGED = {
                 {"model": None},
                 {"model": {"text_model": 3}},
                 {"model": {"pretrained": ["a"]}},
+                {"inputs": ["text_model"]},
+                {"inputs": {"text_model": 3}},
             )
         ],
     ),

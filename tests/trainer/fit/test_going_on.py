@@ -17,9 +17,8 @@ from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.output import run_key
-from capgrade.trainer.fit import setup
 from capgrade.trainer.fit import train as stage
-from capgrade.trainer.fit.checkpoint import load_run
+from capgrade.trainer.fit.checkpoint import load_run, model_inputs
 from capgrade.trainer.fit.setup import Data, prepare
 from capgrade.trainer.models.encoders import GruConfig
 from capgrade.trainer.models.tern import TeranConfig
@@ -282,7 +281,7 @@ def test_what_a_model_reads_is_an_input_of_a_run(small, tmp_path, monkeypatch):
     read = []
     for weights in (b"1", b"22"):
         (tmp_path / "model.safetensors").write_bytes(weights)
-        read.append(setup.model_inputs(config))
+        read.append(model_inputs(config))
     assert (
         read[0].keys() == {"text_model", "stop_words"}
         and read[0]["stop_words"] == read[1]["stop_words"]
@@ -291,10 +290,8 @@ def test_what_a_model_reads_is_an_input_of_a_run(small, tmp_path, monkeypatch):
     for name, text in {"snapshots/4f3c/config.json": "{}", "refs/main": "4f3c"}.items():
         write_text(tmp_path / "hub/models--some--bert" / name, text)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    assert setup.model_inputs(TeranConfig(text_model="some/bert")) == {
-        "text_model": "some/bert 4f3c"
-    }
-    assert setup.model_inputs(GruConfig()) == {}
+    assert model_inputs(TeranConfig(text_model="some/bert")) == {"text_model": "some/bert 4f3c"}
+    assert model_inputs(GruConfig()) == {}
 
 
 def test_a_resume_on_the_processor_of_a_state_of_a_gpu(small, tmp_path, monkeypatch):
