@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capgrade.devices import device_of, precision_of
-from capgrade.pretrained import model_source, quiet_loading
+from capgrade.pretrained import model_source, quiet_loading, revision_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 
@@ -30,7 +30,7 @@ def load_cross_encoder(model: str, device: str) -> CrossEncoder:
     place = device_of(device)
     try:
         with quiet_loading():
-            encoder = CrossEncoder(source, device=str(place))
+            encoder = CrossEncoder(source, device=str(place), revision=revision_of(source))
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         remedy = "give the folder of a sentence-transformers CrossEncoder, or a hub id when online"

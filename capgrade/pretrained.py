@@ -52,6 +52,14 @@ def model_source(model: str) -> str:
     return str(embedded_folder()) if model == EMBEDDED else hub_source(model)
 
 
+def revision_of(source: str) -> str | None:
+    """The commit of a `model_source` that a library is to load, which is that of `fingerprint`: by
+    the name alone it would fetch what the hub has since. None for a folder, and for a model that is
+    not here yet."""
+    config_file = None if Path(source).is_dir() else _in_hub_cache(source)
+    return None if config_file is None else config_file.parent.name
+
+
 @contextmanager
 def quiet_loading() -> Iterator[None]:
     """transformers without progress bars and remarks, which are as they were afterwards: it would
@@ -80,6 +88,8 @@ def from_pretrained(kind: str, what: str, model: str, **options: Any) -> Any:
     source = model_source(model)  # before the seconds of an import
     import transformers
 
+    if (revision := revision_of(source)) is not None:
+        options["revision"] = revision
     try:
         with quiet_loading():
             return getattr(transformers, kind).from_pretrained(
@@ -120,10 +130,10 @@ def fingerprint(model: str) -> str:
     folder = Path(model)
     if folder.is_dir():
         return folder_digest(folder)
-    if (config_file := _in_hub_cache(model)) is None:
+    if (commit := revision_of(model)) is None:
         from_pretrained("AutoConfig", "model", model)  # fetches its configuration
-        config_file = _in_hub_cache(model)
-    return f"{model} {'' if config_file is None else config_file.parent.name}"
+        commit = revision_of(model)
+    return f"{model} {commit or ''}"
 
 
 def require_here(model: str | None, file: Path) -> None:

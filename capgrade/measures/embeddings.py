@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capgrade.devices import device_of
-from capgrade.pretrained import EMBEDDED, fingerprint, model_source, quiet_loading
+from capgrade.pretrained import EMBEDDED, fingerprint, model_source, quiet_loading, revision_of
 from capgrade.schemas.arrow import ArrowFile, write_arrow
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
@@ -267,9 +267,10 @@ def load_encoder(
     from sentence_transformers import SentenceTransformer
 
     place = device_of(device)
+    options |= {"device": str(place), "revision": revision_of(source)}
     try:
         with quiet_loading():
-            return _limit_tokens(SentenceTransformer(source, device=str(place), **options))
+            return _limit_tokens(SentenceTransformer(source, **options))
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = str(error).splitlines()[0]
         remedy = f"use {EMBEDDED} (embedded), the folder of a sentence-transformers model, "
