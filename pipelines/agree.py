@@ -64,10 +64,12 @@ class Agreement:
 
     judgements: dict[str, Any] | None  # who judged what; None: there are none
     measures: dict[str, dict[str, Any]]  # by measure, what docs/measures.md lists as JSON
+    params: dict[str, Any] | None = None  # of each measure, None where none is of captions
 
     def json(self) -> dict[str, Any]:
         """As agreement.json has it."""
-        return {"judgements": self.judgements, "measures": self.measures}
+        params = {} if self.params is None else {"params": self.params}
+        return {"judgements": self.judgements, **params, "measures": self.measures}
 
     def text(self) -> str:
         """Tables for a terminal."""
@@ -161,10 +163,9 @@ def _compare_with_people(
     if params.mixture is not None:
         predicted, weights = mix(values, people.score, people.image, params.folds)
         result["mixture"] = {**correlate(predicted, people, owner), "weights": weights}
-    fitted = None
+    fitted, used = None, measures.used(list(values))
     if params.calibrate:
         of = {"file": judgements.name, "sha256": inputs["judgements"]}
-        used = measures.used(list(values))
         fitted = _fit_calibration(judged, captions, people, params.accept, used, of)
         for name, curve in fitted.curves.items():
             result[name]["calibration"] = {"ece": curve.ece, "reliability": curve.reliability}
@@ -173,7 +174,7 @@ def _compare_with_people(
     if people.ratings is not None:
         result[ONE_PERSON] = human(people, own)
     pairs = None if isinstance(people, Within) else _judged_table(people, own, values)
-    return Compared(Agreement(facts, result), inputs, pairs, weights, fitted)
+    return Compared(Agreement(facts, result, used), inputs, pairs, weights, fitted)
 
 
 def write_figures(path: Path, agreement: Agreement) -> None:

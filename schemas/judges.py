@@ -60,12 +60,13 @@ def parse_scale(text: str) -> tuple[float, float]:
 def _are_agreement(figures: Any) -> bool:
     """Whether figures are what `capgrade agree --out` writes, or NONE.
 
-    They say who judged, and have the coefficients of each measure.
+    They say who judged, and have the coefficients of each measure, and usually its parameters.
     """
     if figures == NONE:
         return True
     try:
         judged = {"by", "file", "pairs", "split", "captions"} <= figures["judgements"].keys()
+        judged = judged and isinstance(figures.get("params", {}), dict)
         return judged and all(
             {"pearson", "spearman"} <= row.keys() for row in figures["measures"].values()
         )

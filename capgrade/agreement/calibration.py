@@ -80,7 +80,7 @@ class Calibration:
 
     def alike(self, measure: str, params: Any) -> bool:
         """Whether a measure of these parameters is the calibrated one."""
-        return bool(_meant(params) == _meant(self.params[measure]))
+        return alike(params, self.params[measure])
 
     def require_alike(self, measure: str, params: Any, made: Path, path: Path) -> None:
         """InputError where the labels in `made` have a measure of other parameters than the
@@ -117,18 +117,25 @@ def random_pairs(captions: Captions, seed: int = 0) -> tuple[np.ndarray, np.ndar
     return image[other], caption[other]
 
 
-def _meant(params: Any) -> Any:
-    """Parameters without what has no effect on pairs that were not given, and without the pictures,
-    which are others there."""
+def alike(params: Any, others: Any, own: bool = False) -> bool:
+    """Whether a measure of these parameters has the values that one of the others has. The
+    pictures, which are others elsewhere, do not count; with `own` what has an effect on own pairs
+    alone does."""
+    return bool(_meant(params, own) == _meant(others, own))
+
+
+def _meant(params: Any, own: bool) -> Any:
     if isinstance(params, dict):
-        return {key: _meant(value) for key, value in params.items() if key not in _not_meant()}
+        left_out = _not_meant(own)
+        return {key: _meant(value, own) for key, value in params.items() if key not in left_out}
     return params
 
 
-def _not_meant() -> set[str]:
+def _not_meant(own: bool) -> set[str]:
     kinds = OWNERS.values()
     how = {key for kind in kinds for key in keys_of(kind.parameters, Manner)}
-    return {"self_reference", *how, *(kind.pictures for kind in kinds if kind.pictures)}
+    how |= {kind.pictures for kind in kinds if kind.pictures}
+    return how if own else {"self_reference", *how}
 
 
 def calibration_file(path: Path) -> Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from capgrade.agreement.calibration import calibration_file
+from capgrade.agreement.calibration import alike, calibration_file
 from capgrade.labels import Labels
 from capgrade.labels.layout import CARD, CROISSANT, SUMS, TASK, hub_split
 from capgrade.pipelines.publish.card import dataset_card
@@ -71,7 +71,7 @@ def publish(
     temporary files and deleted, what it would have written. Raises InputError for parameters that
     do not fit (`_require_fitting`), for captions that are not English where no language is given,
     for a folder that something else wrote, for pictures that are missing, and when labels,
-    calibration and captions do not belong together.
+    agreement, calibration and captions do not belong together.
     """
     mteb = params.layout == "mteb"
     _require_fitting(params, relevance, [*shards, *relevance] if mteb else shards)
@@ -80,6 +80,8 @@ def publish(
     judged = read_agreement(agreement) if agreement else None
     inputs = found_digests(relevance=shown, calibration=calibration)
     splits, known = _open_splits(labels, captions, params)
+    if agreement and judged:
+        _require_agreement_of(splits, params, judged, agreement)
     table = splits[0].captions
     language = _languages(params.languages, captions, splits)
     embedded = pictures_of_splits([split.captions for split in splits], params)
@@ -247,6 +249,34 @@ def _published_name(split: str, params: PublishParams) -> str:
         problem = "no split name: the captions have none, and the hub reserves the name all"
         raise InputError(problem, remedy=f"name it: --splits {NO_SPLIT}=test, or train")
     return hub_split(split)
+
+
+def _require_agreement_of(
+    splits: Sequence[PublishedSplit], params: PublishParams, figures: dict[str, Any], file: Path
+) -> None:
+    """InputError where `figures`, read from `file`, have a published measure of other parameters
+    than a split's labels, or do not say of which."""
+    for split in splits:
+        labels, found = split.labels, figures.get("params", {})
+        chosen = labels.measures
+        if params.layout == "mteb":
+            chosen = [labels.choose_measure(params.measure)]
+        made_with = labels.made_with or {}
+        judged = [name for name in chosen if name in figures["measures"] and name in made_with]
+        if untold := [name for name in judged if name not in found]:
+            problem = f"does not say with which parameters {untold[0]} was computed"
+            remedy = "make it again: capgrade agree --captions --out, or leave it out"
+            raise InputError(problem, file=file, remedy=remedy)
+        # own pairs are among the judged ones
+        other = [name for name in judged if not alike(made_with[name], found[name], own=True)]
+        if other:
+            folder = Path(labels.file).name
+            problem = (
+                f"{' and '.join(other)} {'has' if len(other) == 1 else 'have'} other parameters"
+                f" than in {folder}"
+            )
+            remedy = f"make it with those of {folder}: capgrade agree --set, or leave it out"
+            raise InputError(problem, file=file, remedy=remedy)
 
 
 def _dense_manifest(folder: Path, captions_digest: str) -> dict[str, Any]:

@@ -159,6 +159,7 @@ def test_the_table_is_markdown_and_latex_too(
     )
     figures = json.loads(out[".json"].read_text())
     assert (figures["judgements"]["by"], figures["judgements"]["pairs"]) == ("people", 36)
+    assert figures["params"] == MeasuresParams().used(["rouge_l"]), "of measures, not of binary"
     value = f"{figures['measures']['rouge_l']['pearson']['all']:.3f}"
     table = out[".md"].read_text().splitlines()
     assert (

@@ -35,6 +35,7 @@ from capgrade.schemas.shards import read_shards
 from tests.conftest import agreement, edit_manifest, write_matrix
 
 from .conftest import BOTH, PARAMS
+from .conftest import MEASURES as MADE_WITH
 
 FIGURES = {
     "cider": {
@@ -153,7 +154,8 @@ def test_the_card_says_who_judged_and_what(
 ) -> None:
     digest = read_captions(made / "captions", "train").digest
     facts = {"by": "people", "file": "f", "pairs": 7, "split": "train", "captions": digest, **other}
-    said = card(made, tmp_path / "out", {"judgements": facts, "measures": FIGURES})
+    figures = {"judgements": facts, "params": MADE_WITH.used(["cider"]), "measures": FIGURES}
+    said = card(made, tmp_path / "out", figures)
     assert sentence in said and "| cider | 0.500 | 0.250 | 0.400 | – |" in said
     assert said.count("human judgements") == (facts["by"] == "people")
     assert ("which is published here" in said) == ("by" in other)
@@ -162,6 +164,52 @@ def test_the_card_says_who_judged_and_what(
         "rai:dataAnnotationAnalysis"
     ]
     assert ("of other captions than these" in analysis) == ("captions" in other)
+
+
+@pytest.mark.parametrize(("block", "told"), [
+    ({"cider": {"sigma": 5.0}}, None),
+    ({"cider": {"sigma": 5.0}, "rouge_l": {"references": "mean"}}, "rouge_l has other parameters than in train"),
+    ({"cider": {"sigma": 20.0}, "rouge_l": {"beta": 2.0}}, "cider and rouge_l have other parameters than in train"),
+])  # fmt: skip
+def test_agreement_is_of_the_published_measures(
+    block: dict[str, Any], told: str | None, made: Path, tmp_path: Path
+) -> None:
+    """Those of other parameters are refused, and other measures' are not asked for."""
+    judged, out = made / "dense" / "rouge_l.arrow", tmp_path / "agree"
+    measures = MeasuresParams.model_validate({**block, "bleu": {"n": 2}})
+    agreement(made / "captions", judged, [*BOTH, "bleu"], measures, out=out, split="train")
+    given = out / "agreement.json"
+    if told is None:
+        publish(made / "captions", [made / "train"], tmp_path / "out", PARAMS, agreement=given)
+        said = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+        assert "\n| bleu | " in said and "\n| rouge_l | " in said
+        return
+    with pytest.raises(
+        InputError, match=f"{told} -> make it with those of train: .*, or leave it out"
+    ) as error:
+        publish(made / "captions", [made / "train"], tmp_path / "out", PARAMS, agreement=given)
+    assert str(error.value).startswith(str(given))
+    assert not (tmp_path / "out").exists()
+
+
+def test_own_pairs_of_agreement_are_valued_as_the_published_ones(
+    made: Path, tmp_path: Path
+) -> None:
+    digest, params = read_captions(made / "captions", "train").digest, MADE_WITH.used(["cider"])
+    params["cider"]["self_reference"] = "left_out"
+    facts = {"by": "people", "file": "f", "pairs": 7, "split": "train", "captions": digest}
+    with pytest.raises(InputError, match="cider has other parameters than in train"):
+        card(made, tmp_path / "out", {"judgements": facts, "params": params, "measures": FIGURES})
+
+
+def test_agreement_that_does_not_say_its_parameters(made: Path, tmp_path: Path) -> None:
+    """As files were before they had them."""
+    digest = read_captions(made / "captions", "train").digest
+    facts = {"by": "people", "file": "f", "pairs": 7, "split": "train", "captions": digest}
+    with pytest.raises(InputError, match="does not say with which parameters cider was .* -> make"):
+        card(made, tmp_path / "out", {"judgements": facts, "measures": FIGURES})
+    with pytest.raises(InputError, match="not agreement figures of captions"):
+        card(made, tmp_path / "out", {"judgements": facts, "params": 3, "measures": FIGURES})
 
 
 def test_who_judged_is_read_off_the_judgements(made: Path, tmp_path: Path) -> None:
