@@ -18,6 +18,7 @@ from capgrade.pictures.listing import NO_COLUMNS, ImageColumns, pictures_digest
 from capgrade.pipelines.features.scan import SUFFIX, ids_file
 from capgrade.pipelines.project.pipeline import outputs
 from capgrade.pipelines.stages.regions import RegionsParams
+from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.contents import content_digest, walk_files
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import folder_digest, package_version, versions_of_others, write_json
@@ -138,7 +139,8 @@ class _Look:
                 return pictures_digest(value, columns)
             digest, split = content_digest(value), value.partition("#")[2]
             return f"{digest}#{split}" if split and not exists(value) else digest
-        if place.name in ("model", "dataset") and value.count("/") == 1:
+        # The embedded model comes with a package; a file at a URL has more slashes than a name.
+        if place.name in ("model", "dataset") and value.count("/") <= 1 and value != EMBEDDED:
             of_captions = value in self.params.captions.inputs
             return hub_revision(
                 value, place.name, self.params.captions.revision if of_captions else None

@@ -250,6 +250,25 @@ def test_a_dataset_of_the_hub_is_known_by_its_name_and_commit(
     assert found["regions"]["contents"] == {"regions.images": "dataset None"}
 
 
+def test_a_name_of_one_word_is_of_the_hub_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `bert-base-uncased`. The embedded encoder comes with a package, and is not asked for."""
+    asked = list[str]()
+    monkeypatch.setattr(
+        inputs, "hub_revision", lambda name, kind, revision: asked.append(name) or f"of {name}"
+    )
+    assert "measures.sbert.model" not in look(tmp_path)["relevance"]["contents"] and not asked
+    trained = ("train.model.options.text_model=bert-base-uncased", "runs=[triplet]")
+    found = look(tmp_path, "measures.sbert.model=one-word", *trained)
+    of_run = found["runs/triplet"]["contents"]
+    assert of_run["train.model.options.text_model"] == "of bert-base-uncased"
+    assert found["relevance"]["contents"]["measures.sbert.model"] == "of one-word"
+    url = "https://example.org/captions.csv"
+    found = look(tmp_path, "captions.source=hub", f"captions.input={url}")
+    assert not found["captions"]["contents"] and url not in asked
+
+
 def test_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
     folder, read = tmp_path / "pictures", list[Path]()
