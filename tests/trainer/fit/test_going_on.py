@@ -17,6 +17,7 @@ from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.output import run_key
+from capgrade.trainer.fit import setup
 from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.checkpoint import load_run, model_inputs
 from capgrade.trainer.fit.setup import Data, prepare
