@@ -72,7 +72,8 @@ def test_the_encoder_goes_where_it_is_told_and_is_kept_apart(
     """A GPU is there, and cpu was asked for: the library alone would take the GPU."""
     texts, told = ["a dog", "two cats on a mat"], []
     monkeypatch.setattr(
-        "sentence_transformers.SentenceTransformer", lambda _, device: told.append(device) or [None]
+        "sentence_transformers.SentenceTransformer",
+        lambda _, device, revision: told.append(device) or [None],
     )
     with FakeGpu():
         for device in ("cpu", "cuda"):
