@@ -184,9 +184,11 @@ def killed(work: Callable[[Path], None], folder: Path, moments: int, seed: int) 
         if k % 3 == 0:
             afresh(folder)
         before = finished(folder)
-        # Of a run whose files are in their places what is left is rightly made again.
-        had_ended = (folder / "out" / "manifest.json").exists() and any(
-            folder.glob("out.unfinished/*/before.json")
+        # Of a run whose files are in their places what is left is rightly made again: a note says
+        # that they are, or its work was being deleted, in an order that the disk chooses.
+        left = folder / "out.unfinished"
+        had_ended = (folder / "out" / "manifest.json").exists() and (
+            any(left.glob("*/before.json")) or not any(left.glob("*/run.json"))
         )
         deaths += not ended(work, folder, draw.randint(1, operations))
         if not (folder / "out" / "manifest.json").exists():
