@@ -66,7 +66,7 @@ flickr8k: .venv/installed
 # core.
 test: export OMP_NUM_THREADS = 1
 test: .venv/installed lint
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The wheel with its core dependencies and pytest, and none of the extras.
 core: .venv/installed
