@@ -18,6 +18,7 @@ from capgrade.pipelines.stages.regions import REGIONS
 from capgrade.pipelines.stages.relevance import RELEVANCE
 from capgrade.pipelines.stages.shards import SHARDS
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import STAGES_OF_OTHERS
 from capgrade.schemas.say import warn
 from capgrade.schemas.stage import Stage
 from capgrade.trainer.stages.align import ALIGN
@@ -25,7 +26,6 @@ from capgrade.trainer.stages.embed import EMBED
 from capgrade.trainer.stages.evaluate import EVALUATE
 from capgrade.trainer.stages.train import TRAIN
 
-GROUP = "capgrade.stages"  # of entry points
 # Commands and keys of params.yaml that are no stage's: a stage of their name would hide them.
 TAKEN = {
     *("audit", "compare", "explore", "frequencies", "init", "inputs"),
@@ -62,7 +62,7 @@ def stage_of(point: EntryPoint, known: dict[str, Stage[Any]]) -> Stage[Any]:
 def _all_stages() -> dict[str, Stage[Any]]:
     """Ours, then those of entry points; one that cannot be loaded is left out with a warning."""
     stages = {stage.name: stage for stage in OURS}
-    for point in entry_points(group=GROUP):
+    for point in entry_points(group=STAGES_OF_OTHERS):
         try:
             stage = stage_of(point, stages)
         except Exception as error:  # a broken package must not take the other stages away

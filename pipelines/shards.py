@@ -6,7 +6,6 @@ the shards are made of them in the end.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from capgrade.pipelines.stages.shards import SHARDS, ShardsParams, ShardsPart, p
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import in_order, read_manifest
-from capgrade.schemas.output import PARTS, output_folder, require_space, size_of
+from capgrade.schemas.output import PARTS, differences, output_folder, require_space, size_of
 from capgrade.schemas.pairs import LEFT_OUT
 from capgrade.schemas.run import StageRun
 from capgrade.schemas.say import warn
@@ -207,7 +206,7 @@ def _part_files(out: Path, run: StageRun[ShardsParams]) -> list[Path]:
         raise InputError(
             problem, file=parts_folder(out), remedy="delete the folders of those that do not belong"
         )
-    made_of = json.loads(json.dumps(run.made_of))  # as manifests hold it
+    made_of = dict(run.made_of or {})
     count, files = int(counts.pop()), []
     for number in range(1, count + 1):
         folder, part = ShardsPart(number, count).folder(out), f"part {number}/{count}"
@@ -218,20 +217,8 @@ def _part_files(out: Path, run: StageRun[ShardsParams]) -> list[Path]:
             raise InputError(f"this is part {manifest.get('part')}", file=folder, remedy=again)
         if number == 1:  # any device and blocks of any size, if all parts share them
             made_of |= {key: manifest["made_of"][key] for key in run.of_parts}
-        if names := _different(made_of, manifest["made_of"]):
-            problem = f"{part} differs in {', '.join(names)} from the others, or from what is asked"
+        if changed := differences({"params": manifest["made_of"]}, {"params": made_of}):
+            problem = f"{part} differs from the others, or from what is asked: {changed}"
             raise InputError(problem, file=folder, remedy=again)
         files += [folder / name for name in in_order(manifest["files"])]
     return files
-
-
-def _different(one: Mapping[str, Any], other: Mapping[str, Any], above: str = "") -> list[str]:
-    """The dotted keys whose values differ."""
-    names = []
-    for name in sorted({*one, *other}):
-        here, there = one.get(name), other.get(name)
-        if isinstance(here, Mapping) and isinstance(there, Mapping):
-            names += _different(here, there, f"{above}{name}.")
-        elif here != there:
-            names.append(f"{above}{name}")
-    return names

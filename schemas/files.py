@@ -31,7 +31,8 @@ UNFINISHED = ".unfinished"
 RUN_FILE = "run.json"  # in a folder of unfinished work: what it is made of
 ENDED = "ended.json"  # the same note, where the run has ended and its work is kept
 _WORK = re.compile(r"(.+)-[0-9a-f]{16}")  # such a folder's name: its stage, and the key
-_GROUPS = ("capgrade.measures", "capgrade.stages")  # of entry points
+# Groups of entry points, by which other packages bring measures and stages.
+MEASURES_OF_OTHERS, STAGES_OF_OTHERS = "capgrade.measures", "capgrade.stages"
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
 SELF = "sha256"  # the manifest's own digest, in the manifest
 _DIGITS = 5  # at least, of the numbers of numbered files
@@ -77,7 +78,8 @@ def package_version() -> str:
 
 def versions_of_others() -> dict[str, str]:
     """By name, the versions of other packages that bring measures or stages by entry points."""
-    points = (point for group in _GROUPS for point in entry_points(group=group))
+    groups = MEASURES_OF_OTHERS, STAGES_OF_OTHERS
+    points = (point for group in groups for point in entry_points(group=group))
     return dict(sorted(found for point in points if (found := package_of(point))))
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 from capgrade.measures.base import Measure
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import package_of
+from capgrade.schemas.files import MEASURES_OF_OTHERS, package_of
 from capgrade.schemas.pairs import LEFT_OUT
 from capgrade.schemas.say import warn
 
-GROUP = "capgrade.measures"  # of entry points
 # Ours, named as the entry points of other packages name theirs. The file named here says what a
 # measure is; it imports kernels where they are called, so that parameters are read without them.
 _OURS = {
@@ -63,9 +62,9 @@ def measure_of(point: EntryPoint, known: dict[str, type[Measure[Any]]]) -> type[
 def _all_measures() -> dict[str, type[Measure[Any]]]:
     kinds: dict[str, type[Measure[Any]]] = {}
     for name, value in _OURS.items():
-        kind = measure_of(EntryPoint(name, value, GROUP), kinds)
+        kind = measure_of(EntryPoint(name, value, MEASURES_OF_OTHERS), kinds)
         kinds[kind.name] = kind
-    for point in entry_points(group=GROUP):
+    for point in entry_points(group=MEASURES_OF_OTHERS):
         try:
             kind = measure_of(point, kinds)
         except Exception as error:  # a broken package must not take the other measures away
@@ -81,6 +80,6 @@ MEASURES = _all_measures()
 def packages_of(names: Iterable[str]) -> dict[str, str]:
     """By name, the versions of other packages that bring any of these measures."""
     modules = {MEASURES[name].__module__.partition(".")[0] for name in names if name in MEASURES}
-    points = entry_points(group=GROUP)
+    points = entry_points(group=MEASURES_OF_OTHERS)
     ours = (point for point in points if point.module.partition(".")[0] in modules)
     return dict(sorted(found for point in ours if (found := package_of(point))))

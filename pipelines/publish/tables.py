@@ -15,7 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from capgrade.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration, load_calibration
+from capgrade.agreement.calibration import (
+    ACCEPTED,
+    SCORE,
+    SHIPPED,
+    Calibration,
+    alike,
+    load_calibration,
+)
 from capgrade.labels import Labels
 from capgrade.labels.digests import text_digest
 from capgrade.labels.layout import DIGEST
@@ -425,7 +432,8 @@ def require_alike(split: PublishedSplit, first: PublishedSplit, names: Sequence[
     """InputError where measures of a split have other parameters than those of the first one: the
     card and the manifest tell of one kind for all."""
     made, expected = (one.labels.made_with or {} for one in (split, first))
-    if other := [name for name in names if made.get(name) != expected.get(name)]:
+    other = [name for name in names if not alike(made.get(name), expected.get(name), own=True)]
+    if other:
         problem = f"{', '.join(other)}: other parameters than in the first split's"
         remedy = "make the labels of all splits with the same parameters"
         raise InputError(problem, file=split.labels.file, remedy=remedy)
