@@ -45,15 +45,21 @@ def cells(people: Judgements, owner: np.ndarray) -> Iterator[tuple[np.ndarray, n
 def mixed(
     label: np.ndarray, seen: np.ndarray, people: Judgements, owner: np.ndarray
 ) -> tuple[np.ndarray, list[float]]:
-    """The mixture's values, float64 [n], and the share of `seen` in each of the `cells`."""
-    label, seen = (one / one.std() for one in (label, seen))
+    """The mixture's values, float64 [n], and the share of `seen` in each of the `cells`. The label
+    has one scale in all of them, so that their values can be ranked together."""
+    label, seen = ((one - one.mean()) / one.std() for one in (label, seen))
     values, shares = np.empty(len(label)), []
     for told, others in cells(people, owner):
-        found = [tau((1 - share) * label + share * seen, people, others) for share in SHARES]
+        found = [tau(label + weight_of(share) * seen, people, others) for share in SHARES]
         share = float(SHARES[np.argmax(found)])
-        values[told] = ((1 - share) * label + share * seen)[told]
+        values[told] = (label + weight_of(share) * seen)[told]
         shares.append(share)
     return values, shares
+
+
+def weight_of(share: float) -> float:
+    """The weight of a model beside a label of weight 1, of which it is this share of both."""
+    return share / (1 - share)
 
 
 def rows(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import kendalltau
 
 from capgrade.agreement.judgements import Judgements
 from capgrade.schemas.errors import InputError
@@ -56,6 +57,20 @@ def test_what_people_say_of_an_image_does_not_choose_its_share(
         score = np.where(turned, -people.score, people.score)
         judgements = Judgements(people.image, people.caption, score)
         assert (seen.mixed(label, model, judgements, owner)[1] == shares) is same
+
+
+def test_the_label_has_one_scale_whatever_the_shares(
+    judged: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that says nothing of all pairs but one leaves them in the label's order."""
+    label, _, people, owner = judged
+    silent = np.zeros(len(label))
+    silent[0] = 1
+    random = np.random.default_rng(1)
+    monkeypatch.setattr(seen, "tau", lambda *_: random.random())
+    values, shares = seen.mixed(label, silent, people, owner)
+    assert len({*shares}) > 5
+    assert kendalltau(values[1:], label[1:]).statistic > 0.98
 
 
 def test_a_run_without_scores_is_one_error(tmp_path: Path) -> None:
