@@ -48,19 +48,19 @@ RECALL = ("recall@1", "recall@5", "recall@10")
 GRADED = ("ncs@10", "ndcg@25", "kendall_tau_b")
 LABELS = ("cider", "sbert", "people_shared")  # of the test split
 TITLES = {  # of the runs that the picture has
-    "frozen": "the own pair alone (InfoNCE)",
-    "frozen_soft": "soft targets, Sentence-BERT",
-    "frozen_soft_deep": "softer, Sentence-BERT",
-    "frozen_people": "soft targets, people_shared",
-    "frozen_people_deep": "softer, people_shared",
-    "frozen_cider": "soft targets, CIDEr-D",
-    "frozen_hard": "triplet, hardest negative",
-    "frozen_sum": "triplet, all negatives",
-    "frozen_sam": "SAM, the paper's form",
-    "frozen_sam_authors": "SAM, the authors' code",
-    "frozen_bcls": "BCLS",
-    "frozen_daa": "DAA",
-    "frozen_people_mixed": "own pair and people_shared, half each",
+    "plain": "the own pair alone (InfoNCE)",
+    "plain_soft": "soft targets, Sentence-BERT",
+    "plain_soft_deep": "softer, Sentence-BERT",
+    "plain_people": "soft targets, people_shared",
+    "plain_people_deep": "softer, people_shared",
+    "plain_cider": "soft targets, CIDEr-D",
+    "plain_hard": "triplet, hardest negative",
+    "plain_sum": "triplet, all negatives",
+    "plain_sam": "SAM, the paper's form",
+    "plain_sam_authors": "SAM, the authors' code",
+    "plain_bcls": "BCLS",
+    "plain_daa": "DAA",
+    "plain_people_mixed": "own pair and people_shared, half each",
     "vse": "VSE++, hardest negative",
     "vse_nce": "VSE++, the own pair alone (InfoNCE)",
     "vse_people": "VSE++, people_shared",
@@ -71,46 +71,46 @@ TITLES = {  # of the runs that the picture has
     "teran_256": "TERAN",
 }
 # Titles that stand left of their points, and that are raised by so many points.
-LEFT = {"frozen_soft", "frozen_soft_deep", "frozen_sum", "frozen_bcls", "infinity_nce"}
+LEFT = {"plain_soft", "plain_soft_deep", "plain_sum", "plain_bcls", "infinity_nce"}
 RAISED = {
-    "frozen": -3,
-    "frozen_people": 4,
+    "plain": -3,
+    "plain_people": 4,
     "infinity_people": 4,
     "vse_people": -4,
-    "frozen_people_mixed": 4,
-    "frozen_bcls": -5,
+    "plain_people_mixed": 4,
+    "plain_bcls": -5,
 }
 # Runs, and the run that each is told beside.
 BESIDE = (
-    ("frozen_people", "frozen"),
-    ("frozen_people_deep", "frozen_people"),
-    ("frozen_soft", "frozen"),
-    ("frozen_soft_deep", "frozen_soft"),
-    ("frozen_people", "frozen_soft_deep"),
-    ("frozen_cider", "frozen"),
-    ("frozen_people_mixed", "frozen"),
-    ("frozen_people_mixed", "frozen_soft"),
+    ("plain_people", "plain"),
+    ("plain_people_deep", "plain_people"),
+    ("plain_soft", "plain"),
+    ("plain_soft_deep", "plain_soft"),
+    ("plain_people", "plain_soft_deep"),
+    ("plain_cider", "plain"),
+    ("plain_people_mixed", "plain"),
+    ("plain_people_mixed", "plain_soft"),
     ("vse_people", "vse_nce"),
     ("infinity_people", "infinity_nce"),
     ("vse_nce", "vse"),
     ("infinity_nce", "infinity"),
     ("teran_256", "scan_256"),
-    ("frozen_people_shards", "frozen"),
-    ("frozen_people_shards", "frozen_people"),
-    ("frozen_people_seeded", "frozen_people_shards"),
-    ("frozen_people_sampled", "frozen_people"),
-    ("frozen_masked", "frozen"),
-    ("frozen_masked_more", "frozen"),
-    ("frozen_hard", "frozen"),
-    ("frozen_sum", "frozen"),
-    ("frozen_bcls", "frozen"),
-    ("frozen_daa", "frozen_hard"),
-    ("frozen_sam", "frozen_hard"),
-    ("frozen_sam_authors", "frozen_hard"),
-    ("frozen_sam_sum", "frozen_sum"),
-    ("frozen_sam_warm", "frozen_hard_warm"),
-    ("frozen_sam_hard", "frozen_hard"),
-    ("frozen_sam_nce", "frozen"),
+    ("plain_people_shards", "plain"),
+    ("plain_people_shards", "plain_people"),
+    ("plain_people_seeded", "plain_people_shards"),
+    ("plain_people_sampled", "plain_people"),
+    ("plain_masked", "plain"),
+    ("plain_masked_more", "plain"),
+    ("plain_hard", "plain"),
+    ("plain_sum", "plain"),
+    ("plain_bcls", "plain"),
+    ("plain_daa", "plain_hard"),
+    ("plain_sam", "plain_hard"),
+    ("plain_sam_authors", "plain_hard"),
+    ("plain_sam_sum", "plain_sum"),
+    ("plain_sam_warm", "plain_hard_warm"),
+    ("plain_sam_hard", "plain_hard"),
+    ("plain_sam_nce", "plain"),
 )
 YES = 0.5  # the share of yes from which people accept a pair
 DRAWS = 200  # of images, for intervals of agreement
@@ -339,8 +339,8 @@ def _first_items(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator
 
 def alike(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     """Lines that say whether metrics rank the runs as agreement with people does: Spearman's rank
-    correlation over all runs, and over those of the host `frozen`."""
-    groups = [results, {name: results[name] for name in results if name.startswith("frozen")}]
+    correlation over all runs, and over those of the host `plain`."""
+    groups = [results, {name: results[name] for name in results if name.startswith("plain")}]
     for metric in ("rsum", *(f"ndcg@25[{label}]" for label in LABELS)):
         rhos = []
         for group in groups:
@@ -425,7 +425,7 @@ def main() -> None:
         refuse_file(args.plot, args.force)
     write_rows([*rows(results), "", *differences(results)], args.out)
     print(
-        "ranks all runs, and those of frozen, as people do (Spearman):", ", ".join(alike(results))
+        "ranks all runs, and those of plain, as people do (Spearman):", ", ".join(alike(results))
     )
     print("first items that are not their query's own,", "; ".join(_first_items(results)))
     if args.plot:

@@ -29,7 +29,9 @@ class FrozenConfig:
     )
     embed: Positive = 1024
     hidden: Positive = 1024
-    dropout: Fraction = 0.3
+    dropout: Fraction = 0.3  # in the network of pictures
+    caption_dropout: Fraction = 0.2
+    square_root: bool = True  # of pooled features, with their signs; else they have unit length
 
 
 class Frozen(RetrievalModel):
@@ -37,21 +39,28 @@ class Frozen(RetrievalModel):
     score: their cosine.
 
     f and g are perceptrons with one hidden layer and a linear shortcut: W x + V relu(U x). Captions
-    are encoded once, before training, and their vectors are kept for all runs.
+    are encoded once, before training, and their vectors are kept for all runs. Square roots make
+    the few large features of a pooled vector count less (Perronnin et al. 2010, "Improving the
+    Fisher Kernel for Large-Scale Image Classification", section 3.2).
     """
 
     def __init__(self, config: FrozenConfig, feature_dim: int, vocabulary_size: int) -> None:
         """`vocabulary_size` is the length of a sentence vector."""
         super().__init__()
-        self.images = _Perceptron(2 * feature_dim, config)
-        self.captions = _Perceptron(vocabulary_size, config)
+        self.square_root = config.square_root
+        self.images = _Perceptron(2 * feature_dim, config, config.dropout)
+        self.captions = _Perceptron(vocabulary_size, config, config.caption_dropout)
 
     def encode_images(self, images: Images) -> Encoded:
         features, mask = upcast(images.features), images.mask
         low = torch.finfo(features.dtype).min
         largest = features.masked_fill(~mask.unsqueeze(2), low).amax(1)
-        pooled = [normalize(x, dim=-1) for x in (masked_mean(features, mask), largest)]
-        return Encoded(self.images(torch.cat(pooled, -1)))
+        pooled = torch.stack([masked_mean(features, mask), largest], 1)
+        if self.square_root:
+            pooled = pooled.sign() * pooled.abs().sqrt()
+        else:
+            pooled = normalize(pooled, dim=-1)
+        return Encoded(self.images(pooled.flatten(1)))
 
     def encode_captions(self, captions: CaptionTokens) -> Encoded:
         return Encoded(self.captions(captions.tokens[:, 0]))
@@ -60,13 +69,13 @@ class Frozen(RetrievalModel):
 class _Perceptron(nn.Module):
     """Unit vectors [B, embed] of inputs [B, D], which are normalised over the batch first."""
 
-    def __init__(self, inputs: int, config: FrozenConfig) -> None:
+    def __init__(self, inputs: int, config: FrozenConfig, dropout: float) -> None:
         super().__init__()
         self.norm = nn.BatchNorm1d(inputs, affine=False)
         self.shortcut = nn.Linear(inputs, config.embed)
         self.inner = nn.Linear(inputs, config.hidden)
         self.outer = nn.Linear(config.hidden, config.embed)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.dropout(self.norm(x))

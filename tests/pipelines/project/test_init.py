@@ -373,7 +373,7 @@ def test_flickr8k_is_a_template_with_its_detector_its_runs_and_its_judgements(
     assert "splits train 12 / val 4 / test 4, 19 of 20 pictures found" in said
     assert "no pictures of 1 of the 20 images: '1000268201_0" in said and "stops for" not in said
     assert "flickr8k_vse trains in batches of 128, and train has 60 captions: " in said
-    assert "frozen trains in batches of 256, and train has 12 images: " in said
+    assert "frozen trains in batches of 512, and train has 12 images: " in said
     tree, template = written(tmp_path / "p"), yaml.safe_load((FLICKR8K).read_text())
     pictures = "Flicker8k_224.zip" if zipped else "Flicker8k_Dataset"
     assert tree["regions"] == {"images": f"../f/{pictures}", **template["regions"]}

@@ -41,13 +41,13 @@ def test_a_result_of_other_settings_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flickr8k, "RESULTS", tmp_path)
-    settings = flickr8k.settings_of(flickr8k.params_of("frozen", 0))
-    file = tmp_path / "frozen-0.json"
+    settings = flickr8k.settings_of(flickr8k.params_of("plain", 0))
+    file = tmp_path / "plain-0.json"
     file.write_text(json.dumps({"train": settings}))
-    assert flickr8k.read_result("frozen", 0) == {"train": settings}
+    assert flickr8k.read_result("plain", 0) == {"train": settings}
     file.write_text(json.dumps({"train": {**settings, "lr": 7.0}}))
-    with pytest.raises(InputError, match=r"frozen-0.json.*other settings"):
-        flickr8k.read_result("frozen", 0)
+    with pytest.raises(InputError, match=r"plain-0.json.*other settings"):
+        flickr8k.read_result("plain", 0)
 
 
 def test_agreement_is_scipys_of_all_pairs_and_of_drawn_images() -> None:
@@ -81,9 +81,9 @@ def test_the_tables_have_means_over_seeds_and_differences_of_the_same_seeds() ->
     names = "recall@1 to text", "recall@1 to image", *labels
     metrics = dict.fromkeys(names, 0.5)
     made = {
-        "frozen": [_result(metrics, 100.0, 0.20, 0), _result(metrics, 110.0, 0.22, 1)],
-        "frozen_soft": [_result(metrics, 90.0, 0.30, 1)],
-        "frozen_people": [_result(metrics, 90.0, 0.3, 1), _result(metrics, 82.0, 0.3, 0)],
+        "plain": [_result(metrics, 100.0, 0.20, 0), _result(metrics, 110.0, 0.22, 1)],
+        "plain_soft": [_result(metrics, 90.0, 0.30, 1)],
+        "plain_people": [_result(metrics, 90.0, 0.3, 1), _result(metrics, 82.0, 0.3, 0)],
     }
     head, _, first, second, _ = flickr8k.rows(made)
     assert head.count("|") == first.count("|") == second.count("|")
@@ -93,8 +93,8 @@ def test_the_tables_have_means_over_seeds_and_differences_of_the_same_seeds() ->
     low, high = ttest_rel([82.0, 90.0], [100.0, 110.0]).confidence_interval(0.95)
     rsum = f"-19.0 [{low:.1f}, {high:.1f}]"
     assert [*flickr8k.differences(made)][2:] == [
-        f"| `frozen_people` | `frozen` | 2 | +9.0 [9.0, 9.0] | {rsum} | {rsum} |",
-        "| `frozen_soft` | `frozen` | 1 | +8.0 [8.0, 8.0] | -20.0 | -20.0 |",
+        f"| `plain_people` | `plain` | 2 | +9.0 [9.0, 9.0] | {rsum} | {rsum} |",
+        "| `plain_soft` | `plain` | 1 | +8.0 [8.0, 8.0] | -20.0 | -20.0 |",
     ]
 
 
@@ -117,7 +117,7 @@ def test_a_picture_that_is_there_is_written_over_by_force_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (picture := tmp_path / "mine.png").write_bytes(b"mine")
-    given = ["flickr8k", "--only", "frozen_soft", "--plot", str(picture)]
+    given = ["flickr8k", "--only", "plain_soft", "--plot", str(picture)]
     monkeypatch.setattr("sys.argv", given)
     with pytest.raises(InputError, match="a file is there -> give --force"):
         flickr8k.main()

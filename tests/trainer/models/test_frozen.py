@@ -1,6 +1,9 @@
 """The frozen host: its equation written out for each image and caption, padding, and a run."""
 
+from collections.abc import Callable
+
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -19,14 +22,21 @@ D, SENTENCE = 6, 5
 SIZES = (3, 1, 4)
 
 
-def made() -> tuple[Frozen, Images, CaptionTokens]:
+def made(square_root: bool = True) -> tuple[Frozen, Images, CaptionTokens]:
     torch.manual_seed(0)
-    model = Frozen(FrozenConfig(embed=4, hidden=7, dropout=0.0), D, SENTENCE)
+    config = FrozenConfig(
+        embed=4, hidden=7, dropout=0.0, caption_dropout=0.0, square_root=square_root
+    )
+    model = Frozen(config, D, SENTENCE)
     features = torch.randn(len(SIZES), max(SIZES), D)
     mask = torch.arange(max(SIZES)) < torch.tensor(SIZES)[:, None]
     images = Images(features, torch.zeros(len(SIZES), max(SIZES), 5), mask)
     texts = CaptionTokens(torch.randn(4, 1, SENTENCE), torch.ones(4, 1, dtype=torch.bool))
     return model, images, texts
+
+
+def signed_root(x: np.ndarray) -> np.ndarray:
+    return np.sign(x) * np.sqrt(np.abs(x))
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -42,15 +52,18 @@ def perceptron(layers: nn.Module, x: np.ndarray) -> np.ndarray:
     return unit(shortcut + weights["outer.weight"] @ hidden + weights["outer.bias"])
 
 
-def test_it_is_its_equation() -> None:
-    model, images, texts = made()
+@pytest.mark.parametrize(("square_root", "scaled"), [(True, signed_root), (False, unit)])
+def test_it_is_its_equation(
+    square_root: bool, scaled: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    model, images, texts = made(square_root)
     model(images, texts)  # moves the running means and deviations
     model.eval()
     with torch.no_grad():
         scores = model.scores(*model(images, texts)).numpy()
     for i, size in enumerate(SIZES):
         regions = images.features[i, :size].double().numpy()
-        pooled = np.concatenate([unit(regions.mean(0)), unit(regions.max(0))])
+        pooled = np.concatenate([scaled(regions.mean(0)), scaled(regions.max(0))])
         for j in range(4):
             caption = perceptron(model.captions, texts.tokens[j, 0].double().numpy())
             expected = perceptron(model.images, pooled) @ caption
@@ -65,6 +78,11 @@ def test_what_stands_in_padding_changes_nothing() -> None:
     )
     expected = model.encode_images(images).vector
     torch.testing.assert_close(model.encode_images(filled).vector, expected)
+
+
+def test_each_network_has_its_own_dropout() -> None:
+    model = Frozen(FrozenConfig(dropout=0.6, caption_dropout=0.1), D, SENTENCE)
+    assert (model.images.dropout.p, model.captions.dropout.p) == (0.6, 0.1)
 
 
 def test_captions_are_vectors_of_the_sentence_encoder(small: Small, tmp_path) -> None:
