@@ -113,7 +113,7 @@ HOSTS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[dict[str, Any], ...
     "cvse": (GRU, {"dropout": 0.0, "concepts": 8}, ({"name": "divergence"},)),
     "frozen": (
         {"embed": 16, "hidden": 16},
-        {"dropout": 0.0, "caption_dropout": 0.0},
+        {"dropout": 0.0, "text_dropout": 0.0},
         ({"name": "soft_info_nce"},),
     ),
     "clip": (CLIP, {}, ({"name": "soft_info_nce", "of": "logits", "temperature": 1.0},)),

@@ -30,7 +30,7 @@ class FrozenConfig:
     embed: Positive = 1024
     hidden: Positive = 1024
     dropout: Fraction = 0.3  # in the network of pictures
-    caption_dropout: Fraction = 0.2
+    text_dropout: Fraction = 0.2
     square_root: bool = True  # of pooled features, with their signs; else they have unit length
 
 
@@ -49,7 +49,7 @@ class Frozen(RetrievalModel):
         super().__init__()
         self.square_root = config.square_root
         self.images = _Perceptron(2 * feature_dim, config, config.dropout)
-        self.captions = _Perceptron(vocabulary_size, config, config.caption_dropout)
+        self.captions = _Perceptron(vocabulary_size, config, config.text_dropout)
 
     def encode_images(self, images: Images) -> Encoded:
         features, mask = upcast(images.features), images.mask

@@ -25,7 +25,7 @@ SIZES = (3, 1, 4)
 def made(square_root: bool = True) -> tuple[Frozen, Images, CaptionTokens]:
     torch.manual_seed(0)
     config = FrozenConfig(
-        embed=4, hidden=7, dropout=0.0, caption_dropout=0.0, square_root=square_root
+        embed=4, hidden=7, dropout=0.0, text_dropout=0.0, square_root=square_root
     )
     model = Frozen(config, D, SENTENCE)
     features = torch.randn(len(SIZES), max(SIZES), D)
@@ -81,7 +81,7 @@ def test_what_stands_in_padding_changes_nothing() -> None:
 
 
 def test_each_network_has_its_own_dropout() -> None:
-    model = Frozen(FrozenConfig(dropout=0.6, caption_dropout=0.1), D, SENTENCE)
+    model = Frozen(FrozenConfig(dropout=0.6, text_dropout=0.1), D, SENTENCE)
     assert (model.images.dropout.p, model.captions.dropout.p) == (0.6, 0.1)
 
 
