@@ -48,40 +48,50 @@ RECALL = ("recall@1", "recall@5", "recall@10")
 GRADED = ("ncs@10", "ndcg@25", "kendall_tau_b")
 LABELS = ("cider", "sbert", "people_shared")  # of the test split
 TITLES = {  # of the runs that the picture has
-    "plain": "the own pair alone (InfoNCE)",
-    "plain_soft": "soft targets, Sentence-BERT",
+    "plain": "InfoNCE",
+    "plain_soft": "Sentence-BERT",
     "plain_soft_deep": "softer, Sentence-BERT",
-    "plain_people": "soft targets, people_shared",
+    "plain_people": "people_shared",
     "plain_people_deep": "softer, people_shared",
-    "plain_cider": "soft targets, CIDEr-D",
+    "plain_cider": "CIDEr-D",
     "plain_hard": "triplet, hardest negative",
     "plain_sum": "triplet, all negatives",
     "plain_sam": "SAM, the paper's form",
     "plain_sam_authors": "SAM, the authors' code",
     "plain_bcls": "BCLS",
     "plain_daa": "DAA",
-    "plain_people_mixed": "own pair and people_shared, half each",
-    "frozen": "tuned, the own pair alone (InfoNCE)",
+    "plain_people_mixed": "half each",
+    "frozen": "tuned, InfoNCE",
     "frozen_people": "tuned, people_shared",
     "frozen_people_mixed": "tuned, half each",
     "vse": "VSE++, hardest negative",
-    "vse_nce": "VSE++, the own pair alone (InfoNCE)",
+    "vse_nce": "VSE++, InfoNCE",
     "vse_people": "VSE++, people_shared",
     "infinity": "VSE-infinity, hardest negative",
-    "infinity_nce": "VSE-infinity, the own pair alone (InfoNCE)",
+    "infinity_nce": "VSE-infinity, InfoNCE",
     "infinity_people": "VSE-infinity, people_shared",
     "scan_256": "SCAN",
     "teran_256": "TERAN",
 }
+SOFT, OTHER = ("#2e7d32", "soft targets"), ("#546e7a", "other losses")  # colour and legend
 # Titles that stand left of their points, and that are raised by so many points.
-LEFT = {"plain_soft", "plain_soft_deep", "plain_sum", "plain_bcls", "infinity_nce"}
+LEFT = {
+    "plain_soft_deep",
+    "plain_sum",
+    "plain_bcls",
+    "plain_soft",
+    "infinity_nce",
+    "infinity_people",
+}
 RAISED = {
     "plain": -3,
-    "plain_people": 4,
-    "infinity_people": 4,
-    "vse_people": -4,
-    "plain_people_mixed": 4,
+    "plain_soft": -1,
+    "plain_people": 3,
+    "infinity_people": 6,
+    "plain_people_mixed": 5,
     "plain_bcls": -5,
+    "plain_cider": -4,
+    "plain_sam_authors": -5,
 }
 # Runs, and the run that each is told beside.
 BESIDE = (
@@ -373,6 +383,8 @@ def plot(results: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None
     figure = Figure(figsize=(7.6, 5.4), dpi=160, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
+    for color, of in (SOFT, OTHER):
+        axes.scatter([], [], color=color, label=of)
     for name, found in results.items():
         if name not in TITLES:
             continue
@@ -382,14 +394,13 @@ def plot(results: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None
         several = int(len(found) > 1)  # one seed alone has no deviation
         errors = {"xerr": rsum.std(ddof=several), "yerr": people.std(ddof=several)}
         at = (rsum.mean(), people.mean())
-        axes.errorbar(
-            *at, **errors, elinewidth=1, fmt="o", color="#2e7d32" if graded else "#546e7a"
-        )
+        axes.errorbar(*at, **errors, elinewidth=1, fmt="o", color=(SOFT if graded else OTHER)[0])
         side, align = (-7, "right") if name in LEFT else (7, "left")
         title, offset = TITLES[name], (side, RAISED.get(name, 0))
         text: dict[str, Any] = {"ha": align, "va": "center", "fontsize": 8}
         axes.annotate(title, at, xytext=offset, textcoords="offset points", **text)
     axes.margins(x=0.22)
+    axes.legend(loc="lower right", frameon=False)
     axes.set_xlabel("recall on Flickr8K's test split (rsum, 0 to 600)")
     axes.set_ylabel("agreement with people (Kendall's τ-b, %)")
     axes.spines[["top", "right"]].set_visible(False)
@@ -430,9 +441,7 @@ def main() -> None:
     if args.plot:
         refuse_file(args.plot, args.force)
     write_rows([*rows(results), "", *differences(results)], args.out)
-    print(
-        "ranks all runs, and those of plain, as people do (Spearman):", ", ".join(alike(results))
-    )
+    print("ranks all runs, and those of plain, as people do (Spearman):", ", ".join(alike(results)))
     print("first items that are not their query's own,", "; ".join(_first_items(results)))
     if args.plot:
         plot(results, args.plot)

@@ -24,9 +24,7 @@ SIZES = (3, 1, 4)
 
 def made(square_root: bool = True) -> tuple[Frozen, Images, CaptionTokens]:
     torch.manual_seed(0)
-    config = FrozenConfig(
-        embed=4, hidden=7, dropout=0.0, text_dropout=0.0, square_root=square_root
-    )
+    config = FrozenConfig(embed=4, hidden=7, dropout=0.0, text_dropout=0.0, square_root=square_root)
     model = Frozen(config, D, SENTENCE)
     features = torch.randn(len(SIZES), max(SIZES), D)
     mask = torch.arange(max(SIZES)) < torch.tensor(SIZES)[:, None]
@@ -53,9 +51,7 @@ def perceptron(layers: nn.Module, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("square_root", "scaled"), [(True, signed_root), (False, unit)])
-def test_it_is_its_equation(
-    square_root: bool, scaled: Callable[[np.ndarray], np.ndarray]
-) -> None:
+def test_it_is_its_equation(square_root: bool, scaled: Callable[[np.ndarray], np.ndarray]) -> None:
     model, images, texts = made(square_root)
     model(images, texts)  # moves the running means and deviations
     model.eval()
