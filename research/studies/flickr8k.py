@@ -395,10 +395,11 @@ def plot(results: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None
         errors = {"xerr": rsum.std(ddof=several), "yerr": people.std(ddof=several)}
         at = (rsum.mean(), people.mean())
         axes.errorbar(*at, **errors, elinewidth=1, fmt="o", color=(SOFT if graded else OTHER)[0])
-        side, align = (-7, "right") if name in LEFT else (7, "left")
-        title, offset = TITLES[name], (side, RAISED.get(name, 0))
+        side, align = (-1, "right") if name in LEFT else (1, "left")
+        end = (rsum.mean() + side * errors["xerr"], people.mean())  # of the bar
+        offset = (5 * side, RAISED.get(name, 0))
         text: dict[str, Any] = {"ha": align, "va": "center", "fontsize": 8}
-        axes.annotate(title, at, xytext=offset, textcoords="offset points", **text)
+        axes.annotate(TITLES[name], end, xytext=offset, textcoords="offset points", **text)
     axes.margins(x=0.22)
     axes.legend(loc="lower right", frameon=False)
     axes.set_xlabel("recall on Flickr8K's test split (rsum, 0 to 600)")
