@@ -45,7 +45,7 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.locks import HeldError, is_alive, locked, read_lock
-from capgrade.schemas.say import first_process, tell
+from capgrade.schemas.say import first_process, spoken_number, tell
 
 LOCK = ".capgrade.lock"  # in the folder of unfinished work
 _PATIENCE = 0.3  # seconds for a run that is ending
@@ -399,8 +399,8 @@ def spoken_size(size: int) -> str:
     """Bytes in a unit that is easily read: 12 kB, 3.4 GB."""
     for unit, power in (("TB", 12), ("GB", 9), ("MB", 6)):
         if size >= 10**power:
-            return f"{size / 10**power:.3g} {unit}"
-    return f"{size / 1000:.3g} kB"
+            return f"{spoken_number(size / 10**power)} {unit}"
+    return f"{spoken_number(size / 1000)} kB"
 
 
 def size_of(folder: Path) -> int:

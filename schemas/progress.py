@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task
 from rich.text import Text
 
-from capgrade.schemas.say import first_process
+from capgrade.schemas.say import first_process, spoken_number
 
 FIRST = 5.0  # seconds to the first line
 SHORTEST_WAIT = 10.0  # seconds between lines
@@ -79,7 +79,7 @@ def line(task: Task, unit: str | None = None) -> str:
         f" {spoken_time(task.elapsed or 0)}"
     )
     if unit and task.speed:
-        text += f", {task.speed:.3g} per second"
+        text += f", {spoken_number(task.speed)} per second"
     left = task.time_remaining
     if left is None or task.finished:
         return text

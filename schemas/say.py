@@ -53,6 +53,11 @@ def tell(message: str) -> None:
         print(message, file=sys.stderr, flush=True)
 
 
+def spoken_number(value: float) -> str:
+    """Three figures or a whole number, and no power of ten: 2.5, 48.1, 1,900."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 @contextmanager
 def if_silent(message: str, seconds: float = 4.0) -> Iterator[None]:
     """Tell this where the block has lasted so long, and nothing else was printed by `tell`; of the

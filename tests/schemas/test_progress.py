@@ -23,6 +23,7 @@ from capgrade.schemas.progress import (
     [
         (2000, None, [(0, 400), (10, 500)], "work: 900 of 2,000 after 10 s, about 22 s left"),
         (None, "images", [(0, 0), (600, 1500)], "work: 1,500 images after 10 min, 2.5 per second"),
+        (None, "pairs", [(0, 0), (9, 17100)], "work: 17,100 pairs after 9 s, 1,900 per second"),
         (4, "blocks", [], "work: 0 of 4 blocks after 0 s"),
         (4, "blocks", [(100, 1)], "work: 1 of 4 blocks after 100 s"),  # perhaps of an earlier run
     ],

@@ -34,10 +34,11 @@ def test_what_is_said_and_what_is_refused(tmp_path, monkeypatch, capfd):
         InputError, match="needs about 16 GB of disk, parts and result together, and 10 GB are free"
     ):
         require_space(tmp_path, 8 * 10**9, parts=8 * 10**9)
-    assert [spoken_size(n) for n in (5, 12_345, 2_500_000, 7 * 10**12)] == [
+    assert [spoken_size(n) for n in (5, 12_345, 2_500_000, 999_900_000, 7 * 10**12)] == [
         "0.005 kB",
         "12.3 kB",
         "2.5 MB",
+        "1,000 MB",
         "7 TB",
     ]
 
