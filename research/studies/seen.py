@@ -1,7 +1,7 @@
 r"""What a trained model, which sees pictures, adds to a label of captions, by people's judgements.
 
     python -m research.studies.seen --project flickr8k --judgements FILE --runs runs \
-        --of plain_people_mixed,teran_256
+        --of frozen_people_mixed,teran_256
 
 It reads the runs that `research.studies.flickr8k` has trained with these options. The mixture is of
 `people_shared` and the mean of a run's seeds. Its share is chosen for Kendall's tau-b on pairs that
@@ -100,7 +100,7 @@ def main() -> None:
         project={"type": Path, "required": True, "help": "what `make flickr8k` made"},
         judgements={"type": Path, "required": True, "help": "CrowdFlowerAnnotations.txt"},
         runs={"type": Path, "default": Path("runs"), "help": "where trained runs are kept"},
-        of={"default": "plain", "help": "names of runs, with commas"},
+        of={"default": "frozen", "help": "names of runs, with commas"},
     )
     project = open_project(args.project, args.judgements)
     people = project.people
