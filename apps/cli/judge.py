@@ -21,6 +21,7 @@ from capgrade.pipelines.options import (
     print_result,
 )
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.say import spoken_number
 
 JudgeModel = Annotated[
     str,
@@ -105,7 +106,11 @@ def judge(
     if done["tokens"]["sent"]:
         usage = f"{done['requests']:,} requests, {done['tokens']['sent']:,} tokens sent"
         usage += f", {done['tokens']['answered']:,} answered"
-        usage += f", cost {done['cost']:.3g}" if settings.price_in or settings.price_out else ""
+        usage += (
+            f", cost {spoken_number(done['cost'])}"
+            if settings.price_in or settings.price_out
+            else ""
+        )
         message += f"\n{usage}, {done['from_probabilities']:,} scores from probabilities"
     print_result(done, common.as_json, message)
     if done["unanswered"]:

@@ -16,6 +16,7 @@ from capgrade.schemas.judges import PROMPT, SCALE, scale_text
 from capgrade.schemas.lines import csv_text
 from capgrade.schemas.out_files import refuse_file
 from capgrade.schemas.params import JudgeParams
+from capgrade.schemas.say import spoken_number
 
 HEAD = ("image_id", "caption_id", "score", "rater", SCALE, PROMPT)
 _NO_ANSWER = ("image_id", "caption_id", "reason")
@@ -61,7 +62,11 @@ def judge(
         tokens = (
             f"about {expected['sent']:,} tokens sent and at most {expected['answered']:,} answered"
         )
-        price = f", cost {expected['cost']:.3g}" if params.price_in or params.price_out else ""
+        price = (
+            f", cost {spoken_number(expected['cost'])}"
+            if params.price_in or params.price_out
+            else ""
+        )
         tell(f"to ask: {count:,} questions in {len(batches):,} requests: {tokens}{price}")
     round_.run(batches, max_cost)
     if pictures:

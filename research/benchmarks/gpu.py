@@ -51,7 +51,7 @@ from capgrade.pretrained import quiet_loading
 from capgrade.schemas.block import Precision
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import RegionStore
-from capgrade.schemas.say import CapgradeWarning
+from capgrade.schemas.say import CapgradeWarning, spoken_number
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.fit.optimiser import make_optimiser
@@ -692,13 +692,7 @@ def row(name: str, check: Callable[[], Found]) -> tuple[str, bool]:
     except Exception as error:  # whatever a driver or a library raises is a row
         reason = next(iter(str(error).splitlines()), "")
         return f"| {name} | failed: {type(error).__name__}: {reason} | | | |", False
-    speed = (
-        ""
-        if found.rate is None
-        else f"{found.rate:,.0f}"
-        if found.rate >= 100
-        else f"{found.rate:.3g}"
-    )
+    speed = "" if found.rate is None else spoken_number(found.rate)
     verdict = "" if found.agrees else " DIFFERS"
     line = (
         f"| {name} | {found.difference:.1e}{verdict} | {found.bound:.0e} | {speed} | {found.unit} |"

@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_info
 from capgrade.params import Params
 from capgrade.schemas.block import Natural, ParamsBlock, Positive
 from capgrade.schemas.console import console, print_table
+from capgrade.schemas.say import spoken_number
 from research.benchmarks.usage import peak_mb
 
 ROUNDS = 3  # The best round counts, because other work on the machine only adds time.
@@ -148,4 +149,4 @@ def _cell(value: Any) -> str:
         return "yes" if value else "NO"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return spoken_number(value)

@@ -17,6 +17,7 @@ from capgrade.trainer.models import model_of
 from research.studies import flickr8k
 from tests.conftest import ROOT, make_captions
 
+INTERVAL = r"(\d+\.\d) \[-?(\d+\.\d), -?(\d+\.\d)\]"  # without signs: README says "falls by"
 PLAN = yaml.safe_load(flickr8k.PLAN.read_text(encoding="utf-8"))
 
 
@@ -111,6 +112,20 @@ def test_the_page_has_the_table_and_the_figures_that_the_command_prints(
     for table in (tmp_path / "table.md").read_text(encoding="utf-8").split("\n\n"):
         assert table.rstrip() in page
     assert {run for pair in flickr8k.BESIDE for run in pair} <= {*PLAN["runs"]}
+    assert {*flickr8k.LEFT, *flickr8k.RAISED} <= {*flickr8k.TITLES} <= {*PLAN["runs"]}
+
+
+def test_readme_has_intervals_of_the_table_and_counts_the_points_of_the_picture() -> None:
+    page, readme = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("docs/papers.md", "README.md")
+    )
+    known, told = (
+        {tuple(sorted(found, key=float)) for found in re.findall(INTERVAL, text)}
+        for text in (page, readme.partition("\n## ")[0])
+    )
+    assert len(told) >= 5 and told <= known
+    points = f"a point for each of {len(flickr8k.TITLES)} runs"
+    assert points in page and points in readme
 
 
 def test_a_picture_that_is_there_is_written_over_by_force_alone(
